@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from simsplit.errors import DataError, ProtocolError, RunError, ScenarioError, SimsplitError
     from simsplit.evidence.frames import papers
     from simsplit.experiment import run
-    from simsplit.methods.base import CodecConfig, Method, MethodConfig
+    from simsplit.methods.method import CodecConfig, Method, MethodConfig
     from simsplit.models import SplitModel
     from simsplit.report.numbers import compare
     from simsplit.results import Run
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "CodecConfig": "simsplit.methods.base",
+    "CodecConfig": "simsplit.methods.method",
     "DataError": "simsplit.errors",
-    "Method": "simsplit.methods.base",
-    "MethodConfig": "simsplit.methods.base",
+    "Method": "simsplit.methods.method",
+    "MethodConfig": "simsplit.methods.method",
     "ProtocolError": "simsplit.errors",
     "Run": "simsplit.results",
     "RunError": "simsplit.errors",

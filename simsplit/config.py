@@ -15,6 +15,6 @@ class Config(BaseModel):
     )
 
     @property
-    def word(self) -> str:
+    def kind_name(self) -> str:
         """The part's `kind` in a scenario."""
         return str(getattr(self, "kind"))  # noqa: B009 - only parts with a kind are asked

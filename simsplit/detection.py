@@ -5,13 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from torch import Tensor
 
 from simsplit.assembly import Assembly
-from simsplit.detectors import Findings, Readings, Turn, Watch
+from simsplit.detectors import Findings, Readings, TrunkTurn, Watch
 from simsplit.detectors.safesplit import SafeSplit
 from simsplit.packets import ClientId
 from simsplit.scenario import Scenario
 from simsplit.schedules.courses import InTurn
 from simsplit.schedules.responses import Guard, Turns
-from simsplit.states import below
+from simsplit.states import select_below
 
 
 class Detection:
@@ -35,11 +35,11 @@ class Detection:
         if parts.federation is not None:
             parts.federation.trust = self.guard.trust
 
-    def look(self, number: int) -> tuple[Findings, bool]:
+    def judge_round(self, number: int) -> tuple[Findings, bool]:
         """Judge a round; return the findings, and whether the round must be undone."""
         readings = self.sensor.take() if self.sensor is not None else Readings()
         turns = self.turns.turns if self.turns is not None else ()
-        found = self.watch.close(number, readings, turns)
+        found = self.watch.judge_round(number, readings, turns)
         by_turns = {config.title for config in self.configs if config.by_turns}
         flagged: dict[str, set[ClientId]] = {}
         for config in self.configs:
@@ -48,7 +48,7 @@ class Detection:
                 flagged.setdefault(config.response, set()).update(found.flagged[config.title])
         return found, self.guard.respond(flagged)
 
-    def _judge_turns(self, turns: Sequence[Turn]) -> Collection[ClientId]:
+    def _judge_turns(self, turns: Sequence[TrunkTurn]) -> Collection[ClientId]:
         return {
             client
             for detector in self.watch.detectors
@@ -74,4 +74,4 @@ class Detection:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned."""
         for key, part in self._remembering.items():
-            part.load(below(state, f"{key}/"))
+            part.load(select_below(state, f"{key}/"))

@@ -121,18 +121,18 @@ def install_command(extra: str) -> str:
     return f"pip install '.[{extra}]' (in a checkout of simsplit)"
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, known: Iterable[str]) -> str:
     """Return `, did you mean 'x'?` with the known word closest to `word`, or an empty string."""
     matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f", did you mean '{matches[0]}'?" if matches else ""
 
 
-def counted(number: int, word: str) -> str:
+def format_count(number: int, word: str) -> str:
     """Format a number of things: `1 round`, `1,200 rounds`."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
-def listed(words: Iterable[object], most: int = 8) -> str:
+def format_list(words: Iterable[object], most: int = 8) -> str:
     """Join the first `most` words with commas, and add how many more there are."""
     every = [*map(str, words)]
     more = f" and {len(every) - most} more" if len(every) > most else ""

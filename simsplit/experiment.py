@@ -18,14 +18,14 @@ from simsplit.assembly import Assembly
 from simsplit.data import Prepared
 from simsplit.engine.pool import Places
 from simsplit.errors import PluginError, PluginFailedError, RunFailedError
-from simsplit.hosting import engine_of, hosts_of
-from simsplit.machine import device_of, pinned_threads
-from simsplit.observers.base import refuse_lacking
+from simsplit.hosting import choose_engine, provide_hosts
+from simsplit.machine import find_device, pin_threads
+from simsplit.observers.observer import refuse_lacking
 from simsplit.packets import ClientId
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
 from simsplit.plugins.record import list_changed
-from simsplit.progress import Observer, Observers, Plan, RoundEnded
+from simsplit.progress import Observer, Observers, RunPlan, RoundEnded
 from simsplit.rehearsal import rehearse
 from simsplit.results import TRACEBACK, Run
 from simsplit.results.ledger import Ledger, Round
@@ -75,10 +75,10 @@ def run(
     watching = [*observers, *(config.build(path) for config in scenario.observers)]
     for warning in list_changed(path, scenario.plugins) if resume else ():
         Observers(watching).warn(warning)
-    with pinned_threads(scenario.threads):
-        data = scenario.prepared()
-        rehearse(scenario, data, device_of(scenario.device))
-        with hosts_of(scenario, data.nbytes) as hosts:
+    with pin_threads(scenario.threads):
+        data = scenario.prepare_data()
+        rehearse(scenario, data, find_device(scenario.device))
+        with provide_hosts(scenario, data.nbytes) as hosts:
             experiment = Experiment(scenario, path, watching, data, hosts)
             experiment.run(resume=resume)
     return Run.load(path)
@@ -100,10 +100,10 @@ class Experiment:
         """Build the run's parts; clients run on `hosts`, named by `engine`, or in this process."""
         self.scenario, self.path = scenario, path
         self.clients = range(scenario.clients.count)
-        self.engine = engine or engine_of(scenario)[1]
-        self.data = data or scenario.prepared()
+        self.engine = engine or choose_engine(scenario)[1]
+        self.data = data or scenario.prepare_data()
         scenario.shapes(self.data.info)  # raises ScenarioError before anything is written
-        self.live = live = LiveRun(scenario, self.data, device_of(scenario.device), hosts)
+        self.live = live = LiveRun(scenario, self.data, find_device(scenario.device), hosts)
         self.ledger = Ledger(path, table_columns(scenario), live.clock)
         writer = self.ledger.writer
         self.stopping = Stopping(scenario.stop, live)
@@ -164,14 +164,14 @@ class Experiment:
         """Train one round, enter it in the tables, and notify observers."""
         live, progress, parts = self.live, self.live.progress, self.live.parts
         started = time.perf_counter()
-        lineup = live.detection.guard.admit(live.program.lineup(number))
-        with parts.exchange.moment.of_round(number, lineup.phase, lineup.clients):
+        lineup = live.detection.guard.admit(live.program.choose_lineup(number))
+        with parts.exchange.moment.enter_round(number, lineup.phase, lineup.clients):
             live.enter(lineup)
             mark = live.mark(number) if live.detection.undoes else None
             done = parts.course.run(lineup, self.observers.step)
             self._refuse_infinite_losses(number, done.reports)
             # Detectors judge first, so that the weights of an undone round are not scored.
-            judged, undo = live.detection.look(number)
+            judged, undo = live.detection.judge_round(number)
             if undo and mark is not None:
                 live.undo(mark)
             trained = time.perf_counter()
@@ -204,7 +204,7 @@ class Experiment:
     def evaluate_untrained(self) -> None:
         """Evaluate and attack the untrained model, and report it as round 0 without steps."""
         phase, started = self.live.program.phases[-1], time.perf_counter()
-        with self.parts.exchange.moment.of_round(0, phase):
+        with self.parts.exchange.moment.enter_round(0, phase):
             figures, own = self._evaluate(0)
             attacked = self._attack(0)
         spent = time.perf_counter() - started
@@ -232,9 +232,9 @@ class Experiment:
         describe_resumption(self.ledger.writer, self.scenario, self.path)
         return True
 
-    def _make_plan(self) -> Plan:
+    def _make_plan(self) -> RunPlan:
         """Return the facts that observers get before the first round."""
-        return Plan(
+        return RunPlan(
             path=self.path,
             name=self.scenario.name,
             rounds=self.live.program.rounds,
@@ -270,7 +270,7 @@ class Experiment:
     def _without_training(self, clients: Sequence[ClientId]) -> Iterator[None]:
         """Open a context without training, in which these clients have the shared weights."""
         parts = self.parts
-        with parts.exchange.moment.counting_as(EVALUATE), parts.exchange.name_failures():
+        with parts.exchange.moment.count_as(EVALUATE), parts.exchange.name_failures():
             (parts.federation or parts.exchange).settle(clients)
             yield
 

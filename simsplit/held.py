@@ -15,6 +15,6 @@ def hold(things: Mapping[str, object]) -> None:
     _HELD.update(things)
 
 
-def held(digest: str) -> object | None:
+def get_held(digest: str) -> object | None:
     """Return the object with this digest; None if it was not passed to this process."""
     return _HELD.get(digest)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from simsplit.engine.config import AutoEngine, HostsConfig, InlineEngine
+from simsplit.engine.engine_config import AutoEngine, HostsConfig, InlineEngine
 from simsplit.errors import ScenarioError
-from simsplit.machine import processors
+from simsplit.machine import count_processors
 from simsplit.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -19,12 +19,14 @@ STORE_BYTES = 2**30
 """Shared memory for messages between processes, in addition to the data set's."""
 
 
-def engine_of(scenario: Scenario, available: int | None = None) -> tuple[HostsConfig | None, str]:
+def choose_engine(
+    scenario: Scenario, available: int | None = None
+) -> tuple[HostsConfig | None, str]:
     """Return the hosts' config, or None for this process; and a description of the choice."""
     engine = scenario.engine
     if isinstance(engine, InlineEngine):
         return None, "inline"
-    number = num_hosts(engine, scenario.clients.count, available)
+    number = count_hosts(engine, scenario.clients.count, available)
     description = (
         f"ray, {number} host{'s' if number > 1 else ''} of {_count_threads(engine.threads)}"
     )
@@ -37,11 +39,11 @@ def engine_of(scenario: Scenario, available: int | None = None) -> tuple[HostsCo
     return engine, f"{description} (auto)"
 
 
-def num_hosts(engine: HostsConfig, clients: int, available: int | None = None) -> int:
+def count_hosts(engine: HostsConfig, clients: int, available: int | None = None) -> int:
     """Return the number of hosts, which is never above the number of clients."""
     if engine.hosts != "auto":
         return max(1, min(engine.hosts, clients))
-    return max(1, min((available or processors()) // engine.threads, clients))
+    return max(1, min((available or count_processors()) // engine.threads, clients))
 
 
 def _find_obstacle(scenario: Scenario, hosts: int) -> str | None:
@@ -65,22 +67,22 @@ def _uses_gpu(device: str) -> bool:
 
 
 @contextmanager
-def hosts_of(scenario: Scenario, data_bytes: int) -> "Iterator[Hosts | None]":
+def provide_hosts(scenario: Scenario, data_bytes: int) -> "Iterator[Hosts | None]":
     """Provide a run's hosts within a block; None if all clients live in this process."""
-    config, _ = engine_of(scenario)
+    config, _ = choose_engine(scenario)
     if config is None:
         yield None
         return
-    count = num_hosts(config, scenario.clients.count)
+    count = count_hosts(config, scenario.clients.count)
     if _kept is None:
-        with hosts_kept():
+        with keep_hosts():
             yield _start_hosts(config, count, data_bytes)
     else:
         yield _start_hosts(config, count, data_bytes)
 
 
 @contextmanager
-def hosts_kept() -> Iterator[None]:
+def keep_hosts() -> Iterator[None]:
     """Keep hosts alive within a block, so that its runs share them."""
     global _kept
     with ExitStack() as stack:

@@ -10,14 +10,14 @@ import torch
 from simsplit.errors import ScenarioError
 
 
-def processors() -> int:
+def count_processors() -> int:
     """Return the number of processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 @contextmanager
-def pinned_threads(count: int | None) -> Iterator[None]:
+def pin_threads(count: int | None) -> Iterator[None]:
     """Set the number of torch's threads within a block; None leaves it to torch."""
     before = torch.get_num_threads()
     if count is not None:
@@ -28,7 +28,7 @@ def pinned_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def device_of(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
     """Return the device that a scenario names; raise ScenarioError if it does not exist."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -42,7 +42,7 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def resident_bytes(pid: int | None = None) -> int | None:
+def read_resident_bytes(pid: int | None = None) -> int | None:
     """Return the resident bytes of a process (default: this one), including shared pages."""
     try:
         pages = Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii").split()[1]
@@ -51,7 +51,7 @@ def resident_bytes(pid: int | None = None) -> int | None:
         return None
 
 
-def free_bytes(device: torch.device) -> int:
+def read_free_bytes(device: torch.device) -> int:
     """Return the free bytes of the device: of the GPU, or of this machine or its container."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])

@@ -98,6 +98,6 @@ class Need:
 Needs = tuple[Need, ...]
 
 
-def needs_leg(leg: Leg, field: str = "kind") -> Need:
+def need_leg(leg: Leg, field: str = "kind") -> Need:
     """Return the need that packets cross on a leg."""
     return Need(Given.CROSSES, field, leg)

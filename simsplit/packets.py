@@ -88,11 +88,11 @@ class Packet:
         """Return this packet with other tensors."""
         return replace(self, tensors=tensors)
 
-    def renamed(self, names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> "Packet":
+    def with_names(self, names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> "Packet":
         """Return this packet with other tensors and their names."""
         return replace(self, names=names, tensors=tensors)
 
-    def answered(self, leg: Leg, tensors: tuple[Tensor, ...]) -> "Packet":
+    def answer(self, leg: Leg, tensors: tuple[Tensor, ...]) -> "Packet":
         """Return a packet that answers this one on another leg."""
         return Packet(
             *(self.client, leg, self.round, self.step, tensors),
@@ -100,7 +100,7 @@ class Packet:
             position=self.position,
         )
 
-    def on(self, device: torch.device) -> "Packet":
+    def to_device(self, device: torch.device) -> "Packet":
         """Return this packet with its tensors on a device."""
         return self.with_tensors(tuple(tensor.to(device) for tensor in self.tensors))
 

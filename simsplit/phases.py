@@ -40,24 +40,24 @@ class Phase:
     lr: float | None = None
     """Learning rate of the clients' optimizer in this phase; parts with an optimizer of their own
     ignore it. None: as configured."""
-    aside: "Aside | None" = None
+    interleaved: "Interleaved | None" = None
     """Another phase with steps between this phase's steps."""
 
 
-def warming_up(rounds: int, *, crosses: bool = True, lr: float | None = None) -> Phase:
+def build_warm_up(rounds: int, *, crosses: bool = True, lr: float | None = None) -> Phase:
     """Build a phase in which clients learn the task and send no gradients."""
     learns: frozenset[Segment] = frozenset({"head", "tail", "method"})
     return Phase(WARM_UP, rounds, learns=learns, gradients=False, crosses=crosses, lr=lr)
 
 
-def on_public_data(name: str, rounds: int) -> Phase:
+def build_public_phase(name: str, rounds: int) -> Phase:
     """Build a phase in which only the clients' methods learn, from public data."""
     learns: frozenset[Segment] = frozenset({"method"})
     return Phase(name, rounds, source="public", learns=learns, gradients=False, task=False)
 
 
 @dataclass(frozen=True)
-class Aside:
+class Interleaved:
     """A phase that takes one step after every `every` steps of another phase."""
 
     phase: Phase
@@ -71,31 +71,36 @@ class Moment:
     round: int = 0
     phase: Phase = field(default_factory=lambda: Phase(TRAIN, rounds=0))
     clients: Sequence[ClientId] = ()
-    counted_as: str = TRAIN
+    counted_phase: str = TRAIN
     """Name of the phase in the `wire` table."""
 
     @property
-    def training(self) -> bool:
+    def is_training(self) -> bool:
         """Whether packets now belong to training."""
-        return self.counted_as != EVALUATE
+        return self.counted_phase != EVALUATE
 
     @contextmanager
-    def of_round(
+    def enter_round(
         self, number: int, phase: Phase, clients: Sequence[ClientId] = ()
     ) -> Iterator[None]:
         """Set the moment to a round, or to one client's part of it, within a block."""
-        before = self.round, self.phase, self.clients, self.counted_as
-        self.round, self.phase, self.clients, self.counted_as = number, phase, clients, phase.name
+        before = self.round, self.phase, self.clients, self.counted_phase
+        self.round, self.phase, self.clients, self.counted_phase = (
+            number,
+            phase,
+            clients,
+            phase.name,
+        )
         try:
             yield
         finally:
-            self.round, self.phase, self.clients, self.counted_as = before
+            self.round, self.phase, self.clients, self.counted_phase = before
 
     @contextmanager
-    def counting_as(self, name: str) -> Iterator[None]:
+    def count_as(self, name: str) -> Iterator[None]:
         """Count packets under another phase within a block."""
-        before, self.counted_as = self.counted_as, name
+        before, self.counted_phase = self.counted_phase, name
         try:
             yield
         finally:
-            self.counted_as = before
+            self.counted_phase = before

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, UntypedStorage, nn
 
 from simsplit.errors import ScenarioError
-from simsplit.machine import free_bytes
+from simsplit.machine import read_free_bytes
 
 GIB = 2**30
 RUNTIME = int(0.75 * GIB)
@@ -35,11 +35,11 @@ class Estimate:
 
     def __str__(self) -> str:
         largest = sorted(self.parts.items(), key=lambda item: -item[1])
-        listed = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in largest if nbytes)
-        return f"{size(self.total)} ({listed})"
+        listed = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in largest if nbytes)
+        return f"{format_size(self.total)} ({listed})"
 
 
-def size(nbytes: float) -> str:
+def format_size(nbytes: float) -> str:
     """Format a number of bytes for people, in powers of 1024."""
     for unit in ("B", "KiB", "MiB"):
         if abs(nbytes) < 1024:
@@ -48,7 +48,7 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.2f} GiB"
 
 
-def trained_bytes(modules: Iterable[nn.Module], slots: int) -> int:
+def count_trained_bytes(modules: Iterable[nn.Module], slots: int) -> int:
     """Return the bytes of modules in training: weights, gradients, optimizer slots and buffers.
 
     Weights that never learn have neither gradients nor slots.
@@ -60,12 +60,12 @@ def trained_bytes(modules: Iterable[nn.Module], slots: int) -> int:
     )
 
 
-def learned_bytes(modules: Iterable[nn.Module]) -> int:
+def count_learned_bytes(modules: Iterable[nn.Module]) -> int:
     """Return the bytes of the parameters that learn."""
     return sum(p.nbytes for module in modules for p in module.parameters() if p.requires_grad)
 
 
-def activation_bytes(forward: Callable[[], Tensor]) -> int:
+def measure_activation_bytes(forward: Callable[[], Tensor]) -> int:
     """Run a forward pass and return the bytes that it keeps for its backward pass."""
     kept: dict[int, UntypedStorage] = {}
 
@@ -82,11 +82,11 @@ def activation_bytes(forward: Callable[[], Tensor]) -> int:
 
 def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:
     """Raise ScenarioError if the estimate exceeds the free memory."""
-    free = free_bytes(device)
+    free = read_free_bytes(device)
     if estimate.total > ROOM * free:
         where = "the GPU" if device.type == "cuda" else "this machine"
         raise ScenarioError(
             "",
-            f"needs about {estimate}; {where} has {size(free)} free. Use fewer clients, heads: "
-            "shared, a smaller batch or an optimizer with less state",
+            f"needs about {estimate}; {where} has {format_size(free)} free. Use fewer "
+            "clients, heads: shared, a smaller batch or an optimizer with less state",
         )

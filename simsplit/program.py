@@ -29,7 +29,7 @@ class Program:
         self.rounds = sum(phase.rounds for phase in self.phases)
         self._refuse_idle_poisons()
 
-    def lineup(self, number: int) -> Lineup:
+    def choose_lineup(self, number: int) -> Lineup:
         """Choose the clients of a round, its phase and the factor of its learning rates."""
         scenario = self.scenario
         phase, done = self._find_phase(number)
@@ -58,12 +58,12 @@ class Program:
     def _refuse_late(self, most: int) -> None:
         """Raise ScenarioError if a method would begin after every client's last batch."""
         for index, config in enumerate(self.scenario.method):
-            if config.begins is not None and getattr(config, config.begins) >= most:
+            if config.start_field is not None and getattr(config, config.start_field) >= most:
                 raise ScenarioError(
-                    f"method.{index}.{config.begins}",
+                    f"method.{index}.{config.start_field}",
                     f"must be less than {most}, the most batches on which a client trains, got "
-                    f"{getattr(config, config.begins)}: {config.word} would never begin; use a "
-                    "smaller number, or more rounds",
+                    f"{getattr(config, config.start_field)}: {config.kind_name} would never begin; "
+                    "use a smaller number, or more rounds",
                 )
 
     def _refuse_idle_poisons(self) -> None:
@@ -74,7 +74,7 @@ class Program:
                 raise ScenarioError(
                     f"{FIELD}.poison.{index}.from_round",
                     f"must be at most {self.rounds}, the last round, got {poison.from_round}: "
-                    f"{poison.word} would never act; use an earlier round, or more rounds",
+                    f"{poison.kind_name} would never act; use an earlier round, or more rounds",
                 )
 
     def _find_phase(self, number: int) -> tuple[Phase, int]:

@@ -12,7 +12,7 @@ Status = Literal["running", "finished", "interrupted", "failed"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """The facts about a run that are known before it trains."""
 
     path: Path
@@ -48,7 +48,7 @@ class Observer:
     dispensable: ClassVar[bool] = False
     """Whether the run warns and goes on without the observer if one of its hooks fails."""
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         """Note that training is about to start or to resume."""
 
     def warn(self, message: str) -> None:
@@ -76,7 +76,7 @@ class Observers(Observer):
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = tuple(observers)
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         self._notify(lambda observer: observer.begin(plan))
 
     def warn(self, message: str) -> None:
@@ -117,10 +117,10 @@ class SweepObserver(Protocol):
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
         """Note that the cells are about to run, `jobs` at a time."""
 
-    def starts(self, cell: str) -> None:
+    def start_cell(self, cell: str) -> None:
         """Note that a cell starts or resumes training."""
 
-    def ends(self, cell: str, status: str, reason: str = "") -> None:
+    def end_cell(self, cell: str, status: str, reason: str = "") -> None:
         """Note that a cell has finished, has failed for a reason, or was finished before."""
 
     def warn(self, message: str) -> None:
@@ -143,10 +143,10 @@ class SilentSweep:
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
         """Show nothing."""
 
-    def starts(self, cell: str) -> None:
+    def start_cell(self, cell: str) -> None:
         """Show nothing."""
 
-    def ends(self, cell: str, status: str, reason: str = "") -> None:
+    def end_cell(self, cell: str, status: str, reason: str = "") -> None:
         """Show nothing."""
 
     def warn(self, message: str) -> None:

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from simsplit.packets import Leg
 
-Work = Mapping[str, int]
+Passes = Mapping[str, int]
 """Number of forward passes by segment; a backward pass counts as two."""
 
 
@@ -22,7 +22,7 @@ class Crossing:
     leg: Leg
     gradient: Leg | None = None
     """The later leg that returns the gradient of these tensors; None if there is none."""
-    work: Work = field(default_factory=dict)
+    work: Passes = field(default_factory=dict)
     """The passes that the sender computes to make the packet."""
 
 
@@ -34,7 +34,7 @@ class Turn:
     takes: tuple[Leg, ...]
     sends: tuple[Leg, ...]
     """Legs of the packets sent; empty in a client's last turn."""
-    work: Work
+    work: Passes
     first: bool
     """Whether this is the side's first turn of the step."""
     last: bool
@@ -51,7 +51,7 @@ class Protocol:
     """The crossings of one client's step, in order."""
 
     crossings: tuple[Crossing, ...]
-    closing: Work = field(default_factory=dict)
+    closing: Passes = field(default_factory=dict)
     """The passes that the client computes after the last crossing."""
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Protocol:
         )
 
 
-def _sum_work(run: Sequence[Crossing]) -> Work:
+def _sum_work(run: Sequence[Crossing]) -> Passes:
     """Return the total work of several crossings."""
     total: dict[str, int] = {}
     for crossing in run:

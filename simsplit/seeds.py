@@ -16,7 +16,7 @@ import torch
 Scope = str | int
 
 
-def seed_for(seed: int, *scope: Scope) -> int:
+def derive_seed(seed: int, *scope: Scope) -> int:
     """Return a 63-bit seed that depends on `seed` and all of `scope`, the same on all platforms."""
     digest = hashlib.blake2b(repr((seed, *scope)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
@@ -28,22 +28,22 @@ def rng_for(seed: int, *scope: Scope) -> torch.Generator:
     >>> torch.rand(1, generator=rng_for(0, "batches", 3, 1)).item() < 1
     True
     """
-    return torch.Generator().manual_seed(seed_for(seed, *scope))
+    return torch.Generator().manual_seed(derive_seed(seed, *scope))
 
 
 def numpy_rng_for(seed: int, *scope: Scope) -> np.random.Generator:
     """Return a fresh numpy generator for one purpose."""
-    return np.random.default_rng(seed_for(seed, *scope))
+    return np.random.default_rng(derive_seed(seed, *scope))
 
 
 @contextmanager
-def isolated(seed: int, *scope: Scope, device: torch.device | None = None) -> Iterator[None]:
+def isolate(seed: int, *scope: Scope, device: torch.device | None = None) -> Iterator[None]:
     """Seed the global torch generator by scope within a block, for code that draws from it."""
     devices = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         # torch.manual_seed takes 200 times as long, and would reseed all GPUs, never restored
-        torch.default_generator.manual_seed(seed_for(seed, *scope))
+        torch.default_generator.manual_seed(derive_seed(seed, *scope))
         for each in devices:
             with torch.cuda.device(each):
-                torch.cuda.manual_seed(seed_for(seed, *scope))
+                torch.cuda.manual_seed(derive_seed(seed, *scope))
         yield

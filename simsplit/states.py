@@ -13,7 +13,7 @@ A file with a name for each of thousands of clients' tensors is slow to write an
 _CLIENT, _ROWS, _WHOSE = "client/", "crowd/", "crowd.clients/"
 
 
-def below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def select_below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the part of a state whose names start with a prefix, without the prefix."""
     return {
         name.removeprefix(prefix): tensor
@@ -22,7 +22,7 @@ def below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     }
 
 
-def by_client(state: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+def split_by_client(state: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
     """Split a state by client (`client/3/name`), in one pass over its names."""
     clients: dict[int, dict[str, Tensor]] = {}
     for name, tensor in state.items():
@@ -32,11 +32,11 @@ def by_client(state: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
     return clients
 
 
-def stacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def stack_clients(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Stack the tensors that many clients have under one name as rows of one tensor."""
     kept = {name: tensor for name, tensor in state.items() if not name.startswith(_CLIENT)}
     alike: dict[tuple[str, torch.dtype, torch.Size], dict[int, Tensor]] = {}
-    for number, owned in by_client(state).items():
+    for number, owned in split_by_client(state).items():
         for own, tensor in owned.items():
             alike.setdefault((own, tensor.dtype, tensor.shape), {})[number] = tensor
     for (own, _, _), tensors in alike.items():
@@ -49,10 +49,10 @@ def stacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return kept
 
 
-def unstacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def unstack_clients(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Undo `stacked`; the clients' tensors are views of the rows."""
     plain = {name: tensor for name, tensor in state.items() if not name.startswith((_ROWS, _WHOSE))}
-    for own, rows in below(state, _ROWS).items():
+    for own, rows in select_below(state, _ROWS).items():
         numbers = state[_WHOSE + own].tolist()
         names = (f"{_CLIENT}{number}/{own}" for number in numbers)
         plain |= dict(zip(names, rows.unbind(), strict=True))

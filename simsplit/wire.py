@@ -56,10 +56,10 @@ class Wire:
         if self.forger is not None:
             packet = self.forger.answer(packet)
         nbytes = packet.nbytes
-        key = (packet.round, packet.client, self.moment.counted_as, packet.leg)
+        key = (packet.round, packet.client, self.moment.counted_phase, packet.leg)
         self._add(key, (1, nbytes, 0, 0))
         if to is not None:
-            self._add((packet.round, to, self.moment.counted_as, packet.leg), (0, 0, 1, nbytes))
+            self._add((packet.round, to, self.moment.counted_phase, packet.leg), (0, 0, 1, nbytes))
         for tap in self.taps:
             tap.observe(packet)
         return packet

@@ -52,8 +52,8 @@ def finished(given: Scenario, path: Path) -> Experiment:
 
 def entered(run: Experiment, number: int) -> Lineup:
     """Who takes part in a round, whom all have been told of; the run stays in that round."""
-    lineup, moment = run.live.program.lineup(number), run.parts.exchange.moment
-    moment.round, moment.phase, moment.counted_as = number, lineup.phase, lineup.phase.name
+    lineup, moment = run.live.program.choose_lineup(number), run.parts.exchange.moment
+    moment.round, moment.phase, moment.counted_phase = number, lineup.phase, lineup.phase.name
     run.live.enter(lineup)
     return lineup
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from simsplit.data import Batcher, Samples
 from simsplit.engine.pool import InlinePool
-from simsplit.methods.base import Method
+from simsplit.methods.method import Method
 from simsplit.methods.stack import Stack
 from simsplit.packets import Leg, Packet
 from simsplit.parties.client import Client
@@ -19,7 +19,7 @@ from simsplit.parties.optimizers import OptimizerConfig, SgdConfig
 from simsplit.parties.server import Server
 from simsplit.phases import Phase
 from simsplit.schedules.exchange import Exchange
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 from simsplit.topologies import Topology
 from simsplit.topologies.u_shaped import U_SHAPED
 from simsplit.wire import Wire
@@ -57,7 +57,7 @@ class Segments:
 
 def segments(dropout: float = 0.0) -> Segments:
     """16 pixels to 8 values, through a trunk that is not linear, to 3 classes."""
-    with isolated(0, "segments"):
+    with isolate(0, "segments"):
         return Segments(
             nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Dropout(dropout)),
             nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Dropout(dropout)),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from simsplit import pretrain
-from simsplit.pretrain import PretrainConfig, pretrained
+from simsplit.pretrain import PretrainConfig, fetch_pretrained
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,13 +42,13 @@ SELDOM = {"slow", "ray", "notebook", "deploy"}
 def no_demo_model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """No quick test makes simsplit's own model, for minutes, as one that names no sizes would."""
     if SELDOM.isdisjoint(mark.name for mark in request.node.iter_markers()):
-        monkeypatch.setattr(pretrain, "pretrained", _other_than_the_demo_model)
+        monkeypatch.setattr(pretrain, "fetch_pretrained", _other_than_the_demo_model)
 
 
 def _other_than_the_demo_model(wanted: str | PretrainConfig, *given: Any) -> Path:
     if wanted == "demo":
         pytest.fail("needs simsplit's own model; give sizes (texts.CAUSAL), or mark it slow")
-    return pretrained(wanted, *given)
+    return fetch_pretrained(wanted, *given)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,7 +12,7 @@ from simsplit.deploy.client_session import ClientSession
 from simsplit.deploy.keys import client_name, load_keys, make_keys
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.remote_pool import RemotePool
-from simsplit.deploy.site import Site
+from simsplit.deploy.site import ClientSite
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import describe_data
 from simsplit.experiment import Experiment
@@ -24,7 +24,7 @@ class Direct(ClientSession):
     """A session whose client is asked at once."""
 
     def __init__(
-        self, site: Site, most_bytes: int, sockets: SocketTable, frames: list[bytes]
+        self, site: ClientSite, most_bytes: int, sockets: SocketTable, frames: list[bytes]
     ) -> None:
         super().__init__(site.number, most_bytes, 5.0, sockets)
         self.site, self.frames = site, frames
@@ -46,10 +46,10 @@ class Sites:
         self, given: Scenario, path: Path, held: Prepared | None = None, **more: Any
     ) -> None:
         """`held` are other data than the scenario's."""
-        data = held or given.prepared()
+        data = held or given.prepare_data()
         self.given, self.path, self.frames = given, path, list[bytes]()
         self.sites = [
-            Site(given, data, number, path / f"c{number}", **more)
+            ClientSite(given, data, number, path / f"c{number}", **more)
             for number in range(given.clients.count)
         ]
         self.keys = path / "keys"
@@ -86,7 +86,9 @@ class Sites:
         """A client that was lost comes back in another process, with its checkpoints alone."""
         for number in self.lost:
             old = self.sites[number]
-            site = Site(self.given, old.data, number, old.out, mode=old.mode, secret=old.secret)
+            site = ClientSite(
+                self.given, old.data, number, old.out, mode=old.mode, secret=old.secret
+            )
             site.enable_sealing(load_keys(self.keys, client_name(number)))
             self.sites[number] = site
         self.lost.clear()

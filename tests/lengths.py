@@ -39,7 +39,7 @@ class Norms(Attack):
     factor = 0.0
 
     def work(self, targets: Sequence[Packet]) -> Iterator[tuple[int, int]]:
-        self.norms = torch.cat([self.known.crossed(each).norm(dim=1) for each in targets])
+        self.norms = torch.cat([self.known.flatten_payload(each).norm(dim=1) for each in targets])
         yield 1, 1
 
     @property

@@ -189,7 +189,7 @@ class _Training:
     packets: list[Packet] = field(default_factory=list)
 
     def observe(self, packet: Packet) -> None:
-        if self.wire.moment.training:
+        if self.wire.moment.is_training:
             self.packets.append(packet)
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.methods.method import Method, MethodConfig, Site, Step
 from simsplit.phases import Phase
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 
 class WarmupConfig(MethodConfig):
@@ -25,13 +25,13 @@ class WarmupConfig(MethodConfig):
 class Warmup(Method):
     def __init__(self, site: Site, *, phase: bool) -> None:
         self.phase = phase
-        with isolated(site.seed, "warmup"):
+        with isolate(site.seed, "warmup"):
             self.module: nn.Module = nn.Sequential(nn.Dropout(0.25), nn.Linear(512, 512))
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
         return u + self.module(u)
 
-    def plan(self, rounds: int) -> Sequence[Phase]:
+    def plan_phases(self, rounds: int) -> Sequence[Phase]:
         alone: frozenset[Any] = frozenset({"method"})
         warmup = Phase("warmup", 1, source="public", learns=alone, gradients=False)
         return [warmup] if self.phase else []
@@ -71,7 +71,7 @@ class Faulty(Method):
         self._reach("decode", step)
         return u
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         self._reach("loss", step)
         return None
 

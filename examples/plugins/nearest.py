@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 
 from simsplit.attacks import Attack, AttackConfig
-from simsplit.attacks.base import payloads
+from simsplit.attacks.attack import payloads
 
 
 class NearestConfig(AttackConfig):
@@ -23,11 +23,13 @@ class NearestConfig(AttackConfig):
 
 class Nearest(Attack):
     def study(self, queries):  # (packet, pixels) of auxiliary images
-        self.seen = torch.cat([self.known.smashed(packet).flatten(1) for packet, _ in queries])
+        self.seen = torch.cat([self.known.lift_smashed(packet).flatten(1) for packet, _ in queries])
         self.pixels = torch.cat([pixels for _, pixels in queries])
 
     def work(self, targets):  # packets of the images to recover
-        sent = torch.cat([self.known.smashed(packet).flatten(1) for packet in payloads(targets)])
+        sent = torch.cat(
+            [self.known.lift_smashed(packet).flatten(1) for packet in payloads(targets)]
+        )
         self.nearest = torch.cdist(sent, self.seen).argmin(1)
         yield 1, 1  # one of one pieces of work is done
 

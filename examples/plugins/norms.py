@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from simsplit.detectors.base import SignalDetector, SignalDetectorConfig
+from simsplit.detectors.detector import SignalDetector, SignalDetectorConfig
 
 
 class NormsConfig(SignalDetectorConfig):

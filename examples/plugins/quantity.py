@@ -23,7 +23,7 @@ class QuantityConfig(Dealing):
         bounds = np.rint(np.cumsum(shares)[:-1] * len(labels)).astype(int)
         return np.split(np.arange(len(labels)), bounds)
 
-    def fewest(self):
+    def get_fewest(self):
         """What topping up goes by."""
         return self.min_samples
 

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from simsplit.data import DataInfo, DataSet, SourceConfig
-from simsplit.data.samples import samples_of
+from simsplit.data.samples import images_to_samples
 
 
 class StripesConfig(SourceConfig):
@@ -36,7 +36,7 @@ class StripesConfig(SourceConfig):
         height = 28 // self.classes
         for image, label in zip(images, labels, strict=True):
             image[label * height : (label + 1) * height] += 100
-        return samples_of(images.astype(np.uint8), labels)
+        return images_to_samples(images.astype(np.uint8), labels)
 
 
 SOURCES = {"stripes": StripesConfig}

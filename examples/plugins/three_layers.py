@@ -16,11 +16,11 @@ class ThreeLayersConfig(LaidOut):
     width: int = Field(default=64, ge=1)
     """Values at the cut, and again between trunk and tail."""
 
-    def shapes(self, input_shape):
+    def compute_shapes(self, input_shape):
         """What crosses the cut, and what comes back, per sample."""
         return (self.width,), (self.width,)
 
-    def segments(self, input_shape, num_classes):
+    def make_segments(self, input_shape, num_classes):
         """Laid out here; weights are drawn elsewhere, for each client from a stream of its own."""
         head = nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), self.width), nn.ReLU())
         trunk = nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())

@@ -65,7 +65,7 @@ class Assembler:
         self.scenario, self.data, self.device = scenario, data, device
         self.clients = range(scenario.clients.count)
         self.autocast = autocast_for(scenario.train.precision, device)
-        train = data.train if data.at_hand else None
+        train = data.train if data.has_samples else None
         self.supplies = Supplies(scenario, data, device)
         self.owners = Ownership(scenario, data.info, device, train, secret)
 

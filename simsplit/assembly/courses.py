@@ -1,18 +1,18 @@
 """The course of a scenario's rounds is chosen here, with its averages, deadlines and clock."""
 
 from simsplit.assembly.ownership import Ownership
-from simsplit.network.clock import Flops, order_of
+from simsplit.network.clock import Flops, choose_order
 from simsplit.network.timing import Clock
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
 from simsplit.schedules.aggregation import Fused, NoAggregation, SplitFedV1
 from simsplit.schedules.asynchronous import AsTheyCome
 from simsplit.schedules.averaging import Averager
-from simsplit.schedules.config import AsynchronousConfig, LapsConfig
 from simsplit.schedules.courses import Apart, Course, InTurn, Together
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
-from simsplit.schedules.pace import Pace
+from simsplit.schedules.pace import RoundPace
+from simsplit.schedules.schedule import AsynchronousConfig, LapsConfig
 
 
 def build_course(
@@ -57,10 +57,10 @@ def build_federation(exchange: Exchange, owners: Ownership) -> Federation | None
     )
 
 
-def build_pace(scenario: Scenario, exchange: Exchange, clock: Clock | None) -> Pace:
+def build_pace(scenario: Scenario, exchange: Exchange, clock: Clock | None) -> RoundPace:
     """Build the pace, which decides who is late; it reads the wire only if there is a deadline."""
     cohort = scenario.cohort
-    pace = Pace(clock, deadline_s=cohort.deadline_s, skips=cohort.late == "skip")
+    pace = RoundPace(clock, deadline_s=cohort.deadline_s, skips=cohort.late == "skip")
     if cohort.deadline_s is not None:
         exchange.wire.taps.append(pace)
     return pace
@@ -72,9 +72,9 @@ def build_clock(scenario: Scenario, flops: Flops) -> Clock:
     schedule = scenario.schedule
     bound = schedule.max_ahead if isinstance(schedule, AsynchronousConfig) else None
     return Clock(
-        order_of(schedule.kind, scenario.aggregation.kind),
+        choose_order(schedule.kind, scenario.aggregation.kind),
         scenario.crossings.training,
-        scenario.network.rates(scenario.clients.count, scenario.seed),
+        scenario.network.draw_rates(scenario.clients.count, scenario.seed),
         scenario.network.server,
         flops,
         bound,

@@ -42,6 +42,6 @@ def build_pen(scenario: Scenario) -> Pen | None:
     model = scenario.model
     if not isinstance(model, CausalLM):
         return None
-    reader, evaluate = model.reader(), scenario.evaluate
-    read = (reader.end, reader.pad, model.measures()[2])
+    reader, evaluate = model.make_reader(), scenario.evaluate
+    read = (reader.end, reader.pad, model.get_sizes()[2])
     return Pen(scenario.seed, *read, evaluate.sampling, partial(writes_in_sessions, scenario))

@@ -4,7 +4,7 @@ import torch
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.detectors import Sensor
-from simsplit.detectors.watch import signals_of, sketched_of
+from simsplit.detectors.watch import list_signals, list_sketched
 from simsplit.engine.pool import Pool
 from simsplit.packets import Packet
 from simsplit.parties.precision import Autocast
@@ -12,7 +12,7 @@ from simsplit.parties.server import Server
 from simsplit.phases import Moment
 from simsplit.scenario import Scenario
 from simsplit.schedules.exchange import Exchange
-from simsplit.seeds import seed_for
+from simsplit.seeds import derive_seed
 from simsplit.wire import Wire
 
 
@@ -20,7 +20,7 @@ def build_exchange(owners: Ownership, autocast: Autocast, pool: Pool) -> Exchang
     """Build a pool's exchange: a server, a wire, and a sensor if detectors ask for one."""
     exchange = Exchange(pool, _build_server(owners, autocast), Wire(), owners.topology)
     detectors = owners.scenario.detectors
-    if signals_of(detectors) or sketched_of(detectors):
+    if list_signals(detectors) or list_sketched(detectors):
         exchange.sensor = _build_sensor(owners.scenario, exchange.server, exchange.moment)
         exchange.wire.taps.append(exchange.sensor)
     return exchange
@@ -34,7 +34,7 @@ def _build_server(owners: Ownership, autocast: Autocast) -> Server:
         owners.server_stack,
         owners.build_server_learner(),
         owners.loss,
-        seed=seed_for(owners.scenario.seed, "server"),
+        seed=derive_seed(owners.scenario.seed, "server"),
         device=owners.device,
         autocast=autocast,
     )
@@ -48,8 +48,8 @@ def _build_sensor(scenario: Scenario, server: Server, moment: Moment) -> Sensor:
     """
 
     def decode(packet: Packet) -> torch.Tensor:
-        message = server.stack.messages(packet.leg, packet.tensors)[0]
+        message = server.stack.split_messages(packet.leg, packet.tensors)[0]
         return server.stack.unpack(packet.leg, message, server.end.open_step(packet))
 
-    detectors, seed = scenario.detectors, seed_for(scenario.seed, "server", "sensor")
-    return Sensor(signals_of(detectors), sketched_of(detectors), decode, seed, moment=moment)
+    detectors, seed = scenario.detectors, derive_seed(scenario.seed, "server", "sensor")
+    return Sensor(list_signals(detectors), list_sketched(detectors), decode, seed, moment=moment)

@@ -9,7 +9,7 @@ from torch import Tensor
 from simsplit.assembly.trained import Trained, convert_to_transformers
 from simsplit.errors import RunError
 from simsplit.models.language import LanguageConfig
-from simsplit.models.tokens import tokenizer_of
+from simsplit.models.tokenizers import load_tokenizer
 from simsplit.results.directory import replace, writing
 
 WEIGHTS, FACTS = "model.safetensors", "export.json"
@@ -27,13 +27,13 @@ def export(network: Trained, out: Path, form: Form) -> list[Path]:
         assert isinstance(config, LanguageConfig), "convert_to_transformers refuses others"
         with writing(out):
             model.save_pretrained(out)
-            tokenizer_of(config.folder(), config.revision).save_pretrained(out)
+            load_tokenizer(config.find_folder(), config.revision).save_pretrained(out)
         return sorted(out.iterdir())
     _save(out / WEIGHTS, network.weights())
     facts = {
         "scenario": network.scenario.name,
         "model": network.scenario.model.model_dump(mode="json"),
-        "methods": [method.word for method in network.scenario.method],
+        "methods": [method.kind_name for method in network.scenario.method],
         **network.facts,
     }
     replace(out / FACTS, (json.dumps(facts, indent=2) + "\n").encode())

@@ -13,7 +13,7 @@ from simsplit.packets import ClientId
 from simsplit.parties.client import Client
 from simsplit.parties.feed import Exam, Feed, keep_batch
 from simsplit.parties.precision import Autocast
-from simsplit.poisons import Poison, poisoned
+from simsplit.poisons import Poison, poison_batch
 
 
 class Maker:
@@ -84,7 +84,7 @@ class Maker:
             return []
         part = self._get_part(number)
         return [
-            config.during(poison.client(number, part))
+            config.limit_to_rounds(poison.for_client(number, part))
             for config, poison in zip(malicious.poison, self.supplies.poisons, strict=True)
         ]
 
@@ -97,7 +97,7 @@ class Maker:
         size: int | None = None,
     ) -> Feed:
         train = self.scenario.train
-        change = partial(poisoned, poisons) if poisons else keep_batch
+        change = partial(poison_batch, poisons) if poisons else keep_batch
         return Feed(
             batcher,
             part,
@@ -106,5 +106,5 @@ class Maker:
             client=number,
             drop_last=train.drop_last,
             change=change,
-            lengths=batcher.lengths(part) if train.group_by_length else None,
+            lengths=batcher.get_lengths(part) if train.group_by_length else None,
         )

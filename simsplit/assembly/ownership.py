@@ -15,7 +15,7 @@ from torch import nn
 from simsplit.data import DataInfo
 from simsplit.data.samples import Samples
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import Labels, Side
+from simsplit.methods.method import Labels, Side
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.methods.tokens import Tokens
 from simsplit.models.adapted import AdaptedClassifier
@@ -27,7 +27,7 @@ from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
 from simsplit.scenario.needs import refuse_idle, refuse_learning
 from simsplit.schedules.aggregation import AveragingConfig
-from simsplit.seeds import seed_for
+from simsplit.seeds import derive_seed
 
 
 class Ownership:
@@ -54,8 +54,8 @@ class Ownership:
         self.tokens = None if train is None else self._count_tokens(train)
         self.known_tail = self._copy_known_tail()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
-        self.server_stack = self._build_stack("server", seed_for(scenario.seed, "server"))
-        self.client_stack = self._build_stack("client", seed_for(scenario.seed, "client"))
+        self.server_stack = self._build_stack("server", derive_seed(scenario.seed, "server"))
+        self.client_stack = self._build_stack("client", derive_seed(scenario.seed, "client"))
         """The client's side of the methods: shared by clients, or a pattern for each one's own."""
         refuse_idle(scenario, self.client_stack)
         refuse_learning(scenario, self.server_stack)
@@ -80,7 +80,7 @@ class Ownership:
                 own["tail"] = self._build_own("tail", number)
             own["method"] = stack.modules
         elif self.averages:
-            stack = self._build_stack("client", seed_for(self.scenario.seed, "client"))
+            stack = self._build_stack("client", derive_seed(self.scenario.seed, "client"))
             shared["method"] = stack.modules
         modules = {**shared, **own}
         learners = [self.build_client_learner(own)] if own else []
@@ -129,7 +129,7 @@ class Ownership:
 
     def seed_of(self, number: ClientId) -> int:
         """Return the seed of a client's own draws."""
-        return seed_for(self._own_seed, "client", number)
+        return derive_seed(self._own_seed, "client", number)
 
     def _build_own(self, segment: Literal["head", "tail"], number: ClientId) -> nn.Module:
         """Build a client's own head or tail, with the common start or from its own stream."""
@@ -191,9 +191,9 @@ class Ownership:
 
     def joint(self) -> tuple[CutNetwork, tuple[Stack, Stack]]:
         """Build a second copy of the model and of both sides' methods, for comparisons."""
-        client = self._build_stack("client", seed_for(self.scenario.seed, "client"))
-        server = self._build_stack("server", seed_for(self.scenario.seed, "server"))
-        client.hear(server.announce())
+        client = self._build_stack("client", derive_seed(self.scenario.seed, "client"))
+        server = self._build_stack("server", derive_seed(self.scenario.seed, "server"))
+        client.receive_announcements(server.announce())
         return self._build_model(), (client, server)
 
     def _build_model(self) -> CutNetwork:
@@ -234,7 +234,7 @@ class Ownership:
             return None
         table = getattr(getattr(self.model.head, "tokens", None), "weight", None)
         if not isinstance(table, torch.Tensor):
-            kind = self.scenario.method[asking[0]].word
+            kind = self.scenario.method[asking[0]].kind_name
             raise ScenarioError(
                 f"method.{asking[0]}.kind", f"{kind} needs a head that embeds tokens"
             )

@@ -6,7 +6,7 @@ from simsplit.assembly.assembler import Assembler, Assembly
 from simsplit.assembly.state import restore_state
 from simsplit.data import Prepared
 from simsplit.errors import RunError
-from simsplit.machine import device_of
+from simsplit.machine import find_device
 from simsplit.packets import ClientId
 from simsplit.phases import EVALUATE
 from simsplit.results import CHECKPOINTS, checkpoints
@@ -33,11 +33,11 @@ def restore(
         raise RunError(f"{path} has no checkpoint; did the run write one?")
     tensors, done, _ = checkpoint
     scenario = scenario or original
-    assembler = Assembler(scenario, data, device_of(scenario.device))
+    assembler = Assembler(scenario, data, find_device(scenario.device))
     parts = assembler.assemble()
     parts.exchange.holder = done.holder
     restore_state(parts, tensors)
     parts.exchange.announce(parts.clients, counted=False)
-    parts.exchange.moment.counted_as = EVALUATE
+    parts.exchange.moment.counted_phase = EVALUATE
     (parts.federation or parts.exchange).settle([client])
     return assembler, parts, done

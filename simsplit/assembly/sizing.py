@@ -11,16 +11,16 @@ from torch import nn
 from simsplit.assembly.ownership import Ownership
 from simsplit.data import Prepared
 from simsplit.data.batches import Batch
-from simsplit.methods.base import Step
+from simsplit.methods.method import Step
 from simsplit.network.clock import Flops
 from simsplit.network.flops import count_flops
 from simsplit.preflight import (
     READING,
     RUNTIME,
     Estimate,
-    activation_bytes,
-    learned_bytes,
-    trained_bytes,
+    count_learned_bytes,
+    count_trained_bytes,
+    measure_activation_bytes,
 )
 from simsplit.scenario.needs import count_messages
 from simsplit.schedules.aggregation import SplitFedV1
@@ -34,8 +34,8 @@ def measure_flops(owners: Ownership) -> Flops:
     model, client, server = owners.model, owners.client_stack, owners.server_stack
     # Methods that mix only in training are measured as they train.
     seed, stock = owners.scenario.seed, _Blank(owners)
-    step = Step(0, 0, 0, seed, training=False, stock=stock, reading="mixed")
-    client.hear(server.announce())
+    step = Step(0, 0, 0, seed, training=False, stock=stock, evaluation_mode="mixed")
+    client.receive_announcements(server.announce())
     parts = [model.head, model.trunk, model.tail, client.modules, server.modules]
     batch = client.transform(_make_batch(owners), step)  # a method that mixes adds texts
     beside, topology = owners.topology.beside(batch), owners.topology
@@ -62,22 +62,24 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
     train, count = scenario.train, scenario.clients.count
     shared = list(owners.list_shared_modules().values())
     server = list(owners.list_server_modules().values())
-    per_client = trained_bytes(owners.list_owned_modules(), train.client.slots)
+    per_client = count_trained_bytes(owners.list_owned_modules(), train.client.slots)
     if owners.averages:
         held = scenario.aggregation.kind != "none" and scenario.aggregation.bits is not None
-        per_client += trained_bytes(shared, train.client.slots) + learned_bytes(shared) * held
+        per_client += (
+            count_trained_bytes(shared, train.client.slots) + count_learned_bytes(shared) * held
+        )
     elif scenario.clients.handover == "weights":
-        per_client += learned_bytes(shared) * train.client.slots
+        per_client += count_learned_bytes(shared) * train.client.slots
     copies, servers = 0, 1
     if isinstance(scenario.aggregation, SplitFedV1):
         servers += hosts
         kept = train.server.slots if scenario.aggregation.moments == "keep" else 0
-        copies = learned_bytes(server) * (1 + kept)  # a round's result, and kept moments
+        copies = count_learned_bytes(server) * (1 + kept)  # a round's result, and kept moments
     return Estimate(
         {
             "clients' own parts": per_client * count,
-            "shared head and tail": trained_bytes(shared, train.client.slots) * (1 + hosts),
-            "server": trained_bytes(server, train.server.slots) * servers,
+            "shared head and tail": count_trained_bytes(shared, train.client.slots) * (1 + hosts),
+            "server": count_trained_bytes(server, train.server.slots) * servers,
             "trunk copies": copies * count,
             "activations of a step": _measure_activations(owners, data) * max(1, hosts),
             "samples": data.nbytes * (2 if hosts else 1),
@@ -96,14 +98,14 @@ def _measure_activations(owners: Ownership, data: Prepared) -> int:
         made: torch.Tensor = tail(trunk(topology.headed(head, batch), *topology.beside(batch)))
         return made
 
-    kept = activation_bytes(outputs)
+    kept = measure_activation_bytes(outputs)
     weights = sum(p.nbytes for p in layers.parameters())
     largest = max((len(part) for part in data.parts), default=0)
     return max(0, kept - weights) // FEW * min(owners.scenario.train.batch_size, largest)
 
 
 def _make_inputs(owners: Ownership) -> torch.Tensor:
-    return owners.info.blank(FEW).to(owners.device)
+    return owners.info.make_blank(FEW).to(owners.device)
 
 
 def _make_batch(owners: Ownership) -> Batch:
@@ -120,12 +122,12 @@ class _Blank:
     def __init__(self, owners: Ownership) -> None:
         self._owners = owners
 
-    def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
+    def draw_support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
         """Return `count` batches without content."""
         del rows, rng
         return [_make_batch(self._owners) for _ in range(count)]
 
-    def texts(self, rows: torch.Tensor) -> Batch:
+    def get_texts(self, rows: torch.Tensor) -> Batch:
         """Return a batch without content."""
         del rows
         return _make_batch(self._owners)

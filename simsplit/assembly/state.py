@@ -11,7 +11,7 @@ from torch import Tensor
 from simsplit.assembly.assembler import Assembly
 from simsplit.assembly.frozen import refuse_others
 from simsplit.parties.calls import LoadOwn, LoadShared, OwnState, SharedState
-from simsplit.states import below, by_client
+from simsplit.states import select_below, split_by_client
 
 
 def collect_state(parts: Assembly) -> dict[str, Tensor]:
@@ -35,12 +35,12 @@ def collect_state(parts: Assembly) -> dict[str, Tensor]:
 def restore_state(parts: Assembly, state: Mapping[str, Tensor]) -> None:
     """Restore a state that `collect_state` returned; the exchange's holder must be set before."""
     refuse_others(parts.frozen, state.get("frozen"))
-    parts.server.learner.load(below(state, "server/"))
+    parts.server.learner.load(select_below(state, "server/"))
     if not parts.pool.remote:
-        own = by_client(state)
+        own = split_by_client(state)
         parts.pool.ask_each({c: LoadOwn(own.get(c, {})) for c in parts.clients})
     if parts.federation is not None:
-        parts.federation.load(below(state, "average/"))
-        parts.pool.load_workshop(below(state, "copies/"))
+        parts.federation.load(select_below(state, "average/"))
+        parts.pool.load_workshop(select_below(state, "copies/"))
     elif not parts.pool.remote:
-        parts.pool.ask(parts.exchange.holder or 0, LoadShared(below(state, "holder/")))
+        parts.pool.ask(parts.exchange.holder or 0, LoadShared(select_below(state, "holder/")))

@@ -28,7 +28,7 @@ class Supplies:
 
     def batcher(self, samples: Samples, *, augment: bool) -> Batches:
         """Return the batcher of some of the data."""
-        return self.data.batches(
+        return self.data.build_batcher(
             samples,
             self.device,
             self.scenario.data.augment if augment else (),
@@ -86,7 +86,9 @@ class Supplies:
     @cached_property
     def aim(self) -> Aim | None:
         """The malicious clients' aim for test samples; None if no poison has one."""
-        aims = [aim for poison in self.poisons if (aim := poison.aim(self.data.test)) is not None]
+        aims = [
+            aim for poison in self.poisons if (aim := poison.find_aim(self.data.test)) is not None
+        ]
         if not aims:
             return None
         if not len(aims[0].rows):
@@ -103,7 +105,7 @@ class Supplies:
 
     def _build_triggered_exam(self, aim: Aim) -> Exam:
         batcher = self.batcher(self.data.test, augment=False)
-        return Exam(batcher, aim.rows, self.scenario.evaluate.batch_size, aim.trigger)
+        return Exam(batcher, aim.rows, self.scenario.evaluate.batch_size, aim.add_trigger)
 
     def _build_attack_exams(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
         """Return the exams for attacks if the attacked client is among these."""

@@ -14,7 +14,7 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.data.batches import Batch
 from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
-from simsplit.methods.base import Step
+from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.models.fresh import CutNetwork, LaidOut, Owner
 from simsplit.models.language import LanguageConfig
@@ -22,7 +22,7 @@ from simsplit.packets import ClientId, Leg
 from simsplit.plugins import Given
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
 from simsplit.scenario import Scenario, load_scenario
-from simsplit.states import below
+from simsplit.states import select_below
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -103,7 +103,7 @@ class Trained(nn.Module):
     def _collect_weights(self, owner: Owner) -> dict[str, Tensor]:
         """Return a segment's weights by their names in the whole network."""
         model, state = self.scenario.model, getattr(self, owner).state_dict()
-        before = model.called(owner)[1] if isinstance(model, LaidOut) else ""
+        before = model.get_name_prefix(owner)[1] if isinstance(model, LaidOut) else ""
         return {f"{before}{key}": tensor for key, tensor in state.items()}
 
 
@@ -136,8 +136,8 @@ def trained(run: Run | str | Path, client: ClientId | None = None, plugins: Give
     state = _select_state(tensors, _choose_client(scenario, client))
     _fill(modules, state)
     _fill({"method": stacks[0].modules}, state)
-    _fill({"method": stacks[1].modules}, below(tensors, "server/"))
-    stacks[0].hear(stacks[1].announce())
+    _fill({"method": stacks[1].modules}, select_below(tensors, "server/"))
+    stacks[0].receive_announcements(stacks[1].announce())
     return Trained(scenario, model, stacks, facts)
 
 
@@ -160,7 +160,7 @@ def _select_state(state: Mapping[str, Tensor], client: ClientId) -> dict[str, Te
     return {
         name: tensor
         for part in ("server/", *shared, *own)
-        for name, tensor in below(state, part).items()
+        for name, tensor in select_below(state, part).items()
     }
 
 
@@ -175,8 +175,8 @@ def _fill(modules: Mapping[str, nn.Module], state: Mapping[str, Tensor]) -> None
 
 def convert_to_transformers(network: Trained) -> "PreTrainedModel":
     """Return a causal language model of transformers: adapters merged, embeddings untied."""
-    from simsplit.models.transformer import family_of, layers_of
-    from simsplit.models.whole import saved
+    from simsplit.models.transformer import find_family, get_layers
+    from simsplit.models.whole import load_model
 
     config = network.scenario.model
     if not isinstance(config, LanguageConfig) or config.kind != "causal_lm" or config.sizes:
@@ -186,12 +186,12 @@ def convert_to_transformers(network: Trained) -> "PreTrainedModel":
         )
     if config.trunk == "skipped":
         raise RunError("the trunk was left out (model.trunk: skipped); use --as safetensors")
-    model = copy.deepcopy(saved(config.folder(), config.revision, None)[0])
-    family, body = family_of(model), model.base_model
+    model = copy.deepcopy(load_model(config.find_folder(), config.revision, None)[0])
+    family, body = find_family(model), model.base_model
     head, trunk, tail = (
         _merge_adapters(part) for part in (network.head, network.trunk, network.tail)
     )
-    mine = [layer for part in (head, trunk, tail) for layer in layers_of(part)]
+    mine = [layer for part in (head, trunk, tail) for layer in get_layers(part)]
     for own, whole in zip(mine, getattr(body, family.layers), strict=True):
         whole.load_state_dict(_drop_adapters(own))
     getattr(body, family.tokens).load_state_dict(head.tokens.state_dict())

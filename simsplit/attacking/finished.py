@@ -14,7 +14,7 @@ from pathlib import Path
 from simsplit.assembly.restored import restore
 from simsplit.attacking import Attacking, Progress
 from simsplit.errors import RunError, ScenarioError, SimsplitError
-from simsplit.machine import device_of, pinned_threads
+from simsplit.machine import find_device, pin_threads
 from simsplit.plugins import Given, gather_plugins
 from simsplit.results import SCENARIO, Run, checkpoints
 from simsplit.results.directory import replace, writing
@@ -67,7 +67,7 @@ def attack(
         )
     folder, settings = run.path / "attacks" / config.title, _encode_settings(scenario)
     if not _is_finished(folder, settings, resume=resume):
-        with pinned_threads(scenario.threads):
+        with pin_threads(scenario.threads):
             _AttackOnFinished(run.path, original, scenario, folder, progress).work(settings)
     return Run.load(path)
 
@@ -126,8 +126,8 @@ class _AttackOnFinished:
     ) -> None:
         self.folder, self.progress = folder, progress
         self.title = scenario.attacks[0].title
-        device = device_of(scenario.device)
-        data = scenario.prepared()
+        device = find_device(scenario.device)
+        data = scenario.prepare_data()
         client = scenario.targets.client
         _, parts, self.done = restore(path, original, data, client, scenario)
         self.attacking = Attacking(scenario, parts, data, device)

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from simsplit.attacking.input_scorer import InputScorer
 from simsplit.attacking.judging import KindScores
-from simsplit.attacks.base import Guesses
+from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
-from simsplit.metrics.images import FIGURES, LPIPS, image_figures, lpips_from
+from simsplit.metrics.images import FIGURES, LPIPS, load_lpips, score_images
 from simsplit.results.input_results import ORIGINALS
 from simsplit.results.kept import IMAGES, encode_images
 from simsplit.scenario import Scenario
@@ -26,7 +26,7 @@ class ImageScorer(InputScorer):
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         self.targets, self.data = scenario.aims, data
         weights = self.targets.lpips
-        self._lpips = None if weights is None else lpips_from(weights, "targets.lpips")
+        self._lpips = None if weights is None else load_lpips(weights, "targets.lpips")
 
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class ImageScorer(InputScorer):
         images |= {BLACK: torch.zeros_like(truth), MEAN: self._compute_mean().expand_as(truth)}
         scores = KindScores(files={IMAGES: encode_images(images)})
         for name, made in list(images.items())[1:]:
-            for index, figures in enumerate(image_figures(made, truth, self._lpips)):
+            for index, figures in enumerate(score_images(made, truth, self._lpips)):
                 label = int(samples.labels[rows[index]])
                 place = {"round": number, "attack": name, "image": index, "label": label}
                 scores.rows.append({**place, **figures})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from simsplit.attacking.judging import KindScores
-from simsplit.attacks.base import Guesses
+from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
 from simsplit.scenario import Scenario
 

@@ -21,19 +21,19 @@ from simsplit.attacks.knowledge import SeenView
 from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack
 from simsplit.attacks.spectral import principal_components
 from simsplit.data import Prepared
-from simsplit.errors import ProtocolError, ScenarioError, counted
+from simsplit.errors import ProtocolError, ScenarioError, format_count
 from simsplit.metrics.leaks import (
     Hits,
+    Interval,
     Numbers,
-    Told,
-    chance_of,
-    chance_of_auc,
-    equal,
-    majority_of,
-    matched,
-    pure,
-    told_auc,
-    told_share,
+    match_clusters,
+    match_equal,
+    match_majority,
+    measure_auc,
+    measure_majority,
+    measure_share,
+    simulate_chance,
+    simulate_chance_auc,
 )
 from simsplit.parties.calls import LabelsOf
 from simsplit.results.directory import encode_csv
@@ -54,9 +54,10 @@ class LabelJudge(AttackJudge[LabelAttack]):
         if len(classes) < 2:
             raise ScenarioError(
                 "targets.count",
-                f"{counted(len(given), 'target')} of one class alone have no labels to tell apart; "
-                "attacks on labels need targets of two classes. Use data that have two, then raise "
-                "targets.count, or set targets.per_class, targets.split or targets.client",
+                f"{format_count(len(given), 'target')} of one class alone have no labels to "
+                "tell apart; attacks on labels need targets of two classes. Use data that have "
+                "two, then raise targets.count, or set targets.per_class, targets.split or "
+                "targets.client",
             )
         self.given = given
         """The targets' labels as the data number them."""
@@ -127,25 +128,31 @@ class LabelJudge(AttackJudge[LabelAttack]):
             )
         return labels
 
-    def _measure_leaks(self, clue: Clue, labels: Numbers) -> dict[str, Told]:
+    def _measure_leaks(self, clue: Clue, labels: Numbers) -> dict[str, Interval]:
         """Return what a clue leaks of the labels, by figure; clusters have a purity too."""
         values = clue.values.numpy()
         if clue.figure == "auc":
             rng = numpy_rng_for(self.seed, "bootstrap", clue.view, clue.adapter)
-            return {"auc": told_auc(values.astype(np.float64), labels == 1, rng)}
+            return {"auc": measure_auc(values.astype(np.float64), labels == 1, rng)}
         if clue.named:
-            return {"accuracy": told_share(equal(values, labels))}
-        each: dict[str, Hits] = {"accuracy": matched, PURITY: pure}
-        return {figure: told_share(hits(values, labels)) for figure, hits in each.items()}
+            return {"accuracy": measure_share(match_equal(values, labels))}
+        each: dict[str, Hits] = {"accuracy": match_clusters, PURITY: match_majority}
+        return {figure: measure_share(hits(values, labels)) for figure, hits in each.items()}
 
     def _make_floors(self, figure: str, clue: Clue, labels: Numbers) -> Iterator[Row]:
         rng = numpy_rng_for(self.seed, "chance", figure, len(labels))
         if figure == "auc":
-            chance = chance_of_auc(labels == 1, rng)
+            chance = simulate_chance_auc(labels == 1, rng)
         else:
-            hits = equal if clue.named else pure if figure == PURITY else matched
-            chance = chance_of(labels, hits, rng)
-            yield {"attack": MAJORITY, **_make_cells(majority_of(labels), labels)}
+            hits = (
+                match_equal
+                if clue.named
+                else match_majority
+                if figure == PURITY
+                else match_clusters
+            )
+            chance = simulate_chance(labels, hits, rng)
+            yield {"attack": MAJORITY, **_make_cells(measure_majority(labels), labels)}
         yield {"attack": CHANCE, **_make_cells(chance, labels)}
 
     def _list_components(self, number: int, attacks: Mapping[str, LabelAttack]) -> Iterator[Row]:
@@ -158,5 +165,5 @@ class LabelJudge(AttackJudge[LabelAttack]):
                 yield {**place, "target": target, "label": int(self.given[target]), "x": x, "y": y}
 
 
-def _make_cells(leak: Told, labels: Sequence[int] | Numbers) -> Row:
+def _make_cells(leak: Interval, labels: Sequence[int] | Numbers) -> Row:
     return {"leak": leak.value, "low": leak.low, "high": leak.high, "samples": len(labels)}

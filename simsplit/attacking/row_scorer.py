@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simsplit.attacking.input_scorer import InputScorer
 from simsplit.attacking.judging import KindScores
-from simsplit.attacks.base import Guesses
+from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
 from simsplit.results.input_results import ORIGINALS
 from simsplit.results.kept import ROWS

@@ -31,8 +31,8 @@ from simsplit.parties.optimizers import LrScheduleConfig
 from simsplit.phases import Moment
 from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import Scenario
-from simsplit.seeds import seed_for
-from simsplit.states import below
+from simsplit.seeds import derive_seed
+from simsplit.states import select_below
 
 Progress = Callable[[str, int, int], None]
 """A function called with an attack's name, the work done, and the total work (0: not yet known)."""
@@ -57,7 +57,7 @@ class Attacking:
         # It holds values of the scenario only: attacks must not be able to reach the clients by it.
         first = partial(_build_before_training, scenario.model, data.info, scenario.seed, device)
         self._pretrained = Pretrained(first, words)
-        calls = ServedReplay(parts.server.end.trunk, seed_for(scenario.seed, "attack"))
+        calls = ServedReplay(parts.server.end.trunk, derive_seed(scenario.seed, "attack"))
         self._apart = calls if Leg.ADAPTERS in scenario.crossings.training.legs else None
         self.attacks: dict[str, Attack] = {
             config.title: config.build(self._make_knowledge(config.title))
@@ -105,7 +105,7 @@ class Attacking:
     def _concerns(self, packet: Packet) -> bool:
         """Return whether a packet is of training, and of a head that the attacks target."""
         own = self.scenario.clients.heads == "per_client"
-        training = self.parts.wire.moment.training
+        training = self.parts.wire.moment.is_training
         return training and not (own and packet.client != self.targets.client)
 
     def judge(
@@ -194,7 +194,7 @@ class Attacking:
         """Restore what `state` returned."""
         for config in self.configs:
             if config.online:
-                self.attacks[config.title].load(below(state, f"{config.title}/"))
+                self.attacks[config.title].load(select_below(state, f"{config.title}/"))
 
     def _make_knowledge(self, title: str) -> Knowledge:
         """Return what an attack knows of the run: the server's parts, and public facts."""
@@ -202,14 +202,14 @@ class Attacking:
         model = scenario.model
         # Attacks on texts share one seed, so that what several of them learn is learned only once.
         which = () if data.info.texts else (title,)
-        seed = seed_for(scenario.seed, "attack", *which)
+        seed = derive_seed(scenario.seed, "attack", *which)
         return Knowledge(
             trunk=server.end.trunk,
             tail=server.end.tail,
             stack=server.stack,
             model=model,
             methods=scenario.method,
-            shapes=model.shapes(data.info.shape),
+            shapes=model.compute_shapes(data.info.shape),
             image=data.info.shape,
             classes=data.info.classes,
             auxiliary=self._make_auxiliary(seed),
@@ -231,7 +231,7 @@ class Attacking:
         if self.data.auxiliary is None:
             return None
         return Feed(
-            self.data.batches(self.data.auxiliary, self.device),
+            self.data.build_batcher(self.data.auxiliary, self.device),
             torch.arange(len(self.data.auxiliary)),
             batch_size=self.scenario.train.batch_size,
             seed=seed,
@@ -282,6 +282,6 @@ def _build_before_training(
     model: SplitConfig, info: DataInfo, seed: int, device: torch.device, owner: Owner
 ) -> nn.Module:
     """Build a segment with its initial weights, or with other weights if only clients know them."""
-    if owner != "trunk" and not model.start_known:
-        seed = seed_for(seed_for(seed, "attack"), "stranger")
+    if owner != "trunk" and not model.is_start_public:
+        seed = derive_seed(derive_seed(seed, "attack"), "stranger")
     return model.segment(owner, info.shape, info.classes, seed).to(device)

@@ -23,7 +23,7 @@ from simsplit.attacks.session_attack import SessionAttack
 from simsplit.attacks.session_records import Record, build_record, build_record_of_last_passes
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.data import Prepared
-from simsplit.metrics.ends import attack_performance, entity_f1, of_both_ends
+from simsplit.metrics.ends import combine_ends, compute_attack_performance, entity_f1
 from simsplit.metrics.learned import BertScore, Bleurt
 from simsplit.metrics.text import meteor
 from simsplit.packets import Packet
@@ -149,7 +149,9 @@ class SessionJudge(AttackJudge[SessionAttack]):
         self.alpha, self.seed, self.data = scenario.targets.alpha, scenario.seed, data
         self.vocabulary, self.reader = data.vocabulary, scenario.text_reader()
         self._special = torch.tensor(sorted(self.vocabulary.special))
-        attack_performance("x", "x")  # a missing package raises now rather than after training
+        compute_attack_performance(
+            "x", "x"
+        )  # a missing package raises now rather than after training
         self._learned = _load_learned(scenario.targets)
 
     @staticmethod
@@ -175,7 +177,7 @@ class SessionJudge(AttackJudge[SessionAttack]):
         pairs = zip(sessions.written, sessions.references, strict=True)
         for session, (written, reference) in enumerate(pairs):
             row = {"attack": WRITTEN, "session": session, "side": RESPONSE}
-            ap = attack_performance(written, reference)
+            ap = compute_attack_performance(written, reference)
             readings.rows.append({**row, "ap": ap, "meteor": meteor(written, reference)})
         for row in readings.rows:
             row["round"] = number
@@ -231,7 +233,7 @@ class SessionJudge(AttackJudge[SessionAttack]):
         """Return the figure of both ends, or nothing if one end has no tokens."""
         if not (isinstance(of_prompt, float) and isinstance(of_response, float)):
             return {}
-        return {"ap": of_both_ends(of_prompt, of_response, self.alpha)}
+        return {"ap": combine_ends(of_prompt, of_response, self.alpha)}
 
     def _pair(self, guess: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
         """Return a side as it was read and as it was, without the places of special tokens."""
@@ -246,7 +248,7 @@ class SessionJudge(AttackJudge[SessionAttack]):
         if not private.strip():
             return {}
         return {
-            "ap": attack_performance(made, private),
+            "ap": compute_attack_performance(made, private),
             "meteor": meteor(made, private),
             "token_accuracy": float((guess == truth).double().mean()),
             "entity_f1": entity_f1(made, private),

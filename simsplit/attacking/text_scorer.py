@@ -18,9 +18,9 @@ from torch import Tensor
 
 from simsplit.attacking.input_scorer import InputScorer
 from simsplit.attacking.judging import KindScores, Row
-from simsplit.attacks.base import Guesses
+from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
-from simsplit.metrics.text import text_figures
+from simsplit.metrics.text import score_texts
 from simsplit.results.kept import TEXTS, encode_lines
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
@@ -130,7 +130,7 @@ class TextScorer(InputScorer):
         for (candidates, pick), tokens in zip(every, truth, strict=True):
             private = self.reader.decode(tokens.tolist())
             made = [self.reader.decode(guess.tolist()) for guess in candidates]
-            each = text_figures(made, [private] * len(made))
+            each = score_texts(made, [private] * len(made))
             for figures, guess in zip(each, candidates, strict=True):
                 figures["token_accuracy"] = _compute_token_accuracy(guess, tokens)
             row: Row = {}

@@ -1,6 +1,6 @@
 """Attacks by which the server recovers private data, about one per file, and their table."""
 
-from simsplit.attacks.base import Attack, AttackConfig
+from simsplit.attacks.attack import Attack, AttackConfig
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.on_images import ON_IMAGES
 from simsplit.attacks.on_labels import ON_LABELS

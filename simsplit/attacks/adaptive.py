@@ -20,19 +20,19 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss, pad
 
-from simsplit.attacks.base import descend
-from simsplit.attacks.inverters import InverterConfig, levelled
+from simsplit.attacks.attack import descend
+from simsplit.attacks.inverters import InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 from simsplit.methods.mixguard import MixguardConfig
-from simsplit.methods.secret_tokens import inserted
+from simsplit.methods.secret_tokens import insert_tokens
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
-from simsplit.seeds import isolated, numpy_rng_for, rng_for
-from simsplit.states import below
+from simsplit.seeds import isolate, numpy_rng_for, rng_for
+from simsplit.states import select_below
 
 
 class _AdaptiveConfig(InverterConfig):
@@ -95,7 +95,7 @@ class _Adaptive(Inverting):
 
     def __init__(self, config: _AdaptiveConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        with isolated(known.seed, "unmixer"):
+        with isolate(known.seed, "unmixer"):
             unmixer = Unmixer(self.messages, known.shapes[0][-1], config)
         self.unmixer = unmixer.to(known.device)
         adam = AdamConfig(lr=config.lr)
@@ -105,11 +105,11 @@ class _Adaptive(Inverting):
         """Take one training step of the unmixer, from messages and the wanted output."""
         self.learners["unmixer"].train(True)
         unmixed_BLD = self.unmixer(_level_together(x_MBLD))
-        descend(self.learners["unmixer"], mse_loss(unmixed_BLD, levelled(wanted_BLD)))
+        descend(self.learners["unmixer"], mse_loss(unmixed_BLD, divide_by_level(wanted_BLD)))
 
     def recover(self, seen: SeenBatch) -> Read:
         """Return one guess per text, read from its unmixed messages."""
-        sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
+        sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
         with torch.no_grad():
             unmixed_BLD = self.unmixer.eval()(_level_together(sent_MBLD))
         return self.read(unmixed_BLD[None])
@@ -118,7 +118,7 @@ class _Adaptive(Inverting):
 def _level_together(x_MBLD: Tensor) -> Tensor:
     """Level all messages of a text by one factor, so that their proportions stay."""
     side_by_side = torch.cat(tuple(x_MBLD), dim=-1)
-    return torch.stack(levelled(side_by_side).chunk(len(x_MBLD), dim=-1))
+    return torch.stack(divide_by_level(side_by_side).chunk(len(x_MBLD), dim=-1))
 
 
 class AdaptiveOnline(_Adaptive):
@@ -138,7 +138,7 @@ class AdaptiveOnline(_Adaptive):
         elif packet.leg is Leg.SMASHED:
             # A batch counts as unanswered once the client's next packet of smashed data arrives.
             before = self._unanswered.pop(packet.client, None)
-            self._unanswered[packet.client] = self.known.smashed(packet).clone()
+            self._unanswered[packet.client] = self.known.lift_smashed(packet).clone()
             if before is not None and len(before) % (self.messages + 1) == 0:
                 rows = split_messages(before, self.messages + 1)
                 self.unmix(rows[:-1], rows[-1])
@@ -150,7 +150,7 @@ class AdaptiveOnline(_Adaptive):
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         super().load(state)
-        waiting = below(state, "unanswered/")
+        waiting = select_below(state, "unanswered/")
         self._unanswered = {int(client): rows for client, rows in waiting.items()}
 
 
@@ -182,7 +182,7 @@ class AdaptiveOffline(_Adaptive):
         inputs = self.messages if mixing is None else mixing.inputs
         rng = rng_for(known.seed, "tokens", number)
         drawn = [known.public(number * inputs + each) for each in range(inputs)]
-        texts = [inserted(each, self.tokens, self.vocabulary.size, rng)[0] for each in drawn]
+        texts = [insert_tokens(each, self.tokens, self.vocabulary.size, rng)[0] for each in drawn]
         longest = max(text.inputs.shape[1] for text in texts)
         fill = self.vocabulary.pad
         padded = [pad(x.inputs, (0, longest - x.inputs.shape[1]), value=fill) for x in texts]
@@ -192,5 +192,5 @@ class AdaptiveOffline(_Adaptive):
             places = torch.randperm(inputs, generator=rng)
             return hidden_KBLD[places.to(hidden_KBLD.device)], hidden_KBLD[0]
         rng_of_secrets = numpy_rng_for(known.seed, "secrets", number)
-        secrets = mixing.drawn(rng_of_secrets, hidden_KBLD.shape[1])
-        return secrets.mixed(hidden_KBLD), hidden_KBLD[secrets.target]
+        secrets = mixing.draw_secrets(rng_of_secrets, hidden_KBLD.shape[1])
+        return secrets.mix(hidden_KBLD), hidden_KBLD[secrets.target]

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from torch.optim import Adam
 
-from simsplit.attacks.inverters import InverterConfig, levelled
+from simsplit.attacks.inverters import InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tag import LabelDescent, match_gradient, shift_to_tokens
 from simsplit.attacks.text_attack import Read, SeenBatch, has_unknown_sign, split_messages
-from simsplit.models.transformer import eager
+from simsplit.models.transformer import use_eager_attention
 
 
 class BisrConfig(InverterConfig):
@@ -54,18 +54,18 @@ class Bisr(Inverting):
 
     def __init__(self, config: BisrConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        self.tail = eager(known.pretrained.own("tail"))
+        self.tail = use_eager_attention(known.pretrained.own("tail"))
 
     def recover(self, seen: SeenBatch) -> Read:
         """Recover a batch by SIP, then by gradient matching, then by matching smashed data.
 
         Confidence in a guess is that of SIP's inverter.
         """
-        sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
+        sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
         sign_R = self.signs(sent_MBLD, has_unknown_sign(self.known))
         smashed = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
         with torch.no_grad():
-            features = self.inverter.eval().features(levelled(smashed))
+            features = self.inverter.eval().features(divide_by_level(smashed))
             read = self.inverter.scores(features)
             sure_R = self.inverter.sure(features, read)
         with torch.enable_grad():
@@ -85,13 +85,13 @@ class Bisr(Inverting):
 
     def _match_smashed(self, tokens_RL: Tensor, smashed_RLD: Tensor, seen: SeenBatch) -> Tensor:
         """Return tokens after optimizing embeddings until the head's output fits the payload."""
-        mask = next(iter(self.known.stack.context(seen.smashed.tensors)), None)
+        mask = next(iter(self.known.stack.get_context(seen.smashed.tensors)), None)
         known_VD = self.embeddings_VE
         embedded = known_VD[tokens_RL].requires_grad_()
         optimizer = Adam([embedded], lr=self.config.smashed_lr)
         for _ in range(self.config.smashed_steps):
             optimizer.zero_grad()
-            output = self.head.onwards(embedded, mask)
+            output = self.head.forward_embedded(embedded, mask)
             (1 - cosine_similarity(output, smashed_RLD, dim=-1)).sum().backward(inputs=[embedded])
             optimizer.step()
         return torch.cdist(embedded.detach(), known_VD[None]).argmin(-1)

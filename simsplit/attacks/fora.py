@@ -18,14 +18,14 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.base import AttackConfig, Following, descend
+from simsplit.attacks.attack import AttackConfig, Following, descend
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import critic, fora_decoder, fora_substitute, gradient_penalty
 from simsplit.methods import Step
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 
 class ForaConfig(AttackConfig):
@@ -60,7 +60,7 @@ class Fora(Following):
         super().__init__(known)
         self.config = config
         cut, image = known.shapes[0], known.image
-        with isolated(known.seed, "fora"):
+        with isolate(known.seed, "fora"):
             self.substitute = fora_substitute(cut, image).to(known.device)
             self.critic = critic(cut, image).to(known.device)
             self.decoder = fora_decoder(cut, image).to(known.device)
@@ -131,7 +131,7 @@ class ForaReference(Following):
 
     def __init__(self, config: ForaReferenceConfig, known: Knowledge) -> None:
         super().__init__(known)
-        with isolated(known.seed, "fora_reference"):
+        with isolate(known.seed, "fora_reference"):
             self.decoder = fora_decoder(known.shapes[0], known.image).to(known.device)
         self.learners["decoder"] = Learner({"decoder": self.decoder}, AdamConfig(lr=config.lr))
         self._private: dict[ClientId, Tensor] = {}

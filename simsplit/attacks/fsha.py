@@ -17,14 +17,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.base import AttackConfig, Following, descend
+from simsplit.attacks.attack import AttackConfig, Following, descend
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import critic, fsha_decoder, fsha_pilot, gradient_penalty
 from simsplit.methods import Step
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 
 class FshaConfig(AttackConfig):
@@ -53,7 +53,7 @@ class Fsha(Following):
         super().__init__(known)
         self.config = config
         cut, image = known.shapes[0], known.image
-        with isolated(known.seed, "fsha"):
+        with isolate(known.seed, "fsha"):
             self.pilot = fsha_pilot(cut, image).to(known.device)
             self.decoder = fsha_decoder(cut, image).to(known.device)
             self.critic = critic(cut, image).to(known.device)
@@ -83,7 +83,7 @@ class Fsha(Following):
             score = self.critic(known.stack.lift(sent.float(), step)).mean()
             (grad,) = torch.autograd.grad(score, sent)
         # A client that sent several gradient messages expects a reply to each.
-        replies = len(known.stack.messages(Leg.SMASHED_GRAD, packet.tensors))
+        replies = len(known.stack.split_messages(Leg.SMASHED_GRAD, packet.tensors))
         return packet.with_tensors(known.stack.pack(Leg.SMASHED_GRAD, grad, step) * replies)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:

@@ -51,7 +51,7 @@ class GradientRatio(Inverting):
     def recover(self, seen: SeenBatch) -> Read:
         """Return one guess per text, read from its unmixed messages."""
         assert seen.gradient is not None, "needed by the config"
-        sent_MBLD = split_messages(self.known.smashed(seen.smashed), self.messages)
+        sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
         grads_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
         if has_shared_secrets(self.known):
             weights_MB = weights_from(grads_MBLD.flatten(1)[None]).T

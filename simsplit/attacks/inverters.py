@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from simsplit.attacks.base import TextAttackConfig, descend
+from simsplit.attacks.attack import TextAttackConfig, descend
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig, OptimizerConfig
 
@@ -213,7 +213,9 @@ class GaussianInverter(Inverter):
         fit, first = self.fit, best[..., 0]
         score = (features * fit.weight[first]).sum(-1) + fit.offset[first]
         of_mean = features @ fit.weight_of_mean + fit.offset_of_mean
-        return explained_share(score, of_mean, ((features @ fit.precision) * features).sum(-1))
+        return measure_explained_share(
+            score, of_mean, ((features @ fit.precision) * features).sum(-1)
+        )
 
 
 class _Fit(NamedTuple):
@@ -226,7 +228,7 @@ class _Fit(NamedTuple):
     offset_of_mean: Tensor
 
 
-def explained_share(score: Tensor, of_mean: Tensor, square: Tensor) -> Tensor:
+def measure_explained_share(score: Tensor, of_mean: Tensor, square: Tensor) -> Tensor:
     """Compute the share of a state's squared distance from the mean that its best token explains.
 
     The likelihood alone is not enough: an average of texts is near the mean state, and so near to
@@ -249,7 +251,7 @@ def build_inverter(width: int, embeddings_VE: Tensor, pad: int, config: Inverter
     return RecurrentInverter(width, len(embeddings_VE), config)
 
 
-def levelled(x_RLD: Tensor) -> Tensor:
+def divide_by_level(x_RLD: Tensor) -> Tensor:
     """Divide each row by its level, so that payloads of unknown scale can be read."""
     return x_RLD / level(x_RLD.detach().square().mean(-1).sqrt())[:, None, None]
 

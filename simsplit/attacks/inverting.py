@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from simsplit.attacks.base import AttackConfig, Done
-from simsplit.attacks.inverters import NOTHING, InverterConfig, build_inverter, levelled
+from simsplit.attacks.attack import AttackConfig, Done
+from simsplit.attacks.inverters import NOTHING, InverterConfig, build_inverter, divide_by_level
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.text_attack import (
     Read,
@@ -30,7 +30,7 @@ from simsplit.models.transformer import Head
 from simsplit.packets import Packet
 from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 HELD_OUT = 10
 """If training may stop early, one public text in this many is held out; published: 10."""
@@ -48,7 +48,7 @@ class Inverting(TextAttack):
         head = known.pretrained.segment("head")
         assert isinstance(head, Head | EncoderHead), "language models have no other heads"
         self.head, self.embeddings_VE = head, known.pretrained.embeddings
-        with isolated(known.seed, "inverter"):
+        with isolate(known.seed, "inverter"):
             built = build_inverter(
                 known.shapes[0][-1], self.embeddings_VE, self.vocabulary.pad, config
             )
@@ -114,7 +114,7 @@ class Inverting(TextAttack):
         if self.inverter.reads_padding and batch.mask is None:
             batch = self._add_shortened(batch, number)
         labels = self._labels(batch)
-        hidden = levelled(self.hidden(batch, number))
+        hidden = divide_by_level(self.hidden(batch, number))
         self.inverter.learn(hidden, labels, self.learners["inverter"])
         last = number + 1 == self.learning
         if patience and (last or (number + 1) % self.feed.steps_per_epoch == 0):
@@ -156,7 +156,7 @@ class Inverting(TextAttack):
     def _read_as_sent(self, x_MBLD: Tensor) -> Read:
         """Read the likeliest tokens of each message's rows, without flipping signs."""
         with torch.no_grad():
-            features = self.inverter.eval().features(levelled(x_MBLD.flatten(0, 1)))
+            features = self.inverter.eval().features(divide_by_level(x_MBLD.flatten(0, 1)))
             scores = self.inverter.scores(features)
             sure_R = self.inverter.sure(features, scores)
         return Read(scores.argmax(-1), self.together(sure_R, len(x_MBLD)))

@@ -24,7 +24,7 @@ from simsplit.models.fresh import InputShape, Shape, SplitConfig
 from simsplit.packets import Leg, Packet
 from simsplit.parties.feed import Feed
 from simsplit.parties.optimizers import OptimizerConfig
-from simsplit.seeds import seed_for
+from simsplit.seeds import derive_seed
 
 ViewName = Literal["features", "shift", "gradient", "direction", "adapter_gradient"]
 
@@ -128,35 +128,35 @@ class Knowledge:
         """Unpack the first message of a packet."""
         with torch.no_grad():
             # Where messages go to several servers, this one sees no more than the first.
-            first = self.stack.messages(packet.leg, packet.tensors)[0]
+            first = self.stack.split_messages(packet.leg, packet.tensors)[0]
             return self.stack.unpack(packet.leg, first, self.step(packet)).float()
 
-    def sent(self, packet: Packet, step: Step) -> Tensor:
+    def unpack_sent(self, packet: Packet, step: Step) -> Tensor:
         """Unpack the payload of a packet of smashed data, in fp32 whatever clients compute in."""
         return self.stack.unpack(Leg.SMASHED, packet.tensors, step).float()
 
-    def smashed(self, packet: Packet) -> Tensor:
+    def lift_smashed(self, packet: Packet) -> Tensor:
         """Return a packet's smashed data lifted to the cut's shape, as the trunk gets them.
 
         The result is detached.
         """
         step = self.step(packet)
         with torch.no_grad(), inference(self.stack.modules):
-            return self.stack.lift(self.sent(packet, step), step)
+            return self.stack.lift(self.unpack_sent(packet, step), step)
 
-    def crossed(self, packet: Packet) -> Tensor:
+    def flatten_payload(self, packet: Packet) -> Tensor:
         """Return a packet's payload with one flat row per sample, detached.
 
         Rows are taken as sent. Where a sent row combines several samples, the lifted rows are
         returned instead.
         """
         with torch.no_grad():
-            sent, lifted = self.sent(packet, self.step(packet)), self.smashed(packet)
+            sent, lifted = self.unpack_sent(packet, self.step(packet)), self.lift_smashed(packet)
         return (sent if len(sent) == len(lifted) else lifted).flatten(1).float()
 
     def surrogate(self, *scope: str | int) -> Surrogate:
         """Build a client from public facts: its layers, and what methods announce to all."""
-        seed = seed_for(self.seed, "surrogate", *scope)
+        seed = derive_seed(self.seed, "surrogate", *scope)
         model = self.model
         return Surrogate(
             model.segment("head", self.image, self.classes, seed).to(self.device),
@@ -166,10 +166,10 @@ class Knowledge:
 
     def client_stack(self, *scope: str | int) -> Stack:
         """Build a client's half of the methods, which has heard the server's announcements."""
-        seed = seed_for(self.seed, "surrogate", *scope)
+        seed = derive_seed(self.seed, "surrogate", *scope)
         served = isinstance(self.model, AdaptedClassifier)
         stack = build_stack(self.methods, "client", self.shapes, seed, self.device, adapters=served)
-        stack.hear(self.stack.announce())
+        stack.receive_announcements(self.stack.announce())
         return stack
 
     def simulate(self, surrogate: Surrogate, batch: Batch, number: int) -> Tensor:
@@ -202,7 +202,7 @@ class Knowledge:
             return inputs
         return inputs * self._channels(self.std) + self._channels(self.mean)
 
-    def normalised(self, pixels: Tensor) -> Tensor:
+    def normalise(self, pixels: Tensor) -> Tensor:
         """Normalise pixels like the heads' inputs."""
         return (pixels - self._channels(self.mean)) / self._channels(self.std)
 

@@ -14,11 +14,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Attack, AttackConfig, Done
+from simsplit.attacks.attack import Attack, AttackConfig, Done
 from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
 from simsplit.attacks.views import VIEWS, views_of
-from simsplit.methods.base import ANYTHING, Modality
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.methods.method import ANYTHING, Modality
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg, Packet
 
 Figure = Literal["auc", "accuracy"]
@@ -78,7 +78,7 @@ class LabelAttackConfig(AttackConfig):
             need
             for leg in (Leg.FEATURES, Leg.FEATURES_GRAD)
             for need in (
-                needs_leg(leg),
+                need_leg(leg),
                 Need(Given.SAMPLES, leg=leg),
                 Need(Given.READABLE, leg=leg),
             )

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.optim import Adam
 
-from simsplit.models.transformer import Head, layers_of
+from simsplit.models.transformer import Head, get_layers
 
 LEAST_FALL = 1e-3
 """The share by which a loss must fall to count as falling."""
@@ -46,15 +46,15 @@ class Before(NamedTuple):
         if not x_SPD.shape[1]:
             return cls()
         cache = DynamicCache()
-        head.onwards(x_SPD, None, cache)
-        layers: list[Any] = list(cache.layers[: len(layers_of(head))])
+        head.forward_embedded(x_SPD, None, cache)
+        layers: list[Any] = list(cache.layers[: len(get_layers(head))])
         return cls(x_SPD.shape[1], tuple((each.keys, each.values) for each in layers))
 
     def onwards(self, head: Head, x_SLD: Tensor) -> Tensor:
         """Compute the head's output for the embeddings that follow."""
         # A fresh cache in each call: the head would append to a shared one.
         if not self.length:
-            return head.onwards(x_SLD)
+            return head.forward_embedded(x_SLD)
         from transformers import DynamicCache
 
         cache, mask = DynamicCache(), None
@@ -63,7 +63,7 @@ class Before(NamedTuple):
         if not self.kept:  # without layers a cache cannot say where the tokens stand
             shape = (len(x_SLD), self.length + x_SLD.shape[1])
             mask = torch.ones(shape, dtype=torch.bool, device=x_SLD.device)
-        return head.onwards(x_SLD, mask, cache)
+        return head.forward_embedded(x_SLD, mask, cache)
 
 
 class HeadTarget(NamedTuple):

@@ -1,6 +1,6 @@
 """The table of attacks that recover images."""
 
-from simsplit.attacks.base import AttackConfig
+from simsplit.attacks.attack import AttackConfig
 from simsplit.attacks.fora import ForaConfig, ForaReferenceConfig
 from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.pcat import PcatConfig

@@ -1,6 +1,6 @@
 """The table of attacks that recover labels."""
 
-from simsplit.attacks.base import AttackConfig
+from simsplit.attacks.attack import AttackConfig
 from simsplit.attacks.kmeans import KmeansConfig
 from simsplit.attacks.norm import NormConfig
 from simsplit.attacks.optimizer_inversion import OptimizerInversionConfig

@@ -1,6 +1,6 @@
 """The table of attacks that recover sessions: prompts with the responses of clients' models."""
 
-from simsplit.attacks.base import AttackConfig
+from simsplit.attacks.attack import AttackConfig
 from simsplit.attacks.first_readings import DsiConfig, McConfig, SessionSipConfig
 from simsplit.attacks.pmi import PidiConfig, PmiConfig
 from simsplit.attacks.vmi import RmiConfig, VmiConfig

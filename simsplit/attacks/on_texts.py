@@ -1,7 +1,7 @@
 """The table of attacks that recover the texts of training."""
 
 from simsplit.attacks.adaptive import AdaptiveOfflineConfig, AdaptiveOnlineConfig
-from simsplit.attacks.base import AttackConfig
+from simsplit.attacks.attack import AttackConfig
 from simsplit.attacks.bisr import BisrConfig
 from simsplit.attacks.gradient_ratio import GradientRatioConfig
 from simsplit.attacks.lamp import LampConfig

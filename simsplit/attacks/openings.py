@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Done, TextAttackConfig
+from simsplit.attacks.attack import Done, TextAttackConfig
 from simsplit.attacks.inverters import NOTHING, InverterConfig
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.session_records import Record

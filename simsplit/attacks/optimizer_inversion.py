@@ -31,16 +31,16 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from simsplit.attacks.base import Done
+from simsplit.attacks.attack import Done
 from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.spectral import principal_components
 from simsplit.attacks.undoing import Follower
-from simsplit.methods.base import TEXTS, Modality
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.methods.method import TEXTS, Modality
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg, Packet
-from simsplit.states import below
+from simsplit.states import select_below
 
 Inverted = Literal["gradient", "direction"]
 
@@ -69,7 +69,7 @@ class OptimizerInversionConfig(LabelAttackConfig):
     @property
     def needs(self) -> Needs:
         """Adapters that only one client's optimizer changes, seen in every step."""
-        own = (needs_leg(Leg.ADAPTERS), Need(Given.OWN_ADAPTERS), Need(Given.IN_A_ROW))
+        own = (need_leg(Leg.ADAPTERS), Need(Given.OWN_ADAPTERS), Need(Given.IN_A_ROW))
         return (*super().needs, *own)
 
     def build(self, known: Knowledge) -> "OptimizerInversion":
@@ -147,7 +147,7 @@ class OptimizerInversion(LabelAttack):
         stack, step = self.known.stack, self.known.step(packet)
         return [
             stack.unpack(packet.leg, each, step).detach().clone()
-            for each in stack.messages(packet.leg, packet.tensors)
+            for each in stack.split_messages(packet.leg, packet.tensors)
         ]
 
     def _invert(self, before: SeenStep, after: Tensor) -> None:
@@ -240,9 +240,9 @@ class OptimizerInversion(LabelAttack):
         """Restore what `state` returned."""
         super().load(state)
         self.lost = bool(state["lost"])
-        rows, sets, kept = (below(state, f"{name}/") for name in ("found", "sets", "before"))
+        rows, sets, kept = (select_below(state, f"{name}/") for name in ("found", "sets", "before"))
         self.gradients = deque((step, rows[str(step)]) for step in sorted(map(int, rows)))
         for number in range(sum(name.endswith("/steps") for name in sets)):
             self.followers.append(self._build_follower())
-            self.followers[number].load(below(sets, f"{number}/"))
+            self.followers[number].load(select_below(sets, f"{number}/"))
         self._before = SeenStep(**kept) if kept else None

@@ -20,14 +20,14 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from simsplit.attacks.base import AttackConfig, Done, Following, descend, payloads
+from simsplit.attacks.attack import AttackConfig, Done, Following, descend, payloads
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import glorot, sdar_decoder
 from simsplit.data.batches import Batch, Batcher
 from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 
 class PcatConfig(AttackConfig):
@@ -72,7 +72,7 @@ class Pcat(Following):
         known, number = self.known, self.iteration
         self.learners["client"].train(True)
         batch = known.public(number) if labels is None else self.aligned.batch(labels, number)
-        with isolated(known.seed, "pcat", number, device=known.device):  # dropout's draws
+        with isolate(known.seed, "pcat", number, device=known.device):  # dropout's draws
             simulated = known.simulate(self.client, batch, number)
             outputs = known.outputs(self.client, simulated, number)
             descend(self.learners["client"], cross_entropy(outputs, batch.labels))
@@ -80,7 +80,7 @@ class Pcat(Following):
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Train a decoder, decode the targets, and refine the images."""
         total = self.config.iterations + self.config.refinement
-        smashed = torch.cat([self.known.smashed(packet) for packet in payloads(targets)])
+        smashed = torch.cat([self.known.lift_smashed(packet) for packet in payloads(targets)])
         self.learners["client"].train(False)
         decoder = self._build_decoder()
         rate = Learner({"decoder": decoder}, AdamConfig(lr=self.config.lr_decoder))
@@ -106,7 +106,7 @@ class Pcat(Following):
     def _build_decoder(self) -> nn.Module:
         """Build an untrained decoder."""
         known, cut = self.known, self.known.shapes[0]
-        with isolated(known.seed, "pcat", "decoder"):
+        with isolate(known.seed, "pcat", "decoder"):
             return glorot(sdar_decoder(cut[0], cut, known.image)).to(known.device)
 
     def _refine(self, smashed: Tensor) -> Iterator[int]:
@@ -115,7 +115,7 @@ class Pcat(Following):
         learner = Learner({"images": images}, AdamConfig(lr=self.config.lr_images))
         unknown = torch.zeros(len(smashed), dtype=torch.long, device=smashed.device)
         for step in range(self.config.refinement):
-            batch = Batch(self.known.normalised(images[0]), unknown, unknown)
+            batch = Batch(self.known.normalise(images[0]), unknown, unknown)
             sent = self.known.simulate(self.client, batch, step)
             # a mean over each image, summed over images: each image moves as if it were alone
             descend(learner, mse_loss(sent, smashed) * len(smashed))

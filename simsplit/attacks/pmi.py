@@ -91,5 +91,5 @@ class Pmi(HeadMatching):
             patch = yield from match_target(embedded[rows, here], onwards, aim, self.each)
             embedded[rows, here] = patch
         aim = HeadTarget(record.sent, record.real)
-        embedded = yield from match_target(embedded, self.head.onwards, aim, self.joint)
+        embedded = yield from match_target(embedded, self.head.forward_embedded, aim, self.joint)
         return find_nearest(embedded, self.embeddings_VD)

@@ -12,10 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.base import Attack, AttackConfig, Done, payloads
+from simsplit.attacks.attack import Attack, AttackConfig, Done, payloads
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.regression import Ridge, fit
-from simsplit.methods.base import NUMBERS, Modality
+from simsplit.methods.method import NUMBERS, Modality
 from simsplit.packets import Packet
 
 Queries = Sequence[tuple[Packet, Tensor]]
@@ -56,7 +56,7 @@ class RidgeAttack(Attack):
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Reconstruct all targets in one pass."""
         assert self._fitted is not None, "queries come first"
-        sent = torch.cat([self.known.crossed(packet) for packet in payloads(targets)])
+        sent = torch.cat([self.known.flatten_payload(packet) for packet in payloads(targets)])
         self._recovered = self._fitted.predict(sent).view(-1, *self.known.image)
         yield 1, 1
 
@@ -77,5 +77,5 @@ def _pairs(known: Knowledge, queries: Queries, count: int) -> Iterator[tuple[Ten
     for packet, pixels in queries:
         rows = min(count - done, len(pixels))
         if rows > 0:
-            yield known.crossed(packet)[:rows], pixels[:rows].flatten(1)
+            yield known.flatten_payload(packet)[:rows], pixels[:rows].flatten(1)
         done += rows

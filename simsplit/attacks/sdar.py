@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from simsplit.attacks.base import AttackConfig, Following, descend
+from simsplit.attacks.attack import AttackConfig, Following, descend
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import (
     WithLabels,
@@ -30,7 +30,7 @@ from simsplit.attacks.networks import (
 )
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 
 class _SimulatorConfig(AttackConfig):
@@ -82,7 +82,7 @@ class Sdar(Following):
         """Whether decoder and discriminators get labels; the server has a tail and the labels."""
         cut, image = known.shapes[0], known.image
         extra = int(self.conditional)
-        with isolated(known.seed, "sdar"):
+        with isolate(known.seed, "sdar"):
             self.client = known.surrogate("sdar")
             decoder = sdar_decoder(cut[0] + extra, cut, image)
             self.decoder = self._build_net(decoder, cut[1:])
@@ -116,7 +116,7 @@ class Sdar(Following):
             learner.train(True)
         batch = known.public(self.iteration)
         own, pixels = batch.labels, known.pixels(batch.inputs)
-        with isolated(known.seed, "sdar", self.iteration, device=known.device):  # dropout's draws
+        with isolate(known.seed, "sdar", self.iteration, device=known.device):  # dropout's draws
             simulated = known.simulate(self.client, batch, self.iteration)
             simulated = self._train_simulator(own, simulated)
             if self.config.feature_weight:

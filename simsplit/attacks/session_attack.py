@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from simsplit.attacks.base import Attack, Done
+from simsplit.attacks.attack import Attack, Done
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.openings import Opening, SessionAttackConfig

@@ -62,8 +62,8 @@ def build_record(known: Knowledge, packets: Sequence[Packet]) -> Record:
     answers = [packet for packet in packets if packet.leg is Leg.FEATURES]
     if not passes or passes[0].position or len(passes) != len(answers):
         raise ProtocolError("no whole sessions were seen: each begins with its prompt's pass")
-    first, mask = known.smashed(passes[0]), None
-    for beside in known.stack.context(passes[0].tensors):
+    first, mask = known.lift_smashed(passes[0]), None
+    for beside in known.stack.get_context(passes[0].tensors):
         mask = beside
     real = torch.ones(first.shape[:2], dtype=torch.bool, device=first.device)
     real = real if mask is None else mask.to(first.device)
@@ -74,9 +74,9 @@ def build_record(known: Knowledge, packets: Sequence[Packet]) -> Record:
     )
     prompts, rows = lengths.clone(), torch.arange(len(first), device=first.device)
     for up, down in zip(passes[1:], answers[1:], strict=True):
-        for left in known.stack.context(up.tensors):
+        for left in known.stack.get_context(up.tensors):
             rows = rows[left.to(rows.device)]
-        sent[rows, lengths[rows]] = known.smashed(up)[:, 0]
+        sent[rows, lengths[rows]] = known.lift_smashed(up)[:, 0]
         features[rows, lengths[rows]] = _unpack(known, down)[:, 0]
         lengths[rows] += 1
     longest = int(lengths.max())
@@ -97,7 +97,7 @@ def build_record_of_last_passes(
     sent, features = [], []
     for row, number in enumerate(last):
         place = sum(other >= number for other in last[:row])
-        sent.append(known.smashed(passes[number])[place, : lengths[row]])
+        sent.append(known.lift_smashed(passes[number])[place, : lengths[row]])
         features.append(_unpack(known, answers[number])[place, : lengths[row]])
     return Record(
         nn.utils.rnn.pad_sequence(sent, batch_first=True),

@@ -27,4 +27,4 @@ class Sip(Inverting):
     """An attack that applies the inverter to each message."""
 
     def recover(self, seen: SeenBatch) -> Read:
-        return self.read(split_messages(self.known.smashed(seen.smashed), self.messages))
+        return self.read(split_messages(self.known.lift_smashed(seen.smashed), self.messages))

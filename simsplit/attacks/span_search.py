@@ -34,9 +34,9 @@ from simsplit.attacks.inverters import (
     GaussianInverter,
     Inverter,
     InverterConfig,
-    explained_share,
+    divide_by_level,
     level,
-    levelled,
+    measure_explained_share,
 )
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
@@ -124,7 +124,7 @@ class SpanSearch(Inverting):
 
     def _search(self, packet: Packet) -> Peaks:
         """Find the peaks of a batch, separately for each group of rows that share a secret."""
-        x_MBLD = split_messages(self.known.smashed(packet), self.messages)
+        x_MBLD = split_messages(self.known.lift_smashed(packet), self.messages)
         rows = self.config.rows or (x_MBLD.shape[1] if has_shared_secrets(self.known) else 1)
         rng = rng_for(self.known.seed, "span", packet.round, packet.step)
         whole = len(x_MBLD[0]) // rows * rows
@@ -297,7 +297,7 @@ class GaussianSureness(Sureness):
         score_GNS = (v_GNSM * by_message).sum(-1) + self.offset_V[best_GNS]
         square_GNS = ((v_GNSM @ self.square_GNMM) * v_GNSM).sum(-1)
         of_mean_GNS = (v_GNSM @ self.of_mean_GNM1).squeeze(-1) + self.fit.offset_of_mean
-        return explained_share(score_GNS, of_mean_GNS, square_GNS).mean(1)
+        return measure_explained_share(score_GNS, of_mean_GNS, square_GNS).mean(1)
 
     def _levels(self, v_GSM: Tensor) -> Tensor:
         """Compute the levels of each direction's rows, as `levelled` does: G x S x B."""
@@ -310,7 +310,7 @@ def compute_features(inverter: Inverter, basis_GMBLD: Tensor, v_GSM: Tensor) -> 
     """Compute the inverter's features of directions: G x S x B x L x E."""
     x_GSBLD = torch.einsum("gsm,gmbld->gsbld", v_GSM, basis_GMBLD)
     # cuDNN differentiates recurrent layers in training mode only; the mode changes no values here.
-    features = inverter.train().features(levelled(x_GSBLD.flatten(0, 2)))
+    features = inverter.train().features(divide_by_level(x_GSBLD.flatten(0, 2)))
     apart: Tensor = features.unflatten(0, x_GSBLD.shape[:3])
     return apart
 

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch.optim import AdamW
 
-from simsplit.attacks.base import TextAttackConfig
+from simsplit.attacks.attack import TextAttackConfig
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, has_unknown_sign, payload
-from simsplit.models.transformer import eager
+from simsplit.models.transformer import use_eager_attention
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
@@ -71,7 +71,7 @@ class GradientMatching:
         assert seen.gradient is not None, "needed by the config"
         features = payload(known, seen.features)
         self.features_RLD = features.detach().requires_grad_()
-        self.context = known.stack.context(seen.smashed.tensors)
+        self.context = known.stack.get_context(seen.smashed.tensors)
         self.logits_RLV = tail(self.features_RLD, *self.context)
         self.likely_RLV = self.logits_RLV.detach().softmax(-1)
         seen_RLD = sign * payload(known, seen.gradient)
@@ -167,7 +167,7 @@ class Tag(TextAttack):
     def __init__(self, config: MatchingConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
-        self.tail = eager(known.pretrained.own("tail"))
+        self.tail = use_eager_attention(known.pretrained.own("tail"))
 
     def recover(self, seen: SeenBatch) -> Read:
         """Match a batch's gradients from random labels, which are the text moved by one token."""

@@ -86,7 +86,7 @@ class TargetsConfig(Config):
         choices = None if data.vocabulary is None else data.vocabulary.choices
         if choices is None:  # a classifier: each text has one label
             return samples.labels[rows].amax(1)
-        answers = samples.labels[samples.answering(choices.after)][rows]
+        answers = samples.labels[samples.mask_answers(choices.after)][rows]
         return (answers[:, None] == torch.tensor(choices.tokens)).long().argmax(1)
 
     def choose_batch_size(self, training: int) -> int:

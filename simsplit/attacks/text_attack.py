@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from simsplit.attacks.base import Attack, Done
+from simsplit.attacks.attack import Attack, Done
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.data.samples import Vocabulary
@@ -112,7 +112,7 @@ def by_batch(targets: Sequence[Packet]) -> list[SeenBatch]:
 def payload(known: Knowledge, packet: Packet) -> Tensor:
     """Unpack the first message of one of the targets' packets, in fp32."""
     step = known.step(packet)
-    message = known.stack.messages(packet.leg, packet.tensors)[0]
+    message = known.stack.split_messages(packet.leg, packet.tensors)[0]
     return known.stack.unpack(packet.leg, message, step).float()
 
 

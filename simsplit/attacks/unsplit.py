@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from simsplit.attacks.base import Attack, AttackConfig, Done, descend, payloads
+from simsplit.attacks.attack import Attack, AttackConfig, Done, descend, payloads
 from simsplit.attacks.knowledge import Knowledge, Surrogate
 from simsplit.methods import Step
 from simsplit.needs import Given, Need, Needs
@@ -166,8 +166,8 @@ class Unsplit(Attack):
         """Return the rows that the senders' outputs must match, one per image."""
         sent = payloads(targets)
         if self.config.objective == "upstream":
-            return torch.cat([self.known.smashed(packet) for packet in sent])
-        return torch.cat([self.known.sent(p, self.known.step(p)).detach() for p in sent])
+            return torch.cat([self.known.lift_smashed(packet) for packet in sent])
+        return torch.cat([self.known.unpack_sent(p, self.known.step(p)).detach() for p in sent])
 
     def _turn(self, rows: Tensor) -> None:
         """Take steps on the images, then on the clones."""
@@ -186,7 +186,7 @@ class Unsplit(Attack):
     def _errors(self, pixels: Tensor, rows: Tensor) -> Tensor:
         """Compute the mean squared error of each image's sender output."""
         assert self.clones is not None, "built before the first turn"
-        inputs, weights = self.known.normalised(pixels), self.clones.weights()
+        inputs, weights = self.known.normalise(pixels), self.clones.weights()
         if len(inputs) == 1:  # without vmap, which is slower
             sent = self._send(inputs[0], {name: each[0] for name, each in weights.items()})
         else:

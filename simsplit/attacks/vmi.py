@@ -80,7 +80,7 @@ class Vmi(HeadMatching):
     def read(self, record: Record) -> Steps:
         aim = HeadTarget(record.sent, record.real)
         start = self.start_embeddings(record)
-        embedded = yield from match_target(start, self.head.onwards, aim, self.how)
+        embedded = yield from match_target(start, self.head.forward_embedded, aim, self.how)
         return find_nearest(embedded, self.embeddings_VD)
 
 
@@ -118,7 +118,9 @@ class Rmi(HeadMatching):
     def read(self, record: Record) -> Steps:
         def onwards(weights: Tensor) -> Tensor:
             """Compute the head's output for mixtures of embeddings with these weights."""
-            return self.head.onwards((weights / self.temperature).softmax(-1) @ self.embeddings_VD)
+            return self.head.forward_embedded(
+                (weights / self.temperature).softmax(-1) @ self.embeddings_VD
+            )
 
         start = record.sent.new_zeros(*record.real.shape, len(self.embeddings_VD))
         aim = HeadTarget(record.sent, record.real)

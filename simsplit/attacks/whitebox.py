@@ -22,18 +22,18 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.base import Attack, AttackConfig, Done, descend, payloads
+from simsplit.attacks.attack import Attack, AttackConfig, Done, descend, payloads
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import fora_decoder, glorot, sdar_decoder
 from simsplit.attacks.regression import Ridge
 from simsplit.attacks.ridge import fit_map
-from simsplit.data.batches import batch_indices
+from simsplit.data.batches import draw_batches
 from simsplit.models.fresh import InputShape
 from simsplit.models.layers import BatchNorm2d
 from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 WIDTH = 32
 """Number of channels of the layers that refine an image."""
@@ -132,7 +132,7 @@ class Whitebox(Attack):
     def __init__(self, config: WhiteboxConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
-        with isolated(known.seed, "whitebox"):
+        with isolate(known.seed, "whitebox"):
             decoder = _build_decoder(config.decoder, known)
             whole = Refined(decoder, known.image) if config.start == "ridge" else decoder
         self.decoder = whole.to(known.device)
@@ -145,11 +145,11 @@ class Whitebox(Attack):
         """Keep the images and their smashed data as training pairs, and fit the map."""
         most = self.config.pairs
         pixels = torch.cat([pixels for _, pixels in queries])[:most]
-        smashed = torch.cat([self.known.smashed(packet) for packet, _ in queries])[:most]
+        smashed = torch.cat([self.known.lift_smashed(packet) for packet, _ in queries])[:most]
         first = None
         if self.config.start == "ridge":
             self._map = fit_map(self.known, queries, most)
-            sent = torch.cat([self.known.crossed(packet) for packet, _ in queries])[:most]
+            sent = torch.cat([self.known.flatten_payload(packet) for packet, _ in queries])[:most]
             parts = zip(sent.split(ROWS), pixels.flatten(1).split(ROWS), strict=True)
             first = torch.cat([self._map.predict_left_out(*part) for part in parts])
             first = first.view_as(pixels)
@@ -195,11 +195,13 @@ class Whitebox(Attack):
         """Reconstruct the targets' images; without `refine`, by the map alone if there is one."""
         parts = []
         for packet in packets:
-            smashed = self.known.smashed(packet)
+            smashed = self.known.lift_smashed(packet)
             if self._map is None:
                 parts.append(self.decoder(smashed))
                 continue
-            first = self._map.predict(self.known.crossed(packet)).view(-1, *self.known.image)
+            first = self._map.predict(self.known.flatten_payload(packet)).view(
+                -1, *self.known.image
+            )
             parts.append(self.decoder(smashed, first) if refine else first)
         return torch.cat(parts)
 
@@ -207,7 +209,7 @@ class Whitebox(Attack):
         """Draw the row numbers of this iteration's batch; each pass has a new order."""
         size = min(self.config.batch_size, count)
         epoch, place = divmod(self.iteration, count // size)
-        cut = batch_indices(torch.arange(count), size, self.known.seed, 0, epoch, drop_last=True)
+        cut = draw_batches(torch.arange(count), size, self.known.seed, 0, epoch, drop_last=True)
         return cut[place].to(self.known.device)
 
     @property

@@ -6,13 +6,13 @@ from functools import partial
 from simsplit.bench.attacking import attacking
 from simsplit.bench.defended import language_of
 from simsplit.bench.deploying import deploying
+from simsplit.bench.detecting import watching
 from simsplit.bench.language import language
 from simsplit.bench.overhead import overhead
 from simsplit.bench.own import own
 from simsplit.bench.scale import scale
 from simsplit.bench.sides import Figures, Say
-from simsplit.bench.watching import watching
-from simsplit.errors import ScenarioError, SimsplitError, near
+from simsplit.errors import ScenarioError, SimsplitError, suggest
 from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.report.tables import Table
 
@@ -52,7 +52,9 @@ def _choose_benches(
 ) -> Iterator[tuple[str, Bench]]:
     if name is not None and name not in BENCHES:
         known = ", ".join(BENCHES)
-        raise ScenarioError("", f"no bench '{name}'{near(name, BENCHES) or ','} allowed: {known}")
+        raise ScenarioError(
+            "", f"no bench '{name}'{suggest(name, BENCHES) or ','} allowed: {known}"
+        )
     if plugins.origins:
         if name not in (None, "overhead"):
             raise SimsplitError(f"bench {name} measures no plugins; bench overhead does")

@@ -11,7 +11,15 @@ from simsplit.assembly import Assembler, Assembly
 from simsplit.bench.given import random_texts
 from simsplit.bench.overhead import feed_of
 from simsplit.bench.plain import TextLoop
-from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_of, ratio_row, refuse_other_loss
+from simsplit.bench.sides import (
+    BenchLines,
+    BenchSide,
+    Figures,
+    Say,
+    ratio_of,
+    ratio_row,
+    refuse_other_loss,
+)
 from simsplit.data.batches import Batch
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter
@@ -35,7 +43,7 @@ def api(model: str, device: torch.device, quick: bool, say: Say) -> tuple[Table,
     say("language: fine-tuning over an API against peft ...")
     alone = _assemble(model, device, sets=1)
     plain = _Peft(alone, device)
-    lines = Lines()
+    lines = BenchLines()
     measured = _measure_ratio(alone.exchange.step, plain.train, device, quick)
     split, whole = alone.exchange.collect_reports([0])[0]["train_loss"], plain.mean_loss
     refuse_other_loss(split, whole, ("training over the API", "peft"))
@@ -83,7 +91,7 @@ def _measure_ratio(
     one: Stepping, other: Stepping, device: torch.device, quick: bool
 ) -> dict[str, float]:
     steps, pairs = (2, 3) if quick else (STEPS, PAIRS)
-    return ratio_of((Side(one), Side(other)), steps, pairs, device)
+    return ratio_of((BenchSide(one), BenchSide(other)), steps, pairs, device)
 
 
 def _assemble(

@@ -13,8 +13,8 @@ from simsplit.attacks import Attack
 from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.spectral import principal_components
 from simsplit.bench.given import random_images, scenario
-from simsplit.bench.sides import Figures, Lines, Say, synchronise
-from simsplit.machine import device_of
+from simsplit.bench.sides import BenchLines, Figures, Say, synchronise
+from simsplit.machine import find_device
 from simsplit.packets import Leg, Packet
 from simsplit.parties.calls import Begin
 from simsplit.report.tables import Table
@@ -24,7 +24,7 @@ Iterate = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Case:
+class AttackCase:
     """An attack, and the model and batch size that it attacks."""
 
     name: str
@@ -39,20 +39,20 @@ _FORA = {"kind": "mobilenet"}
 _UNSPLIT = {"kind": "mnistnet"}
 _TURN = {"kind": "unsplit", "outer": 1_000_000, "inner": 100}
 CASES = (
-    Case("sdar, level 4", {"kind": "sdar"}, _SDAR, 128),
-    Case("sdar, level 7", {"kind": "sdar"}, {**_SDAR, "cut": 7}, 128),
-    Case("pcat, level 4", {"kind": "pcat"}, _SDAR, 128),
-    Case("fora", {"kind": "fora"}, _FORA, 64),
-    Case("fsha", {"kind": "fsha"}, _FORA, 64),
-    Case(
+    AttackCase("sdar, level 4", {"kind": "sdar"}, _SDAR, 128),
+    AttackCase("sdar, level 7", {"kind": "sdar"}, {**_SDAR, "cut": 7}, 128),
+    AttackCase("pcat, level 4", {"kind": "pcat"}, _SDAR, 128),
+    AttackCase("fora", {"kind": "fora"}, _FORA, 64),
+    AttackCase("fsha", {"kind": "fsha"}, _FORA, 64),
+    AttackCase(
         "whitebox",
         {"kind": "whitebox", "start": "lift", "iterations": 10**6},
         _SDAR,
         64,
         "steps of the decoder",
     ),
-    Case("unsplit", _TURN, _UNSPLIT, 10, "turns of 2 x 100 steps, one image"),
-    Case(
+    AttackCase("unsplit", _TURN, _UNSPLIT, 10, "turns of 2 x 100 steps, one image"),
+    AttackCase(
         "unsplit, batched",
         {**_TURN, "clones": "batched"},
         _UNSPLIT,
@@ -66,10 +66,10 @@ def attacking(
     device: str,
     quick: bool,
     say: Say,
-    cases: Sequence[Case] = CASES,
+    cases: Sequence[AttackCase] = CASES,
 ) -> Iterator[tuple[Table, Figures]]:
     """Measure each attack in a row, and the attacks on labels in a second table."""
-    lines = Lines()
+    lines = BenchLines()
     for case in cases:
         say(f"attacks: {case.name} ...")
         iterate = _prepare_iteration(case, device)
@@ -111,9 +111,9 @@ def _time_iteration(iterate: Iterate, budget_s: float) -> float:
     return passed / count
 
 
-def _prepare_iteration(case: Case, name: str) -> Iterate:
+def _prepare_iteration(case: AttackCase, name: str) -> Iterate:
     """Return a function that runs one iteration of a case's attack."""
-    device = device_of(name)
+    device = find_device(name)
     given = scenario(
         case.model,
         case.batch,

@@ -16,10 +16,10 @@ import torch
 
 from simsplit.bench.given import random_images, scenario
 from simsplit.bench.rounds import Rounds
-from simsplit.bench.sides import Figures, Lines, Say, call_apart, interleaved
-from simsplit.engine.config import HostsConfig
+from simsplit.bench.sides import BenchLines, Figures, Say, call_apart, time_in_turns
+from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.ray_pool import hosts_for
-from simsplit.machine import resident_bytes
+from simsplit.machine import read_resident_bytes
 from simsplit.parties.calls import OwnState
 from simsplit.parties.seats import SEATS
 from simsplit.report.tables import Table
@@ -37,7 +37,7 @@ ALL = sys.maxsize
 
 def crowds(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Measure 10, 100 and 1,000 clients with heads of their own, the same samples in all."""
-    lines = Lines()
+    lines = BenchLines()
     few: dict[str, Any] = {}
     for clients in (10, 100, 1000):
         say(f"scale: {clients} clients on {HOSTS} hosts ...")
@@ -80,7 +80,7 @@ def train_on_hosts(clients: int, rounds: int) -> None:
         side = Rounds(given, data, SAMPLES // clients // batch, hosts)
         seconds = sorted(side.seconds() for _ in range(rounds + 1))
         gc.collect()
-        resident = sum(held or 0 for held in (resident_bytes(), *hosts.resident_bytes()))
+        resident = sum(held or 0 for held in (read_resident_bytes(), *hosts.resident_bytes()))
         states = side.parts.pool.ask_all(side.parts.clients, OwnState())
         owned = sum(t.nbytes for state in states.values() for t in state.values())
     measured = {"seconds": seconds[len(seconds) // 2], "resident": resident, "owned": owned}
@@ -128,11 +128,11 @@ def hold_crowd(clients: int, seats: int) -> None:
     """Train a crowd; print by how much the process grew, and what its clients own."""
     _prepare_sides(2)(ALL).seconds()  # libraries that the first step loads must not count
     sides = _prepare_sides(clients)
-    given = resident_bytes() or 0
+    given = read_resident_bytes() or 0
     side = sides(seats)
     side.seconds()
     gc.collect()
-    grown = (resident_bytes() or 0) - given
+    grown = (read_resident_bytes() or 0) - given
     owned = sum(
         tensor.nbytes
         for client in side.parts.clients
@@ -153,5 +153,5 @@ def compare_rest(clients: int, pairs: int) -> None:
 
         return block
 
-    measured = interleaved(spent(sides(SEATS)), spent(sides(ALL)), pairs)
+    measured = time_in_turns(spent(sides(SEATS)), spent(sides(ALL)), pairs)
     print(json.dumps(vars(measured)))  # noqa: T201 - the parent reads it

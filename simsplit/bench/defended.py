@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from simsplit.bench.given import random_texts
-from simsplit.bench.language import LENGTH, built, enter, scenario_on
-from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_of, ratio_row
-from simsplit.bench.writing import writing, written
+from simsplit.bench.language import LENGTH, build_run, enter, scenario_on
+from simsplit.bench.sides import BenchLines, BenchSide, Figures, Say, ratio_of, ratio_row
+from simsplit.bench.writing import prepare_writers, writing
 from simsplit.parties.calls import Plan
 from simsplit.report.tables import Table
 
@@ -33,7 +33,7 @@ def language_of(device: str, quick: bool, say: Say, model: str) -> Iterator[tupl
 def _compare_defences(
     model: str, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
-    lines = Lines()
+    lines = BenchLines()
     for method in DEFENCES:
         say(f"language: {method['kind']} against a plain cut ...")
         for case, measured in _measure_defence(model, method, device, quick):
@@ -48,17 +48,17 @@ def _measure_defence(
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield the ratio of each kind of step in its phase; the plain cut always trains."""
     steps, pairs = (1, 2) if quick else (STEPS, PAIRS)
-    plain = built(model, [], device, batch=BATCH)[1]
-    parts = built(model, [method], device, batch=BATCH)[1]
+    plain = build_run(model, [], device, batch=BATCH)[1]
+    parts = build_run(model, [method], device, batch=BATCH)[1]
     warming, proper = parts.pool.ask(0, Plan(1))
     phases = [("a step of training", proper), *(("a step of warm-up", each) for each in warming)]
     for case, phase in phases:
         enter(parts, phase)
-        sides = Side(parts.exchange.step), Side(plain.exchange.step)
+        sides = BenchSide(parts.exchange.step), BenchSide(plain.exchange.step)
         yield case, ratio_of(sides, steps, pairs, device)
     tokens = 4 if quick else TOKENS
     writing_with, writing_plain = (
-        Side(written(given, random_texts(given, LENGTH), device, tokens))
+        BenchSide(prepare_writers(given, random_texts(given, LENGTH), device, tokens))
         for given in (scenario_on(model, each, BATCH) for each in ([method], []))
     )
     measured = ratio_of((writing_with, writing_plain), 1, pairs, device)

@@ -15,14 +15,14 @@ import torch
 from simsplit.bench.given import random_images, scenario
 from simsplit.bench.loopback import CLIENTS, DIRECT, THROUGH_RELAY, TOTAL, Door, open_deployment
 from simsplit.bench.rounds import Rounds
-from simsplit.bench.sides import Figures, Lines, Say, interleaved
+from simsplit.bench.sides import BenchLines, Figures, Say, time_in_turns
 from simsplit.deploy.client_session import ClientSession
 from simsplit.deploy.commands import require_deploy_packages
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.socket_table import FramePurpose
 from simsplit.errors import ProtocolError
-from simsplit.machine import pinned_threads
+from simsplit.machine import pin_threads
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario
 
@@ -34,7 +34,7 @@ OVER_PAYLOAD = {"1 MB": 1.003}
 
 
 @dataclass(frozen=True)
-class Case:
+class DeployCase:
     """Rounds to compare: the fields of their scenario, and the target ratio."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -44,8 +44,8 @@ class Case:
 
 
 CASES = {
-    "round robin, shared head, over inline": Case(),
-    "splitfed_v1 in parallel, times as fast": Case(
+    "round robin, shared head, over inline": DeployCase(),
+    "splitfed_v1 in parallel, times as fast": DeployCase(
         {"schedule": "parallel", "aggregation": {"kind": "splitfed_v1"}}, 1.50, faster=True
     ),
 }
@@ -57,7 +57,7 @@ def deploying(
     """Measure three tables, on the CPU only."""
     del device
     require_deploy_packages()
-    with pinned_threads(1):
+    with pin_threads(1):
         say("deploy: round trips, and bytes on the sockets ...")
         with open_deployment(_scenario(model, batch, 1), echo=True) as gate:
             yield _time_trips(gate, 20 if quick else 200)
@@ -72,7 +72,7 @@ def _scenario(model: str, batch: int, rounds: int, **more: Any) -> Scenario:  # 
 
 def _time_trips(gate: Gate, count: int) -> tuple[Table, Figures]:
     """Measure the milliseconds in which a tensor is sent, sent back and checked."""
-    lines = Lines()
+    lines = BenchLines()
     for name, nbytes in SIZES.items():
         times = sorted(
             1000 * each for each in _time_exchanges(gate.sessions[DIRECT], nbytes, count)
@@ -88,7 +88,7 @@ def _time_trips(gate: Gate, count: int) -> tuple[Table, Figures]:
 
 def _compare_bytes(gate: Door, count: int) -> tuple[Table, Figures]:
     """Compare what a relay counts with the bytes of the tensors."""
-    lines = Lines()
+    lines = BenchLines()
     for name, nbytes in SIZES.items():
         before = gate.relay.up + gate.relay.down
         _time_exchanges(gate.sessions[THROUGH_RELAY], nbytes, count)
@@ -116,7 +116,7 @@ def _time_exchanges(session: ClientSession, nbytes: int, count: int) -> list[flo
 
 def _compare_rounds(model: str, batch: int, pairs: int, say: Say) -> tuple[Table, Figures]:
     """Compare rounds of two deployed clients with the same rounds in one process."""
-    lines = Lines()
+    lines = BenchLines()
     for name, case in CASES.items():
         say(f"deploy: {name} ...")
         given = _scenario(model, batch, pairs + 1, **case.fields)
@@ -124,7 +124,7 @@ def _compare_rounds(model: str, batch: int, pairs: int, say: Say) -> tuple[Table
         with open_deployment(given) as gate:
             data = make_remote_data(given.data.source.kind, gate.form, gate.count_samples())
             apart = _ReportedRounds(given, data, STEPS, gate)
-            measured = interleaved(apart.seconds, inline.seconds, pairs)
+            measured = time_in_turns(apart.seconds, inline.seconds, pairs)
         _refuse_other(apart, inline)
         measured = measured.invert() if case.faster else measured
         figures = vars(measured) | {"target": case.target}

@@ -22,7 +22,7 @@ from simsplit.bench.rounds import PHASE, Rounds
 from simsplit.bench.sides import Figures, Say
 from simsplit.engine.pool import Answer, InlinePool
 from simsplit.errors import ProtocolError
-from simsplit.machine import pinned_threads
+from simsplit.machine import pin_threads
 from simsplit.packets import ClientId, Leg, Packet, Packets
 from simsplit.parties.calls import Begin, Call, Proceed, ReportRound
 from simsplit.report.tables import Table
@@ -36,7 +36,7 @@ SAMPLES = 1600
 def flower_messages(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Measure the milliseconds of a step, inline and through Flower."""
     say("scale: one message per leg through Flower's simulation ...")
-    with pinned_threads(1):
+    with pin_threads(1):
         return _compare(1 if quick else 3)
 
 

@@ -37,7 +37,7 @@ def scenario(
 
 def random_images(given: Scenario, total: int) -> Prepared:
     """Make noise with labels, dealt evenly among a scenario's clients."""
-    shape = (3, 32, 32) if given.model.word in COLOUR else (1, 28, 28)
+    shape = (3, 32, 32) if given.model.kind_name in COLOUR else (1, 28, 28)
     rng, clients = np.random.default_rng(0), given.clients.count
     inputs = torch.from_numpy(rng.integers(0, 256, (total, *shape), dtype=np.uint8))
     samples = Samples(inputs, torch.from_numpy(rng.integers(0, 10, total)))
@@ -56,16 +56,16 @@ def random_texts(given: Scenario, length: int) -> Prepared:
         labels = torch.full_like(ids, IGNORED)
         labels[:, -1] = torch.randint(2, (TEXTS,), generator=rng)
         samples = Samples(ids, labels, TextInfo(whole, whole, labels[:, -1]))
-        return Prepared("random", DataInfo((length,), 2, texts=True), **_held_by_one(samples))
+        return Prepared("random", DataInfo((length,), 2, texts=True), **_give_all_to_one(samples))
     labels = ids.roll(-1, 1)
     labels[:, -1] = IGNORED
     samples = Samples(ids, labels, TextInfo(whole, none, none))
     vocabulary = Vocabulary(reader.size, reader.pad, reader.special, Choices(0, ()))
-    info, held = DataInfo((length,), 1, texts=True), _held_by_one(samples)
+    info, held = DataInfo((length,), 1, texts=True), _give_all_to_one(samples)
     return Prepared("random", info, **held, support=samples, vocabulary=vocabulary)
 
 
-def _held_by_one(samples: Samples) -> dict[str, Any]:
+def _give_all_to_one(samples: Samples) -> dict[str, Any]:
     """Give one client all samples, as fields of `Prepared`."""
     splits = {"train": samples, "auxiliary": samples, "test": samples.take(np.arange(4))}
     parts = [np.arange(len(samples))]

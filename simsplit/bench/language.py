@@ -19,7 +19,15 @@ from simsplit.bench.api import api
 from simsplit.bench.given import random_texts
 from simsplit.bench.overhead import feed_of
 from simsplit.bench.plain import TextLoop
-from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_of, ratio_row, refuse_other_loss
+from simsplit.bench.sides import (
+    BenchLines,
+    BenchSide,
+    Figures,
+    Say,
+    ratio_of,
+    ratio_row,
+    refuse_other_loss,
+)
 from simsplit.bench.writing import writing
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
@@ -27,8 +35,8 @@ from simsplit.network.clock import Flops
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter, Plan
 from simsplit.phases import Phase
+from simsplit.pretrain.pretraining import pretrain
 from simsplit.pretrain.tiers import PretrainConfig
-from simsplit.pretrain.training import pretrain
 from simsplit.report.tables import Table
 from simsplit.scenario import Scenario, parse
 from simsplit.seeds import rng_for
@@ -65,11 +73,11 @@ def _pretrain_model(folder: Path) -> str:
 def _compare_with_whole(
     model: str, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
-    lines = Lines()
+    lines = BenchLines()
     for batch in (BATCH, 4):
         name = f"batch {batch} x {LENGTH}"
         say(f"language: cut against whole, {name} ...")
-        parts = built(model, [], device, batch=batch)[1]
+        parts = build_run(model, [], device, batch=batch)[1]
         whole = _WholeModel(model, parts, device)
         measured = _measure_ratio(parts.exchange.step, whole.train, device, quick)
         split, plain = parts.exchange.collect_reports([0])[0]["train_loss"], whole.mean_loss
@@ -83,13 +91,13 @@ def _compare_with_passes(
     model: str, device: torch.device, quick: bool, say: Say
 ) -> tuple[Table, Figures]:
     say("language: MixGuard against its passes ...")
-    parts = built(model, MIXGUARD, device, batch=BATCH)[1]
-    assembler, plain = built(model, [], device, batch=BATCH)
+    parts = build_run(model, MIXGUARD, device, batch=BATCH)[1]
+    assembler, plain = build_run(model, [], device, batch=BATCH)
     measured = _measure_ratio(parts.exchange.step, plain.exchange.step, device, quick)
     expected = count_passes(assembler.flops, MESSAGES, INPUTS)
     over = {"ratio": measured["ratio"] / expected}
     over |= {name: measured[name] / expected for name in ("low", "high")}
-    name, lines = f"MixGuard, m = k = 3 ({expected:.2f} plain steps' passes)", Lines()
+    name, lines = f"MixGuard, m = k = 3 ({expected:.2f} plain steps' passes)", BenchLines()
     row = ratio_row(name, measured | over, 1.10)
     lines.add("MixGuard over its passes", {**measured, **over, "passes": expected}, row)
     return lines.table("MixGuard's step over that many plain ones")
@@ -130,10 +138,10 @@ def _measure_ratio(
     quick: bool,
 ) -> dict[str, float]:
     steps, pairs = (2, 3) if quick else (STEPS, PAIRS)
-    return ratio_of((Side(first), Side(other)), steps, pairs, device)
+    return ratio_of((BenchSide(first), BenchSide(other)), steps, pairs, device)
 
 
-def built(
+def build_run(
     model: str, method: list[dict[str, Any]], device: torch.device, *, batch: int
 ) -> tuple[Assembler, Assembly]:
     """Assemble a cut model with one client, and enter the main training phase."""

@@ -23,7 +23,7 @@ from simsplit.deploy.connection import join
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
-from simsplit.deploy.site import Site
+from simsplit.deploy.site import ClientSite
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import digest_terms
 from simsplit.errors import RunFailedError
@@ -82,7 +82,7 @@ class Relay:
             other.shutdown(socket.SHUT_RDWR)
 
 
-class Echo(Site):
+class Echo(ClientSite):
     """A client that returns each tensor, after reading and writing it as in training."""
 
     def answer(self, frame: bytes) -> bytes:
@@ -95,7 +95,7 @@ def main(folder: str, address: str, client: int, echo: bool) -> None:
     torch.set_num_threads(1)
     place = Path(folder)
     given = parse(json.loads((place / "scenario.json").read_text(encoding="utf-8")))
-    kind = Echo if echo else Site
+    kind = Echo if echo else ClientSite
     site = kind(given, random_images(given, TOTAL), client, place / client_name(client))
     keys = load_keys(place / "keys", client_name(client))
     join(address, keys, site, patience_s=PATIENCE_S, say=_ignore)

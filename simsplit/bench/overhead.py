@@ -18,17 +18,17 @@ from simsplit.assembly import Assembler, Assembly
 from simsplit.bench.given import random_images, scenario
 from simsplit.bench.plain import PlainLoop
 from simsplit.bench.sides import (
+    BenchLines,
+    BenchSide,
     Figures,
-    Lines,
     Say,
-    Side,
     call_apart,
     ratio_of,
     ratio_row,
     refuse_other_loss,
 )
 from simsplit.engine.pool import InlinePool
-from simsplit.machine import resident_bytes
+from simsplit.machine import read_resident_bytes
 from simsplit.packets import ClientId
 from simsplit.parties.calls import OwnState
 from simsplit.parties.feed import Feed
@@ -42,7 +42,7 @@ PROJECTION = [{"kind": "lightsplit", "ratio": 8}]
 
 
 @dataclass(frozen=True)
-class Case:
+class OverheadCase:
     """One comparison: its scenario, the steps of a block, and the pairs of blocks."""
 
     name: str
@@ -59,15 +59,17 @@ class Case:
 
 FAST = {"channels_last": True, "label_smoothing": 0.2, "drop_last": True}
 SPLIT = [
-    Case("ResNet-18, batch 64, raw", RESNET, 64, [], 1.02, 4),
-    Case("ResNet-18, batch 64, LightSplit", RESNET, 64, PROJECTION, 1.02, 4),
-    Case("SimpleCNN, batch 64, raw", SIMPLE, 64, [], 1.05, 30, pairs=25),
-    Case("SimpleCNN, batch 64, LightSplit", SIMPLE, 64, PROJECTION, 1.05, 30, pairs=25),
-    Case("SimpleCNN, batch 16, raw", SIMPLE, 16, [], 1.10, 60, pairs=25),
-    Case("SimpleCNN, batch 16, LightSplit", SIMPLE, 16, PROJECTION, 1.10, 60, pairs=25),
-    Case("airbench, batch 500, raw", {"kind": "airbench"}, 500, [], 1.03, 1, pairs=7, train=FAST),
+    OverheadCase("ResNet-18, batch 64, raw", RESNET, 64, [], 1.02, 4),
+    OverheadCase("ResNet-18, batch 64, LightSplit", RESNET, 64, PROJECTION, 1.02, 4),
+    OverheadCase("SimpleCNN, batch 64, raw", SIMPLE, 64, [], 1.05, 30, pairs=25),
+    OverheadCase("SimpleCNN, batch 64, LightSplit", SIMPLE, 64, PROJECTION, 1.05, 30, pairs=25),
+    OverheadCase("SimpleCNN, batch 16, raw", SIMPLE, 16, [], 1.10, 60, pairs=25),
+    OverheadCase("SimpleCNN, batch 16, LightSplit", SIMPLE, 16, PROJECTION, 1.10, 60, pairs=25),
+    OverheadCase(
+        "airbench, batch 500, raw", {"kind": "airbench"}, 500, [], 1.03, 1, pairs=7, train=FAST
+    ),
 ]
-CROWD = Case("100 clients against 1", SIMPLE, 64, [], 1.05, 50)
+CROWD = OverheadCase("100 clients against 1", SIMPLE, 64, [], 1.05, 50)
 FURTHER = {"resnet18": 200, "simplecnn": 400}
 """For each model, the number of further clients whose memory is measured."""
 
@@ -76,7 +78,7 @@ def overhead(
     device: str,
     quick: bool,
     say: Say,
-    cases: Sequence[Case] = SPLIT,
+    cases: Sequence[OverheadCase] = SPLIT,
     further: Mapping[str, int] = FURTHER,
 ) -> Iterator[tuple[Table, Figures]]:
     """Measure three tables: against a plain loop, many clients against one, and memory."""
@@ -87,15 +89,15 @@ def overhead(
 
 
 def against_plain(
-    device: torch.device, quick: bool, say: Say, cases: Sequence[Case]
+    device: torch.device, quick: bool, say: Say, cases: Sequence[OverheadCase]
 ) -> tuple[Table, Figures]:
     """Compare steps through the cut with steps of the joint network, on the same batches."""
-    lines = Lines()
+    lines = BenchLines()
     for case in cases:
         say(f"overhead: {case.name} ...")
-        assembler, parts = assembled(case, device, clients=10)
+        assembler, parts = assemble_case(case, device, clients=10)
         plain = PlainLoop(assembler, {client: feed_of(parts, client) for client in parts.clients})
-        sides = Side(stepper(parts), parts.clients), Side(plain.train, parts.clients)
+        sides = BenchSide(stepper(parts), parts.clients), BenchSide(plain.train, parts.clients)
         measured = in_blocks(sides, case, device, quick)
         _refuse_other_loss(parts, plain)
         row = ratio_row(case.name, measured, case.target)
@@ -104,12 +106,14 @@ def against_plain(
 
 
 def _compare_many_with_one(device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
-    lines = Lines()
+    lines = BenchLines()
     for heads, label in (("shared", "SCH"), ("per_client", "PCH")):
         name = f"{CROWD.name}, {label}"
         say(f"overhead: {name} ...")
-        crowd, one = (assembled(CROWD, device, clients=count, heads=heads)[1] for count in (100, 1))
-        sides = Side(stepper(crowd), crowd.clients), Side(stepper(one), one.clients)
+        crowd, one = (
+            assemble_case(CROWD, device, clients=count, heads=heads)[1] for count in (100, 1)
+        )
+        sides = BenchSide(stepper(crowd), crowd.clients), BenchSide(stepper(one), one.clients)
         measured = in_blocks(sides, CROWD, device, quick)
         row = ratio_row(name, measured, CROWD.target)
         lines.add(name, measured | {"target": CROWD.target}, row)
@@ -117,7 +121,7 @@ def _compare_many_with_one(device: torch.device, quick: bool, say: Say) -> tuple
 
 
 def in_blocks(
-    sides: tuple[Side, Side], case: Case, device: torch.device, quick: bool
+    sides: tuple[BenchSide, BenchSide], case: OverheadCase, device: torch.device, quick: bool
 ) -> dict[str, float]:
     """Time both sides with a case's steps and pairs, or fewer if quick."""
     steps = max(2, case.steps // 10) if quick else case.steps
@@ -145,8 +149,8 @@ def stepper(parts: Assembly) -> Callable[[ClientId], None]:
     return step
 
 
-def assembled(
-    case: Case, device: torch.device, *, clients: int, heads: str = "shared"
+def assemble_case(
+    case: OverheadCase, device: torch.device, *, clients: int, heads: str = "shared"
 ) -> tuple[Assembler, Assembly]:
     """Assemble a case, ready to train on random data."""
     given = scenario(
@@ -172,7 +176,7 @@ def feed_of(parts: Assembly, client: ClientId) -> Feed:
 
 def _measure_memory(say: Say, further: Mapping[str, int]) -> tuple[Table, Figures]:
     """Compare the resident memory of each further client with the tensors that it owns."""
-    lines = Lines()
+    lines = BenchLines()
     for model, count in further.items():
         say(f"overhead: memory per client, {model} ...")
         few, many = (call_apart(hold_clients, model, clients) for clients in (10, 10 + count))
@@ -197,4 +201,4 @@ def hold_clients(model: str, clients: int) -> None:
     owned = sum(tensor.nbytes for tensor in parts.pool.ask(0, OwnState()).values())
     with contextlib.suppress(OSError, AttributeError):  # only glibc has malloc_trim
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-    print(json.dumps({"resident": resident_bytes(), "owned": owned}))  # noqa: T201 - it is read
+    print(json.dumps({"resident": read_resident_bytes(), "owned": owned}))  # noqa: T201 - it is read

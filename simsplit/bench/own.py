@@ -4,8 +4,15 @@ from collections.abc import Iterator
 
 import torch
 
-from simsplit.bench.overhead import SIMPLE, Case, against_plain, assembled, in_blocks, stepper
-from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_row
+from simsplit.bench.overhead import (
+    SIMPLE,
+    OverheadCase,
+    against_plain,
+    assemble_case,
+    in_blocks,
+    stepper,
+)
+from simsplit.bench.sides import BenchLines, BenchSide, Figures, Say, ratio_row
 from simsplit.plugins import Plugins
 from simsplit.report.tables import Table
 
@@ -18,7 +25,7 @@ def own(device: str, quick: bool, say: Say, plugins: Plugins) -> Iterator[tuple[
     if methods := list(plugins.of("METHODS")):
         yield _compare_with_raw(where, quick, say, plugins, methods)
     if models := [
-        Case(f"{kind}, raw", {"kind": kind}, 64, [], 1.05, STEPS, plugins=plugins)
+        OverheadCase(f"{kind}, raw", {"kind": kind}, 64, [], 1.05, STEPS, plugins=plugins)
         for kind in plugins.of("MODELS")
     ]:
         yield against_plain(where, quick, say, models)
@@ -31,13 +38,16 @@ def _compare_with_raw(
 
     A plain loop would be no comparison, since a lossy method ends at another loss.
     """
-    lines = Lines()
-    raw = Case("raw", SIMPLE, 64, [], 1.0, STEPS)
+    lines = BenchLines()
+    raw = OverheadCase("raw", SIMPLE, 64, [], 1.0, STEPS)
     for kind in methods:
         say(f"overhead: {kind} ...")
-        case = Case(kind, SIMPLE, 64, [{"kind": kind}], 1.0, STEPS, plugins=plugins)
-        with_it, without = (assembled(each, device, clients=10)[1] for each in (case, raw))
-        sides = Side(stepper(with_it), with_it.clients), Side(stepper(without), without.clients)
+        case = OverheadCase(kind, SIMPLE, 64, [{"kind": kind}], 1.0, STEPS, plugins=plugins)
+        with_it, without = (assemble_case(each, device, clients=10)[1] for each in (case, raw))
+        sides = (
+            BenchSide(stepper(with_it), with_it.clients),
+            BenchSide(stepper(without), without.clients),
+        )
         measured = in_blocks(sides, case, device, quick)
         lines.add(kind, measured, ratio_row(kind, measured, None))
     return lines.table("methods of plugins against raw (SimpleCNN, batch 64)")

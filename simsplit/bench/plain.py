@@ -11,7 +11,7 @@ from torch import nn
 
 from simsplit.assembly import Assembler
 from simsplit.data.batches import Batch
-from simsplit.methods.base import Step
+from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId
 from simsplit.parties.feed import Feed

@@ -55,7 +55,7 @@ class Rounds:
         self.before()
         lineup = Lineup(self.number, self.phase, 1.0, self.steps)
         started = time.perf_counter()
-        with self.parts.exchange.moment.of_round(self.number, self.phase, lineup.clients):
+        with self.parts.exchange.moment.enter_round(self.number, self.phase, lineup.clients):
             self.parts.course.run(lineup, lambda done, total: None)
         self.after()
         return time.perf_counter() - started

@@ -14,9 +14,9 @@ from simsplit.bench.crowds import crowds, resting
 from simsplit.bench.flower_messages import flower_messages
 from simsplit.bench.given import random_images, scenario
 from simsplit.bench.rounds import Rounds
-from simsplit.bench.sides import Figures, Lines, Ratio, Say, interleaved
+from simsplit.bench.sides import BenchLines, Figures, Ratio, Say, time_in_turns
 from simsplit.bench.sweeping import sweeping
-from simsplit.engine.config import HostsConfig
+from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.pool import Answer, InlinePool
 from simsplit.engine.ray_pool import hosts_for
 from simsplit.packets import ClientId
@@ -43,7 +43,7 @@ def scale(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]
 def _compare_round_robin(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Compare Ray with inline where it gains least: clients take turns."""
     threads = torch.get_num_threads()
-    lines = Lines()
+    lines = BenchLines()
     for name, clients in (
         ("shared head", {"count": 4}),
         ("own heads", {"count": 4, "heads": "per_client"}),
@@ -63,7 +63,7 @@ def _compare_cohort(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Compare Ray with inline where it gains most: a concurrent cohort, on one thread each."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    lines = Lines()
+    lines = BenchLines()
     own, v1 = {"count": 4, "heads": "per_client"}, {"kind": "splitfed_v1"}
     cases = {
         "one trunk, own heads": scenario("resnet18", 64, own, schedule="parallel"),
@@ -94,7 +94,7 @@ def _compare_with_inline(
     data = random_images(given, 6400)
     with hosts_for(HostsConfig(threads=threads), HOSTS, STORE_BYTES) as hosts:
         inline, on_hosts = Rounds(given, data, steps), Rounds(given, data, steps, hosts)
-        measured = interleaved(on_hosts.seconds, inline.seconds, pairs)
+        measured = time_in_turns(on_hosts.seconds, inline.seconds, pairs)
     return measured, _measure_client_share(inline)
 
 

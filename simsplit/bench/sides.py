@@ -29,7 +29,7 @@ COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
 
 
 @dataclass
-class Lines:
+class BenchLines:
     """A bench's table and the figures behind it, case by case."""
 
     rows: list[tuple[str, ...]] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Ratio:
         )
 
 
-def interleaved(first: Block, other: Block, pairs: int) -> Ratio:
+def time_in_turns(first: Block, other: Block, pairs: int) -> Ratio:
     """Time A B, B A, A B, ... after a block each to warm up."""
     first()
     other()
@@ -95,7 +95,7 @@ def interleaved(first: Block, other: Block, pairs: int) -> Ratio:
     )
 
 
-class Side:
+class BenchSide:
     """One side of a comparison: clients that take their turns, block after block."""
 
     def __init__(self, step: Callable[[ClientId], None], clients: range = range(1)) -> None:
@@ -112,11 +112,11 @@ class Side:
 
 
 def ratio_of(
-    sides: tuple[Side, Side], steps: int, pairs: int, device: torch.device
+    sides: tuple[BenchSide, BenchSide], steps: int, pairs: int, device: torch.device
 ) -> dict[str, float]:
     """Time both sides in alternating blocks; return the quartiles of their ratios."""
     first, other = (partial(side.seconds, steps, device) for side in sides)
-    measured = interleaved(first, other, pairs)
+    measured = time_in_turns(first, other, pairs)
     return {
         "ratio": measured.ratio,
         "low": measured.low,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from simsplit.assembly import Assembler
 from simsplit.assembly.evaluating import build_writer
-from simsplit.bench.sides import Figures, Lines, Say, Side, ratio_of, ratio_row
+from simsplit.bench.sides import BenchLines, BenchSide, Figures, Say, ratio_of, ratio_row
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.writing import Writer
@@ -46,7 +46,7 @@ def writing(
     assert isinstance(given.model, CausalLM), "the bench's model writes"
     writer = _make_writer(given, data, device)
     prompts = _draw_prompts(given)
-    lines = Lines()
+    lines = BenchLines()
     whole = partial(_Writing, replace(writer, in_sessions=lambda _: False), prompts)
     uncut = partial(_Uncut, given.model.origin, prompts, device)
     cases: tuple[tuple[str, Callable[[int], _Writing | _Uncut], float, int], ...] = (
@@ -58,7 +58,7 @@ def writing(
         pairs = min(times, 3) if quick else times
         say(f"language: writing in a session against {name} ...")
         session, other = _Writing(writer, prompts, tokens), made(tokens)
-        sides = Side(session.write), Side(other.write)
+        sides = BenchSide(session.write), BenchSide(other.write)
         measured = ratio_of(sides, 1, pairs, device)
         _refuse_other_texts(session.texts, other.texts, name)
         measured |= {key: measured[key] / tokens for key in ("ms", "against_ms")}
@@ -67,7 +67,7 @@ def writing(
     return lines.table(f"writing through the cut ({BATCH} prompts of {PROMPT})", COLUMNS)
 
 
-def written(
+def prepare_writers(
     given: Scenario, data: Prepared, device: torch.device, tokens: int
 ) -> Callable[[ClientId], None]:
     """Return a function that generates `tokens` tokens after each prompt, through the cut."""

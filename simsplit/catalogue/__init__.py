@@ -15,10 +15,10 @@ from pydantic.fields import FieldInfo
 from simsplit.catalogue.compatibility import tabulate_compatibility
 from simsplit.data.tasks import LAYOUTS, AnyTask
 from simsplit.detectors.thresholds import THRESHOLDS
-from simsplit.engine.config import ENGINES
-from simsplit.errors import SimsplitError, near
+from simsplit.engine.engine_config import ENGINES
+from simsplit.errors import SimsplitError, suggest
 from simsplit.metrics.classification import METRICS
-from simsplit.metrics.tokens import OF_TEXTS
+from simsplit.metrics.token_score import OF_TEXTS
 from simsplit.network.profiles import MEANINGS, PROFILES
 from simsplit.parties.optimizers import LR_SCHEDULES, OPTIMIZERS
 from simsplit.plugins import PARTS, Given, Plugins, gather_plugins
@@ -27,7 +27,7 @@ from simsplit.report.tables import Table
 from simsplit.scenario import has_sweep, scenario_class
 from simsplit.scenario.shipped import describe_all, list_names
 from simsplit.schedules.aggregation import AGGREGATIONS
-from simsplit.schedules.config import SCHEDULES
+from simsplit.schedules.schedule import SCHEDULES
 from simsplit.topologies import TOPOLOGIES, Topology
 
 Configs = Mapping[str, type[BaseModel]]
@@ -85,7 +85,7 @@ def tabulate_catalogue(
         return _choose([((), table) for table in others[what][1]()], what, part)
     if what not in known:
         allowed = [*known, *others]
-        hint = near(what, allowed) or ","
+        hint = suggest(what, allowed) or ","
         raise SimsplitError(f"nothing to list under '{what}'{hint} allowed: {', '.join(allowed)}")
     kinds: dict[type[BaseModel], list[str]] = {}
     for kind, config in known[what].items():
@@ -107,7 +107,7 @@ def _choose(
         return chosen
     known = [kind for kinds, _ in tables for kind in kinds]
     known = known or [row[0] for _, table in tables for row in table.rows]
-    hint = near(part, known) or ","
+    hint = suggest(part, known) or ","
     raise SimsplitError(f"nothing called '{part}' under {what}{hint} allowed: {', '.join(known)}")
 
 
@@ -143,7 +143,7 @@ def _tabulate_topologies(topologies: Mapping[str, Topology]) -> Table:
 
 
 def _tabulate_tasks() -> Table:
-    tasks = [(n, task.word, json.dumps(_dump_fields(task))) for n, task in LAYOUTS.items()]
+    tasks = [(n, task.kind_name, json.dumps(_dump_fields(task))) for n, task in LAYOUTS.items()]
     return Table("tasks of texts", ("task", "kind", "fields"), tasks, "lll")
 
 

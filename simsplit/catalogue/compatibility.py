@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from simsplit.methods.base import IMAGES, NUMBERS, TABLES, TEXTS, Modality
+from simsplit.methods.method import IMAGES, NUMBERS, TABLES, TEXTS, Modality
 from simsplit.needs import Given, Need
 from simsplit.report.tables import Table
 from simsplit.scenario.needs import format_bare, list_options

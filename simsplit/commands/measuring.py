@@ -87,29 +87,29 @@ def pretrain(
     from rich.console import Console
 
     from simsplit import pretrain as training
-    from simsplit.machine import pinned_threads
-    from simsplit.pretrain.tiers import config_of
+    from simsplit.machine import pin_threads
+    from simsplit.pretrain.tiers import change_tier
     from simsplit.terminal.pretraining import (
         describe_end,
         describe_start,
-        find_device,
+        find_named_device,
         watch_pretraining,
     )
 
-    config = config_of(tier, {name: got for name, got in fields.items() if got is not None})
-    place, kept = find_device(device), training.is_there(out, config)
+    config = change_tier(tier, {name: got for name, got in fields.items() if got is not None})
+    place, kept = find_named_device(device), training.has_pretraining(out, config)
     if not (quiet or as_json or kept):
         say(describe_start(config, out))
     try:
         with (
             watch_pretraining(Console(stderr=True), config, quiet=quiet or as_json) as watch,
-            pinned_threads(threads),
+            pin_threads(threads),
         ):
             training.pretrain(config, out, watch, place)
     except KeyboardInterrupt:
         say("\ninterrupted; nothing was kept")
         raise typer.Exit(130) from None
-    facts = training.facts_of(out)
+    facts = training.read_facts(out)
     if as_json:
         print_json({**facts, "path": str(out)})
     elif not quiet:

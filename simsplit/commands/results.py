@@ -110,5 +110,5 @@ def export(
     for file in write(network, out or run_dir / "export", as_):
         typer.echo(str(file))
     if as_ == "safetensors" and network.scenario.method:
-        names = ", ".join(method.word for method in network.scenario.method)
+        names = ", ".join(method.kind_name for method in network.scenario.method)
         say(f"note: the file is without {names}, which it was trained with (simsplit.trained)")

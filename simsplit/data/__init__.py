@@ -1,17 +1,17 @@
 """This room loads data sets, divides them among clients and makes mini-batches."""
 
-from simsplit.data.base import SourceConfig
 from simsplit.data.batches import (
     Augmentation,
     Batch,
     Batcher,
-    batch_indices,
+    draw_batches,
     measure_channels,
 )
-from simsplit.data.config import DataConfig
+from simsplit.data.data_config import DataConfig
 from simsplit.data.partitions import PARTITIONS, Dealing, Partition
 from simsplit.data.preparing import Prepared, prepare
 from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.source_config import SourceConfig
 from simsplit.data.sources import SOURCES, Source
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "Samples",
     "Source",
     "SourceConfig",
-    "batch_indices",
+    "draw_batches",
     "measure_channels",
     "prepare",
 ]

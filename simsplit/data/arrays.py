@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from simsplit.data.base import SourceConfig
 from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
-from simsplit.errors import DataError, listed
+from simsplit.errors import DataError, format_list
 from simsplit.seeds import numpy_rng_for
 
 MOST_CLASSES = 1000
@@ -55,7 +55,7 @@ def number_labels(labels: np.ndarray, names: Sequence[str], where: str) -> np.nd
     words = [_name_class(value) for value in values]
     if strange := [word for word in words if word not in numbers]:
         raise DataError(
-            f"{where}: has the class {listed(strange, 5)}, which no training sample has; "
+            f"{where}: has the class {format_list(strange, 5)}, which no training sample has; "
             "remove these rows, or add some of them to the training data"
         )
     return np.array([numbers[word] for word in words], dtype=np.int64)[places]

@@ -52,7 +52,7 @@ class Batch:
         return places < self.lengths[:, None]
 
 
-def padded(x_BL: Tensor, length: int, value: int) -> Tensor:
+def pad_tokens(x_BL: Tensor, length: int, value: int) -> Tensor:
     """Pad rows of tokens, labels or a mask on the right to `length`."""
     return pad(x_BL, (0, length - x_BL.shape[1]), value=value)
 
@@ -66,7 +66,7 @@ class Batches(Protocol):
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
         """Return the rows `indices`, augmented with draws from `rng` if it is given."""
 
-    def lengths(self, rows: Tensor) -> Tensor | None:
+    def get_lengths(self, rows: Tensor) -> Tensor | None:
         """Return the number of tokens of each row; None if the samples are not texts."""
 
 
@@ -127,7 +127,7 @@ class Batcher:
         inputs = images.float().mul_(self._scale).add_(self._shift)
         return Batch(inputs, self.labels.index_select(0, rows), indices)
 
-    def lengths(self, rows: Tensor) -> None:
+    def get_lengths(self, rows: Tensor) -> None:
         del rows
 
 
@@ -148,7 +148,7 @@ class NumberBatcher:
         inputs = self._inputs.index_select(0, rows)
         return Batch(inputs, self.labels.index_select(0, rows), indices)
 
-    def lengths(self, rows: Tensor) -> None:
+    def get_lengths(self, rows: Tensor) -> None:
         del rows
 
 
@@ -223,7 +223,7 @@ ALIKE = 50
 """Number of batches whose texts are sorted by length together: little padding, still shuffled."""
 
 
-def batch_indices(
+def draw_batches(
     part: Tensor,
     batch_size: int,
     seed: int,

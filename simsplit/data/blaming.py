@@ -7,7 +7,7 @@ from simsplit.errors import DataError
 
 
 @contextmanager
-def blamed(field: str) -> Iterator[None]:
+def blame(field: str) -> Iterator[None]:
     """Rename `data.source` to `data.<field>` in a DataError that the block raises."""
     try:
         yield

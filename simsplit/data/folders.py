@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from simsplit.data.base import SourceConfig
 from simsplit.data.images import Channels, Form, stack_images
 from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
 from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for

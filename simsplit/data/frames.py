@@ -15,10 +15,10 @@ from pydantic import Field
 
 from simsplit.config import Config
 from simsplit.data.arrays import find_class_names, number_labels
-from simsplit.data.base import SourceConfig
 from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
-from simsplit.errors import DataError, near
+from simsplit.errors import DataError, suggest
 from simsplit.seeds import numpy_rng_for
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _check_column(frame: "pd.DataFrame", column: str, field: str) -> str:
     columns = [str(each) for each in frame.columns]
     if column not in columns:
         raise DataError(
-            f"data.source.{field}: no column '{column}'{near(column, columns)} allowed: "
+            f"data.source.{field}: no column '{column}'{suggest(column, columns)} allowed: "
             f"{', '.join(columns[:20])}"
         )
     return column

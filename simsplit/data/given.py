@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from simsplit.data.arrays import find_class_names, make_samples, split_off_test
-from simsplit.data.base import SourceConfig
 from simsplit.data.forms import (
     FORMS,
     build_not_passed,
@@ -25,8 +24,9 @@ from simsplit.data.forms import (
 )
 from simsplit.data.frames import FrameOptions, encode_frames
 from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.source_config import SourceConfig
 from simsplit.errors import DataError
-from simsplit.held import held, hold
+from simsplit.held import get_held, hold
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,13 +63,13 @@ class GivenSource(SourceConfig):
 
     def load(self) -> DataSet:
         """Return the data passed to this process; raise DataError if none with this digest were."""
-        data = held(self.digest)
+        data = get_held(self.digest)
         if data is None:
             raise build_not_passed(self.digest)
         return cast("DataSet", data)
 
 
-def given_source(data: Any, **columns: Any) -> GivenSource:  # noqa: ANN401 - many forms
+def build_given_source(data: Any, **columns: Any) -> GivenSource:  # noqa: ANN401 - many forms
     """Build the source of data that were passed, and keep the data in this process."""
     made = build_data_set(data, build_options(FrameOptions, columns))
     digest = _compute_digest(made)
@@ -168,7 +168,7 @@ def _read_hub(parts: list[Any], test: Any) -> DataSet:  # noqa: ANN401
     """Read the images of hub Datasets; raise DataError if no column holds images."""
     import pyarrow as pa
 
-    from simsplit.data.tables import HubSource, decode_tables
+    from simsplit.data.image_tables import HubSource, decode_tables
 
     if not any(type(kind).__name__ == "Image" for kind in parts[0].features.values()):
         raise DataError(

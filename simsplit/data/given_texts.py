@@ -26,7 +26,7 @@ from simsplit.data.splits import hold_out
 from simsplit.data.tasks import LAYOUTS, Classification, Language, Task
 from simsplit.data.texts import TextTable
 from simsplit.errors import DataError
-from simsplit.held import held, hold
+from simsplit.held import get_held, hold
 from simsplit.seeds import numpy_rng_for
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class TextGiven(TextTable):
     task: Task = LAYOUTS["language"]
     """Task to learn; a bare word such as `sst2` names the task of that data set."""
 
-    def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
+    def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         """Return the rows passed to this process; raise DataError if none with this digest were."""
-        tables = held(self.digest)
+        tables = get_held(self.digest)
         if tables is None:
             raise build_not_passed(self.digest)
         return cast("Mapping[str, pa.Table]", tables)[split], f"data ({split})"
@@ -56,7 +56,7 @@ class TextGiven(TextTable):
     @property
     def owners(self) -> int:
         """Number of clients for which parts were passed; 0 if the texts were passed as a whole."""
-        return 0 if self.client is None else len(self.table("train")[0][self.client].unique())
+        return 0 if self.client is None else len(self.read_table("train")[0][self.client].unique())
 
     def _get_name(self) -> str:
         return "given"
@@ -73,7 +73,7 @@ def is_texts(data: Any, options: Mapping[str, Any]) -> bool:  # noqa: ANN401 - m
     return _are_texts(part[0] if is_pair(part) else part)
 
 
-def given_texts(data: Any, **options: Any) -> TextGiven:  # noqa: ANN401
+def build_given_texts(data: Any, **options: Any) -> TextGiven:  # noqa: ANN401
     """Build the source of texts that were passed, and keep the texts in this process.
 
     Without test data a fifth of every class becomes test data, the same in every run.

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from simsplit.config import Config
 from simsplit.errors import ScenarioError
-from simsplit.seeds import numpy_rng_for, seed_for
+from simsplit.seeds import derive_seed, numpy_rng_for
 
 
 class Dealing(Config, ABC):
@@ -31,8 +31,8 @@ class Dealing(Config, ABC):
         """Return each client's rows of `labels`, sorted; every row has exactly one client."""
         self.check(labels, num_clients)
         order = numpy_rng_for(seed, "partition").permutation(len(labels))
-        drawn = self.draw(labels[order], num_clients, seed_for(seed, "partition", "draw"))
-        parts = [np.sort(order[part]) for part in top_up(drawn, self.fewest())]
+        drawn = self.draw(labels[order], num_clients, derive_seed(seed, "partition", "draw"))
+        parts = [np.sort(order[part]) for part in top_up(drawn, self.get_fewest())]
         dealt = np.sort(np.concatenate(parts))
         assert np.array_equal(dealt, np.arange(len(labels))), "a row is lost or dealt twice"
         return parts
@@ -41,7 +41,7 @@ class Dealing(Config, ABC):
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
         """Draw each client's rows of the shuffled `labels`; a client may get too few, or none."""
 
-    def fewest(self) -> int:
+    def get_fewest(self) -> int:
         """Return the smallest number of samples that a client may have."""
         return 1
 
@@ -79,7 +79,7 @@ class Dirichlet(Dealing):
             return [by_class[client::num_clients] for client in range(num_clients)]
         return _draw_with_flower(labels, num_clients, self.alpha, seed)
 
-    def fewest(self) -> int:
+    def get_fewest(self) -> int:
         return self.min_samples
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:

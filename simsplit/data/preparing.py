@@ -16,17 +16,17 @@ from simsplit.data.batches import (
     NumberBatcher,
     measure_channels,
 )
-from simsplit.data.blaming import blamed
-from simsplit.data.config import DataConfig, EvenConfig, Normalisation
+from simsplit.data.blaming import blame
+from simsplit.data.data_config import DataConfig, EvenConfig, Normalisation
+from simsplit.data.image_tables import TableConfig
 from simsplit.data.partitions import Natural, Partition
 from simsplit.data.samples import Choices, DataInfo, DataSet, Samples, Vocabulary
 from simsplit.data.sources import Source
 from simsplit.data.splits import Limit, draw_stratified
-from simsplit.data.tables import TableConfig
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextBatcher, TextTable
 from simsplit.errors import ScenarioError
-from simsplit.models.tokens import Reader
+from simsplit.models.tokenizers import Reader
 from simsplit.seeds import numpy_rng_for
 
 
@@ -50,11 +50,11 @@ class Prepared:
     class_names: tuple[str, ...] = ()
     fitted: str | None = None
     """The rows on which scales and categories of a table were fitted; None of other data."""
-    at_hand: bool = True
+    has_samples: bool = True
     """Whether the samples are in this process. A deployed server knows only their number and
     form."""
 
-    def batches(
+    def build_batcher(
         self,
         samples: Samples,
         device: torch.device,
@@ -94,13 +94,13 @@ class Prepared:
             "std": list(self.std),
         }
 
-    def holdings(self) -> str:
+    def format_holdings(self) -> str:
         """Return a CSV with each client's number of samples per class.
 
         A deployed server does not know the classes; it lists each client's number of samples.
         """
         rows = ["client,class,samples"]
-        if not self.at_hand:
+        if not self.has_samples:
             return "\n".join([*rows, *(f"{c},,{len(p)}" for c, p in enumerate(self.parts))]) + "\n"
         for client, part in enumerate(self.parts):
             numbers, counts = np.unique(self.train.groups[part], return_counts=True)
@@ -110,7 +110,7 @@ class Prepared:
     @property
     def nbytes(self) -> int:
         """Bytes of all samples in this process."""
-        if not self.at_hand:
+        if not self.has_samples:
             return 0
         splits = (self.train, self.validation, self.auxiliary, self.support, self.test)
         return sum(samples.nbytes for samples in splits if samples is not None)
@@ -131,7 +131,7 @@ def prepare(
     auxiliary data does not change the validation part.
     """
     limit = Limit(config.train_samples, config.test_samples, seed, config.classes)
-    with blamed("source"):
+    with blame("source"):
         data = _load(config.source, limit, reader)
     if config.classes is not None:
         data, limit = data.select_classes(config.classes), replace(limit, classes=None)
@@ -140,11 +140,11 @@ def prepare(
     kept, validation = _hold_out(train, config.validation, len(train), seed, "validation")
     kept, auxiliary = _hold_out(kept, config.auxiliary, len(train), seed, "auxiliary")
     if config.public is not None:
-        with blamed("public"):
+        with blame("public"):
             auxiliary = _read_public(config.public, reader)
     support = auxiliary
     if config.support is not None:
-        with blamed("support"):
+        with blame("support"):
             support = _read_public(config.support, reader)
     if config.support is None and mixes and auxiliary is not None:
         auxiliary, support = _halve(auxiliary, seed)

@@ -33,7 +33,7 @@ class DataInfo:
     shares: tuple[float, ...] = ()
     """The share of each class among the training samples; empty if it is not known yet."""
 
-    def blank(self, count: int) -> Tensor:
+    def make_blank(self, count: int) -> Tensor:
         """Return a batch of `count` samples of zeros, as a head takes them."""
         kind = torch.int64 if self.texts else torch.float32
         return torch.zeros(count, *self.shape, dtype=kind)
@@ -123,7 +123,7 @@ class Samples:
         groups: np.ndarray = (self.labels if self.texts is None else self.texts.groups).numpy()
         return groups
 
-    def answering(self, after: int) -> Tensor:
+    def mask_answers(self, after: int) -> Tensor:
         """Return a mask, N x L, of the positions that predict token `after` of each answer."""
         assert self.texts is not None, "only texts have answers"
         places = torch.arange(self.inputs.shape[1])
@@ -168,7 +168,7 @@ def _renumber(samples: Samples, numbers: Tensor) -> Samples:
     return replace(samples.take(rows), labels=labels)
 
 
-def samples_of(images: np.ndarray, labels: np.ndarray) -> Samples:
+def images_to_samples(images: np.ndarray, labels: np.ndarray) -> Samples:
     """Make samples of uint8 images as libraries store them: N x H x W, or N x H x W x C."""
     planes = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
     inputs = torch.from_numpy(np.ascontiguousarray(planes))

@@ -14,15 +14,15 @@ from pydantic import Field
 
 from simsplit.config import Config
 from simsplit.data.arrays import NpzSource
-from simsplit.data.base import SourceConfig
 from simsplit.data.folders import FolderSource
 from simsplit.data.frames import SklearnSource, TableSource
 from simsplit.data.given import GivenSource
 from simsplit.data.given_texts import TextGiven
+from simsplit.data.image_tables import HubSource, ParquetSource
 from simsplit.data.images import Form, convert_image
-from simsplit.data.samples import DataInfo, DataSet, Samples, samples_of
+from simsplit.data.samples import DataInfo, DataSet, Samples, images_to_samples
+from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
-from simsplit.data.tables import HubSource, ParquetSource
 from simsplit.data.texts import PythonDocs, TextHub, TextParquet
 from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
@@ -44,7 +44,7 @@ class DigitsSource(SourceConfig):
     def load(self) -> DataSet:
         """Return 1,437 training and 360 test digits, stratified, the same in every run."""
         images, digits = _scale_digits(self.size)
-        samples = samples_of(images, digits)
+        samples = images_to_samples(images, digits)
         kept, out = hold_out(digits, 0.2, numpy_rng_for(0, "digits", "test"))
         names = tuple(str(digit) for digit in range(10))
         train = samples.take(np.tile(kept, self.repeat))
@@ -120,7 +120,7 @@ class TorchvisionSource(SourceConfig):
 
 def _read_arrays(source: Any) -> Samples:  # noqa: ANN401
     """Read MNIST or CIFAR, which keep all their pixels in one array or tensor."""
-    return samples_of(np.asarray(source.data), np.asarray(source.targets))
+    return images_to_samples(np.asarray(source.data), np.asarray(source.targets))
 
 
 def _read_signs(source: Any) -> Samples:  # noqa: ANN401
@@ -130,7 +130,7 @@ def _read_signs(source: Any) -> Samples:  # noqa: ANN401
     for image, label in source:
         images.append(convert_image(image, form, "data.source.root: gtsrb"))
         labels.append(label)
-    return samples_of(np.stack(images), np.array(labels))
+    return images_to_samples(np.stack(images), np.array(labels))
 
 
 Source = Annotated[

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simsplit.errors import ScenarioError, near
+from simsplit.errors import ScenarioError, suggest
 from simsplit.seeds import numpy_rng_for
 
 
@@ -57,7 +57,8 @@ def find_class_numbers(classes: tuple[str, ...], names: tuple[str, ...]) -> list
     for name in classes:
         if name not in names:
             raise ScenarioError(
-                "data.classes", f"no class '{name}'{near(name, names)} allowed: {', '.join(names)}"
+                "data.classes",
+                f"no class '{name}'{suggest(name, names)} allowed: {', '.join(names)}",
             )
     return [names.index(name) for name in classes]
 

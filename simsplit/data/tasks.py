@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from simsplit.config import Config
-from simsplit.errors import DataError, near
+from simsplit.errors import DataError, suggest
 
 Record = Mapping[str, Any]
 
@@ -151,7 +151,7 @@ def find_task(word: str) -> AnyTask:
     """Return the task of this name; raise ValueError if there is none."""
     if word not in LAYOUTS:
         allowed = ", ".join(LAYOUTS)
-        raise ValueError(f"unknown '{word}'{near(word, LAYOUTS) or ','} allowed: {allowed}")
+        raise ValueError(f"unknown '{word}'{suggest(word, LAYOUTS) or ','} allowed: {allowed}")
     return LAYOUTS[word]
 
 

@@ -28,8 +28,8 @@ from simsplit.data.stored import (
     read_parquet_columns,
 )
 from simsplit.data.tasks import LAYOUTS, AnyTask, Classification, Piece, Record, Task, find_task
-from simsplit.errors import DataError, ScenarioError, near
-from simsplit.models.tokens import Reader
+from simsplit.errors import DataError, ScenarioError, suggest
+from simsplit.models.tokenizers import Reader
 from simsplit.seeds import numpy_rng_for
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class TextTable(Config):
         return self.task.names if isinstance(self.task, Classification) else ("text",)
 
     @abstractmethod
-    def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
+    def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         """Read a split's rows; return them with their origin, for messages."""
 
     def load(self, reader: Reader, limit: Limit | None = None) -> DataSet:
@@ -93,7 +93,7 @@ class TextTable(Config):
         public: bool = False,
     ) -> Samples:
         """Read one split as tokens; public texts get no labels if the model is a classifier."""
-        table, where = self.table(split)
+        table, where = self.read_table(split)
         task = self._complete_task()
         client = self.client if split == "train" and not public else None
         wanted = self._choose_columns(client, table.column_names, where)
@@ -120,7 +120,7 @@ class TextTable(Config):
             if name not in columns:
                 raise DataError(
                     f"data.source.task: {where} has no column '{name}'"
-                    f"{near(name, columns) or ','} it has: {', '.join(columns)}"
+                    f"{suggest(name, columns) or ','} it has: {', '.join(columns)}"
                 )
         return wanted
 
@@ -141,7 +141,7 @@ class PythonDocs(TextTable):
     task: Task = Field(default=LAYOUTS["python_docs"])
     """Task to learn; a bare word such as `language` names the kind of task."""
 
-    def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
+    def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         """Return four fifths as training rows, the rest as test rows, the same in every run."""
         import pyarrow as pa
 
@@ -193,7 +193,7 @@ class TextParquet(TextTable):
             self._choose_columns(self.client, read_parquet_columns(first), f"{self.path} (train)")
         return super().describe()
 
-    def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
+    def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         names = ("train",) if split == "train" else ("test", "validation")
         return read_parquet(find_parquet_files(self.path, names)), f"{self.path} ({split})"
 
@@ -217,7 +217,7 @@ class TextHub(TextTable):
     test_split: str = "test"
     """Split to test on; some data sets call it `validation`."""
 
-    def table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
+    def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         wanted = self.train_split if split == "train" else self.test_split
         table = load_hub_table(self.name, self.config, self.revision, wanted)
         return table, f"{self.name} ({wanted})"
@@ -321,7 +321,7 @@ class TextBatcher:
         self._labels = samples.labels.to(self.device)
         self._texts = samples.texts
 
-    def lengths(self, rows: Tensor) -> Tensor:
+    def get_lengths(self, rows: Tensor) -> Tensor:
         return self._texts.lengths[rows.cpu()]
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
@@ -350,11 +350,11 @@ class TextStock:
         self._batcher, self.size = batcher, size
         self.vocabulary, self.pad = vocabulary.size, vocabulary.pad
 
-    def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
+    def draw_support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
         """Draw `count` batches of `rows` support texts each, uniformly and with replacement."""
         drawn = torch.randint(self.size, (count, rows), generator=rng)
-        return [self.texts(each) for each in drawn]
+        return [self.get_texts(each) for each in drawn]
 
-    def texts(self, rows: Tensor) -> Batch:
+    def get_texts(self, rows: Tensor) -> Batch:
         """Return the support texts `rows` as a batch."""
         return self._batcher.batch(rows)

@@ -26,7 +26,7 @@ class Views:
         copies = 1 + self.mirrored
         return tuple(weight / copies for weight in each for _ in range(copies))
 
-    def of(self, images_BCHW: Tensor) -> Tensor:
+    def stack_views(self, images_BCHW: Tensor) -> Tensor:
         """Return all views of a batch, one view of all images after another."""
         moved = [images_BCHW]
         if self.shifted:
@@ -35,7 +35,7 @@ class Views:
             moved += [bordered[..., :height, :width], bordered[..., 2:, 2:]]
         return torch.cat([v for each in moved for v in (each, each.flip(-1))[: 1 + self.mirrored]])
 
-    def mean(self, outputs: Tensor) -> Tensor:
+    def average(self, outputs: Tensor) -> Tensor:
         """Return the weighted mean of all views' outputs."""
         if len(self.weights) == 1:
             return outputs

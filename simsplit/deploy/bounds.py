@@ -11,15 +11,15 @@ from torch import Tensor
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.errors import ProtocolError, SimsplitError
-from simsplit.methods.base import Method, Step
-from simsplit.methods.stack import Stack, sent_shapes
+from simsplit.methods.method import Method, Step
+from simsplit.methods.stack import Stack, compute_sent_shapes
 from simsplit.models.served import Served
 from simsplit.packets import Packet
 from simsplit.parties.changes import CODES
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import SLOW
 from simsplit.topologies import CARRIED
-from simsplit.topologies.base import Content
+from simsplit.topologies.topology import Content
 
 WIDEST = 8
 """Most bytes of one value."""
@@ -36,7 +36,7 @@ class Bounds:
         scenario = owners.scenario
         self.scenario, self.classes = scenario, owners.info.classes
         self.stacks: tuple[Stack, Stack] = (owners.client_stack, owners.server_stack)
-        self.shapes = sent_shapes(scenario.method, owners.shapes)
+        self.shapes = compute_sent_shapes(scenario.method, owners.shapes)
         self.texts = owners.info.texts
         evaluated = scenario.evaluate.batch_size * len(scenario.evaluate.views.weights)
         written = scenario.evaluate.generated_texts if self.texts else 0
@@ -59,7 +59,7 @@ class Bounds:
     @property
     def most_bytes(self) -> int:
         """The most bytes that any frame of the run may have."""
-        messages = max(1, self.stacks[0].num_messages) * self.scenario.servers
+        messages = max(1, self.stacks[0].count_messages) * self.scenario.servers
         values = max(math.prod(shape) for shape in self.shapes)
         of_step = self.rows * values * messages * 4  # methods may stack rows, and send beside them
         of_step += math.prod(self.adapters) * messages if self.adapters else 0
@@ -119,7 +119,7 @@ class Bounds:
     def _check_messages(self, packet: Packet, payloads: Sequence[Tensor]) -> None:
         """Raise ProtocolError unless a packet has as many messages as the methods make."""
         split = packet.leg in self.scenario.crossings.training.gradients
-        wanted = self.stacks[0].num_messages if split else 1
+        wanted = self.stacks[0].count_messages if split else 1
         if len(payloads) != wanted:
             raise ProtocolError(f"{len(payloads)} tensors on {packet.leg}; {wanted} are expected")
 
@@ -170,7 +170,7 @@ class Bounds:
         """
         step = Step(packet.client, packet.round, packet.step, self.scenario.seed, training=True)
         try:
-            for message in receiver.messages(packet.leg, packet.tensors):
+            for message in receiver.split_messages(packet.leg, packet.tensors):
                 receiver.unpack(packet.leg, message, step)
         except KeyError:
             return  # the method unpacks by its memory of its own forward pass, which is not here

@@ -144,7 +144,7 @@ def join(
     from simsplit.deploy.connection import join as join_run
     from simsplit.deploy.keys import check_validity, client_name, load_keys
     from simsplit.deploy.site_setup import make_site
-    from simsplit.machine import pinned_threads
+    from simsplit.machine import pin_threads
 
     scenario, proof = _load_deployable(approve, set_), load_keys(keys, client_name(client))
     check_validity(proof)
@@ -153,7 +153,7 @@ def join(
     again += ["--approve", str(approve), "--out", str(place), "--mode", mode, "--resume"]
     say = _ignore if quiet else _say
     again += ["--data", str(data)] if data else []
-    with pinned_threads(scenario.threads):
+    with pin_threads(scenario.threads):
         site = make_site(scenario, client, place, mode, data=data, resume=resume)
         try:
             join_run(address, proof, site, patience_s=patience, say=say)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simsplit.deploy.frames import LEAST_BYTES, read_frame, write_frame
 from simsplit.deploy.gate import METHOD, VERSION
 from simsplit.deploy.keys import DOMAIN, SERVER, Keys
-from simsplit.deploy.site import Site
+from simsplit.deploy.site import ClientSite
 from simsplit.errors import ProtocolError, RunError, RunFailedError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ServerGone(Exception):  # noqa: N818 - an event to wait after
     """The server does not answer, or has closed the stream."""
 
 
-def join(address: str, keys: Keys, site: Site, *, patience_s: float, say: Say) -> str:
+def join(address: str, keys: Keys, site: ClientSite, *, patience_s: float, say: Say) -> str:
     """Answer a server's calls until the run is over, and return why it is over.
 
     Wait for a server that is away; raise RunFailedError after `patience_s` seconds.
@@ -69,7 +69,7 @@ def open_channel(address: str, keys: Keys, most_bytes: int) -> "grpc.Channel":
     return grpc.secure_channel(address, proof, options=options)
 
 
-def _serve_stream(address: str, keys: Keys, site: Site, say: Say) -> str:
+def _serve_stream(address: str, keys: Keys, site: ClientSite, say: Say) -> str:
     """Connect once, and serve the stream from the greeting to its end."""
     import grpc
 
@@ -90,7 +90,7 @@ def _serve_stream(address: str, keys: Keys, site: Site, say: Say) -> str:
 def _answer_requests(
     frames: Iterator[bytes],
     leaving: "queue.SimpleQueue[bytes | None]",
-    site: Site,
+    site: ClientSite,
     say: Say,
 ) -> str:
     """Answer each request of the stream, and return why the run is over."""
@@ -113,7 +113,7 @@ def _answer_requests(
     raise ServerGone("it ended the stream")
 
 
-def _check_welcome(frame: bytes | None, site: Site, say: Say) -> None:
+def _check_welcome(frame: bytes | None, site: ClientSite, say: Say) -> None:
     """Raise RunError unless a frame welcomes this client to the approved run."""
     if frame is None:
         raise ServerGone("it ended the stream")

@@ -24,7 +24,7 @@ from simsplit.deploy.messages import MOST_NUMBER, MOST_WORD
 from simsplit.deploy.remote_data import check_form
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.socket_table import SocketTable
-from simsplit.errors import ProtocolError, RunFailedError, listed
+from simsplit.errors import ProtocolError, RunFailedError, format_list
 from simsplit.packets import ClientId
 from simsplit.scenario import Scenario
 
@@ -124,7 +124,7 @@ class Gate:
                 if not self._changed.wait(min(1.0, max(0.0, end - time.monotonic()))):
                     if time.monotonic() < end:
                         continue
-                    names = listed(missing)
+                    names = format_list(missing)
                     raise RunFailedError(
                         f"client {names} did not connect within {self.patience_s:g} s; continue "
                         "from the last checkpoint with: simsplit serve ... --resume"
@@ -160,7 +160,7 @@ class Gate:
     def revive(self) -> list[int]:
         """Wait for clients that were lost; no host starts anew."""
         if missing := self._find_missing():
-            self.say(f"waiting for client {listed(missing)}, {self.patience_s:g} s at most")
+            self.say(f"waiting for client {format_list(missing)}, {self.patience_s:g} s at most")
         self.wait()
         return []
 

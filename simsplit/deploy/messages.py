@@ -47,7 +47,7 @@ from simsplit.parties.calls import (
     Write,
     WriteOn,
 )
-from simsplit.phases import Aside, Phase
+from simsplit.phases import Interleaved, Phase
 
 MOST_NUMBER = 2**53
 """Integers below this cross exactly, in any reader of JSON."""
@@ -234,7 +234,7 @@ def _read_packet(value: object, left: Iterator[Tensor]) -> Packet:
 
 
 def _write_phase(phase: Phase, tensors: list[Tensor]) -> object:
-    aside = phase.aside
+    aside = phase.interleaved
     header = {name: getattr(phase, name) for name in _PHASE}
     header["learns"] = sorted(phase.learns)
     if aside is not None:
@@ -254,11 +254,11 @@ def _read_phase(value: object, left: Iterator[Tensor], depth: int = 0) -> Phase:
         if depth:  # a hostile nesting must not exhaust the stack
             raise ProtocolError("a phase aside within a phase aside")
         phase = _read_phase(inner["phase"], left, depth + 1)
-        aside = Aside(phase, max(1, NUMBER.read(inner["every"], left)))
+        aside = Interleaved(phase, max(1, NUMBER.read(inner["every"], left)))
     name, rounds = WORD.read(header["name"], left), NUMBER.read(header["rounds"], left)
     flags = {flag: bool(FLAG.read(header[flag], left)) for flag in _FLAGS}
     lr = None if header["lr"] is None else float(FACTOR.read(header["lr"], left))
-    return Phase(name, rounds, source, frozenset(learns), **flags, lr=lr, aside=aside)
+    return Phase(name, rounds, source, frozenset(learns), **flags, lr=lr, interleaved=aside)
 
 
 def _write_packets(packets: Packets, tensors: list[Tensor]) -> object:

@@ -70,7 +70,7 @@ def make_remote_data(name: str, form: Mapping[str, Any], samples: Sequence[int])
         mean=tuple(form["mean"]),
         std=tuple(form["std"]),
         class_names=tuple(form["classes"]),
-        at_hand=False,
+        has_samples=False,
     )
 
 

@@ -19,7 +19,7 @@ from simsplit.deploy.client_session import Blame, ClientLost, ClientSession
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.messages import get_answer_codec, read_value, write_call
 from simsplit.deploy.socket_table import FramePurpose, describe_call
-from simsplit.engine.host import on_device
+from simsplit.engine.host import move_to_device
 from simsplit.engine.pool import Job, Outcome, Pool, Workshop
 from simsplit.errors import ProtocolError, SimsplitError
 from simsplit.packets import ClientId, Packet
@@ -187,7 +187,7 @@ class RemotePool(Pool):
                 raise ProtocolError("a message that is not an answer")
             answer: Answer = read_value(get_answer_codec(call), header["answer"], tensors)
             self._check(client, call, answer)
-        return on_device(answer, self.device)
+        return move_to_device(answer, self.device)
 
     def _check(self, client: ClientId, call: Call[object], answer: object) -> None:
         """Raise ProtocolError unless an answer's packets are valid for the call."""
@@ -230,7 +230,7 @@ class RemotePool(Pool):
     def _plan(self, call: Plan) -> Any:  # noqa: ANN401 - the call defines the type
         """Return the methods' plan from the scenario, since clients are not trusted with it."""
         stack = self.bounds.stacks[0]
-        return stack.plan(call.rounds), stack.proper()
+        return stack.plan_phases(call.rounds), stack.make_training_phase()
 
     def _finish_step(self, client: ClientId) -> None:
         """Note that a client has finished its step, and let further steps begin."""

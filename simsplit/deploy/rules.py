@@ -28,7 +28,7 @@ from simsplit.parties.calls import (
     Write,
     WriteOn,
 )
-from simsplit.phases import Aside, Phase
+from simsplit.phases import Interleaved, Phase
 
 MOST_RETURNS = 50
 """Most returns to a checkpoint: after each, the client sends some batches again.
@@ -50,8 +50,8 @@ class Rules:
         every = {client: batches["private"]}
         rounds = scenario.schedule.count_rounds(every)
         gradients = scenario.gradients_cross
-        training = replace(stack.proper(), rounds=rounds, gradients=gradients)
-        self.phases = [*stack.plan(rounds), training]
+        training = replace(stack.make_training_phase(), rounds=rounds, gradients=gradients)
+        self.phases = [*stack.plan_phases(rounds), training]
         self.rounds = sum(phase.rounds for phase in self.phases)
         self.returns = 0
         self.return_to(0)
@@ -148,7 +148,7 @@ class Rules:
         self._turn, self._aside = 1, False
 
     def _check_begin_aside(self, call: BeginAside) -> None:
-        aside: Aside | None = None if self._phase is None else self._phase.aside
+        aside: Interleaved | None = None if self._phase is None else self._phase.interleaved
         if aside is None or call.round != self.round or self._turn or self._aside:
             raise ProtocolError("to begin a step aside that the scenario does not have")
         self._turn, self._aside = 1, True

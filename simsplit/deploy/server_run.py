@@ -11,9 +11,9 @@ from simsplit.deploy.keys import Keys, check_validity
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms, refuse_undeployable
-from simsplit.errors import counted
+from simsplit.errors import format_count
 from simsplit.experiment import Experiment
-from simsplit.machine import pinned_threads
+from simsplit.machine import pin_threads
 from simsplit.progress import Observer
 from simsplit.results import SUMMARY, Run
 from simsplit.results.directory import replace
@@ -44,12 +44,12 @@ def serve(
     check_validity(keys)
     sockets = SocketTable(path)
     terms = digest_terms(scenario, mode)
-    with pinned_threads(scenario.threads):
+    with pin_threads(scenario.threads):
         gate = Gate(scenario, terms, sockets, deadline_s=deadline_s, patience_s=patience_s, say=say)
         with _open_gate(gate, listen, keys):
             gate.wait()
             data = make_remote_data(scenario.data.source.kind, gate.form, gate.count_samples())
-            engine = f"deployed ({mode}), {counted(gate.count, 'client')} of their owners"
+            engine = f"deployed ({mode}), {format_count(gate.count, 'client')} of their owners"
             watching = [*observers, sockets]
             experiment = Experiment(scenario, path, watching, data, gate, engine=engine)
             experiment.run(resume=resume)

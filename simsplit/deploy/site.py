@@ -32,10 +32,10 @@ from simsplit.parties.client import Client
 from simsplit.results import CHECKPOINTS, checkpoints
 from simsplit.results.checkpoints import Progress
 from simsplit.scenario import Scenario
-from simsplit.states import below
+from simsplit.states import select_below
 
 
-class Site:
+class ClientSite:
     """One client of a deployed run, on its owner's machine."""
 
     def __init__(
@@ -243,7 +243,7 @@ class Site:
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `_state` returned."""
-        self.client.sharing.load(below(state, "shared/"))
-        self.client.keeping.load(below(state, "own/"))
+        self.client.sharing.load(select_below(state, "shared/"))
+        self.client.keeping.load(select_below(state, "own/"))
         if self.handovers is not None:
-            self.handovers.load(below(state, "handing/"))
+            self.handovers.load(select_below(state, "handing/"))

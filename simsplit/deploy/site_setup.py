@@ -9,10 +9,10 @@ import numpy as np
 
 from simsplit.data import Prepared
 from simsplit.data.partitions import Iid
-from simsplit.deploy.site import Site
+from simsplit.deploy.site import ClientSite
 from simsplit.deploy.terms import Mode
 from simsplit.errors import DataError, RunError, ScenarioError
-from simsplit.machine import device_of
+from simsplit.machine import find_device
 from simsplit.packets import ClientId
 from simsplit.results import CHECKPOINTS
 from simsplit.scenario import Scenario
@@ -29,7 +29,7 @@ def make_site(
     *,
     data: Path | None = None,
     resume: bool = False,
-) -> Site:
+) -> ClientSite:
     """Make the site of a client, with its own `data` or its part of the scenario's data."""
     if client >= scenario.clients.count:
         raise ScenarioError(
@@ -41,9 +41,9 @@ def make_site(
         )
     (out / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     secret = load_secret(out) if mode == "private" else None
-    device = device_of(scenario.device)
-    held = scenario.prepared() if data is None else load_own_data(scenario, data, client)
-    return Site(scenario, held, client, out, mode=mode, secret=secret, device=device)
+    device = find_device(scenario.device)
+    held = scenario.prepare_data() if data is None else load_own_data(scenario, data, client)
+    return ClientSite(scenario, held, client, out, mode=mode, secret=secret, device=device)
 
 
 def load_own_data(scenario: Scenario, path: Path, client: ClientId) -> Prepared:
@@ -59,7 +59,7 @@ def load_own_data(scenario: Scenario, path: Path, client: ClientId) -> Prepared:
         raise DataError(f"--data: there is no {path.absolute()}")
     there = source.model_copy(update={"path": path})
     config = scenario.data.model_copy(update={"source": there, "partition": Iid()})
-    own = scenario.model_copy(update={"data": config}).prepared()
+    own = scenario.model_copy(update={"data": config}).prepare_data()
     everything, nothing = np.arange(len(own.train)), np.arange(0)
     parts = [everything if n == client else nothing for n in range(scenario.clients.count)]
     return replace(own, parts=parts)

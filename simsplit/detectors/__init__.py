@@ -1,7 +1,7 @@
 """This room detects malicious clients from the server's side, and lists the kinds of detectors."""
 
-from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, View
-from simsplit.detectors.consensus import CosineMadConfig, KrumConfig, RootCosineConfig
+from simsplit.detectors.consensus import CosineMadConfig, KrumDetectorConfig, RootCosineConfig
+from simsplit.detectors.detector import Detector, DetectorConfig, RoundView, TrunkTurn, Verdict
 from simsplit.detectors.mislabelled import MislabelledConfig
 from simsplit.detectors.readings import Readings, Sensor
 from simsplit.detectors.root_class import RootClassConfig
@@ -15,7 +15,7 @@ DETECTORS: dict[str, type[DetectorConfig]] = {
     "foolsgold": FoolsGoldConfig,
     "contra": ContraConfig,
     "root_cosine": RootCosineConfig,
-    "krum": KrumConfig,
+    "krum": KrumDetectorConfig,
     "safesplit": SafeSplitConfig,
     "within_class": WithinClassConfig,
     "root_class": RootClassConfig,
@@ -28,9 +28,9 @@ __all__ = [
     "DetectorConfig",
     "Findings",
     "Readings",
+    "RoundView",
     "Sensor",
-    "Turn",
+    "TrunkTurn",
     "Verdict",
-    "View",
     "Watch",
 ]

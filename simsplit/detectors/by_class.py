@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.base import DetectorConfig, View, need_signals
+from simsplit.detectors.detector import DetectorConfig, RoundView, need_signals
 from simsplit.detectors.readings import LEGS, Readings, Sampled, Signal
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId
@@ -39,7 +39,7 @@ class ByClassConfig(DetectorConfig, ABC):
         return 0
 
     @property
-    def sketched(self) -> tuple[Signal, ...]:
+    def sketched_signals(self) -> tuple[Signal, ...]:
         """The compared signal, and the signal from which classes are inferred."""
         return (self.signal, "features_grad")
 
@@ -51,12 +51,12 @@ class ByClassConfig(DetectorConfig, ABC):
         return (*super().needs, *need_signals((self.signal,), "signal"), by_sample, classes)
 
 
-def are_labels_sent(view: View) -> bool:
+def are_labels_sent(view: RoundView) -> bool:
     """Return whether clients send labels."""
     return any(kept.labels for kept in view.readings.samples.values())
 
 
-def infer_classes(view: View, classes: int | None) -> tuple[ByClient, int]:
+def infer_classes(view: RoundView, classes: int | None) -> tuple[ByClient, int]:
     """Return the classes of the round's samples by client, and the number of classes.
 
     They are inferred once for all detectors that ask for the same number.
@@ -68,7 +68,7 @@ def infer_classes(view: View, classes: int | None) -> tuple[ByClient, int]:
     return inferred[count], count
 
 
-def select_samples(view: View, signal: Signal, labels: ByClient) -> ByClient:
+def select_samples(view: RoundView, signal: Signal, labels: ByClient) -> ByClient:
     """Return a signal of the samples whose class is known, by client."""
     kept = view.readings.samples
     # a client that drops out within a step has sent a payload and no gradient

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from simsplit.detectors.base import SignalDetector, SignalDetectorConfig, measure_distances
+from simsplit.detectors.detector import SignalDetector, SignalDetectorConfig, measure_distances
 from simsplit.detectors.thresholds import Side
 from simsplit.packets import ClientId
 
@@ -87,7 +87,7 @@ class RootCosine(SignalDetector):
         return cosine_similarity(means, means[rows].mean(0)[None], dim=1)
 
 
-class KrumConfig(SignalDetectorConfig):
+class KrumDetectorConfig(SignalDetectorConfig):
     """Sum of squared distances to the nearest other clients (Krum, Blanchard et al., 2017)."""
 
     kind: Literal["krum"] = "krum"
@@ -101,14 +101,14 @@ class KrumConfig(SignalDetectorConfig):
         """Three, so that each client has a nearest other besides a possibly malicious one."""
         return 3
 
-    def build(self) -> "Krum":
-        return Krum(self)
+    def build(self) -> "KrumDetector":
+        return KrumDetector(self)
 
 
-class Krum(SignalDetector):
+class KrumDetector(SignalDetector):
     """A detector that scores clients by Krum's sum of squared distances."""
 
-    def __init__(self, config: KrumConfig) -> None:
+    def __init__(self, config: KrumDetectorConfig) -> None:
         super().__init__(config)
         self.malicious = config.malicious
 

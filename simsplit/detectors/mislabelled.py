@@ -27,7 +27,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.base import Detector, Scores, View
 from simsplit.detectors.by_class import (
     ByClassConfig,
     ByClient,
@@ -36,10 +35,11 @@ from simsplit.detectors.by_class import (
     select_samples,
     sum_by_class,
 )
+from simsplit.detectors.detector import Detector, RoundView, Scores
 from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
 from simsplit.detectors.windows import Rounds
 from simsplit.packets import ClientId
-from simsplit.states import below
+from simsplit.states import select_below
 
 SURE = 3.0
 """Number of standard deviations by which the lower bound of a share is below the share."""
@@ -83,7 +83,7 @@ class Mislabelled(Detector):
         self._first_rounds: dict[ClientId, tuple[float, int]] = {}
         """The sum of each client's scores in its first rounds, and the number of these rounds."""
 
-    def scores(self, view: View) -> Scores:
+    def score(self, view: RoundView) -> Scores:
         """Return the mean scores over their first rounds of the clients that could be compared."""
         # a round costs time: skip it if no client is within its first rounds
         if self._has_open(view):
@@ -95,11 +95,11 @@ class Mislabelled(Detector):
         }
         return {client: total / rounds for client, (total, rounds) in known.items()}
 
-    def pooled(self, view: View) -> Scores:
+    def pool_scores(self, view: RoundView) -> Scores:
         """Return the scores unchanged: they are averaged over the first rounds already."""
-        return self.scores(view)
+        return self.score(view)
 
-    def _has_open(self, view: View) -> bool:
+    def _has_open(self, view: RoundView) -> bool:
         """Return whether a client is within its first rounds."""
         return any(self._is_open(client) for client in view.readings.samples)
 
@@ -113,7 +113,7 @@ class Mislabelled(Detector):
             total, rounds = self._first_rounds.get(client, (0.0, 0))
             self._first_rounds[client] = total + score, rounds + 1
 
-    def _score_round(self, view: View) -> Scores:
+    def _score_round(self, view: RoundView) -> Scores:
         """Score by this round's samples the clients with a class that others have too."""
         labels, classes = infer_classes(view, self.options.classes)
         rows = {c: x.double() for c, x in select_samples(view, self.options.signal, labels).items()}
@@ -183,7 +183,7 @@ class Mislabelled(Detector):
         super().load(state)
         self._first_rounds = {
             int(client): (float(pair[0]), int(pair[1]))
-            for client, pair in below(state, "found.").items()
+            for client, pair in select_below(state, "found.").items()
         }
 
 

@@ -132,7 +132,7 @@ class Sensor:
 
     def observe(self, packet: Packet) -> None:
         """Add a packet to the readings."""
-        if not self.moment.training:
+        if not self.moment.is_training:
             return
         if packet.leg is Leg.LABELS and self.sketched:
             self._keep_labels(packet)

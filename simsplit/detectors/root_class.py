@@ -25,7 +25,6 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from simsplit.detectors.base import Detector, Scores, View
 from simsplit.detectors.by_class import (
     LEAST_GROUP,
     ByClassConfig,
@@ -36,10 +35,11 @@ from simsplit.detectors.by_class import (
     select_samples,
     sum_by_class,
 )
+from simsplit.detectors.detector import Detector, RoundView, Scores
 from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
 from simsplit.detectors.windows import Rounds
 from simsplit.packets import ClientId
-from simsplit.states import below
+from simsplit.states import select_below
 
 LEAST_ELSE = 2
 """Smallest number of a client's samples of another class that enters a contrast; the root client
@@ -101,7 +101,7 @@ class RootClass(Detector):
         self._effects: dict[ClientId, Tensor] = {}
         """Each client's effects: a row per round, a column per class; NaN if it is not judged."""
 
-    def scores(self, view: View) -> Scores:
+    def score(self, view: RoundView) -> Scores:
         """Score the clients that can be compared in some class, over the window."""
         labels, classes = self._match_labels(view)
         if view.round >= self.options.since and set(labels) & set(self.options.root):
@@ -115,11 +115,11 @@ class RootClass(Detector):
         }
         return {client: score for client, score in scores.items() if score is not None}
 
-    def pooled(self, view: View) -> Scores:
+    def pool_scores(self, view: RoundView) -> Scores:
         """Return the scores unchanged: each class's score is averaged over the window already."""
-        return self.scores(view)
+        return self.score(view)
 
-    def _match_labels(self, view: View) -> tuple[ByClient, int]:
+    def _match_labels(self, view: RoundView) -> tuple[ByClient, int]:
         """Return the samples' classes, numbered as in the last round, and the number of classes."""
         labels, classes = infer_classes(view, self.options.classes)
         if not labels or are_labels_sent(view):
@@ -196,7 +196,9 @@ class RootClass(Detector):
     def load(self, state: Mapping[str, Tensor]) -> None:
         super().load(state)
         self._centres = state.get("centres")
-        self._effects = {int(client): rows for client, rows in below(state, "effects.").items()}
+        self._effects = {
+            int(client): rows for client, rows in select_below(state, "effects.").items()
+        }
 
 
 Classes = tuple[Tensor, Tensor]

@@ -31,13 +31,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.base import (
+from simsplit.detectors.detector import (
     Detector,
     DetectorConfig,
     Response,
+    RoundView,
     Scores,
-    Turn,
-    View,
+    TrunkTurn,
     measure_distances,
 )
 from simsplit.detectors.thresholds import FixedConfig, Side
@@ -82,13 +82,13 @@ class SafeSplit(Detector):
         super().__init__(config)
         self.low = config.low
         self.above = config.threshold.cut(0, config.side, 0)
-        self._known: list[tuple[Turn, Signature]] = []
+        self._known: list[tuple[TrunkTurn, Signature]] = []
 
-    def scores(self, view: View) -> Scores:
+    def score(self, view: RoundView) -> Scores:
         """Score each client's last turn."""
         return self._score(view.turns)
 
-    def _score(self, turns: Sequence[Turn]) -> Scores:
+    def _score(self, turns: Sequence[TrunkTurn]) -> Scores:
         if (
             len(turns) < 3 or not turns[0].after
         ):  # turns of a trunk that never learns have no weights
@@ -101,12 +101,12 @@ class SafeSplit(Detector):
         worse = torch.maximum(static, dynamic)
         return {turn.client: float(out) for turn, out in zip(turns, worse, strict=True)}
 
-    def find_flagged(self, turns: Sequence[Turn]) -> set[ClientId]:
+    def find_flagged(self, turns: Sequence[TrunkTurn]) -> set[ClientId]:
         """Return the clients whose last turn is outside of a majority, without recording it."""
         scores = self._score(turns)
         return {client for client, score in scores.items() if score > self.above}
 
-    def _get_signature(self, turn: Turn) -> Signature:
+    def _get_signature(self, turn: TrunkTurn) -> Signature:
         """Return a turn's signature, computed once: the transform takes most of the time."""
         for known, signature in self._known:
             if known is turn:

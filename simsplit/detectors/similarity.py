@@ -12,12 +12,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.base import SignalDetector, SignalDetectorConfig
+from simsplit.detectors.detector import SignalDetector, SignalDetectorConfig
 from simsplit.detectors.readings import Signal
 from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
 from simsplit.detectors.windows import Rounds
 from simsplit.packets import ClientId
-from simsplit.states import below
+from simsplit.states import select_below
 
 
 class UpdatesConfig(SignalDetectorConfig):
@@ -115,7 +115,7 @@ class Contra(SignalDetector):
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         super().load(state)
-        own = below(state, "reputation.")
+        own = select_below(state, "reputation.")
         self._reputation = {int(client): float(value) for client, value in own.items()}
 
 

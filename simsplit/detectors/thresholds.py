@@ -32,7 +32,7 @@ class ThreeSigmaConfig(Config):
     """Number of robust standard deviations from the median beyond which a client is flagged."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The threshold's name in tables."""
         return f"{self.sigmas:g} sigma"
 
@@ -52,7 +52,7 @@ class CalibratedConfig(Config):
     mean heavier tails and a higher threshold; null: a normal distribution."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The threshold's name in tables."""
         tails = "" if self.tails is None else f", t({self.tails:g})"
         return f"calibrated {100 * self.fpr:g}%{tails}"
@@ -74,7 +74,7 @@ class SequentialConfig(Config):
     """Share of honest clients that may be flagged in a whole run."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The threshold's name in tables."""
         return f"sequential {100 * self.fpr:g}%"
 
@@ -93,7 +93,7 @@ class FixedConfig(Config):
     """Score above which a client is flagged."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The threshold's name in tables."""
         return f"above {self.above:g}"
 
@@ -147,7 +147,7 @@ def simulate_null_quantile(
     return float(np.quantile(values, 1 - share))
 
 
-def suspicion(z: np.ndarray, side: Side) -> np.ndarray:
+def to_suspicion(z: np.ndarray, side: Side) -> np.ndarray:
     """Turn values into suspicion: larger is more suspicious, whichever side is suspicious."""
     ways: dict[Side, np.ndarray] = {"both": np.abs(z), "high": z, "low": -z}
     return ways[side]

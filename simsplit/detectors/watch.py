@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from simsplit.detectors.base import Detector, DetectorConfig, Turn, Verdict, View
+from simsplit.detectors.detector import Detector, DetectorConfig, RoundView, TrunkTurn, Verdict
 from simsplit.detectors.readings import Readings, Signal
 from simsplit.detectors.windows import format_window
-from simsplit.metrics.detection import detection
+from simsplit.metrics.detection import score_detection
 from simsplit.packets import ClientId
 from simsplit.rows import DetectionRow
-from simsplit.states import below
+from simsplit.states import select_below
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,21 @@ class Watch:
         self.num_classes = num_classes
 
     @staticmethod
-    def columns(configs: Sequence[DetectorConfig]) -> tuple[str, ...]:
+    def list_columns(configs: Sequence[DetectorConfig]) -> tuple[str, ...]:
         """Return the columns that detectors add to the `clients` table."""
         if not configs:
             return ()
-        norms = [f"{signal}_norm" for signal in signals_of(configs)]
+        norms = [f"{signal}_norm" for signal in list_signals(configs)]
         each = [f"{config.title}{end}" for config in configs for end in ("", "_z", "_flagged")]
         return (*norms, *each)
 
-    def close(self, number: int, readings: Readings, turns: Sequence[Turn] = ()) -> Findings:
+    def judge_round(
+        self, number: int, readings: Readings, turns: Sequence[TrunkTurn] = ()
+    ) -> Findings:
         """Let every detector judge a round by its readings, and return their findings."""
-        view = View(number, readings, self.num_classes, turns)
+        view = RoundView(number, readings, self.num_classes, turns)
         findings = Findings()
-        for signal in signals_of(self.configs):
+        for signal in list_signals(self.configs):
             for client, norm in readings.compute_norms(signal).items():
                 findings.clients.setdefault(client, {})[f"{signal}_norm"] = norm
         for detector in self.detectors:
@@ -78,8 +80,8 @@ class Watch:
         findings.flagged[config.title] = flagged
         # trusted clients are known to be honest: they would only flatter a detector's figures
         judged = {c: v.suspicion for c, v in verdicts.items() if c not in config.trusted}
-        figures = detection(judged, flagged, self.malicious)
-        how = {"window": format_window(config.window), "threshold": config.threshold.said}
+        figures = score_detection(judged, flagged, self.malicious)
+        how = {"window": format_window(config.window), "threshold": config.threshold.description}
         cells = {"round": number, "detector": config.title, **how, **figures}
         findings.detections.append(DetectionRow.of(cells))
 
@@ -94,17 +96,17 @@ class Watch:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned."""
         for index, detector in enumerate(self.detectors):
-            detector.load(below(state, f"{index}/"))
+            detector.load(select_below(state, f"{index}/"))
 
 
-def signals_of(configs: Sequence[DetectorConfig]) -> list[Signal]:
+def list_signals(configs: Sequence[DetectorConfig]) -> list[Signal]:
     """Return the signals whose sums a detector uses."""
     return list(dict.fromkeys(signal for config in configs for signal in config.signals))
 
 
-def sketched_of(configs: Sequence[DetectorConfig]) -> list[Signal]:
+def list_sketched(configs: Sequence[DetectorConfig]) -> list[Signal]:
     """Return the signals of which a detector uses single samples."""
-    return list(dict.fromkeys(signal for config in configs for signal in config.sketched))
+    return list(dict.fromkeys(signal for config in configs for signal in config.sketched_signals))
 
 
-__all__ = ["Detector", "Findings", "Watch", "signals_of", "sketched_of"]
+__all__ = ["Detector", "Findings", "Watch", "list_signals", "list_sketched"]

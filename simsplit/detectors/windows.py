@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from simsplit.packets import ClientId
-from simsplit.states import below
+from simsplit.states import select_below
 
 _WORDS = {"round": 1, "running": None}
 """Values that earlier versions had instead of a number."""
@@ -64,9 +64,11 @@ class Window:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned."""
-        totals = below(state, "total.")
+        totals = select_below(state, "total.")
         self._totals = {int(c): (total, int(state[f"rounds.{c}"])) for c, total in totals.items()}
-        self._latest = {int(client): rows for client, rows in below(state, "latest.").items()}
+        self._latest = {
+            int(client): rows for client, rows in select_below(state, "latest.").items()
+        }
 
 
 def format_window(rounds: int | None) -> str:

@@ -18,8 +18,8 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field, ValidationInfo, field_validator
 
-from simsplit.detectors.base import Detector, Scores, View
 from simsplit.detectors.by_class import ByClassConfig, ByClient, infer_classes, select_samples
+from simsplit.detectors.detector import Detector, RoundView, Scores
 from simsplit.detectors.thresholds import CalibratedConfig, Side, Threshold
 from simsplit.detectors.windows import Rounds
 from simsplit.packets import ClientId
@@ -88,7 +88,7 @@ class WithinClass(Detector):
         self.options = config
         self.floor = config.floor
 
-    def scores(self, view: View) -> Scores:
+    def score(self, view: RoundView) -> Scores:
         """Score the clients that can be compared in some class."""
         labels, classes = infer_classes(view, self.options.classes)
         if len(labels) < 3:

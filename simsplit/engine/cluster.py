@@ -49,7 +49,7 @@ ANSWER_S = 5.0
 
 
 @contextmanager
-def cluster(
+def run_with_cluster(
     address: str | None,
     processors: int | None = None,
     object_store_bytes: int = SMALL_STORE_BYTES,

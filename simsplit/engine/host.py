@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from simsplit.engine.pool import ClientError, InlinePool, Job
 from simsplit.errors import PluginError, ProtocolError, RunFailedError, SimsplitError
-from simsplit.machine import resident_bytes
+from simsplit.machine import read_resident_bytes
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Call
 
@@ -54,18 +54,18 @@ class Host:
 
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
-        cross_as_numpy()
+        register_numpy_transport()
         self.pool = InlinePool({})
         self.device = torch.device("cpu")
         self.failed: Failure | None = None
 
-    def pid(self) -> int:
+    def get_pid(self) -> int:
         """Return the number of this host's process."""
         return os.getpid()
 
-    def resident_bytes(self) -> int | None:
+    def measure_resident_bytes(self) -> int | None:
         """Return the resident memory of this host's process."""
-        return resident_bytes()
+        return read_resident_bytes()
 
     def prepare(self, imports: Callable[[], object]) -> object:
         """Import the modules of the recipe's parts; plugins given by file are on no import path."""
@@ -102,7 +102,7 @@ class Host:
         assert workshop is not None, "the recipe gives one to every splitfed_v1"
         return self._answer(lambda: workshop.train(client, job, trunk))
 
-    def workshop_state(self) -> dict[str, Tensor]:
+    def get_workshop_state(self) -> dict[str, Tensor]:
         """Return the state of the host's workshop."""
         return self.pool.workshop_state()
 
@@ -111,7 +111,9 @@ class Host:
         self.pool.load_workshop(state)
 
     def _ask(self, client: ClientId, call: Call[object]) -> object:
-        return self.pool.ask(client, call if self.device.type == "cpu" else call.moved(self.device))
+        return self.pool.ask(
+            client, call if self.device.type == "cpu" else call.to_device(self.device)
+        )
 
     def _answer(self, call: Callable[[], object]) -> object:
         """Return the call's result, or its failure, or an earlier failure of `tell`."""
@@ -126,18 +128,18 @@ class Host:
             return Failure(kind(str(error)), traceback.format_exc())
 
 
-def on_device(value: Answer, device: torch.device) -> Answer:
+def move_to_device(value: Answer, device: torch.device) -> Answer:
     """Move the tensors of packets to a device; return any other value unchanged."""
     if device.type == "cpu":
         return value
     if isinstance(value, Packet):
-        return value.on(device)  # type: ignore[return-value]
+        return value.to_device(device)  # type: ignore[return-value]
     if isinstance(value, tuple) and value and isinstance(value[0], Packet):
-        return tuple(packet.on(device) for packet in value)  # type: ignore[return-value]
+        return tuple(packet.to_device(device) for packet in value)  # type: ignore[return-value]
     return value
 
 
-def cross_as_numpy() -> None:
+def register_numpy_transport() -> None:
     """Make Ray send this process's tensors as numpy arrays."""
     import ray.util
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simsplit.detectors import Readings
-from simsplit.errors import RunFailedError, SimsplitError, listed
+from simsplit.errors import RunFailedError, SimsplitError, format_list
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Call
 from simsplit.parties.client import Client
@@ -48,7 +48,7 @@ class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where th
 
     def __init__(self, host: int, clients: Sequence[ClientId], cause: str) -> None:
         self.host = host
-        super().__init__(f"host {host} (clients {listed(clients, 5)}) was lost: {cause}")
+        super().__init__(f"host {host} (clients {format_list(clients, 5)}) was lost: {cause}")
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from simsplit.engine.cluster import cluster
-from simsplit.engine.config import HostsConfig
-from simsplit.engine.host import Failure, Host, Recipe, cross_as_numpy, on_device
+from simsplit.engine.cluster import run_with_cluster
+from simsplit.engine.engine_config import HostsConfig
+from simsplit.engine.host import Failure, Host, Recipe, move_to_device, register_numpy_transport
 from simsplit.engine.pool import HostLost, Job, Outcome, Pool
 from simsplit.errors import ScenarioError
 from simsplit.packets import ClientId
@@ -39,7 +39,7 @@ class Hosts:
         import ray
 
         self._ray: Any = ray
-        cross_as_numpy()
+        register_numpy_transport()
         self.gpus = config.gpus_per_host
         # in a cluster of its own the number of hosts is decided already: they are charged nothing
         self._actor: Any = ray.remote(Host).options(
@@ -92,7 +92,9 @@ class Hosts:
     def resident_bytes(self) -> list[int | None]:
         """Return what each host has in memory; None for one that is gone."""
         try:
-            held: list[int | None] = self._ray.get([a.resident_bytes.remote() for a in self.actors])
+            held: list[int | None] = self._ray.get(
+                [a.measure_resident_bytes.remote() for a in self.actors]
+            )
         except self._ray.exceptions.RayError:
             return [None]
         return held
@@ -102,7 +104,7 @@ class Hosts:
         lost = []
         for index, actor in enumerate(self.actors):
             try:
-                self._ray.get(actor.pid.remote())
+                self._ray.get(actor.get_pid.remote())
             except self._ray.exceptions.RayError:
                 self.actors[index] = self._actor.remote(self.threads)
                 lost.append(index)
@@ -118,7 +120,7 @@ class Hosts:
 def hosts_for(config: HostsConfig, count: int, store_bytes: int) -> Iterator[Hosts]:
     """Start hosts at once, and end them with the block."""
     processors = math.ceil(count * config.threads) if config.address is None else None
-    with cluster(config.address, processors, store_bytes):
+    with run_with_cluster(config.address, processors, store_bytes):
         hosts = Hosts(config, count)
         try:
             yield hosts
@@ -183,7 +185,7 @@ class RayPool(Pool):
         answers: dict[ClientId, Answer] = {}
         for host, reference in asked.items():
             answers |= self._get(reference, host)
-        return {client: on_device(answers[client], self.device) for client in calls}
+        return {client: move_to_device(answers[client], self.device) for client in calls}
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Send one message to the client's host, unless the answer is already under way."""
@@ -192,7 +194,7 @@ class RayPool(Pool):
             reference = self._early.pop(client)
         else:
             reference = self.hosts.actors[host].ask.remote(client, call)
-        answer: Answer = on_device(self._get(reference, host), self.device)
+        answer: Answer = move_to_device(self._get(reference, host), self.device)
         if isinstance(call, Begin | Proceed | BeginAside) and answer == ():
             self._finish_step(client)
         return answer
@@ -256,7 +258,7 @@ class RayPool(Pool):
 
     def workshop_state(self) -> dict[str, Tensor]:
         """Return the workshop states of all hosts, merged."""
-        asked = [actor.workshop_state.remote() for actor in self.hosts.actors]
+        asked = [actor.get_workshop_state.remote() for actor in self.hosts.actors]
         return {k: t for host, ref in enumerate(asked) for k, t in self._get(ref, host).items()}
 
     def load_workshop(self, state: Mapping[str, Tensor]) -> None:

@@ -14,7 +14,7 @@ from simsplit.data.samples import Samples
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS, split_prompts
 from simsplit.evaluation.writing import Pass, Pen
-from simsplit.models.tokens import Reader
+from simsplit.models.tokenizers import Reader
 from simsplit.packets import Packets
 from simsplit.parties.client import Client
 

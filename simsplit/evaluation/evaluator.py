@@ -22,7 +22,7 @@ from simsplit.evaluation.sampling import Sampling
 from simsplit.evaluation.scoring import Scorer
 from simsplit.evaluation.writing import Writer
 from simsplit.metrics.classification import ClassMetric, accuracy
-from simsplit.models.tokens import Reader
+from simsplit.models.tokenizers import Reader
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Assess, Probe
 from simsplit.schedules.exchange import Exchange

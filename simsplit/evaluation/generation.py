@@ -8,7 +8,7 @@ from torch import Tensor
 from simsplit.data.samples import Samples
 from simsplit.evaluation.writing import Writer
 from simsplit.metrics.text import bleu, code_bleu, exact_answers, meteor, rouge_l
-from simsplit.models.tokens import Reader
+from simsplit.models.tokenizers import Reader
 from simsplit.packets import ClientId
 
 Score = Callable[[Sequence[str], Sequence[str]], float]

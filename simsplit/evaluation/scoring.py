@@ -9,7 +9,7 @@ from torch import Tensor
 from simsplit.data.samples import IGNORED, Choices, Samples
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.metrics.classification import ClassMetric, score
-from simsplit.metrics.tokens import TokenMetric, TokenScore
+from simsplit.metrics.token_score import TokenMetric, TokenScore
 
 
 class Scorer:
@@ -45,7 +45,7 @@ class Scorer:
         try:
             if self.choices is not None:
                 read = [name for name in self.metrics if name not in GENERATION_METRICS]
-                return self._tokens.figures(cast("Sequence[TokenMetric]", read))
+                return self._tokens.compute_figures(cast("Sequence[TokenMetric]", read))
             labels = self.splits[split].labels
             outputs = torch.cat(self._outputs).cpu()
             return score(outputs, labels[labels != IGNORED], self.metrics, self.own)
@@ -64,5 +64,5 @@ class Scorer:
         learned = labels != IGNORED
         self._tokens.add(logits, labels[learned])
         if choices.tokens:
-            at = learned & samples.answering(choices.after)[rows]
+            at = learned & samples.mask_answers(choices.after)[rows]
             self._tokens.choose(logits[at[learned]], labels[at], choices.tokens)

@@ -30,7 +30,7 @@ Pass = ContinueTexts | ProbeTexts
 """A call to a client, which gets the scores of the next tokens by it."""
 
 
-class Passes(Protocol):
+class WritingPasses(Protocol):
     """A way to get the scores of the next token."""
 
     def begin(self) -> Pass:
@@ -74,7 +74,9 @@ class Pen:
         texts: list[list[int]] = [[] for _ in prompts]
         rows = torch.arange(len(prompts))
         at = client, round_number, prompts, self.pad
-        passes: Passes = WholeTexts(*at) if session is None else InSession(*at, session=session)
+        passes: WritingPasses = (
+            WholeTexts(*at) if session is None else InSession(*at, session=session)
+        )
         scores = yield passes.begin()
         for number in range(tokens):
             chosen = choose_tokens(scores.cpu(), self.sampling, draws[rows, number])

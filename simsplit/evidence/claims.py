@@ -70,7 +70,7 @@ import yaml
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from simsplit.config import Config
-from simsplit.errors import ScenarioError, listed, near
+from simsplit.errors import ScenarioError, format_list, suggest
 from simsplit.evidence.statements import Comparison, parse_statement
 
 Tier = Literal["small", "full"]
@@ -337,7 +337,7 @@ def _refuse_ragged(claim: Claim) -> None:
                 raise ScenarioError(where, f"{name} must be a number or empty, got '{cell}'")
     keys = [tuple(line[header.index(axis)] for axis in claim.axes) for line in lines]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
-        raise ScenarioError("printed", f"has the row {listed(twice)} twice")
+        raise ScenarioError("printed", f"has the row {format_list(twice)} twice")
 
 
 def _refuse_misstated(claim: Claim, statement: Statement, where: str) -> None:
@@ -351,7 +351,7 @@ def _refuse_misstated(claim: Claim, statement: Statement, where: str) -> None:
     for axis in named:
         _refuse_unknown(axis, claim.axes, where, "axis")
     if left := [axis for axis in claim.axes if axis not in named and len(claim.values(axis)) > 1]:
-        raise ScenarioError(where, f"fixes no value of {listed(left)}; name it in for or each")
+        raise ScenarioError(where, f"fixes no value of {format_list(left)}; name it in for or each")
     for axis, value in statement.for_.items():
         _refuse_unknown(value, claim.values(axis), f"{where}.for.{axis}", "value")
     parse_statement(statement.that, claim.sides(statement), f"{where}.that")
@@ -403,9 +403,9 @@ def _refuse_unknown_figure(claim: Claim, name: str, where: str) -> None:
 
 def _refuse_unknown(name: str, known: Sequence[str], where: str, what: str) -> None:
     if name not in known:
-        allowed = listed(known, 20) or "none"
+        allowed = format_list(known, 20) or "none"
         raise ScenarioError(
-            where, f"unknown {what} '{name}'{near(name, known) or ','} allowed: {allowed}"
+            where, f"unknown {what} '{name}'{suggest(name, known) or ','} allowed: {allowed}"
         )
 
 

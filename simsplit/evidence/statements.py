@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from simsplit.errors import ScenarioError, near
+from simsplit.errors import ScenarioError, suggest
 
 _COMPARISONS = (">", ">=", "<", "<=", "~")
 _ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
@@ -148,7 +148,7 @@ def _parse_terms(words: Sequence[str], rows: Sequence[str], where: str) -> Itera
             number = math.nan
         if not math.isfinite(number):
             known = f"allowed: numbers, and the rows {', '.join(rows)}"
-            raise ScenarioError(where, f"unknown row '{word}'{near(word, rows) or ','} {known}")
+            raise ScenarioError(where, f"unknown row '{word}'{suggest(word, rows) or ','} {known}")
         yield number
 
 

@@ -19,7 +19,7 @@ from simsplit.evidence.measurements import (
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.statements import Comparison
 from simsplit.evidence.verdicts import BySeed, Judged, Verdict, judge, together
-from simsplit.metrics.intervals import half_width
+from simsplit.metrics.intervals import compute_half_width
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Known:
     @property
     def half(self) -> float | None:
         """Half the width of its 95 % interval; None with fewer than two seeds."""
-        return half_width([*self.by_seed.values()])
+        return compute_half_width([*self.by_seed.values()])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from simsplit.evidence.statements import Comparison
-from simsplit.metrics.intervals import CONFIDENCE, half_width
+from simsplit.metrics.intervals import CONFIDENCE, compute_half_width
 
 BySeed = Mapping[int, float]
 """Seed -> a figure of a setting's run."""
@@ -58,7 +58,7 @@ def judge(comparison: Comparison, rows: Mapping[str, BySeed]) -> Judged:
     if shared:
         values = [comparison.difference({r: rows[r][s] for r in comparison.rows}) for s in shared]
         mean, seeds = statistics.fmean(values), len(values)
-        half = half_width(values) if math.isfinite(mean) else None
+        half = compute_half_width(values) if math.isfinite(mean) else None
     else:
         mean, half, seeds = _unpaired(comparison, rows)
     return Judged(comparison, _verdict(comparison, mean, half), seeds, mean, half)

@@ -1,9 +1,9 @@
 """This room holds the methods, which act at the cut: one file each, and one table of all."""
 
-from simsplit.methods.base import CodecConfig, Method, MethodConfig, Share, Site, Step
 from simsplit.methods.compressing import COMPRESSING
 from simsplit.methods.hiding_inputs import HIDING_INPUTS
 from simsplit.methods.hiding_labels import HIDING_LABELS
+from simsplit.methods.method import CodecConfig, Method, MethodConfig, Share, Site, Step
 from simsplit.phases import Phase
 
 METHODS: dict[str, type[MethodConfig]] = {**COMPRESSING, **HIDING_INPUTS, **HIDING_LABELS}

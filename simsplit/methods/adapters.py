@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from simsplit.methods.base import Step
+from simsplit.methods.method import Step
 
 
 class Attention(nn.Module):
@@ -34,7 +34,7 @@ class Attention(nn.Module):
         )
         mask = step.mask
         if step.session is not None:
-            past: Any = step.session.past(self.name)
+            past: Any = step.session.get_cache(self.name)
             keys, values = past.update(keys, values, 0)
             mask = step.session.mask
         allowed = make_attention_mask(queries.shape[2], keys.shape[2], mask, keys.device)

@@ -36,12 +36,12 @@ from torch.nn.functional import relu, softplus
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.methods.adapters import Adapter
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Shape, Site, Step, Trait
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Shape, Site, Step, Trait
 from simsplit.methods.mid import compute_mean_divergence
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
-from simsplit.phases import WARM_UP, Phase, warming_up
-from simsplit.seeds import isolated
+from simsplit.phases import WARM_UP, Phase, build_warm_up
+from simsplit.seeds import isolate
 
 
 class AdmiConfig(MethodConfig):
@@ -71,20 +71,20 @@ class AdmiConfig(MethodConfig):
     """The bottleneck's learning rate, for AdamW; `train.lr_schedule` applies to it too."""
     inference: Literal["mean", "sample"] = "mean"
     """What the bottleneck sends in evaluation: the mean, or a sample as in training."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
     once: ClassVar[bool] = True
     reads_tail: ClassVar[bool] = True
-    passes: ClassVar[bool] = True
-    reported: ClassVar[tuple[str, ...]] = ("admi_kl", "admi_ce", "admi_ada")
+    works_in_sessions: ClassVar[bool] = True
+    columns: ClassVar[tuple[str, ...]] = ("admi_kl", "admi_ce", "admi_ada")
     requires: ClassVar[Needs] = (
-        needs_leg(Leg.FEATURES),
+        need_leg(Leg.FEATURES),
         Need(Given.CAUSAL),
         Need(Given.KNOWN_TAIL),
     )
 
-    def sent_shape(self, shape: Shape, where: str) -> Shape:
+    def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         """Return the same shape, or raise ScenarioError if `heads` does not divide its width."""
         if self.adapter and shape[-1] % self.heads:
             raise ScenarioError(
@@ -115,20 +115,20 @@ class Admi(Method):
     def __init__(self, config: AdmiConfig, site: Site) -> None:
         self.config, self.public_tail = config, site.tail
         width = site.shape[-1]
-        with isolated(site.seed, "admi"):
+        with isolate(site.seed, "admi"):
             self.adapter = Adapter(width, config.heads) if config.adapter else None
             self.bottleneck = Bottleneck(width) if config.bottleneck else None
         parts = {"adapter": self.adapter, "bottleneck": self.bottleneck}
         self.module = nn.ModuleDict({n: part for n, part in parts.items() if part is not None})
         self.reaches_head = config.adapter
 
-    def plan(self, rounds: int) -> list[Phase]:
+    def plan_phases(self, rounds: int) -> list[Phase]:
         """Return the warm-up, in which the trunk computes and no gradient crosses."""
         if not self.config.warm_up:
             return []
-        return [warming_up(self.config.warm_up, lr=self.config.warm_up_lr)]
+        return [build_warm_up(self.config.warm_up, lr=self.config.warm_up_lr)]
 
-    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """Build the optimizer of adapter and bottleneck, which does not depend on the client's."""
         rates = (
             (self.adapter, self.config.adapter_lr),
@@ -146,10 +146,10 @@ class Admi(Method):
         code, sigma = self.bottleneck.encode(z)
         if step.training:
             divergence = code.shape[-1] * compute_mean_divergence(code, sigma)
-            step.told["admi_kl"] = divergence.detach()
+            step.figures["admi_kl"] = divergence.detach()
             step.memo[self, "divergence"] = divergence
         if step.training or self.config.inference == "sample":
-            noise = torch.randn(code.shape, generator=step.rng("admi", step.phase))
+            noise = torch.randn(code.shape, generator=step.make_rng("admi", step.phase))
             code = code + sigma * noise.to(code)
         sent: Tensor = self.bottleneck.decoder(code)
         return sent
@@ -162,14 +162,14 @@ class Admi(Method):
             return u
         return self.adapter.refine(u, step.memo.pop(self), step)
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the divergence, times alpha."""
         divergence: Tensor | None = step.memo.pop((self, "divergence"), None)
         return (
             self.config.alpha * divergence if self.config.alpha and divergence is not None else None
         )
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the inverse distance from the pretrained tail, times beta and ada."""
         u: Tensor | None = step.memo.pop((self, "features"), None)
         if not self.config.beta or u is None or step.outputs is None or step.task is None:
@@ -184,12 +184,12 @@ class Admi(Method):
             self.public_tail(u, *context)[labelled], step.outputs[labelled]
         )
         inverse = 1 / entropy
-        step.told["admi_ce"] = entropy.detach()
+        step.figures["admi_ce"] = entropy.detach()
         if not self.config.adaptive:
             return self.config.beta * inverse
         at = step.embedded if self.adapter is not None else u
         scale = compute_ada(inverse, step.task, at)
-        step.told["admi_ada"] = scale
+        step.figures["admi_ada"] = scale
         return self.config.beta * scale * inverse
 
 

@@ -20,7 +20,7 @@ def count_bits(values: int) -> int:
     return max(1, (values - 1).bit_length())
 
 
-def on_levels(x_BD: Tensor, bits: int, noise: Tensor | float) -> tuple[Tensor, Tensor]:
+def quantise_even(x_BD: Tensor, bits: int, noise: Tensor | float) -> tuple[Tensor, Tensor]:
     """Round each row's values to 2**bits even levels over the row's range.
 
     `noise` (0 to 1) is added before rounding down. Return the codes, and each row's minimum and
@@ -35,7 +35,7 @@ def on_levels(x_BD: Tensor, bits: int, noise: Tensor | float) -> tuple[Tensor, T
     return codes_BD.floor_().clamp_(0, top), torch.cat([low_B1, step_B1], 1)
 
 
-def from_levels(codes_BD: Tensor, range_B2: Tensor) -> Tensor:
+def dequantise_even(codes_BD: Tensor, range_B2: Tensor) -> Tensor:
     """Return the values that the codes of even levels represent."""
     return range_B2[:, :1] + codes_BD * range_B2[:, 1:]
 

@@ -11,10 +11,10 @@ from pydantic import Field
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import IMAGES, Method, MethodConfig, Modality, Shape, Site, Trait
 from simsplit.methods.learned1x1 import LearnedLayers
+from simsplit.methods.method import IMAGES, Method, MethodConfig, Modality, Shape, Site, Trait
 from simsplit.models.layers import BatchNorm2d
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 
 class BottlenetConfig(MethodConfig):
@@ -23,11 +23,11 @@ class BottlenetConfig(MethodConfig):
     kind: Literal["bottlenet"] = "bottlenet"
     ratio: float = Field(default=8, ge=1)
     """Factor by which the number of channels shrinks, rounded down; at least one is kept."""
-    suits: ClassVar[frozenset[Modality]] = IMAGES
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.SHAPE})
+    modalities: ClassVar[frozenset[Modality]] = IMAGES
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.SHAPE})
     once: ClassVar[bool] = True
 
-    def sent_shape(self, shape: Shape, where: str) -> Shape:
+    def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         if len(shape) != 3:
             raise ScenarioError(
                 where, f"bottlenet needs a cut of channels x height x width, got the shape {shape}"
@@ -35,8 +35,8 @@ class BottlenetConfig(MethodConfig):
         return (max(1, int(shape[0] / self.ratio)), *shape[1:])
 
     def build(self, site: Site) -> Method:
-        wide, narrow = site.shape[0], self.sent_shape(site.shape, site.where)[0]
-        with isolated(site.seed, "bottlenet"):
+        wide, narrow = site.shape[0], self.compute_sent_shape(site.shape, site.where)[0]
+        with isolate(site.seed, "bottlenet"):
             if site.sends:
                 return LearnedLayers(_build_layers(wide, narrow, nn.Sigmoid()))
             return LearnedLayers(_build_layers(narrow, wide, nn.ReLU()))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step, Trait
+from simsplit.methods.method import Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
@@ -27,8 +27,8 @@ class C3slConfig(MethodConfig):
     kind: Literal["c3sl"] = "c3sl"
     ratio: int = Field(default=8, ge=1)
     """Number of samples that are superposed in one row."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.SHAPE})
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.SHAPE})
     once: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = frozenset({Leg.SMASHED, Leg.SMASHED_GRAD})
@@ -38,7 +38,7 @@ class C3slConfig(MethodConfig):
         """Batches of at least `ratio` samples."""
         return (*super().needs, Need(Given.BATCH, "ratio", least=self.ratio))
 
-    def sent_shape(self, shape: Shape, where: str) -> Shape:
+    def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         """Return the flat shape of a row; a batch has fewer rows than samples."""
         return (int(torch.Size(shape).numel()),)
 
@@ -63,7 +63,7 @@ class C3sl(Method):
         """Return the seed of the keys."""
         return (torch.tensor(self.seed),)
 
-    def hear(self, tensors: tuple[Tensor, ...]) -> None:
+    def receive_announcement(self, tensors: tuple[Tensor, ...]) -> None:
         """Draw the keys from the announced seed."""
         self.keys_RF = self._draw_keys(int(tensors[0]))
 

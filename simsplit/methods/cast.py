@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
+from simsplit.methods.method import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
 from simsplit.packets import Leg
 
 _FLOAT = torch.finfo(torch.float32)
@@ -23,17 +23,17 @@ class CastConfig(CodecConfig):
     """A narrower number format on the wire."""
 
     kind: Literal["cast"] = "cast"
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
+    works_in_sessions: ClassVar[bool] = True
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
     once: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
     to: Literal["fp16", "bf16", "int8"] = "fp16"
     """Number format on the wire; int8 rounds stochastically and adds one fp32 scale per sample."""
 
     @property
-    def coded(self) -> frozenset[Leg]:
+    def coded_legs(self) -> frozenset[Leg]:
         """For int8 all legs that it acts on; none for fp16 and bf16, which are floats."""
         return frozenset(self.acts_on if self.to == "int8" else ())
 
@@ -66,7 +66,7 @@ class Int8(Method):
         largest_B1 = x_BD.abs().amax(1, keepdim=True)
         # Below the upper bound, 127 times the scale is finite.
         scale_B1 = (largest_B1 / 127).clamp(_FLOAT.tiny, _FLOAT.max / 128)
-        noise = torch.rand(x_BD.shape, generator=step.rng("int8", _count_packs(step)))
+        noise = torch.rand(x_BD.shape, generator=step.make_rng("int8", _count_packs(step)))
         rounded = (x_BD / scale_B1 + noise.to(x.device)).floor_().clamp_(-127, 127)
         return rounded.to(torch.int8).view(x.shape), scale_B1.squeeze(1)
 

@@ -18,10 +18,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.data.batches import Batch, padded
+from simsplit.data.batches import Batch, pad_tokens
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import (
+from simsplit.methods.method import (
     CUT_LEGS,
     TEXTS,
     Method,
@@ -32,9 +32,9 @@ from simsplit.methods.base import (
     Stock,
     Trait,
 )
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
-from simsplit.seeds import seed_for
+from simsplit.seeds import derive_seed
 
 
 class CoverConfig(MethodConfig):
@@ -48,12 +48,12 @@ class CoverConfig(MethodConfig):
     """
     secrets: ClassVar[str] = "sample"
     """The private text's place among the covers is drawn per text."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.ALONE})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.ALONE})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
-    requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
+    requires: ClassVar[Needs] = (need_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
 
     def build(self, site: Site) -> Method:
         return Cover(self, site.seed) if site.side == "client" else Method()
@@ -79,20 +79,20 @@ class Cover(Method):
         """Join k batches in one; each private row is at a random place among its covers."""
         if step.stock is None:
             raise ProtocolError("cover: the client has no public texts to send along")
-        rng, count = step.rng("cover", step.phase), self.config.messages
+        rng, count = step.make_rng("cover", step.phase), self.config.messages
         covers = self._draw_covers(batch, step, step.stock, rng)
         longest = max(each.shape[1] for each in (batch.inputs, *covers))
         fill = step.stock.pad
-        every = torch.stack([padded(each, longest, fill) for each in (*covers, batch.inputs)])
+        every = torch.stack([pad_tokens(each, longest, fill) for each in (*covers, batch.inputs)])
         rows = torch.arange(len(batch.labels))
         places = torch.randint(count, (len(rows),), generator=rng)
         order = torch.arange(count)[:, None].expand(-1, len(rows)).clone()
         # The private row, which is the last one, changes places with the row at `places`.
         order[-1], order[places, rows] = places, count - 1
         mixed = every[order.to(every.device), rows.to(every.device)]
-        own = padded(torch.ones_like(batch.inputs, dtype=torch.bool), longest, 0)
+        own = pad_tokens(torch.ones_like(batch.inputs, dtype=torch.bool), longest, 0)
         step.memo[self] = _Covered(places.to(every.device), own)
-        labels = padded(batch.labels, longest, IGNORED)
+        labels = pad_tokens(batch.labels, longest, IGNORED)
         return Batch(mixed.flatten(0, 1), labels, batch.indices)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
@@ -104,7 +104,7 @@ class Cover(Method):
         picked: Tensor = u_KBLD[covered.places, torch.arange(len(covered.places), device=u.device)]
         return picked
 
-    def own(self, step: Step) -> Tensor | None:
+    def get_own_tokens(self, step: Step) -> Tensor | None:
         """Return a mask of the private texts' tokens, without the padding up to their covers."""
         covered: _Covered | None = step.memo.get(self)
         return None if covered is None else covered.own
@@ -114,11 +114,11 @@ class Cover(Method):
     ) -> list[Tensor]:
         count = self.config.messages - 1
         if not self.config.fixed:
-            return [each.inputs for each in stock.support(count, len(batch.labels), rng)]
+            return [each.inputs for each in stock.draw_support(count, len(batch.labels), rng)]
         # The step is not part of the key, so a text has the same covers in every epoch.
-        key = seed_for(self.seed, "covers", step.client)
+        key = derive_seed(self.seed, "covers", step.client)
         drawn = hash_indices(batch.indices.cpu().numpy(), count, key) % np.uint64(stock.size)
-        return [stock.texts(rows).inputs for rows in torch.from_numpy(drawn.astype(np.int64))]
+        return [stock.get_texts(rows).inputs for rows in torch.from_numpy(drawn.astype(np.int64))]
 
 
 def hash_indices(indices_B: np.ndarray, count: int, key: int) -> np.ndarray:

@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import Method, Site
+from simsplit.methods.method import Method, Site
 from simsplit.methods.replacing import Replacing, ReplacingConfig
 from simsplit.methods.tokens import Tokens
 
@@ -39,8 +39,8 @@ class CustextConfig(ReplacingConfig):
     fixed: bool = True
     """Whether a text has the same replacements in every epoch. If not, they are drawn anew each
     time."""
-    reported: ClassVar[tuple[str, ...]] = ("custext_changed",)
-    changes: ClassVar[str | None] = "custext_changed"
+    columns: ClassVar[tuple[str, ...]] = ("custext_changed",)
+    changed_share_column: ClassVar[str | None] = "custext_changed"
 
     def build(self, site: Site) -> Method:
         return Custext(self, site.tokens) if site.side == "client" else Method()

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.methods.classes import get_classes
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
 
 
@@ -31,10 +31,10 @@ class DistanceCorrelationConfig(LabelDefenceConfig):
     kind: Literal["distance_correlation"] = "distance_correlation"
     alpha: float = Field(default=1.0, ge=0)
     """Weight of the loss term. Published runs use 0.3 to 10; 0: no term."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    reported: ClassVar[tuple[str, ...]] = ("dcor", "dcor_left_out")
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    columns: ClassVar[tuple[str, ...]] = ("dcor", "dcor_left_out")
     requires: ClassVar[Needs] = (
-        needs_leg(Leg.FEATURES_GRAD),
+        need_leg(Leg.FEATURES_GRAD),
         Need(Given.SCORING),
         Need(Given.CLASSIFIES),
     )
@@ -67,21 +67,21 @@ class DistanceCorrelation(Method):
             step.memo[self].append(u)
         return u
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return alpha times the sum of the logarithms, or None if they are not defined."""
         if self not in step.memo or step.labels is None:
             return None
         real, features = step.memo.pop(self)
         classes = get_classes(step.labels)
         undefined = len(features) < 2 or bool((classes == classes[0]).all())
-        step.told["dcor_left_out"] = float(undefined)
+        step.figures["dcor_left_out"] = float(undefined)
         if undefined:
             return None
         sets = features.unbind(1) if self.adapters and features.dim() > 2 else (features,)
         rows = (each if self.adapters else zero_padding(each, real) for each in sets)
         logs = torch.stack([compute_log_distance_correlation(each, classes) for each in rows])
         # The logarithm is that of the square, so half of it belongs to the correlation.
-        step.told["dcor"] = (logs.detach() / 2).exp().mean()
+        step.figures["dcor"] = (logs.detach() / 2).exp().mean()
         total: Tensor = self.alpha * logs.sum()
         return total
 

@@ -20,8 +20,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
 from simsplit.methods.clipping import Release, clip_rows
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Leg
 
@@ -48,8 +48,8 @@ class DpForwardConfig(MethodConfig):
     report_delta: float | None = Field(default=None, gt=0, lt=1)
     """The delta at which a run reports its epsilon; null: 1 / the number of the client's samples,
     at most 0.01."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
 
     @model_validator(mode="after")
@@ -75,7 +75,7 @@ class DpForwardConfig(MethodConfig):
             return "the noise is relative to the batch's values, so it depends on the data"
         return Release(Leg.SMASHED, compute_gaussian_sigma(self.epsilon, self.delta), self.per)
 
-    def in_sessions(self, reading: str = "") -> bool:
+    def can_run_in_sessions(self, reading: str = "") -> bool:
         """Return whether tokens are clipped separately, or not at all in evaluation."""
         del reading
         return self.per == "token" or not self.inference
@@ -105,7 +105,7 @@ class DpForward(Method):
             size = sigma * clipped.detach().square().mean().sqrt()
         else:
             size = self.scale * torch.as_tensor(limit)
-        draws = torch.randn(z.shape, generator=step.rng("dp_forward"))
+        draws = torch.randn(z.shape, generator=step.make_rng("dp_forward"))
         return (clipped + size * draws.to(clipped)).to(z)
 
 

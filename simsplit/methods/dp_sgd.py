@@ -17,9 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step
 from simsplit.methods.clipping import Release, clip_rows
-from simsplit.needs import Needs, needs_leg
+from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
+from simsplit.needs import Needs, need_leg
 from simsplit.packets import Leg
 
 
@@ -41,7 +41,7 @@ class DpSgdConfig(LabelDefenceConfig):
     report_delta: float | None = Field(default=None, gt=0, lt=1)
     """The delta at which a run reports its epsilon; null: 1 / the number of the client's samples,
     at most 0.01."""
-    requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES_GRAD),)
+    requires: ClassVar[Needs] = (need_leg(Leg.FEATURES_GRAD),)
 
     @property
     def release(self) -> Release | str:
@@ -65,10 +65,10 @@ class DpSgd(Method):
     def __init__(self, config: DpSgdConfig) -> None:
         self.config = config
 
-    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
+    def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """Return the noised gradient as one message."""
         config = self.config
-        rng = step.next_rng(self, "dp_sgd")
+        rng = step.make_next_rng(self, "dp_sgd")
         if config.noise == "laplace":
             uniform = torch.rand(grad.shape, generator=rng).to(grad) - 0.5
             size = config.multiplier * grad.square().mean().sqrt()

@@ -8,7 +8,7 @@ host and after a resume. They are drawn in blocks and cached, and a checkpoint n
 import torch
 from torch import Tensor
 
-from simsplit.methods.base import Step
+from simsplit.methods.method import Step
 from simsplit.seeds import rng_for
 
 BLOCK = 1024

@@ -32,11 +32,11 @@ from torch.func import functional_call
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Site, Step, Trait
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
-from simsplit.phases import WARM_UP, Phase, Segment, warming_up
-from simsplit.seeds import isolated
+from simsplit.phases import WARM_UP, Phase, Segment, build_warm_up
+from simsplit.seeds import isolate
 
 
 class DualguardConfig(MethodConfig):
@@ -57,17 +57,17 @@ class DualguardConfig(MethodConfig):
     lr: float = Field(default=2e-4, gt=0)
     """Learning rate of the MLP and the inverter, for AdamW; `train.lr_schedule` applies to it too.
     """
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
     once: ClassVar[bool] = True
     reads_tokens: ClassVar[bool] = True
     reads_tail: ClassVar[bool] = True
-    passes: ClassVar[bool] = True
+    works_in_sessions: ClassVar[bool] = True
     stops: ClassVar[frozenset[Leg]] = frozenset({Leg.SMASHED_GRAD})
-    reported: ClassVar[tuple[str, ...]] = ("dualguard_inverter_ce", "dualguard_tail_ce")
+    columns: ClassVar[tuple[str, ...]] = ("dualguard_inverter_ce", "dualguard_tail_ce")
     requires: ClassVar[Needs] = (
-        needs_leg(Leg.FEATURES),
+        need_leg(Leg.FEATURES),
         Need(Given.CAUSAL),
         Need(Given.KNOWN_TAIL),
     )
@@ -83,18 +83,18 @@ class Dualguard(Method):
 
     def __init__(self, config: DualguardConfig, site: Site) -> None:
         self.config, self.public_tail, self.tokens = config, site.tail, site.tokens
-        with isolated(site.seed, "dualguard"):
+        with isolate(site.seed, "dualguard"):
             self.trunk = _make_two_layers(site.shape[-1])
             self.inverter = _make_two_layers(site.shape[-1])
         for weight in self.trunk[-1].parameters():
             nn.init.zeros_(weight)
         self.module = nn.ModuleDict({"trunk": self.trunk, "inverter": self.inverter})
 
-    def plan(self, rounds: int) -> list[Phase]:
+    def plan_phases(self, rounds: int) -> list[Phase]:
         """Return the warm-up, in which nothing crosses."""
-        return [warming_up(self.config.warm_up, crosses=False)]
+        return [build_warm_up(self.config.warm_up, crosses=False)]
 
-    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """Return an AdamW for the MLP and the inverter, whatever optimizer the client has."""
         return torch.optim.AdamW(parameters, lr=self.config.lr)
 
@@ -122,7 +122,7 @@ class Dualguard(Method):
             step.memo[self] = u
         return u
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the terms against inverter and pretrained tail, plus the inverter's own loss."""
         u: Tensor | None = step.memo.pop(self, None)
         if u is None or step.labels is None or step.task is None or not step.task.requires_grad:
@@ -135,14 +135,14 @@ class Dualguard(Method):
         entropy = nn.functional.cross_entropy(
             self.public_tail(u, *context)[learned].float(), step.labels[learned]
         )
-        step.told["dualguard_tail_ce"] = entropy.detach()
+        step.figures["dualguard_tail_ce"] = entropy.detach()
         term = self._invert_entropy(
             entropy, self.config.start if in_warm_up else self.config.distance
         )
         if not in_warm_up:
             return term
         inverting, evading = cast("tuple[Tensor, Tensor]", step.memo.pop((self, "read")))
-        step.told["dualguard_inverter_ce"] = inverting.detach()
+        step.figures["dualguard_inverter_ce"] = inverting.detach()
         return term + inverting + self._invert_entropy(evading, self.config.inversion)
 
     def _invert_entropy(self, entropy: Tensor, weight: float) -> Tensor:

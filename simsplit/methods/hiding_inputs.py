@@ -1,12 +1,12 @@
 """This module lists the methods that hide clients' inputs."""
 
 from simsplit.methods.admi import AdmiConfig
-from simsplit.methods.base import MethodConfig
 from simsplit.methods.cover import CoverConfig
 from simsplit.methods.custext import CustextConfig
 from simsplit.methods.dp_forward import DpForwardConfig
 from simsplit.methods.dp_sgd import DpSgdConfig
 from simsplit.methods.dualguard import DualguardConfig
+from simsplit.methods.method import MethodConfig
 from simsplit.methods.mid import MidConfig
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.naive_mix import NaiveMixConfig

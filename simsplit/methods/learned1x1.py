@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.methods.base import CodecConfig, Method, Shape, Site, Step, Trait
-from simsplit.seeds import isolated
+from simsplit.methods.method import CodecConfig, Method, Shape, Site, Step, Trait
+from simsplit.seeds import isolate
 
 
 class Learned1x1Config(CodecConfig):
@@ -19,18 +19,18 @@ class Learned1x1Config(CodecConfig):
     kind: Literal["learned1x1"] = "learned1x1"
     ratio: float = Field(default=8, ge=1)
     """Divisor of the number of channels; the result is rounded down to at least 1."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
 
-    def sent_shape(self, shape: Shape, where: str) -> Shape:
+    def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         """Return the shape with fewer channels, and the same height and width."""
         return (max(1, int(shape[0] / self.ratio)), *shape[1:])
 
     def build(self, site: Site) -> Method:
         """Build the layer to fewer channels for the sender, and the layer back for the receiver."""
-        wide, narrow = site.shape[0], self.sent_shape(site.shape, site.where)[0]
+        wide, narrow = site.shape[0], self.compute_sent_shape(site.shape, site.where)[0]
         sizes = (wide, narrow) if site.sends else (narrow, wide)
-        with isolated(site.seed, "learned1x1"):
+        with isolate(site.seed, "learned1x1"):
             layer = _make_layer(*sizes, site)
         return LearnedLayers(layer)
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError, ScenarioError
-from simsplit.methods.base import CodecConfig, Method, Shape, Site, Step, Trait
+from simsplit.methods.method import CodecConfig, Method, Shape, Site, Step, Trait
 from simsplit.methods.projections import (
     LARGEST_FACTOR,
     Dense,
@@ -24,7 +24,7 @@ from simsplit.methods.projections import (
     factorise,
 )
 from simsplit.models.layers import BatchNorm1d
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 
 class LightSplitConfig(CodecConfig):
@@ -44,8 +44,8 @@ class LightSplitConfig(CodecConfig):
     """How R is drawn. `hadamard` needs no d x k matrix, and is faster for large d."""
     broadcast: Literal["seed", "matrix"] = "seed"
     """Whether clients receive a seed or the matrix before training; its bytes are counted."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SHAPE})
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SHAPE})
     once: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
 
@@ -63,7 +63,7 @@ class LightSplitConfig(CodecConfig):
         """Return the number of values to send for an activation of d values."""
         return self.k if self.k is not None else int(d / (self.ratio or _RATIO))
 
-    def sent_shape(self, shape: Shape, where: str) -> Shape:
+    def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         """Return (k,); raise ScenarioError unless 1 <= k <= d and the projection exists."""
         d = int(torch.Size(shape).numel())
         k = self.compute_k(d)
@@ -82,7 +82,7 @@ class LightSplitConfig(CodecConfig):
         return (k,)
 
     def build(self, site: Site) -> Method:
-        return LightSplit(self, site, self.sent_shape(site.shape, site.where)[0])
+        return LightSplit(self, site, self.compute_sent_shape(site.shape, site.where)[0])
 
 
 _RATIO = 8
@@ -98,7 +98,7 @@ class LightSplit(Method):
         self.device = site.device
         self.projection: Projection | None = None
         if not site.sends and config.lift == "learned":
-            with isolated(site.seed, "lift"):
+            with isolate(site.seed, "lift"):
                 self.module = make_learned_lift(k, config.hidden, self.d)
         if site.side == "server":
             self.seed = site.seed
@@ -110,7 +110,7 @@ class LightSplit(Method):
             return (self.projection.matrix,)
         return (torch.tensor(self.seed),)
 
-    def hear(self, tensors: tuple[Tensor, ...]) -> None:
+    def receive_announcement(self, tensors: tuple[Tensor, ...]) -> None:
         """Store the announced R, or draw it from the announced seed."""
         (announced,) = tensors
         if self.config.broadcast == "matrix":

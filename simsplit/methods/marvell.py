@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step, Trait
 from simsplit.methods.classes import get_classes
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step, Trait
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
 
 Values = NDArray[np.float64]
@@ -48,10 +48,10 @@ class MarvellConfig(LabelDefenceConfig):
     power: float = Field(default=1.0, gt=0)
     """Power of the noise, in units of the squared distance of the classes' means. With `sum_kl`,
     this is the first power that is tried."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    reported: ClassVar[tuple[str, ...]] = ("sum_kl", "noise_power", "marvell_left_out")
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    columns: ClassVar[tuple[str, ...]] = ("sum_kl", "noise_power", "marvell_left_out")
     requires: ClassVar[Needs] = (
-        needs_leg(Leg.FEATURES_GRAD),
+        need_leg(Leg.FEATURES_GRAD),
         Need(Given.SCORING),
         Need(Given.CLASSIFIES),
         Need(Given.TWO_CLASSES),
@@ -71,19 +71,19 @@ class Marvell(Method):
     def __init__(self, config: MarvellConfig) -> None:
         self.sum_kl, self.power = config.sum_kl, config.power
 
-    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
+    def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """Return the noised gradient as one message."""
         assert step.labels is not None, "clients know their labels"
-        rng = step.next_rng(self, "marvell")
+        rng = step.make_next_rng(self, "marvell")
         rows = grad.flatten(1).double()
         positive = get_classes(step.labels).to(rows.device) == 1
         measured = _measure(rows, positive)
-        step.told["marvell_left_out"] = float(measured is None)
+        step.figures["marvell_left_out"] = float(measured is None)
         if measured is None:
             return (Share(grad),)
         delta, problem = measured
         noise = find_noise(problem, self.power, self.sum_kl)
-        step.told |= {"sum_kl": noise.sum_kl, "noise_power": noise.power}
+        step.figures |= {"sum_kl": noise.sum_kl, "noise_power": noise.power}
         along = torch.randn(len(rows), 1, generator=rng, dtype=torch.float64).to(rows)
         across = torch.randn(rows.shape, generator=rng, dtype=torch.float64).to(rows)
         of_class = positive[:, None]
@@ -115,7 +115,7 @@ class Problem:
         return Problem(self.v, self.u, self.d, self.g, 1 - self.p)
 
 
-class Noise(NamedTuple):
+class NoiseVariances(NamedTuple):
     """Variances of the noise along (lam1) and across (lam2) delta, for classes 0 and 1."""
 
     lam10: float
@@ -126,9 +126,11 @@ class Noise(NamedTuple):
     power: float
 
     @property
-    def swapped(self) -> "Noise":
+    def swapped(self) -> "NoiseVariances":
         """The same noise with the classes exchanged."""
-        return Noise(self.lam11, self.lam21, self.lam10, self.lam20, self.sum_kl, self.power)
+        return NoiseVariances(
+            self.lam11, self.lam21, self.lam10, self.lam20, self.sum_kl, self.power
+        )
 
 
 def _measure(rows: Tensor, positive: Tensor) -> tuple[Tensor, Problem] | None:
@@ -142,7 +144,7 @@ def _measure(rows: Tensor, positive: Tensor) -> tuple[Tensor, Problem] | None:
     return (delta, Problem(u, v, rows.shape[1], g, p)) if g > 0 else None
 
 
-def find_noise(problem: Problem, power: float, sum_kl: float | None) -> Noise:
+def find_noise(problem: Problem, power: float, sum_kl: float | None) -> NoiseVariances:
     """Return the best noise of power `power` g, or of the first larger power that suffices."""
     noise = minimise_divergence(problem, power * problem.g)
     for _ in range(_STEPS):
@@ -153,7 +155,7 @@ def find_noise(problem: Problem, power: float, sum_kl: float | None) -> Noise:
     return noise
 
 
-def minimise_divergence(problem: Problem, power: float) -> Noise:
+def minimise_divergence(problem: Problem, power: float) -> NoiseVariances:
     """Return the noise of this power with the smallest sum of divergences.
 
     The class with the larger variance needs no noise across delta. The other class's noise across
@@ -171,7 +173,7 @@ def minimise_divergence(problem: Problem, power: float) -> Noise:
         grid = np.linspace(grid[max(near - 1, 0)], grid[min(near + 1, _GRID - 1)], _GRID)
     best = int(_solve_along(problem, power, grid)[2].argmin())
     lam10, lam11, divergence = (each[best] for each in _solve_along(problem, power, grid))
-    return Noise(*map(float, (lam10, grid[best], lam11, 0.0, divergence, power)))
+    return NoiseVariances(*map(float, (lam10, grid[best], lam11, 0.0, divergence, power)))
 
 
 def _solve_along(problem: Problem, power: float, lam20: Values) -> tuple[Values, Values, Values]:

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step, Trait
-from simsplit.needs import Needs, needs_leg
+from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step, Trait
+from simsplit.needs import Needs, need_leg
 from simsplit.packets import Leg
 
 
@@ -20,8 +20,8 @@ class MaxNormConfig(LabelDefenceConfig):
     """Random scales on gradients, so that their norms do not reveal the class."""
 
     kind: Literal["max_norm"] = "max_norm"
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES_GRAD),)
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    requires: ClassVar[Needs] = (need_leg(Leg.FEATURES_GRAD),)
 
     def build(self, site: Site) -> Method:
         return MaxNorm() if site.side == "client" else Method()
@@ -30,9 +30,9 @@ class MaxNormConfig(LabelDefenceConfig):
 class MaxNorm(Method):
     """The client's half, which scales the rows of the feature gradients that it sends."""
 
-    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
+    def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """Return the scaled gradient as one message."""
-        rng = step.next_rng(self, "max_norm")
+        rng = step.make_next_rng(self, "max_norm")
         rows = grad.flatten(1).double()
         norms = rows.norm(dim=1, keepdim=True)
         squared = (norms.max() / norms.clamp_min(torch.finfo(torch.float64).tiny)).square()

@@ -24,8 +24,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
-from simsplit.seeds import isolated
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.seeds import isolate
 
 
 class MidConfig(MethodConfig):
@@ -36,11 +36,11 @@ class MidConfig(MethodConfig):
     """Weight of the divergence in the loss. Published runs use 1e-6 to 1e-2; 0: no term."""
     inference: Literal["mean", "sample"] = "mean"
     """Whether evaluation sends the mean of the distribution, or a sample as in training."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
-    passes: ClassVar[bool] = True
-    reported: ClassVar[tuple[str, ...]] = ("mid_kl",)
+    works_in_sessions: ClassVar[bool] = True
+    columns: ClassVar[tuple[str, ...]] = ("mid_kl",)
 
     def build(self, site: Site) -> Method:
         return Mid(self, site) if site.side == "client" else Method()
@@ -53,7 +53,7 @@ class Mid(Method):
         self.weight, self.samples = config.weight, config.inference == "sample"
         self.images = len(site.shape) == 3
         width = site.shape[0] if self.images else site.shape[-1]
-        with isolated(site.seed, "mid"):
+        with isolate(site.seed, "mid"):
             self.encoder = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU())
             self.decoder = nn.Sequential(nn.Linear(width, width), nn.ReLU())
         self.module = nn.ModuleList([self.encoder, self.decoder])
@@ -65,17 +65,17 @@ class Mid(Method):
         sigma = softplus(spread - 0.5)
         if step.training:
             divergence = compute_mean_divergence(mean, sigma)
-            step.told["mid_kl"] = divergence.detach()
+            step.figures["mid_kl"] = divergence.detach()
             if self.weight:
                 step.memo[self] = divergence
         code = mean
         if step.training or self.samples:
-            noise = torch.randn(mean.shape, generator=step.rng("mid", step.phase))
+            noise = torch.randn(mean.shape, generator=step.make_rng("mid", step.phase))
             code = mean + sigma * noise.to(mean)
         sent: Tensor = self.decoder(code)
         return sent.movedim(-1, 1) if self.images else sent
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the mean divergence times its weight."""
         return self.weight * step.memo.pop(self) if self in step.memo else None
 

@@ -38,10 +38,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import mse_loss
 
-from simsplit.data.batches import Batch, padded
+from simsplit.data.batches import Batch, pad_tokens
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import (
+from simsplit.methods.method import (
     CUT_LEGS,
     TEXTS,
     Method,
@@ -53,11 +53,11 @@ from simsplit.methods.base import (
     Trait,
 )
 from simsplit.methods.mixing import Sampler, Secrets, can_blind, combine_rows, draw_secrets
-from simsplit.methods.secret_tokens import inserted
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.methods.secret_tokens import insert_tokens
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
-from simsplit.phases import Aside, Phase, on_public_data
-from simsplit.seeds import isolated, numpy_rng_for
+from simsplit.phases import Interleaved, Phase, build_public_phase
+from simsplit.seeds import isolate, numpy_rng_for
 
 CALIBRATE, REFINE = "calibrate", "refine"
 
@@ -117,9 +117,11 @@ class MixguardConfig(MethodConfig):
     that are mixed as in training (mixed)."""
     calibrated_inference: bool | None = None
     """Whether the calibration model is used in evaluation; null: only if texts are mixed."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.ALONE, Trait.VALUES})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
+    required_traits: ClassVar[frozenset[Trait]] = frozenset(
+        {Trait.SAMPLES, Trait.ALONE, Trait.VALUES}
+    )
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
     readings: ClassVar[tuple[str, ...]] = ("plain", "calibrated", "mixed")
@@ -135,7 +137,7 @@ class MixguardConfig(MethodConfig):
     @property
     def needs(self) -> Needs:
         """Features to unmix, and texts to mix with; public data if calibration learns."""
-        own = (needs_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
+        own = (need_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
         calibrates = self.calibrate and (self.warm_up or self.refine_every)
         public = (Need(Given.PUBLIC, "calibrate"),) if calibrates else ()
         return (*super().needs, *own, *public)
@@ -160,7 +162,7 @@ class MixguardConfig(MethodConfig):
             )
         return self
 
-    def drawn(self, rng: np.random.Generator, rows: int = 1) -> Secrets:
+    def draw_secrets(self, rng: np.random.Generator, rows: int = 1) -> Secrets:
         """Draw the secrets of a batch of `rows` texts."""
 
         def draw_one() -> Secrets:
@@ -186,7 +188,7 @@ class MixguardConfig(MethodConfig):
         corrects = self.calibrated_inference
         return mixes, mixes if corrects is None else corrects
 
-    def in_sessions(self, reading: str = "") -> bool:
+    def can_run_in_sessions(self, reading: str = "") -> bool:
         # Secrets are drawn per batch, and each pass would mix in other texts.
         return not self.parse_reading(reading)[0]
 
@@ -237,30 +239,30 @@ class Mixguard(Method):
         self.module = None
         if config.calibrate:
             width = site.shape[-1]
-            with isolated(site.seed, "calibration"):
+            with isolate(site.seed, "calibration"):
                 middle = max(1, round(config.bottleneck * width))
                 self.module = Calibration(width, middle, config.dropout)
 
-    def plan(self, rounds: int) -> list[Phase]:
+    def plan_phases(self, rounds: int) -> list[Phase]:
         """Return stage I, in which calibration learns from public data."""
         if not (self.config.calibrate and self.config.warm_up):
             return []
-        return [on_public_data(CALIBRATE, self.config.warm_up)]
+        return [build_public_phase(CALIBRATE, self.config.warm_up)]
 
-    def aside(self) -> Aside | None:
+    def plan_interleaved_steps(self) -> Interleaved | None:
         """Return the refinement of calibration between private steps."""
         if not (self.config.calibrate and self.config.refine_every):
             return None
-        return Aside(on_public_data(REFINE, 0), self.config.refine_every)
+        return Interleaved(build_public_phase(REFINE, 0), self.config.refine_every)
 
-    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """Build calibration's optimizer, which does not depend on the client's."""
         return torch.optim.AdamW(parameters, lr=self.config.calibration_lr)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Join k batches in one, the given batch at a secret position."""
         config = self.config
-        if not (step.training or config.parse_reading(step.reading)[0]):
+        if not (step.training or config.parse_reading(step.evaluation_mode)[0]):
             return batch
         if step.stock is None:
             raise ProtocolError("mixguard: the client has no public texts to mix with")
@@ -269,18 +271,18 @@ class Mixguard(Method):
         public = step.phase in (CALIBRATE, REFINE)
         # Calibration mixes representations only; secret tokens hide private texts.
         tokens = 0 if public else config.tokens
-        rng = step.rng("mixguard", step.phase)
-        secrets = config.drawn(_secrets_rng(step), len(batch.labels))
-        target, own = inserted(batch, tokens, step.stock.vocabulary, rng)
+        rng = step.make_rng("mixguard", step.phase)
+        secrets = config.draw_secrets(_secrets_rng(step), len(batch.labels))
+        target, own = insert_tokens(batch, tokens, step.stock.vocabulary, rng)
         others = [
-            inserted(each, tokens, step.stock.vocabulary, rng)[0].inputs
-            for each in step.stock.support(config.inputs - 1, len(batch.labels), rng)
+            insert_tokens(each, tokens, step.stock.vocabulary, rng)[0].inputs
+            for each in step.stock.draw_support(config.inputs - 1, len(batch.labels), rng)
         ]
         texts = [*others[: secrets.target], target.inputs, *others[secrets.target :]]
         longest = max(each.shape[1] for each in texts)
-        inputs = torch.cat([padded(each, longest, step.stock.pad) for each in texts])
-        labels = padded(target.labels, longest, IGNORED)
-        masks = (padded(mask, longest, 0) for mask in (own, target.real))
+        inputs = torch.cat([pad_tokens(each, longest, step.stock.pad) for each in texts])
+        labels = pad_tokens(target.labels, longest, IGNORED)
+        masks = (pad_tokens(mask, longest, 0) for mask in (own, target.real))
         step.memo[self] = _MixedBatch(secrets, len(labels), public, *masks)
         return Batch(inputs, labels, batch.indices)
 
@@ -290,7 +292,7 @@ class Mixguard(Method):
         if mixed is None:
             return z
         z_KBLD = z.unflatten(0, (-1, mixed.rows))
-        sent = mixed.secrets.mixed(z_KBLD).flatten(0, 1)
+        sent = mixed.secrets.mix(z_KBLD).flatten(0, 1)
         return torch.cat([sent, z_KBLD[mixed.secrets.target]]) if mixed.public else sent
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
@@ -300,7 +302,7 @@ class Mixguard(Method):
             return self._correct(u, step, learning=False)
         messages = len(mixed.secrets.decode)
         u_MBLD = u[: messages * mixed.rows].unflatten(0, (messages, mixed.rows))
-        z = mixed.secrets.unmixed(u_MBLD)
+        z = mixed.secrets.unmix(u_MBLD)
         if mixed.public:
             # Only calibration learns from public data, so no gradient goes back through u.
             corrected = self._correct(z.detach(), step, learning=True)
@@ -312,7 +314,7 @@ class Mixguard(Method):
             self._noise_gradient(z, corrected, mixed.real, step)
         return corrected
 
-    def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
+    def split_gradient(self, grad: Tensor, step: Step) -> list[Share]:
         """Return the gradient of the m messages, with fresh weights and noise if configured."""
         mixed: _MixedBatch | None = step.memo.get(self)
         if mixed is None:
@@ -323,7 +325,7 @@ class Mixguard(Method):
         if self.config.message_noise:
             real = mixed.real.repeat(len(mixed.secrets.decode), 1)
             size = self.config.message_noise * _rms(grad, real)
-            grad = (grad + size * _draw_noise(grad, real, step.rng("message_noise"))).to(grad)
+            grad = (grad + size * _draw_noise(grad, real, step.make_rng("message_noise"))).to(grad)
         return [Share(grad)]
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
@@ -335,23 +337,25 @@ class Mixguard(Method):
 
     def _draw_scale(self, mixed: _MixedBatch, step: Step) -> Tensor:
         """Draw fresh weights, and return each row's factor from its old weight to its new one."""
-        fresh = self.config.drawn(_secrets_rng(step, "gradients"), mixed.rows)
+        fresh = self.config.draw_secrets(_secrets_rng(step, "gradients"), mixed.rows)
         ratio = torch.as_tensor(fresh.decode / mixed.secrets.decode).view(len(fresh.decode), -1)
         return ratio.expand(-1, mixed.rows).reshape(-1, 1, 1)
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return, on public data, the distance of the corrected features from the plain ones."""
         mixed: _MixedBatch | None = step.memo.get(self)
         return None if mixed is None else mixed.error
 
-    def own(self, step: Step) -> Tensor | None:
+    def get_own_tokens(self, step: Step) -> Tensor | None:
         """Return a mask of the sent tokens that are not secret tokens."""
         mixed: _MixedBatch | None = step.memo.get(self)
         return None if mixed is None else mixed.own
 
     def _correct(self, z: Tensor, step: Step, *, learning: bool) -> Tensor:
         model = self.module
-        if model is None or not (step.training or self.config.parse_reading(step.reading)[1]):
+        if model is None or not (
+            step.training or self.config.parse_reading(step.evaluation_mode)[1]
+        ):
             return z
         if learning:
             out: Tensor = model(z, learning=True)
@@ -368,7 +372,7 @@ class Mixguard(Method):
         if self.config.noise == "adaptive":
             whole, change = corrected.detach(), (corrected - z).detach()
             scale = scale * _rms(change, real) / _rms(whole, real).clamp(1e-12)
-        rng = step.rng("noise")
+        rng = step.make_rng("noise")
 
         def add_noise(grad: Tensor) -> Tensor:
             return (grad + scale * _rms(grad, real) * _draw_noise(grad, real, rng)).to(grad)

@@ -40,7 +40,7 @@ class Secrets:
     decode: Matrix
     """w (M, or M x B), which maps the messages' outputs to the target's, approximately."""
 
-    def mixed(self, x_KBLD: Tensor) -> Tensor:
+    def mix(self, x_KBLD: Tensor) -> Tensor:
         """Mix the k inputs into m messages."""
         encode = torch.as_tensor(self.encode).to(x_KBLD)
         if encode.ndim == 3:
@@ -48,7 +48,7 @@ class Secrets:
         sent_MBLD: Tensor = torch.tensordot(encode, x_KBLD, 1)
         return sent_MBLD
 
-    def unmixed(self, x_MBLD: Tensor) -> Tensor:
+    def unmix(self, x_MBLD: Tensor) -> Tensor:
         """Return an approximation of the target's output from the messages' outputs."""
         decode = torch.as_tensor(self.decode).to(x_MBLD)
         if decode.ndim == 2:

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import (
+from simsplit.methods.method import (
     CUT_LEGS,
     TEXTS,
     Loss,
@@ -35,10 +35,10 @@ class NaiveMixConfig(MethodConfig):
     alpha: float = Field(default=1.0, gt=0)
     """Parameter of the Beta distribution of mixing proportions. 1: uniform; larger values give
     proportions closer to one half."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    passes: ClassVar[bool] = True
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
+    works_in_sessions: ClassVar[bool] = True
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
     requires: ClassVar[Needs] = (Need(Given.SCORING), Need(Given.UNMASKED))
@@ -56,7 +56,7 @@ class NaiveMix(Method):
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Draw partners and the proportion; return the batch unchanged."""
         if step.training:
-            partners = torch.randperm(len(batch.labels), generator=step.rng("partners"))
+            partners = torch.randperm(len(batch.labels), generator=step.make_rng("partners"))
             stream = ("naive_mix", step.phase, step.client, step.round, step.number)
             share = float(numpy_rng_for(step.seed, *stream).beta(self.alpha, self.alpha))
             step.memo[self] = (partners.to(batch.labels.device), share)
@@ -70,7 +70,9 @@ class NaiveMix(Method):
         mixed: Tensor = share * z + (1 - share) * z[partners]
         return mixed
 
-    def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor | None:
+    def compute_task_loss(
+        self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step
+    ) -> Tensor | None:
         """Return the losses on both texts' labels, mixed in the same proportion."""
         if self not in step.memo:
             return None

@@ -9,16 +9,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
 
 
 class NoiseConfig(MethodConfig):
     """Random noise on every value of smashed data."""
 
     kind: Literal["noise"] = "noise"
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
+    works_in_sessions: ClassVar[bool] = True
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     reencodes: ClassVar[bool] = True
     sigma: float = Field(default=0.1, ge=0)
     """Standard deviation of the noise, in the unit of `unit`."""
@@ -44,7 +44,7 @@ class Noise(Method):
         self.sigma, self.config = config.sigma, config
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        noise = self._draw(z, step.rng("noise")).to(z)
+        noise = self._draw(z, step.make_rng("noise")).to(z)
         # The unit is detached: the size of the noise is no way for gradients.
         return z + self.sigma * self._compute_unit(z.detach()) * noise
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import Method, MethodConfig, Site, Step, Trait
+from simsplit.methods.method import Method, MethodConfig, Site, Step, Trait
 
 _FLOOR = 1e-10
 
@@ -27,7 +27,7 @@ class NopeekConfig(MethodConfig):
     alpha: float = Field(default=0.5, ge=0, lt=1)
     """Weight of the distance correlation in the client's loss; the task's loss has weight
     1 - alpha. Published runs use 0.1 to 0.8; 0: no term."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
 
     def build(self, site: Site) -> Method:
         return Nopeek(self.alpha)
@@ -51,7 +51,7 @@ class Nopeek(Method):
             step.memo[self].append(z)
         return z
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the distance correlation of inputs and smashed data times its weight."""
         if self not in step.memo:
             return None

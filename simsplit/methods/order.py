@@ -7,7 +7,7 @@ methods after it. All rules of composition follow from these two lists.
 from collections.abc import Sequence
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import MethodConfig, Trait
+from simsplit.methods.method import MethodConfig, Trait
 from simsplit.packets import Leg
 
 _WHY = {
@@ -33,11 +33,11 @@ def refuse_disorder(methods: Sequence[MethodConfig]) -> None:
 
 def _find_conflict(before: MethodConfig, method: MethodConfig) -> str | None:
     """Return why a method cannot follow another one on a leg, or None if it can."""
-    if method.once and method.word == before.word:
-        return f"{method.word} may be listed only once per leg, and it is listed before"
+    if method.once and method.kind_name == before.kind_name:
+        return f"{method.kind_name} may be listed only once per leg, and it is listed before"
     for trait in Trait:
-        if trait in before.undoes() & method.takes:
-            return _WHY[trait].format(before=before.word, method=method.word)
+        if trait in before.get_ended_traits() & method.required_traits:
+            return _WHY[trait].format(before=before.kind_name, method=method.kind_name)
     return None
 
 
@@ -46,6 +46,6 @@ def _suggest_fix(methods: Sequence[MethodConfig], place: int, index: int) -> str
     before, method = methods[place], methods[index]
     if _find_conflict(method, before):
         return "leave one of them out"
-    kinds = [each.word for each in methods]
+    kinds = [each.kind_name for each in methods]
     kinds.insert(place, kinds.pop(index))
-    return f"{method.word} must come before {before.word}: method: [{', '.join(kinds)}]"
+    return f"{method.kind_name} must come before {before.kind_name}: method: [{', '.join(kinds)}]"

@@ -22,7 +22,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from simsplit.methods.base import (
+from simsplit.methods.classes import get_classes
+from simsplit.methods.method import (
     ANYTHING,
     Method,
     MethodConfig,
@@ -32,9 +33,8 @@ from simsplit.methods.base import (
     Site,
     Step,
 )
-from simsplit.methods.classes import get_classes
 from simsplit.methods.private_backprop import PrivateBackprop, PrivateBackpropConfig
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
@@ -61,7 +61,7 @@ class P3eftConfig(MethodConfig):
     messages: int = Field(default=1, ge=1)
     """Messages in which each gradient crosses, with mixed noise; only their secret sum is the
     gradient. For other noise, list private_backprop instead. 1: the gradient itself crosses."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True
 
@@ -77,7 +77,7 @@ class P3eftConfig(MethodConfig):
     @property
     def needs(self) -> Needs:
         """Clients with labels and the loss; adapter sets and a frozen trunk for some options."""
-        own = [Need(Given.SCORING), Need(Given.CLASSIFIES), needs_leg(Leg.FEATURES_GRAD)]
+        own = [Need(Given.SCORING), Need(Given.CLASSIFIES), need_leg(Leg.FEATURES_GRAD)]
         if self.mixing:
             own.append(Need(Given.ADAPTER_SETS, "mixing", least=2))
         elif not self.alpha and self.messages == 1:  # mixing is all that the method can do
@@ -120,8 +120,8 @@ class P3eft(Method):
             self.module = nn.Module()
             self.module.weights = self.weights = nn.Parameter(weights)
 
-    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        return self.backprop.outgoing(grad, step)
+    def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
+        return self.backprop.split_gradient(grad, step)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
         """Mix the sets' states, from B x n x D to B x D, for the client's head."""
@@ -131,7 +131,7 @@ class P3eft(Method):
             return u
         return u.mean(1) if self.weights is None else (u * self.weights).sum(1)
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the regulariser: alpha times the sum of each set's loss on opposite labels."""
         u = step.memo.pop(self, None)
         if u is None or step.labels is None:

@@ -34,8 +34,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import LabelDefenceConfig, Method, Share, Site, Step
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
 
 MOST = 0.8
@@ -57,7 +57,7 @@ class PrivateBackpropConfig(LabelDefenceConfig):
     variance: float = Field(default=1000.0, gt=0)
     """Variance of each value of gaussian noise. Published: 1000; then the combined reply in fp32 is
     exact to less than 1 % of usual gradients."""
-    requires: ClassVar[Needs] = (needs_leg(Leg.FEATURES_GRAD), Need(Given.FROZEN_TRUNK))
+    requires: ClassVar[Needs] = (need_leg(Leg.FEATURES_GRAD), Need(Given.FROZEN_TRUNK))
 
     def build(self, site: Site) -> Method:
         return PrivateBackprop(self) if site.side == "client" else Method()
@@ -69,12 +69,12 @@ class PrivateBackprop(Method):
     def __init__(self, config: PrivateBackpropConfig) -> None:
         self.config, self.num_messages = config, config.messages
 
-    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
+    def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """Return the messages, each with the secret weight of its reply."""
         num = self.config.messages
         if num == 1:
             return (Share(grad),)
-        rng = step.next_rng(self, "private_backprop")
+        rng = step.make_next_rng(self, "private_backprop")
         mixing_MM = draw_blinding(num, rng)
         rows = grad.flatten(1).double()
         noise = (self._draw_noise(rows, rng) for _ in range(num - 1))

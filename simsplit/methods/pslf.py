@@ -20,15 +20,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import LabelDefenceConfig, Method, Shape, Site, Step, Trait
 from simsplit.methods.classes import get_classes
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.distance_correlation import get_real_mask
 from simsplit.methods.draws import SampleDraws
+from simsplit.methods.method import LabelDefenceConfig, Method, Shape, Site, Step, Trait
 from simsplit.methods.randomised_response import randomise
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 
 class PslfConfig(LabelDefenceConfig):
@@ -40,10 +40,10 @@ class PslfConfig(LabelDefenceConfig):
     probability one half. P3EFT's runs use 0 to 0.9."""
     pseudo_classes: int = Field(default=9, ge=2)
     """The number K of pseudo-classes of both classes together. P3EFT's runs use 2 to 18."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    reported: ClassVar[tuple[str, ...]] = ("labels_flipped", "pseudo_accuracy")
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    columns: ClassVar[tuple[str, ...]] = ("labels_flipped", "pseudo_accuracy")
     requires: ClassVar[Needs] = (
-        needs_leg(Leg.FEATURES_GRAD),
+        need_leg(Leg.FEATURES_GRAD),
         Need(Given.SCORING),
         Need(Given.CLASSIFIES),
         Need(Given.TWO_CLASSES),
@@ -71,7 +71,7 @@ class Pslf(Method):
         share = shares[1] if len(shares) > 1 else 0.5
         self.num_positive = count_positive(self.num_pseudo, share)
         self.draws = SampleDraws("pslf", 3)
-        with isolated(site.seed, "pslf"):
+        with isolate(site.seed, "pslf"):
             self.classifier = nn.Linear(_compute_width(site.features), self.num_pseudo)
         self.module = self.classifier
         self.flat = len(site.features) != 2
@@ -81,7 +81,7 @@ class Pslf(Method):
         if step.training:
             true = get_classes(batch.labels)
             flipped, pseudo = self._draw_labels(true, self.draws.get(batch.indices, step))
-            step.told["labels_flipped"] = (flipped != true).double().mean()
+            step.figures["labels_flipped"] = (flipped != true).double().mean()
             step.memo[self] = [pseudo, get_real_mask(batch)]
         return batch
 
@@ -92,14 +92,14 @@ class Pslf(Method):
         step.memo[self].append(u)
         return u.detach()
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the pseudo-classifier's cross entropy, which alone trains trunk and head."""
         if self not in step.memo:
             return None
         pseudo, real, features = step.memo.pop(self)
         flat = features.flatten(1) if self.flat else _pool(features, real)
         outputs: Tensor = self.classifier(flat.to(self.classifier.weight.dtype))
-        step.told["pseudo_accuracy"] = (outputs.argmax(1) == pseudo).double().mean()
+        step.figures["pseudo_accuracy"] = (outputs.argmax(1) == pseudo).double().mean()
         return nn.functional.cross_entropy(outputs, pseudo)
 
     def _draw_labels(self, true_N: Tensor, draws_N3: Tensor) -> tuple[Tensor, Tensor]:

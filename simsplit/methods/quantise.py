@@ -18,16 +18,16 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
 from simsplit.methods.bits import (
     MOST_NORMAL,
+    dequantise_even,
     dequantise_normal,
-    from_levels,
-    on_levels,
     pack_bits,
+    quantise_even,
     quantise_normal,
     unpack_bits,
 )
+from simsplit.methods.method import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
 from simsplit.packets import Leg
 
 
@@ -35,10 +35,10 @@ class QuantiseConfig(CodecConfig):
     """Quantisation to few bits per value."""
 
     kind: Literal["quantise"] = "quantise"
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT, Trait.NUMBERS})
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
+    works_in_sessions: ClassVar[bool] = True
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT, Trait.NUMBERS})
     once: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
     bits: int = Field(default=8, ge=1, le=16)
@@ -62,7 +62,7 @@ class QuantiseConfig(CodecConfig):
         return self
 
     @property
-    def coded(self) -> frozenset[Leg]:
+    def coded_legs(self) -> frozenset[Leg]:
         """All legs that it acts on, since packets carry codes."""
         return frozenset(self.acts_on)
 
@@ -115,12 +115,12 @@ class EvenLevels(_Quantise):
         if self.stochastic:
             # Counted, so that payload and gradient do not share their noise.
             step.memo["quantise"] = step.memo.get("quantise", -1) + 1
-            rng = step.rng("quantise", step.memo["quantise"])
+            rng = step.make_rng("quantise", step.memo["quantise"])
             noise = torch.rand(x_BD.shape, generator=rng).to(x_BD.device)
-        return on_levels(x_BD, self.packed, noise)
+        return quantise_even(x_BD, self.packed, noise)
 
     def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor:
-        return from_levels(codes_BD.float(), numbers)
+        return dequantise_even(codes_BD.float(), numbers)
 
 
 class NormalLevels(_Quantise):

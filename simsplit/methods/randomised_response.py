@@ -16,10 +16,10 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.methods.classes import get_classes, replace_classes
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.draws import SampleDraws
+from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs
 
 
@@ -30,9 +30,9 @@ class RandomisedResponseConfig(LabelDefenceConfig):
     epsilon: float = Field(default=1.0, ge=0)
     """Privacy parameter of a label: a drawn label is at most e^epsilon times as likely for one true
     label as for another. 0: labels are random."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    reported: ClassVar[tuple[str, ...]] = ("labels_changed",)
-    changes: ClassVar[str | None] = "labels_changed"
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    columns: ClassVar[tuple[str, ...]] = ("labels_changed",)
+    changed_share_column: ClassVar[str | None] = "labels_changed"
     requires: ClassVar[Needs] = (Need(Given.SCORING), Need(Given.CLASSIFIES))
 
     @property
@@ -60,7 +60,7 @@ class RandomisedResponse(Method):
         draws = self.draws.get(batch.indices, step)
         true = get_classes(batch.labels)
         drawn = randomise(true, draws, self.epsilon, self.classes)
-        step.told["labels_changed"] = (drawn != true).double().mean()
+        step.figures["labels_changed"] = (drawn != true).double().mean()
         return replace(batch, labels=replace_classes(batch.labels, drawn))
 
 

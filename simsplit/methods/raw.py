@@ -2,15 +2,15 @@
 
 from typing import ClassVar, Literal
 
-from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Modality, Site
 
 
 class RawConfig(MethodConfig):
     """No change at the cut, equivalent to an empty list of methods."""
 
     kind: Literal["raw"] = "raw"
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
+    works_in_sessions: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True
 

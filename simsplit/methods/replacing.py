@@ -22,7 +22,7 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Step, Trait
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Step, Trait
 from simsplit.methods.tokens import Tokens
 from simsplit.seeds import rng_for
 
@@ -33,11 +33,11 @@ AT_ONCE = 1 << 22
 class ReplacingConfig(MethodConfig):
     """The base of methods that replace tokens."""
 
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
     reads_tokens: ClassVar[bool] = True
-    passes: ClassVar[bool] = True
+    works_in_sessions: ClassVar[bool] = True
 
 
 class Replacing(Method, ABC):
@@ -70,7 +70,7 @@ class Replacing(Method, ABC):
         sent = ids.clone()
         sent[chosen] = self._replace(ids[chosen], which[chosen], tokens)
         changed = (sent != ids).sum() / ordinary.sum().clamp_min(1)
-        step.told[f"{self.kind}_changed"] = changed.double()
+        step.figures[f"{self.kind}_changed"] = changed.double()
         return Batch(sent, batch.labels, batch.indices, batch.mask, batch.lengths)
 
     def _draw_uniform(self, batch: Batch, step: Step) -> Tensor:
@@ -80,7 +80,7 @@ class Replacing(Method, ABC):
         """
         rows, length = batch.inputs.shape
         if step.training and not self.fixed:
-            rng = step.rng(self.kind, step.phase)
+            rng = step.make_rng(self.kind, step.phase)
             return torch.rand(rows, length, 2, generator=rng, dtype=torch.float64)
         streams = (
             rng_for(step.seed, self.kind, step.client, int(row)) for row in batch.indices.tolist()

@@ -25,7 +25,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import Method, Site
+from simsplit.methods.method import Method, Site
 from simsplit.methods.replacing import Replacing, ReplacingConfig
 from simsplit.methods.tokens import Tokens
 
@@ -44,8 +44,8 @@ class SantextConfig(ReplacingConfig):
     fixed: bool = True
     """Whether a text has the same replacements in every epoch. If not, they are drawn anew each
     time."""
-    reported: ClassVar[tuple[str, ...]] = ("santext_changed",)
-    changes: ClassVar[str | None] = "santext_changed"
+    columns: ClassVar[tuple[str, ...]] = ("santext_changed",)
+    changed_share_column: ClassVar[str | None] = "santext_changed"
 
     def build(self, site: Site) -> Method:
         return Santext(self, site.tokens) if site.side == "client" else Method()

@@ -7,7 +7,7 @@ from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 
 
-def inserted(
+def insert_tokens(
     batch: Batch, count: int, vocabulary: int, rng: torch.Generator
 ) -> tuple[Batch, Tensor]:
     """Insert `count` random tokens into each text; return the batch and a mask of its own tokens.

@@ -12,9 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.methods.base import Method, MethodConfig, Shape, Site, Step, Trait
+from simsplit.methods.method import Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.methods.noise import draw_laplace
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 
 class ShredderConfig(MethodConfig):
@@ -29,7 +29,7 @@ class ShredderConfig(MethodConfig):
     """Weight of the tensors' mean magnitude, which the client's loss rewards; 0: no reward."""
     privacy: float = Field(default=2.0, gt=0)
     """Ratio of noise power to signal power from which on more noise is not rewarded."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
@@ -49,18 +49,18 @@ class Shredder(Method):
 
     def __init__(self, config: ShredderConfig, site: Site) -> None:
         self.config = config
-        with isolated(site.seed, "shredder"):
+        with isolate(site.seed, "shredder"):
             self.bank = Bank(config.tensors, site.shape, config.scale)
         self.module = self.bank
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         """Add one of the tensors to each sample."""
-        which = torch.randint(self.config.tensors, (len(z),), generator=step.rng("shredder"))
+        which = torch.randint(self.config.tensors, (len(z),), generator=step.make_rng("shredder"))
         if step.training and self.config.weight > 0:
             step.memo[self] = z.detach().square().mean()
         return z + self.bank.noise[which.to(z.device)]
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the reward for noise, or 0 if the noise has reached the ratio `privacy`."""
         if self not in step.memo:
             return None

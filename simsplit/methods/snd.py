@@ -21,7 +21,7 @@ from torch.func import functional_call
 from torch.nn.functional import mse_loss
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import (
+from simsplit.methods.method import (
     TEXTS,
     Method,
     MethodConfig,
@@ -31,10 +31,10 @@ from simsplit.methods.base import (
     Step,
     Trait,
 )
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
-from simsplit.phases import Phase, on_public_data
-from simsplit.seeds import isolated, numpy_rng_for
+from simsplit.phases import Phase, build_public_phase
+from simsplit.seeds import isolate, numpy_rng_for
 
 DENOISE = "denoise"
 
@@ -61,9 +61,9 @@ class SndConfig(MethodConfig):
     """Rounds before training in which the denoiser learns from public data."""
     inference: bool = True
     """Whether noise is added in evaluation too."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
     once: ClassVar[bool] = True
 
     @property
@@ -72,14 +72,14 @@ class SndConfig(MethodConfig):
         if not self.denoise:
             return super().needs
         learned = (Need(Given.PUBLIC, "denoise"),) if self.warm_up else ()
-        own = (needs_leg(Leg.FEATURES, "denoise"), Need(Given.UNMASKED, "denoise"))
+        own = (need_leg(Leg.FEATURES, "denoise"), Need(Given.UNMASKED, "denoise"))
         return (*super().needs, *own, *learned)
 
-    def undoes(self) -> frozenset[Trait]:
+    def get_ended_traits(self) -> frozenset[Trait]:
         """Return SAMPLES if there is a denoiser: its training adds rows to the batch."""
-        return self.ends if self.denoise else frozenset()
+        return self.ended_traits if self.denoise else frozenset()
 
-    def sent_shape(self, shape: Shape, where: str) -> Shape:
+    def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         """Return the shape unchanged; raise ScenarioError if `heads` does not divide its width."""
         if self.denoise and shape[-1] % self.heads:
             raise ScenarioError(
@@ -87,7 +87,7 @@ class SndConfig(MethodConfig):
             )
         return shape
 
-    def in_sessions(self, reading: str = "") -> bool:
+    def can_run_in_sessions(self, reading: str = "") -> bool:
         """Return whether evaluation has no denoiser, which needs all tokens and their noise."""
         del reading
         return not (self.denoise and self.inference)
@@ -137,14 +137,14 @@ class Snd(Method):
         self.config = config
         self.module = None
         if config.denoise:
-            with isolated(site.seed, "denoiser"):
+            with isolate(site.seed, "denoiser"):
                 self.module = Denoiser(site.shape[-1], config.layers, config.heads)
 
-    def plan(self, rounds: int) -> list[Phase]:
+    def plan_phases(self, rounds: int) -> list[Phase]:
         """Return the phase in which the denoiser learns from public data."""
         if not (self.config.denoise and self.config.warm_up):
             return []
-        return [on_public_data(DENOISE, self.config.warm_up)]
+        return [build_public_phase(DENOISE, self.config.warm_up)]
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         """Add noise, then clip; on public data, append the plain rows."""
@@ -176,14 +176,14 @@ class Snd(Method):
         inputs = (u, noised.clean, noised.noise)
         return functional_call(model, frozen, inputs)  # type: ignore[no-any-return]
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return, on public data, the distance of denoised features from plain ones."""
         noised: _Noised | None = step.memo.get(self)
         return None if noised is None else noised.error
 
     def _draw_noise(self, z: Tensor, mean_norm: Tensor, step: Step) -> Tensor:
         width = z.shape[-1]
-        draws = torch.randn(z.shape, generator=step.rng("direction"))
+        draws = torch.randn(z.shape, generator=step.make_rng("direction"))
         shape = z.shape if self.config.lengths == "element" else (*z.shape[:-1], 1)
         mode = "train" if step.training else "evaluate"
         scope = ("length", mode, step.phase, step.client, step.round, step.number)

@@ -16,8 +16,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
 from simsplit.methods.bits import count_bits, pack_bits, unpack_bits
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Leg
 
@@ -30,9 +30,9 @@ class SparsifyConfig(MethodConfig):
     """The share r of a sample's values that become zero. Published runs use 0.90 to 0.995."""
     per: Literal["sample", "token"] = "sample"
     """The unit that the share applies to: a whole sample, or each token of a text."""
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.NUMBERS})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.NUMBERS})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
 
@@ -41,13 +41,13 @@ class SparsifyConfig(MethodConfig):
         """Texts, if the unit is a token."""
         return (*super().needs, *([Need(Given.TEXTS, "per")] if self.per == "token" else []))
 
-    def in_sessions(self, reading: str = "") -> bool:
+    def can_run_in_sessions(self, reading: str = "") -> bool:
         """Return whether the unit is a token; a whole text's quantile needs all of its tokens."""
         del reading
         return self.per == "token"
 
     @property
-    def unreadable(self) -> frozenset[Leg]:
+    def unreadable_legs(self) -> frozenset[Leg]:
         """The gradients of smashed data, which are sent without indices."""
         return frozenset({Leg.SMASHED_GRAD})
 

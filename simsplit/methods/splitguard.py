@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.methods.method import Method, MethodConfig, Site, Step
 from simsplit.seeds import rng_for
 
 WIDTH = 1024
@@ -38,15 +38,15 @@ class SplitguardConfig(MethodConfig):
     after: int = Field(default=20, ge=0)
     """Number of a client's batches before the first one that may be fake. It must be smaller than
     the number of batches of the client that has most."""
-    begins: ClassVar[str | None] = "after"
-    reported: ClassVar[tuple[str, ...]] = ("splitguard",)
+    start_field: ClassVar[str | None] = "after"
+    columns: ClassVar[tuple[str, ...]] = ("splitguard",)
     once: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
         return Splitguard(self, site) if site.side == "client" else Method()
 
 
-class Kept(nn.Module):
+class GradientSums(nn.Module):
     """Sums, sums of norms and counts of three kinds of gradients, and the largest label so far.
 
     The kinds are: fake, and two halves of the regular ones.
@@ -70,7 +70,7 @@ class Splitguard(Method):
 
     def __init__(self, config: SplitguardConfig, site: Site) -> None:
         self.config, self.seed = config, site.seed
-        self.kept = Kept()
+        self.kept = GradientSums()
         self.module = self.kept
 
     def transform(self, batch: Batch, step: Step) -> Batch:
@@ -78,7 +78,7 @@ class Splitguard(Method):
         if not step.training or step.number < self.config.after:
             return batch
         self.kept.largest.copy_(torch.maximum(self.kept.largest, batch.labels.max()))
-        rng = step.rng("splitguard")
+        rng = step.make_rng("splitguard")
         chance, half = torch.rand(2, generator=rng).tolist()
         is_fake = chance < self.config.probability
         step.memo[self] = 0 if is_fake else 1 + int(half < 0.5)

@@ -9,11 +9,21 @@ from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Labels, Loss, Method, MethodConfig, Shape, Share, Side, Site, Step
+from simsplit.methods.method import (
+    Labels,
+    Loss,
+    Method,
+    MethodConfig,
+    Shape,
+    Share,
+    Side,
+    Site,
+    Step,
+)
 from simsplit.methods.tokens import Tokens
 from simsplit.packets import Leg
-from simsplit.phases import SEGMENTS, TRAIN, Aside, Phase
-from simsplit.seeds import seed_for
+from simsplit.phases import SEGMENTS, TRAIN, Interleaved, Phase
+from simsplit.seeds import derive_seed
 
 _FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
 _GRADIENT_LEGS = frozenset({Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
@@ -34,7 +44,7 @@ class Stack:
             if method.module is not None
         }
         self.modules = nn.ModuleDict({name: module for name, (_, module) in learned.items()})
-        self.optimizers = {name: method.optimizer for name, (method, _) in learned.items()}
+        self.optimizers = {name: method.make_optimizer for name, (method, _) in learned.items()}
         """For each module, the function that builds a separate optimizer or returns None."""
         self.reaches_head = any(method.reaches_head for method in self.smashed)
 
@@ -42,10 +52,10 @@ class Stack:
         """Return the announcements of all methods, in order."""
         return [method.announce() for method in chain(self.smashed, self.features)]
 
-    def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
+    def receive_announcements(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
         """Pass each method the announcement of its counterpart."""
         for method, tensors in zip(chain(self.smashed, self.features), announced, strict=True):
-            method.hear(tensors)
+            method.receive_announcement(tensors)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Apply the client's transforms in order; the step then has the new batch's labels."""
@@ -78,20 +88,20 @@ class Stack:
         substitutes = (method.stand_in(z, step) for method in self.smashed)
         return next((made for made in substitutes if made is not None), None)
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the sum of the methods' terms on what was encoded, or None without any."""
-        return _add_up([method.loss(step) for method in self.smashed])
+        return _add_up([method.compute_encode_loss(step) for method in self.smashed])
 
-    def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor:
+    def compute_task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor:
         """Return the first task loss that a method defines, or else the loss on the labels."""
         for method in self.smashed:
-            if (own := method.task_loss(outputs, labels, loss, step)) is not None:
+            if (own := method.compute_task_loss(outputs, labels, loss, step)) is not None:
                 return own
         return loss(outputs, labels)
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the sum of the methods' terms on what was decoded, or None without any."""
-        return _add_up([method.tail_loss(step) for method in self.smashed])
+        return _add_up([method.compute_tail_loss(step) for method in self.smashed])
 
     def accepts(self, head: nn.Module, step: Step) -> bool:
         """Return whether every method lets the client learn from the step."""
@@ -103,19 +113,19 @@ class Stack:
         """Return the values that methods report, by column."""
         return {name: value for m in self.smashed for name, value in m.report().items()}
 
-    def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
+    def split_gradient(self, grad: Tensor, step: Step) -> list[Share]:
         """Split one gradient into messages; each method may split those of the method before."""
         shares = [Share(grad)]
         for method in self.smashed:
             shares = [
                 Share(inner.grad, outer.weight * inner.weight)
                 for outer in shares
-                for inner in method.outgoing(outer.grad, step)
+                for inner in method.split_gradient(outer.grad, step)
             ]
         return shares
 
     @property
-    def num_messages(self) -> int:
+    def count_messages(self) -> int:
         """Number of messages that `outgoing` makes of one gradient."""
         return math.prod(method.num_messages for method in self.smashed)
 
@@ -144,38 +154,49 @@ class Stack:
             del beside[start:]
         return x
 
-    def messages(self, leg: Leg, tensors: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+    def split_messages(self, leg: Leg, tensors: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
         """Split a packet's tensors into messages; without `outgoing` there is one."""
         width = self._width(leg)
         return [tensors[start : start + width] for start in range(0, len(tensors), width)]
 
-    def context(self, smashed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def get_context(self, smashed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors after the payload of a smashed packet: further inputs of the trunk."""
         return smashed[self._width(Leg.SMASHED) :]
 
-    def plan(self, rounds: int) -> list[Phase]:
+    def plan_phases(self, rounds: int) -> list[Phase]:
         """Return the phases that the methods run before training proper, in order."""
-        return [phase for method in self.smashed for phase in method.plan(rounds)]
+        return [phase for method in self.smashed for phase in method.plan_phases(rounds)]
 
-    def proper(self) -> Phase:
+    def make_training_phase(self) -> Phase:
         """Return the phase of training proper; its 0 rounds stand for the schedule's."""
         frozen = frozenset().union(*(method.freezes for method in self.smashed))
         learned = (each.module is not None for each in self.smashed if "head" not in each.freezes)
         # The smashed gradient has no use if neither the head nor a method before the cut learns.
         returns = "head" not in frozen or any(learned)
-        return Phase(TRAIN, 0, learns=SEGMENTS - frozen, returns=returns, aside=self.aside())
+        return Phase(
+            TRAIN,
+            0,
+            learns=SEGMENTS - frozen,
+            returns=returns,
+            interleaved=self.plan_interleaved_steps(),
+        )
 
     def _width(self, leg: Leg) -> int:
         """Return the number of tensors in one message."""
         return 1 + sum(count_side_tensors(method, leg) for method in self._chain(leg))
 
-    def aside(self) -> Aside | None:
+    def plan_interleaved_steps(self) -> Interleaved | None:
         """Return the phase between training steps that a method has; at most one method has one."""
-        return next(filter(None, (method.aside() for method in self.smashed)), None)
+        return next(
+            filter(None, (method.plan_interleaved_steps() for method in self.smashed)), None
+        )
 
-    def own(self, step: Step) -> Tensor | None:
+    def get_own_tokens(self, step: Step) -> Tensor | None:
         """Return the mask of the private texts' own tokens among the sent ones; None: all."""
-        return next((own for method in self.smashed if (own := method.own(step)) is not None), None)
+        return next(
+            (own for method in self.smashed if (own := method.get_own_tokens(step)) is not None),
+            None,
+        )
 
     def _chain(self, leg: Leg) -> tuple[Method, ...]:
         return self.features if leg in _FEATURE_LEGS else self.smashed
@@ -227,7 +248,7 @@ def build_stack(
             if leg not in config.acts_on:
                 continue
             where = f"method.{index}"
-            stream = seed_for(seed, "method", str(leg), index)
+            stream = derive_seed(seed, "method", str(leg), index)
             site = Site(
                 *(side, leg, shape, stream, device),
                 where=where,
@@ -237,13 +258,13 @@ def build_stack(
                 tokens=tokens,
                 tail=tail,
             )
-            sent = config.sent_shape(shape, where)
+            sent = config.compute_sent_shape(shape, where)
             chains[leg].append(config.build(site))
             shape = sent
     return Stack(chains[Leg.SMASHED], chains[Leg.FEATURES], side)
 
 
-def sent_shapes(
+def compute_sent_shapes(
     configs: Sequence[MethodConfig], shapes: tuple[Shape, Shape]
 ) -> tuple[Shape, Shape]:
     """Return the shapes that cross per sample on the two forward legs, and check every method."""
@@ -251,6 +272,6 @@ def sent_shapes(
     for leg, shape in zip((Leg.SMASHED, Leg.FEATURES), shapes, strict=True):
         for index, config in enumerate(configs):
             if leg in config.acts_on:
-                shape = config.sent_shape(shape, f"method.{index}")
+                shape = config.compute_sent_shape(shape, f"method.{index}")
         sent.append(shape)
     return sent[0], sent[1]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import TEXTS, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Site, Step, Trait
 from simsplit.methods.noise import draw_laplace
 
 
@@ -38,12 +38,12 @@ class TextObfuscatorConfig(MethodConfig):
     """Weight of the mean squared distance between tokens and their centres."""
     away: float = Field(default=0.5, ge=0)
     """Weight of the mean distance between centres, which the loss rewards."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
     once: ClassVar[bool] = True
     reads_tokens: ClassVar[bool] = True
-    passes: ClassVar[bool] = True
+    works_in_sessions: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
         return TextObfuscator(self, site) if site.side == "client" else Method()
@@ -74,10 +74,13 @@ class TextObfuscator(Method):
         """Add noise, and store z for the loss."""
         if self in step.memo:
             step.memo[self].append(z)
-        noise = draw_laplace(z.shape, step.rng("text_obfuscator", step.phase)) / self.config.epsilon
+        noise = (
+            draw_laplace(z.shape, step.make_rng("text_obfuscator", step.phase))
+            / self.config.epsilon
+        )
         return z + noise.to(z)
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the terms that pull tokens towards their centres, and push centres apart."""
         if self.tokens is None:
             raise ProtocolError("text_obfuscator needs the model's vocabulary, got none")

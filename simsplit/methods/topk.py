@@ -16,8 +16,8 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import BACK, CodecConfig, Method, Shape, Site, Step, Trait
 from simsplit.methods.bits import count_bits, pack_bits, unpack_bits
+from simsplit.methods.method import BACK, CodecConfig, Method, Shape, Site, Step, Trait
 from simsplit.packets import Leg
 
 
@@ -26,13 +26,13 @@ class _SparseConfig(CodecConfig):
     """Compression ratio, counted as `match` says."""
     match: Literal["bits", "values"] = "bits"
     """Whether `ratio` counts `bits`, including those of indices, or `values` only."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.NUMBERS})
-    ends: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.NUMBERS})
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
     once: ClassVar[bool] = True
     reencodes: ClassVar[bool] = True
 
     @property
-    def unreadable(self) -> frozenset[Leg]:
+    def unreadable_legs(self) -> frozenset[Leg]:
         """The gradient legs, which carry no indices."""
         return frozenset(BACK[leg] for leg in self.acts_on)
 
@@ -41,7 +41,7 @@ class _SparseConfig(CodecConfig):
         share = 32 / (32 + count_bits(d)) if self.match == "bits" else 1.0
         return int(d / self.ratio * share)
 
-    def sent_shape(self, shape: Shape, where: str) -> Shape:
+    def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         """Return the shape unchanged; raise ScenarioError if no value would be sent.
 
         Values that are not sent arrive as zeros.
@@ -123,7 +123,7 @@ class Topk(Method):
         if not (self.alpha and step.training and self.k < self.d):
             return largest_BK
         # Gumbel noise on log weights: the k highest sums are a draw without replacement.
-        noise_BD = torch.rand(z_BD.shape, generator=step.rng("randtopk")).clamp_min_(1e-30)
+        noise_BD = torch.rand(z_BD.shape, generator=step.make_rng("randtopk")).clamp_min_(1e-30)
         key_BD = -torch.log(-torch.log(noise_BD)).to(z_BD.device)
         odds = (1 - self.alpha) / self.alpha * (self.d - self.k) / self.k
         bonus = torch.tensor(odds).log().to(key_BD)

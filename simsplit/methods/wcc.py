@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.base import Method, MethodConfig, Site, Step, Trait
+from simsplit.methods.method import Method, MethodConfig, Site, Step, Trait
 
 
 class WccConfig(MethodConfig):
@@ -25,7 +25,7 @@ class WccConfig(MethodConfig):
     normalise: bool = False
     """Whether the term is divided by the number of values per sample and the number of classes in
     the batch, for a stable scale."""
-    takes: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
 
     def build(self, site: Site) -> Method:
         return Wcc(self)
@@ -44,7 +44,7 @@ class Wcc(Method):
             step.memo[self] = z
         return z
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the within-class scatter (Eq. 10) times its weight."""
         if self not in step.memo or step.labels is None:
             return None

@@ -1,7 +1,7 @@
 """This room computes metrics, through thin calls into maintained libraries."""
 
 
-def falls(figure: str) -> bool:
+def is_lower_better(figure: str) -> bool:
     """Return whether smaller is better: for losses, errors and perplexities, not for other figures.
 
     Other words may precede or follow, as in test_loss_without_trunk.

@@ -14,7 +14,7 @@ def accuracy(outputs: Tensor, labels: Tensor) -> float:
     return (outputs.argmax(-1) == labels).double().mean().item()
 
 
-def balanced_accuracy(outputs: Tensor, labels: Tensor) -> float:
+def compute_balanced_accuracy(outputs: Tensor, labels: Tensor) -> float:
     """Return the mean recall over classes, which accuracy hides when classes are unbalanced."""
     from sklearn.metrics import recall_score
 
@@ -45,7 +45,7 @@ def loss(outputs: Tensor, labels: Tensor) -> float:
 
 METRICS: dict[str, ClassMetric] = {
     "accuracy": accuracy,
-    "balanced_accuracy": balanced_accuracy,
+    "balanced_accuracy": compute_balanced_accuracy,
     "macro_f1": macro_f1,
     "top5": top5,
     "loss": loss,

@@ -7,7 +7,7 @@ import numpy as np
 Client = int
 
 
-def detection(
+def score_detection(
     suspicion: Mapping[Client, float], flagged: Collection[Client], malicious: Collection[Client]
 ) -> dict[str, float | int]:
     """Compute the counts and figures of one detector over the clients that it judged.

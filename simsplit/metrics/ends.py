@@ -15,12 +15,12 @@ from simsplit.metrics.text import sentence_bleu
 _ENTITY = re.compile(r"[A-Z][A-Za-z'-]*|\d+(?:[.,]\d+)*")
 
 
-def attack_performance(recovered: str, truth: str) -> float:
+def compute_attack_performance(recovered: str, truth: str) -> float:
     """Return AP: sentence BLEU as a share, 0 to 1. Empty text scores 0."""
     return sentence_bleu(recovered, truth) / 100
 
 
-def of_both_ends(of_prompt: float, of_response: float, alpha: float = 0.5) -> float:
+def combine_ends(of_prompt: float, of_response: float, alpha: float = 0.5) -> float:
     """Return the AP of prompt and response together, in which the prompt has the weight alpha."""
     return alpha * of_prompt + (1 - alpha) * of_response
 
@@ -37,7 +37,7 @@ def entity_f1(recovered: str, truth: str) -> float | None:
     return 2 * hits / (got.total() + wanted.total())
 
 
-def defence_score(ap: float, mp: float, undefended_mp: float, beta: float = 0.5) -> float:
+def compute_defence_score(ap: float, mp: float, undefended_mp: float, beta: float = 0.5) -> float:
     """Return DCS, in which utility has the weight beta; it is 1 for an AP of 0 and no lost utility.
 
     Utility above the undefended run's does not raise it: only so the published table is matched.

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from simsplit.errors import ScenarioError, install_command
-from simsplit.seeds import isolated
-from simsplit.states import below
+from simsplit.seeds import isolate
+from simsplit.states import select_below
 
 FIGURES = ("mse", "psnr", "ssim", "fg_mse", "fg_psnr", "fg_ssim")
 LPIPS = ("lpips", "fg_lpips")
@@ -30,7 +30,7 @@ Distance = Callable[[Tensor, Tensor], float]
 Figures = dict[str, float]
 
 
-def image_figures(recovered: Tensor, truth: Tensor, lpips: Distance | None = None) -> list[Figures]:
+def score_images(recovered: Tensor, truth: Tensor, lpips: Distance | None = None) -> list[Figures]:
     """Score each recovered image; pixels are between 0 and 1, N x C x H x W.
 
     Undefined figures are left out. Recovered images are clamped to [0, 1] first, since images have
@@ -84,7 +84,7 @@ def _score_structure(image: Tensor, truth: Tensor, prefix: str, lpips: Distance 
     return figures
 
 
-def lpips_from(path: Path, where: str) -> Distance:
+def load_lpips(path: Path, where: str) -> Distance:
     """Build LPIPS on AlexNet features with weights from a local file (torchvision's state dict)."""
     try:
         import lpips
@@ -93,11 +93,13 @@ def lpips_from(path: Path, where: str) -> Distance:
         raise ScenarioError(where, message) from None
     try:
         weights = torch.load(path, weights_only=True, map_location="cpu")
-        with warnings.catch_warnings(), isolated(0, "lpips"):
+        with warnings.catch_warnings(), isolate(0, "lpips"):
             warnings.simplefilter("ignore")  # lpips calls torchvision's deprecated interface
             net = lpips.LPIPS(net="alex", pnet_rand=True, verbose=False).eval()
         slots = {name.split(".", 1)[1]: name for name in net.net.state_dict()}
-        net.net.load_state_dict({slots[k]: v for k, v in below(weights, "features.").items()})
+        net.net.load_state_dict(
+            {slots[k]: v for k, v in select_below(weights, "features.").items()}
+        )
     except Exception as error:  # noqa: BLE001 - a user's file can raise anything
         raise ScenarioError(where, f"cannot use {path}: {type(error).__name__}: {error}") from None
 

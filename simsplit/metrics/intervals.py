@@ -23,7 +23,7 @@ def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> t
     return low, high
 
 
-def half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float | None:
+def compute_half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> float | None:
     """Return half the width of Student's interval of a mean; None for a single value."""
     from scipy.stats import t
 

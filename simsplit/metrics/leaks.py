@@ -21,7 +21,7 @@ Hits = Callable[[Numbers, Numbers], NDArray[np.bool_]]
 """A function of guesses and labels that returns which guesses are right."""
 
 
-class Told(NamedTuple):
+class Interval(NamedTuple):
     """A figure and its 95 % interval."""
 
     value: float
@@ -29,9 +29,9 @@ class Told(NamedTuple):
     high: float
 
 
-def told_auc(
+def measure_auc(
     scores: NDArray[np.floating], positive: NDArray[np.bool_], rng: np.random.Generator
-) -> Told:
+) -> Interval:
     """Compute the ROC AUC under the better of the two signs, with a bootstrap interval.
 
     The bootstrap draws the samples of each class again and keeps the sign.
@@ -44,7 +44,7 @@ def told_auc(
     drawn = (positives * below).sum(1) / (positives[0].sum() * others[0].sum())
     whole, kept = drawn[0], drawn[1:]
     low, high = _find_middle(kept if whole >= 0.5 else 1 - kept)
-    return Told(max(float(whole), 1 - float(whole)), low, high)
+    return Interval(max(float(whole), 1 - float(whole)), low, high)
 
 
 def _count_redrawn(place: Numbers, places: int, rng: np.random.Generator) -> Numbers:
@@ -56,7 +56,7 @@ def _count_redrawn(place: Numbers, places: int, rng: np.random.Generator) -> Num
     return counts.reshape(DRAWS + 1, places)
 
 
-def matched(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
+def match_clusters(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
     """Return which samples are in their class's cluster, under the best one-to-one match."""
     from scipy.optimize import linear_sum_assignment
 
@@ -68,13 +68,13 @@ def matched(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
     return hit
 
 
-def pure(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
+def match_majority(clusters: Numbers, labels: Numbers) -> NDArray[np.bool_]:
     """Return which samples are of their cluster's largest class; clusters may share a class."""
     hit: NDArray[np.bool_] = _count(clusters, labels).argmax(1)[clusters] == labels
     return hit
 
 
-def equal(guesses: Numbers, labels: Numbers) -> NDArray[np.bool_]:
+def match_equal(guesses: Numbers, labels: Numbers) -> NDArray[np.bool_]:
     """Return which guesses equal their labels."""
     hit: NDArray[np.bool_] = guesses == labels
     return hit
@@ -87,12 +87,12 @@ def _count(clusters: Numbers, labels: Numbers) -> Numbers:
     return counts
 
 
-def told_share(hits: NDArray[np.bool_]) -> Told:
+def measure_share(hits: NDArray[np.bool_]) -> Interval:
     """Compute a share of samples, with its exact interval (Clopper and Pearson)."""
-    return Told(float(hits.mean()), *clopper_pearson(int(hits.sum()), len(hits)))
+    return Interval(float(hits.mean()), *clopper_pearson(int(hits.sum()), len(hits)))
 
 
-def chance_of_auc(positive: NDArray[np.bool_], rng: np.random.Generator) -> Told:
+def simulate_chance_auc(positive: NDArray[np.bool_], rng: np.random.Generator) -> Interval:
     """Compute the AUC of random scores: its mean, and the middle 95 % of permutations."""
     count, hits = len(positive), int(positive.sum())
     permuted = rng.permuted(np.tile(positive, (DRAWS, 1)), axis=1)
@@ -100,18 +100,18 @@ def chance_of_auc(positive: NDArray[np.bool_], rng: np.random.Generator) -> Told
     # Mann-Whitney's U, as a share of all pairs, is the AUC
     drawn = (ranks - hits * (hits - 1) / 2) / (hits * (count - hits))
     better = np.maximum(drawn, 1 - drawn)
-    return Told(float(better.mean()), *_find_middle(better))
+    return Interval(float(better.mean()), *_find_middle(better))
 
 
-def chance_of(labels: Numbers, hits: Hits, rng: np.random.Generator) -> Told:
+def simulate_chance(labels: Numbers, hits: Hits, rng: np.random.Generator) -> Interval:
     """Compute the share that random guesses hit if they know only the sizes of the classes."""
     drawn = np.array([hits(rng.permutation(labels), labels).mean() for _ in range(DRAWS)])
-    return Told(float(drawn.mean()), *_find_middle(drawn))
+    return Interval(float(drawn.mean()), *_find_middle(drawn))
 
 
-def majority_of(labels: Numbers) -> Told:
+def measure_majority(labels: Numbers) -> Interval:
     """Compute the share of the largest class, with its exact interval."""
-    return told_share(labels == np.bincount(labels).argmax())
+    return measure_share(labels == np.bincount(labels).argmax())
 
 
 def _find_middle(drawn: NDArray[np.floating]) -> tuple[float, float]:

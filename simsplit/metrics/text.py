@@ -24,7 +24,7 @@ _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
 _NUMBER = rf"(?:(?<![\w)])-)?\$?(?:{_WHOLE}(?:\.[0-9]+)?|\.[0-9]+)"
 
 
-def text_figures(recovered: Sequence[str], truth: Sequence[str]) -> list[dict[str, float]]:
+def score_texts(recovered: Sequence[str], truth: Sequence[str]) -> list[dict[str, float]]:
     """Compute ROUGE-L and METEOR of each pair."""
     near = dict(zip(FIGURES, (_build_rouge_l(), _build_meteor()), strict=True))
     pairs = zip(recovered, truth, strict=True)

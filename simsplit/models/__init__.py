@@ -10,7 +10,7 @@ from simsplit.models.airbench import Airbench
 from simsplit.models.attacked import MnistNet, MobileNet, ResNet20
 from simsplit.models.fresh import CutNetwork
 from simsplit.models.language import CausalLM, SequenceClassifier
-from simsplit.models.own import GivenModel, SplitModel
+from simsplit.models.split_model import GivenModel, SplitModel
 from simsplit.models.tabular import Mlp
 from simsplit.models.vision import MicronNet, ResNet18, SimpleCNN
 

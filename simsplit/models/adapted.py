@@ -20,8 +20,8 @@ from simsplit.models.served import (
 )
 from simsplit.models.text_model import Lora, TextModel
 from simsplit.models.transformer import build_linear_reader
-from simsplit.models.whole import T5, draw_model, saved
-from simsplit.seeds import Scope, isolated
+from simsplit.models.whole import T5, draw_model, load_model
+from simsplit.seeds import Scope, isolate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -71,15 +71,15 @@ class AdaptedClassifier(TextModel):
     def learning(self) -> tuple[Owner, ...]:
         return self.learns
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return the shapes of a text's tokens, and of its pooled state under each adapter set."""
         self.refuse_misfits(input_shape)
-        return input_shape, (self.adapters, self.measures()[0])
+        return input_shape, (self.adapters, self.get_sizes()[0])
 
     def make_segment(self, request: SegmentRequest) -> nn.Module:
         """Make adapters (head), the whole transformer (trunk) or classification layers (tail)."""
         owner, input_shape, num_classes, seed, scope = request
-        self.shapes(input_shape)
+        self.compute_shapes(input_shape)
         model, missing = self._load_whole(num_classes, seed)
         if owner == "tail":
             return ServedTail(self._build_reader(model, missing, num_classes, seed, scope))
@@ -95,13 +95,13 @@ class AdaptedClassifier(TextModel):
     @property
     def pooling(self) -> Pooling:
         """The token whose state predicts the class."""
-        return "first" if self.family() in ENCODERS else "last"
+        return "first" if self.get_family() in ENCODERS else "last"
 
     def _load_whole(self, classes: int, seed: int) -> "tuple[PreTrainedModel, frozenset[str]]":
-        encoder = classes if self.family() in ENCODERS else None
+        encoder = classes if self.get_family() in ENCODERS else None
         if self.sizes is None:
-            return saved(self.folder(), self.revision, encoder)
-        with isolated(seed, "model", "trunk"):
+            return load_model(self.find_folder(), self.revision, encoder)
+        with isolate(seed, "model", "trunk"):
             model = draw_model(self.sizes, encoder)
         # Clients draw these parts themselves, so the server's draws of them are not used.
         parts = ("classifier", "pooler")
@@ -117,7 +117,7 @@ class AdaptedClassifier(TextModel):
         scope: tuple[Scope, ...],
     ) -> nn.Module:
         """Build the family's classification layers; an encoder's saved weights are used."""
-        family, width = self.family(), model.config.hidden_size
+        family, width = self.get_family(), model.config.hidden_size
         if family in ENCODERS:
             return build_classifier(model, missing, seed, scope)
         if family != T5:
@@ -126,7 +126,7 @@ class AdaptedClassifier(TextModel):
 
         config: Any = copy.copy(model.config)
         config.num_labels = classes
-        with isolated(seed, "model", "reader", *scope):
+        with isolate(seed, "model", "reader", *scope):
             return T5ClassificationHead(config)
 
 

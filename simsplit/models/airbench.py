@@ -54,7 +54,7 @@ class Airbench(LaidOut):
     width: int = Field(default=64, ge=24)
     """Channels of the first block; the others have four times as many."""
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, or raise ScenarioError for images that do not end in one pixel."""
         # Each block halves the image, and the last pooling is three by three.
         channels, *sides = input_shape
@@ -66,11 +66,11 @@ class Airbench(LaidOut):
         return (self.width, high, wide), (4 * self.width,)
 
     @staticmethod
-    def called(owner: Owner) -> tuple[Owner, str]:
+    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
         """Return the tail's layer as `linear.`; the other segments need no prefix."""
         return owner, "linear." if owner == "tail" else ""
 
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Cut the published layers after the first block and before the last layer."""
         w = self.width
         head = nn.Sequential(Whitening(), nn.GELU(), *_build_block(Whitening.FILTERS, w))

@@ -28,12 +28,12 @@ class ResNet20(LaidOut):
     width: int = Field(default=16, ge=1)
     """Channels of the first three blocks; the others have two and four times as many."""
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         # Blocks four and seven halve the image, rounding up.
         halved = (self.cut > 3) + (self.cut > 6)
         return self._compute_shape(input_shape, halved), self._compute_shape(input_shape, 2)
 
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Build stem and blocks, and cut after `cut` blocks."""
         w = self.width
         stem = nn.Sequential(
@@ -85,7 +85,7 @@ class MobileNet(LaidOut):
     cut: int = Field(default=2, ge=1, le=13)
     """Number of convolutions in the head, the first one included; FORA's level is 2."""
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         # Strides of 2 halve the image, rounding up.
         layers = ((32, 2), *_MOBILE)[: self.cut]
         height, width = input_shape[1:]
@@ -93,7 +93,7 @@ class MobileNet(LaidOut):
             height, width = -(-height // stride), -(-width // stride)
         return (layers[-1][0], height, width), (1024,)
 
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Build the convolutions, and cut after `cut` of them; pooling ends the trunk."""
         layers = [_build_convolution(input_shape[0], 32, 2)]
         inputs = 32
@@ -128,14 +128,14 @@ class MnistNet(LaidOut):
     cut: Literal[2, 4] = 2
     """UnSplit's cuts: after the first pooling (2), or after the second ReLU (4)."""
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, or raise ScenarioError for other images than 28x28 grey ones."""
         if input_shape != (1, 28, 28):
             size = "" if input_shape[1:] == (28, 28) else "28"
             raise build_misfit(f"{self.kind} takes 28x28 in 1 channel", input_shape, size)
         return ((8, 12, 12) if self.cut == 2 else (16, 8, 8)), (84,)
 
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Build UnSplit's network, and cut it."""
         layers = [nn.Conv2d(1, 8, 5), nn.ReLU(), nn.MaxPool2d(2)]
         layers += [nn.Conv2d(8, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]

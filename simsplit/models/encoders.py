@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.transformer import Cut
-from simsplit.seeds import Scope, isolated
+from simsplit.seeds import Scope, isolate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -93,9 +93,11 @@ class EncoderHead(nn.Module):
 
     def forward(self, ids_BL: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
         """Embed the tokens, and apply the layers."""
-        return self.onwards(self.tokens(ids_BL), mask, past)
+        return self.forward_embedded(self.tokens(ids_BL), mask, past)
 
-    def onwards(self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
+    def forward_embedded(
+        self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None
+    ) -> Tensor:
         """Continue from embeddings of tokens: add positions, and apply the layers."""
         config = self.blocks.config
         given: dict[str, Tensor] = {}
@@ -145,7 +147,7 @@ def build_classifier(
     fresh = tuple(missing)
     names = {id(module): name for name, module in model.named_modules()}
     copies = [copy.deepcopy(part) for part in parts]
-    with isolated(seed, "model", "reader", *scope):
+    with isolate(seed, "model", "reader", *scope):
         for part, made in zip(parts, copies, strict=True):
             for name, module in made.named_modules():
                 path = ".".join(filter(None, (names[id(part)], name)))

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from simsplit.config import Config
 from simsplit.models.warm import load_weights
-from simsplit.seeds import Scope, isolated
+from simsplit.seeds import Scope, isolate
 
 InputShape = tuple[int, ...]
 """The shape of one sample: channels, height and width of an image, or the length of a text."""
@@ -76,12 +76,12 @@ class SplitConfig(Config):
     """Base of all models, which compute the shapes at the cuts and make the segments."""
 
     @property
-    def at_hand(self) -> bool:
+    def is_available_offline(self) -> bool:
         """Whether the shapes are known without fetching anything."""
         return True
 
     @property
-    def start_known(self) -> bool:
+    def is_start_public(self) -> bool:
         """Whether the weights that clients start from are public."""
         return False
 
@@ -91,7 +91,7 @@ class SplitConfig(Config):
         return ("head", "trunk", "tail")
 
     @abstractmethod
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return cut and feature shape per sample, or raise ScenarioError for unsuitable samples.
 
         Models compute them by arithmetic. Tracing the layers, even on the meta device, would load
@@ -121,7 +121,7 @@ class SplitConfig(Config):
         scope: tuple[Scope, ...] = (),
     ) -> CutNetwork:
         """Make the whole network; another `scope` gives another head and tail, but not trunk."""
-        cut_shape, feature_shape = self.shapes(input_shape)
+        cut_shape, feature_shape = self.compute_shapes(input_shape)
         return CutNetwork(
             head=self.segment("head", input_shape, num_classes, seed, scope),
             trunk=self.segment("trunk", input_shape, num_classes, seed),
@@ -150,12 +150,12 @@ class LaidOut(SplitConfig):
         return self.learns
 
     @staticmethod
-    def called(owner: Owner) -> tuple[Owner, str]:
+    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
         """Return a segment, and the prefix of its weights' names in the whole network."""
         return owner, ""
 
     @abstractmethod
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Build the three segments; their weights do not matter, as on the meta device."""
 
     def make_segment(self, request: SegmentRequest) -> nn.Module:
@@ -164,7 +164,7 @@ class LaidOut(SplitConfig):
         layout: nn.Module = getattr(segments, request.owner)
         segment = copy_fresh(layout, request.owner, request.seed, request.scope, start=self.start)
         if self.weights is not None:
-            load_weights(segment, self.called(request.owner), self.weights)
+            load_weights(segment, self.get_name_prefix(request.owner), self.weights)
         return segment
 
 
@@ -178,7 +178,7 @@ def copy_fresh(
 ) -> nn.Module:
     """Copy `layout` to the CPU, with weights from the stream ("model", owner, *scope)."""
     segment = copy.deepcopy(layout).to_empty(device="cpu")
-    with isolated(seed, "model", owner, *scope):
+    with isolate(seed, "model", owner, *scope):
         for module in segment.modules():
             _reset(module, start)
     return segment
@@ -203,6 +203,6 @@ def _reset(module: nn.Module, start: Start) -> None:
 def _lay_out(config: LaidOut, input_shape: InputShape, num_classes: int) -> Segments:
     """Build the segments on the meta device. Callers must copy them, since they are cached."""
     # Refuse unsuitable samples with a ScenarioError, before a layer raises something else.
-    config.shapes(input_shape)
+    config.compute_shapes(input_shape)
     with torch.device("meta"):
-        return config.segments(input_shape, num_classes)
+        return config.make_segments(input_shape, num_classes)

@@ -16,8 +16,8 @@ from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
 from simsplit.models.lora import add_adapters
 from simsplit.models.text_model import Lora, TextModel
 from simsplit.models.transformer import Cut, build_linear_reader, copy_segment
-from simsplit.models.whole import T5, draw_model, saved
-from simsplit.seeds import Scope, isolated
+from simsplit.models.whole import T5, draw_model, load_model
+from simsplit.seeds import Scope, isolate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -42,10 +42,10 @@ class LanguageConfig(TextModel):
     def learning(self) -> tuple[Owner, ...]:
         return self.learns
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, which are a text's length by the model's width."""
         self.refuse_misfits(input_shape)
-        width, layers, _ = self.measures()
+        width, layers, _ = self.get_sizes()
         (length,) = input_shape
         if self.head + self.tail >= layers:
             raise ScenarioError(
@@ -58,12 +58,12 @@ class LanguageConfig(TextModel):
     def make_segment(self, request: SegmentRequest) -> nn.Module:
         """Copy a segment out of the whole model; a random model's segments have separate draws."""
         owner, input_shape, num_classes, seed, scope = request
-        self.shapes(input_shape)
+        self.compute_shapes(input_shape)
         classes, missing = num_classes if self.encodes() else None, frozenset[str]()
         if self.sizes is None:
-            model, missing = saved(self.folder(), self.revision, classes)
+            model, missing = load_model(self.find_folder(), self.revision, classes)
         else:
-            with isolated(seed, "model", owner, *scope):
+            with isolate(seed, "model", owner, *scope):
                 model = draw_model(self.sizes, classes)
         skipped = self.trunk == "skipped"
         cut = Cut(self.head, self.tail, skipped)
@@ -76,18 +76,18 @@ class LanguageConfig(TextModel):
         learns = owner in self.learns
         made.requires_grad_(learns)
         if self.lora is not None and learns and not (skipped and owner == "trunk"):
-            with isolated(seed, "lora", owner, *scope):
+            with isolate(seed, "lora", owner, *scope):
                 add_adapters(made, self.lora.model_dump(), keep=self._fresh_parts)
         return made
 
     @property
     def classifies(self) -> bool:
         """Whether the model predicts classes, not tokens."""
-        return self.word == "sequence_classifier"
+        return self.kind_name == "sequence_classifier"
 
     def encodes(self) -> bool:
         """Return whether the model is an encoder, or raise ScenarioError if the kind forbids it."""
-        family = self.family()
+        family = self.get_family()
         if family == T5:
             raise ScenarioError(
                 "model.name" if self.sizes is None else "model.sizes.family",
@@ -105,12 +105,12 @@ class LanguageConfig(TextModel):
     @property
     def _fresh_parts(self) -> tuple[str, ...]:
         """The parts that learn as a whole next to adapters, since they start at random."""
-        return ("reader",) if self.word == "sequence_classifier" else ()
+        return ("reader",) if self.kind_name == "sequence_classifier" else ()
 
     def _build_reader(
         self, model: "PreTrainedModel", classes: int, seed: int, scope: tuple[Scope, ...]
     ) -> nn.Module:
-        if self.word == "causal_lm":
+        if self.kind_name == "causal_lm":
             output: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
             return output
         return build_linear_reader(model.config.hidden_size, classes, seed, scope)

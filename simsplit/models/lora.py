@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from simsplit.errors import ScenarioError, install_command, near
-from simsplit.models.transformer import layers_of
+from simsplit.errors import ScenarioError, install_command, suggest
+from simsplit.models.transformer import get_layers
 
 
 def add_adapters(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str] = ()) -> None:
@@ -14,7 +14,7 @@ def add_adapters(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str
 
     Embeddings, norms and the output layer get none. The parts named in `keep` learn too.
     """
-    layers = layers_of(segment)
+    layers = get_layers(segment)
     segment.requires_grad_(False)
     if linear := find_targets(layers, lora["targets"]):
         inject(layers, list(linear), lora["rank"], lora["alpha"], lora_dropout=lora["dropout"])
@@ -54,7 +54,7 @@ def find_targets(layers: nn.Module, targets: Sequence[str] | str) -> dict[str, t
             allowed = ", ".join(sorted(known))
             raise ScenarioError(
                 "model.lora.targets",
-                f"unknown '{target}'{near(target, known) or ','} allowed: {allowed}",
+                f"unknown '{target}'{suggest(target, known) or ','} allowed: {allowed}",
             )
     return {name: sizes for name, sizes in linear.items() if name.rsplit(".", 1)[-1] in targets}
 

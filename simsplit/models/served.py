@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from simsplit.models.lora import find_targets, inject
-from simsplit.seeds import Scope, isolated
+from simsplit.seeds import Scope, isolate
 
 Pooling = Literal["first", "last"]
 Layout = Mapping[str, tuple[int, ...]]
@@ -60,7 +60,7 @@ class Adapters(nn.Module):
 def _draw_set(layout: Layout, seed: int, scope: tuple[Scope, ...]) -> nn.ParameterDict:
     """Draw a set of adapters as peft does."""
     made = nn.ParameterDict()
-    with isolated(seed, "lora", "head", *scope):
+    with isolate(seed, "lora", "head", *scope):
         for name, shape in layout.items():
             weight = nn.Parameter(torch.zeros(shape))
             if ".lora_A." in name:
@@ -145,7 +145,7 @@ def _add_placeholders(body: nn.Module, layout: Layout, scale: float) -> None:
     (first, *_) = layout.values()
     rank = first[0]
     names = [name.removesuffix(_A) for name in layout if name.endswith(_A)]
-    with isolated(0, "lora"):  # peft draws weights, which are set to zero below
+    with isolate(0, "lora"):  # peft draws weights, which are set to zero below
         inject(body, names, rank, scale * rank, init_lora_weights=False)
     parameters = dict(body.named_parameters())
     for name, shape in layout.items():

@@ -29,7 +29,7 @@ class Mlp(LaidOut):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the values after each hidden layer that is dropped in training."""
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return the widths at the two cuts, or raise ScenarioError if the trunk has no layer."""
         trunk = len(self.widths) + 1 - self.head - self.tail
         if trunk < 1:
@@ -44,7 +44,7 @@ class Mlp(LaidOut):
             raise ScenarioError("model.widths", f"must be 1 or more each, got {min(self.widths)}")
         return (self.widths[self.head - 1],), (self.widths[-self.tail],)
 
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Build the hidden layers with their activations and the last layer, and cut them."""
         blocks = [self._build_block(*pair) for pair in pairwise((prod(input_shape), *self.widths))]
         blocks.append([nn.Linear(self.widths[-1], num_classes)])

@@ -9,7 +9,7 @@ from simsplit.config import Config
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, count_positions
 from simsplit.models.fresh import InputShape, SplitConfig
-from simsplit.models.tokens import Reader, tokenizer_of
+from simsplit.models.tokenizers import Reader, load_tokenizer
 from simsplit.models.whole import T5, Sizes, load_config
 
 OWN = "simsplit/"
@@ -65,13 +65,13 @@ class TextModel(SplitConfig):
         return self.name or f"{OWN}demo"
 
     @property
-    def at_hand(self) -> bool:
+    def is_available_offline(self) -> bool:
         """Whether the model is random, simsplit's own, or in a folder, and not on the hub."""
         own = self.sizes is not None or self.origin.startswith(OWN)
         return own or Path(self.origin).is_dir()
 
     @property
-    def start_known(self) -> bool:
+    def is_start_public(self) -> bool:
         """Whether the initial weights are public: pretrained, or random with `sizes.public`."""
         return self.sizes is None or self.sizes.public
 
@@ -80,33 +80,33 @@ class TextModel(SplitConfig):
         """Whether the model predicts classes, not tokens."""
         return True
 
-    def reader(self) -> Reader:
+    def make_reader(self) -> Reader:
         """Build the reader: the tokenizer, and the kind of the model's predictions."""
         kinds = {"classifies": self.classifies, "both_ways": self.encodes()}
         if self.sizes is not None:
             return Reader(None, self.sizes.vocabulary, **kinds)
-        folder = self.folder()
+        folder = self.find_folder()
         size = int(load_config(folder, self.revision).vocab_size)
-        return Reader(tokenizer_of(folder, self.revision), size, **kinds)
+        return Reader(load_tokenizer(folder, self.revision), size, **kinds)
 
     @property
-    def both_ways(self) -> bool:
+    def is_bidirectional(self) -> bool:
         """Whether tokens attend in both directions; False if only the hub knows."""
-        return self.at_hand and self.encodes()
+        return self.is_available_offline and self.encodes()
 
-    def family(self) -> str:
+    def get_family(self) -> str:
         """Return the library's name of the architecture."""
         if self.sizes is not None:
             return self.sizes.family
         if self.origin.startswith(OWN):
             return "llama"
-        return str(load_config(self.folder(), self.revision).model_type)
+        return str(load_config(self.find_folder(), self.revision).model_type)
 
     def encodes(self) -> bool:
         """Return whether tokens attend in both directions."""
-        return self.family() in (*ENCODERS, T5)
+        return self.get_family() in (*ENCODERS, T5)
 
-    def measures(self) -> tuple[int, int, int]:
+    def get_sizes(self) -> tuple[int, int, int]:
         """Return the width, the number of layers and the number of positions."""
         if self.sizes is not None:
             return self.sizes.width, self.sizes.layers, self.sizes.context
@@ -115,8 +115,8 @@ class TextModel(SplitConfig):
 
             if (named := TIERS.get(self.origin.removeprefix(OWN))) is not None:
                 return named.width, named.layers, named.context
-        config = load_config(self.folder(), self.revision)
-        family = self.family()
+        config = load_config(self.find_folder(), self.revision)
+        family = self.get_family()
         if family == T5:
             return config.hidden_size, config.num_hidden_layers, _ANY_LENGTH
         most = count_positions(config) if family in ENCODERS else config.max_position_embeddings
@@ -127,20 +127,20 @@ class TextModel(SplitConfig):
         if len(input_shape) != 1:
             raise ScenarioError(
                 "model.kind",
-                f"{self.word} reads texts, got images; choose a text source, such as "
+                f"{self.kind_name} reads texts, got images; choose a text source, such as "
                 "data.source: python_docs",
             )
-        (length,), context = input_shape, self.measures()[2]
+        (length,), context = input_shape, self.get_sizes()[2]
         if length > context:
             raise ScenarioError(
                 "data.source.length",
                 f"must be at most the model's {context} positions, got {length}",
             )
 
-    def folder(self) -> str:
+    def find_folder(self) -> str:
         """Return the folder of the pretrained model, or its name on the hub."""
         if not self.origin.startswith(OWN):
             return self.origin
-        from simsplit.pretrain import pretrained
+        from simsplit.pretrain import fetch_pretrained
 
-        return str(pretrained(self.origin.removeprefix(OWN)))
+        return str(fetch_pretrained(self.origin.removeprefix(OWN)))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
-from simsplit.seeds import Scope, isolated
+from simsplit.seeds import Scope, isolate
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedConfig, PreTrainedModel
@@ -38,7 +38,7 @@ ROTARY = Family("embed_tokens", "layers", "norm")
 GPT2 = Family("wte", "h", "ln_f", positions="wpe", dropout="drop", attention="attn")
 
 
-def family_of(model: "PreTrainedModel") -> Family:
+def find_family(model: "PreTrainedModel") -> Family:
     """Return the names of a model's parts, or raise ScenarioError for an unknown architecture."""
     body = model.base_model
     for family, needed in ((ROTARY, "rotary_emb"), (GPT2, "wpe")):
@@ -123,9 +123,9 @@ class Head(nn.Module):
         self, ids_BL: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
     ) -> Tensor:
         """Embed the tokens, and apply the layers."""
-        return self.onwards(self.tokens(ids_BL), mask, past)
+        return self.forward_embedded(self.tokens(ids_BL), mask, past)
 
-    def onwards(
+    def forward_embedded(
         self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
     ) -> Tensor:
         """Continue from embeddings of tokens: add positions, and apply the layers."""
@@ -177,7 +177,7 @@ class Cut(NamedTuple):
 
 def copy_segment(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module) -> nn.Module:
     """Copy one segment; weights that the whole model shares between head and tail become two."""
-    family, body = family_of(model), model.base_model
+    family, body = find_family(model), model.base_model
     layers: nn.ModuleList = getattr(body, family.layers)
     own = layers[cut.layers_of(owner, len(layers))]
     blocks = Blocks(model.config, own, getattr(body, "rotary_emb", None))
@@ -187,27 +187,27 @@ def copy_segment(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Modu
     elif owner == "tail":
         segment = Tail(blocks, getattr(body, family.norm), reader)
     segment = copy.deepcopy(segment)
-    for index, layer in enumerate(layers_of(segment)):
+    for index, layer in enumerate(get_layers(segment)):
         getattr(layer, family.attention).layer_idx = index
     return segment
 
 
 def build_linear_reader(width: int, classes: int, seed: int, scope: tuple[Scope, ...]) -> nn.Module:
     """Draw a linear layer that predicts classes from a token's state."""
-    with isolated(seed, "model", "reader", *scope):
+    with isolate(seed, "model", "reader", *scope):
         layer = nn.Linear(width, classes, bias=False)
         nn.init.normal_(layer.weight, std=0.02)
     return layer
 
 
-def layers_of(segment: nn.Module) -> nn.ModuleList:
+def get_layers(segment: nn.Module) -> nn.ModuleList:
     """Return the transformer layers of a segment, also of an encoder's."""
     blocks: Any = segment if hasattr(segment, "layers") else segment.blocks
     layers: nn.ModuleList = blocks.layers
     return layers
 
 
-def eager(segment: nn.Module) -> nn.Module:
+def use_eager_attention(segment: nn.Module) -> nn.Module:
     """Switch a segment to attention that can be differentiated twice, in place."""
     for module in segment.modules():
         config = getattr(module, "config", None)

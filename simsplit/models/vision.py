@@ -38,7 +38,7 @@ class ResNet18(LaidOut):
     stem: Literal["imagenet", "cifar"] = "imagenet"
     """imagenet: 7x7 convolution, stride 2, and max pooling. cifar: 3x3, stride 1, no pooling."""
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, or raise ScenarioError for images that are too small."""
         # The imagenet stem halves the image twice, rounding up; the cifar stem never does.
         stem_stride = 4 if self.stem == "imagenet" else 1
@@ -50,11 +50,11 @@ class ResNet18(LaidOut):
         return (64, height, width), (512,)
 
     @staticmethod
-    def called(owner: Owner) -> tuple[Owner, str]:
+    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
         """Return the tail's layer as `fc.`; the other segments need no prefix."""
         return owner, "fc." if owner == "tail" else ""
 
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Cut torchvision's network after its stem, or one block further."""
         from torchvision.models import resnet18
         from torchvision.models.resnet import BasicBlock
@@ -89,7 +89,7 @@ class SimpleCNN(LaidOut):
     l2h: Literal["added"] = "added"
     """The l2h head's second convolution is an additional one, which the l1h network lacks."""
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, or raise ScenarioError for sizes other than 28x28 and 32x32."""
         size_fits = input_shape[1:] in ((28, 28), (32, 32))
         if not size_fits or input_shape[0] not in (1, 3):
@@ -98,7 +98,7 @@ class SimpleCNN(LaidOut):
         side = (input_shape[1] - 4) // 2
         return (20, side, side), (512,)
 
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Build Table II's layers, and cut them."""
         channels, side, _ = input_shape
         head = [nn.Conv2d(channels, 20, 5), nn.ReLU(), nn.MaxPool2d(2)]
@@ -130,14 +130,14 @@ class MicronNet(LaidOut):
     l2h: Literal["added"] = "added"
     """The l2h head's third convolution is an additional one, which the l1h network lacks."""
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, or raise ScenarioError for other images than 32x32 colour ones."""
         if input_shape != (3, 32, 32):
             size = "" if input_shape[1:] == (32, 32) else "32"
             raise build_misfit(f"{self.kind} takes 32x32 in 3 channels", input_shape, size)
         return (29, 14, 14), (300,)
 
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Build Table II's layers, and cut them."""
         head = [BatchNorm2d(3), nn.Conv2d(3, 1, 1), BatchNorm2d(1), nn.ReLU()]
         head += [nn.Conv2d(1, 29, 5), BatchNorm2d(29), nn.ReLU(), _build_pooling()]

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from simsplit.errors import ScenarioError, listed
-from simsplit.states import unstacked
+from simsplit.errors import ScenarioError, format_list
+from simsplit.states import unstack_clients
 
 FIELD = "model.weights"
 _FILE = "model.safetensors"
@@ -36,7 +36,7 @@ def load_weights(segment: nn.Module, called: tuple[str, str], path: Path) -> nn.
             else:
                 tensor.copy_(weight)
     if missing and owner != "tail":
-        raise ScenarioError(FIELD, f"{path} does not fit the {owner}: {listed(missing, 3)}")
+        raise ScenarioError(FIELD, f"{path} does not fit the {owner}: {format_list(missing, 3)}")
     return segment
 
 
@@ -68,7 +68,7 @@ def _read(path: Path, changed: float) -> dict[str, Tensor]:
 
     del changed  # a part of the cache's key only: a file that was written again is read again
     try:
-        tensors: dict[str, Tensor] = unstacked(load_file(_find_file(path)))
+        tensors: dict[str, Tensor] = unstack_clients(load_file(_find_file(path)))
     except (OSError, SafetensorError) as error:
         raise ScenarioError(FIELD, f"{path} is not a safetensors file ({error})") from None
     weights = {name: tensor for name, tensor in tensors.items() if "/" not in name}

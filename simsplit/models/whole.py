@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from simsplit.config import Config
 from simsplit.models.encoders import ENCODERS
-from simsplit.models.tokens import BYTES, refusing_unloadable
+from simsplit.models.tokenizers import BYTES, refusing_unloadable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -128,7 +128,7 @@ def load_config(name: str, revision: str | None) -> "PreTrainedConfig":
 
 
 @lru_cache(maxsize=1)
-def saved(
+def load_model(
     name: str, revision: str | None, classes: int | None
 ) -> "tuple[PreTrainedModel, frozenset[str]]":
     """Load a whole model, and return it with the names of weights that have no saved values.

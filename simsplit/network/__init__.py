@@ -1,12 +1,12 @@
 """This room simulates time: the speed of devices and links, and how long a round takes on them."""
 
 from simsplit.network.clock import (
+    ClientWork,
     Flops,
     Order,
-    Work,
+    choose_order,
+    compute_round_times,
     list_stages,
-    order_of,
-    round_times,
 )
 from simsplit.network.events import ClientTimes, RoundTimes, Stage, StepDone, play
 from simsplit.network.flops import count_flops
@@ -26,6 +26,7 @@ __all__ = [
     "LINKS",
     "PROFILES",
     "ClientTimes",
+    "ClientWork",
     "DeviceConfig",
     "Flops",
     "LinkConfig",
@@ -36,10 +37,9 @@ __all__ = [
     "ServerConfig",
     "Stage",
     "StepDone",
-    "Work",
+    "choose_order",
+    "compute_round_times",
     "count_flops",
     "list_stages",
-    "order_of",
     "play",
-    "round_times",
 ]

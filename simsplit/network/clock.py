@@ -11,8 +11,8 @@ from typing import Literal
 from simsplit.network.events import RoundTimes, Stage, StepDone, Where, play
 from simsplit.network.profiles import Rates, ServerConfig
 from simsplit.packets import ClientId, Leg
+from simsplit.protocol import Passes as PassesBySegment
 from simsplit.protocol import Protocol
-from simsplit.protocol import Work as PassesBySegment
 
 Order = Literal["sequential", "in_order", "copies", "fused", "asynchronous"]
 """The order in which the clients of a round work.
@@ -41,13 +41,13 @@ class Flops:
     """Number of messages in which a batch's gradient crosses; each takes a backward pass of the
     server."""
 
-    def of(self, work: PassesBySegment) -> float:
+    def count(self, work: PassesBySegment) -> float:
         """Return the FLOPs of one sample for some passes through segments."""
         return sum(passes * float(getattr(self, name)) for name, passes in work.items())
 
 
 @dataclass(frozen=True)
-class Work:
+class ClientWork:
     """The steps, samples and packets of one client in a round's training."""
 
     steps: int
@@ -58,7 +58,7 @@ class Work:
     """Packets and bytes of hand-overs received from other clients."""
 
 
-def order_of(schedule_kind: str, aggregation_kind: str) -> Order:
+def choose_order(schedule_kind: str, aggregation_kind: str) -> Order:
     """Return the order in which a schedule and an aggregation let clients work."""
     if schedule_kind in ("round_robin", "per_client"):
         return "sequential"
@@ -71,7 +71,7 @@ def order_of(schedule_kind: str, aggregation_kind: str) -> Order:
 
 
 def list_stages(
-    protocol: Protocol, work: Work, rates: Rates, server: ServerConfig, flops: Flops
+    protocol: Protocol, work: ClientWork, rates: Rates, server: ServerConfig, flops: Flops
 ) -> tuple[Stage, ...]:
     """Return the stages of one step of one client, up to the last packet sent.
 
@@ -81,12 +81,12 @@ def list_stages(
         return ()
     batch = work.samples / work.steps
     if not any(work.packets.get(leg) for leg in protocol.legs):
-        own = sum(flops.of(turn.work) for turn in protocol.turns if turn.by_client)
+        own = sum(flops.count(turn.work) for turn in protocol.turns if turn.by_client)
         both_passes = 3 * flops.stand_in  # forward, and backward counted as two
         return (Stage("client", batch * (own + both_passes) / rates.flops_per_s),)
     stages: list[Stage] = []
     for turn in protocol.turns:
-        operations = batch * flops.of(turn.work)
+        operations = batch * flops.count(turn.work)
         if turn.by_client:
             stages.append(Stage("client", operations / rates.flops_per_s))
         else:
@@ -100,10 +100,10 @@ def list_stages(
     return tuple(stages)
 
 
-def round_times(  # noqa: PLR0917 - all of them make a round's time
+def compute_round_times(  # noqa: PLR0917 - all of them make a round's time
     order: Order,
     protocol: Protocol,
-    works: Mapping[ClientId, Work],
+    works: Mapping[ClientId, ClientWork],
     rates: Sequence[Rates],
     server: ServerConfig,
     flops: Flops,
@@ -131,21 +131,21 @@ def round_times(  # noqa: PLR0917 - all of them make a round's time
         order
     ]
     spent = {client: one.sum_by_place() for client, one in rounds.items()}
-    return RoundTimes.of(spent, lay_out(rounds), server.slots)
+    return RoundTimes.from_spent(spent, lay_out(rounds), server.slots)
 
 
-def _get_before_s(work: Work, rates: Rates) -> float:
+def _get_before_s(work: ClientWork, rates: Rates) -> float:
     """Return the seconds of transfers before the steps, or of a lost step if there is no other."""
     lost = [] if work.steps else [leg for leg in work.packets if leg not in _ONCE]
     sent_s = sum(_compute_transfer_s(work, rates, leg) for leg in (Leg.BROADCAST, *lost))
-    return sent_s + rates.received_s(*work.received)
+    return sent_s + rates.compute_received_s(*work.received)
 
 
 _ONCE = (Leg.BROADCAST, Leg.HANDOVER)
 
 
-def _compute_transfer_s(work: Work, rates: Rates, leg: Leg) -> float:
-    return rates.transfer_s(leg, work.packets.get(leg, 0), work.nbytes.get(leg, 0))
+def _compute_transfer_s(work: ClientWork, rates: Rates, leg: Leg) -> float:
+    return rates.compute_transfer_s(leg, work.packets.get(leg, 0), work.nbytes.get(leg, 0))
 
 
 @dataclass(frozen=True)

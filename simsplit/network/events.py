@@ -61,7 +61,7 @@ class RoundTimes:
     clients: Mapping[ClientId, ClientTimes]
 
     @classmethod
-    def of(
+    def from_spent(
         cls,
         spent: Mapping[ClientId, Mapping[Where, float]],
         through: Mapping[ClientId, float],
@@ -131,7 +131,7 @@ class _Loop:
             self._resume(actor, now)
         spent = dict(zip(self.clients, self.spent, strict=True))
         through = dict(zip(self.clients, self.through, strict=True))
-        return RoundTimes.of(spent, through, self.slots)
+        return RoundTimes.from_spent(spent, through, self.slots)
 
     def _resume(self, actor: int, now: float) -> None:
         event = next(self.actors[actor], None)

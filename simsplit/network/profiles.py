@@ -34,7 +34,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from simsplit.config import Config
-from simsplit.errors import near
+from simsplit.errors import suggest
 from simsplit.packets import Leg
 from simsplit.seeds import numpy_rng_for
 
@@ -114,7 +114,7 @@ class Rates:
     down_bytes_per_s: float
     latency_s: float
 
-    def transfer_s(self, leg: Leg, packets: float, nbytes: float) -> float:
+    def compute_transfer_s(self, leg: Leg, packets: float, nbytes: float) -> float:
         """Return the seconds that packets of one leg take, one after another.
 
         Labels travel with the smashed data, so they have no latency of their own.
@@ -123,7 +123,7 @@ class Rates:
         latency_s = 0.0 if leg is Leg.LABELS else packets * self.latency_s
         return latency_s + nbytes / bytes_per_s
 
-    def received_s(self, packets: float, nbytes: float) -> float:
+    def compute_received_s(self, packets: float, nbytes: float) -> float:
         """Return the seconds that packets from other clients take down this client's link."""
         return packets * self.latency_s + nbytes / self.down_bytes_per_s
 
@@ -159,7 +159,7 @@ class NetworkConfig(Config):
     def _check_link(cls, value: object) -> object:
         return _check_choice(value, LINKS)
 
-    def rates(self, count: int, seed: int) -> list[Rates]:
+    def draw_rates(self, count: int, seed: int) -> list[Rates]:
         """Draw each client's rates by seed; they do not depend on the number of clients."""
         devices, links = _list_choices(self.device, DEVICES), _list_choices(self.link, LINKS)
         return [self._draw_rates(devices, links, client, seed) for client in range(count)]
@@ -221,7 +221,7 @@ def _check_choice(value: object, known: Mapping[Any, Config]) -> object:
 
 def _refuse_unknown(name: object, known: Mapping[Any, Config]) -> None:
     if name not in known:
-        hint = near(str(name), list(known)) or ","
+        hint = suggest(str(name), list(known)) or ","
         raise ValueError(f"unknown '{name}'{hint} allowed: {_list_allowed(known)}")
 
 

@@ -1,8 +1,8 @@
 """Observers watch a run and record it; this table names the kinds that a scenario may use."""
 
-from simsplit.observers.base import ObserverConfig
 from simsplit.observers.jsonl import JsonlConfig
 from simsplit.observers.mlflow import MLflowConfig
+from simsplit.observers.observer import ObserverConfig
 from simsplit.observers.tensorboard import TensorBoardConfig
 from simsplit.observers.wandb import WandbConfig
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from simsplit.observers.base import ObserverConfig
-from simsplit.progress import Observer, Plan, RoundEnded
+from simsplit.observers.observer import ObserverConfig
+from simsplit.progress import Observer, RoundEnded, RunPlan
 from simsplit.results.directory import replace, writing
 
 
@@ -31,7 +31,7 @@ class Jsonl(Observer):
         self.lines: dict[int, str] = {}
         """The lines by round, in order."""
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         """Keep the lines of finished rounds; drop later ones, and an incomplete last line."""
         text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
         whole = text[: text.rfind("\n") + 1].splitlines(keepends=True)

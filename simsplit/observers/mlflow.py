@@ -19,7 +19,7 @@ from simsplit.observers.tracking import (
     flatten_scenario,
     make_title,
 )
-from simsplit.progress import Plan, Status
+from simsplit.progress import RunPlan, Status
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -70,7 +70,7 @@ class MLflow(Tracker):
             warnings.simplefilter("ignore")
             yield
 
-    def open(self, plan: Plan) -> int:
+    def open(self, plan: RunPlan) -> int:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         home = (self.sweep or self.path.absolute()) / "mlflow"
@@ -83,7 +83,7 @@ class MLflow(Tracker):
                 plan, f"sqlite:///{home / 'runs.db'}", (home / "artifacts").as_uri()
             )
 
-    def _open_run(self, plan: Plan, uri: str, pictures: str | None) -> int:
+    def _open_run(self, plan: RunPlan, uri: str, pictures: str | None) -> int:
         """Open the run and return its last round; `pictures` is a local place for pictures."""
         from mlflow import MlflowClient
 
@@ -100,7 +100,7 @@ class MLflow(Tracker):
         last = self.client.get_metric_history(self.run, "steps")
         return max((metric.step for metric in last), default=0)
 
-    def _create_run(self, plan: Plan, pictures: str | None) -> str:
+    def _create_run(self, plan: RunPlan, pictures: str | None) -> str:
         """Create a run, and return its number."""
         name = self.config.experiment or (self.sweep.name if self.sweep else plan.name)
         experiment = _get_experiment(self.client, name, pictures)

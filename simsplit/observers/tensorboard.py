@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from simsplit.observers.tracking import Tracker, TrackerConfig, flatten_scenario, make_title
-from simsplit.progress import Plan, Status
+from simsplit.progress import RunPlan, Status
 
 
 class TensorBoardConfig(TrackerConfig):
@@ -31,7 +31,7 @@ class TensorBoard(Tracker):
         super().__init__(path)
         self.folder = folder
 
-    def open(self, plan: Plan) -> int:
+    def open(self, plan: RunPlan) -> int:
         del plan
         from torch.utils.tensorboard import SummaryWriter
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import install_command
-from simsplit.observers.base import ObserverConfig
-from simsplit.progress import Observer, Plan, RoundEnded, Status
+from simsplit.observers.observer import ObserverConfig
+from simsplit.progress import Observer, RoundEnded, RunPlan, Status
 from simsplit.results import SWEEP, load_saved_scenario
 from simsplit.results.directory import replace
 from simsplit.results.input_results import PICTURE
@@ -38,9 +38,9 @@ class TrackerConfig(ObserverConfig):
     @property
     def lacks(self) -> str:
         # The kind is also the name of the package, and of the extra that installs it.
-        if find_spec(self.word) is not None:
+        if find_spec(self.kind_name) is not None:
             return ""
-        return f"needs the package {self.word}: {install_command(self.word)}"
+        return f"needs the package {self.kind_name}: {install_command(self.kind_name)}"
 
 
 class Tracker(Observer, ABC):
@@ -55,7 +55,7 @@ class Tracker(Observer, ABC):
         self.known = self.first = 0
         """The last round that the tracker has, now and when the run began or resumed."""
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         """Open the tracker, or continue it after a resume."""
         with self.hush():
             self.known = self.first = self.open(plan)
@@ -81,7 +81,7 @@ class Tracker(Observer, ABC):
         return nullcontext()
 
     @abstractmethod
-    def open(self, plan: Plan) -> int:
+    def open(self, plan: RunPlan) -> int:
         """Begin or continue the run, and return the last round that the tracker has."""
 
     @abstractmethod

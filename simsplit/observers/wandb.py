@@ -13,7 +13,7 @@ from simsplit.observers.tracking import (
     flatten_scenario,
     make_title,
 )
-from simsplit.progress import Plan, Status
+from simsplit.progress import RunPlan, Status
 
 
 class WandbConfig(TrackerConfig):
@@ -41,7 +41,7 @@ class Wandb(Tracker):
         self.config = config
         self.note = ResumeNote(path / "wandb.json")
 
-    def open(self, plan: Plan) -> int:
+    def open(self, plan: RunPlan) -> int:
         del plan
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb

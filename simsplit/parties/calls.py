@@ -33,7 +33,7 @@ class Call(ABC, Generic[Answer]):
         del client
         return None
 
-    def moved(self, device: torch.device) -> Self:
+    def to_device(self, device: torch.device) -> Self:
         """Return the call with its packets on a device."""
         del device
         return self
@@ -100,7 +100,7 @@ class _Answering:
         return self.making
 
     def moved(self, device: torch.device) -> Self:
-        return replace(self, packets=tuple(packet.on(device) for packet in self.packets))
+        return replace(self, packets=tuple(packet.to_device(device) for packet in self.packets))
 
 
 @dataclass(frozen=True)
@@ -369,8 +369,8 @@ class Receive(Call[None]):
         del client
         return Leg.HANDOVER
 
-    def moved(self, device: torch.device) -> Self:
-        return replace(self, packet=self.packet.on(device))
+    def to_device(self, device: torch.device) -> Self:
+        return replace(self, packet=self.packet.to_device(device))
 
     def on(self, client: Client) -> None:
         client.sharing.receive(self.packet)

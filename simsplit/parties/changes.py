@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from simsplit.errors import ProtocolError
-from simsplit.methods.bits import from_levels, on_levels, pack_bits, unpack_bits
+from simsplit.methods.bits import dequantise_even, pack_bits, quantise_even, unpack_bits
 from simsplit.packets import Packet
 from simsplit.seeds import Scope, rng_for
-from simsplit.states import below
+from simsplit.states import select_below
 
 CODES, RANGES, SINCE = "codes", "ranges", "since"
 """Names of the tensors that stand for all floating-point weights (codes, and ranges by row), and of
@@ -56,11 +56,11 @@ class Changes:
         for name, (rows, _) in self._rows.items():
             change = (weights[name].detach().float() - self.held[name].float()).reshape(rows, -1)
             noise = torch.rand(change.shape, generator=rng).to(change.device)
-            code, its_range = on_levels(change, self.bits, noise)
+            code, its_range = quantise_even(change, self.bits, noise)
             codes.append(code.flatten())
             ranges.append(its_range)
         packed = pack_bits(torch.cat(codes)[None], self.bits)[0]
-        return packet.renamed(
+        return packet.with_names(
             (CODES, RANGES, SINCE, *whole),
             (packed, torch.cat(ranges), self.since, *whole.values()),
         )
@@ -82,7 +82,7 @@ class Changes:
             self._rows.items(), codes, ranges, strict=True
         ):
             held = self.held[name]
-            change = from_levels(code.view(rows, -1), its_range).view(held.shape)
+            change = dequantise_even(code.view(rows, -1), its_range).view(held.shape)
             brought[name] = (held.float() + change).to(held.dtype)
         return {name: brought[name] for name in self.held}
 
@@ -116,4 +116,4 @@ class Changes:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
-        self.hold(below(state, "held."), int(state["since"]))
+        self.hold(select_below(state, "held."), int(state["since"]))

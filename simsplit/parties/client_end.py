@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Step, Stock
+from simsplit.methods.method import Step, Stock
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.changes import Changes
@@ -27,7 +27,7 @@ from simsplit.parties.precision import Autocast
 from simsplit.parties.sessions import Session, Sessions
 from simsplit.parties.tally import Tally
 from simsplit.phases import TRAIN, Phase
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 Tensors = tuple[Tensor, ...]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -167,7 +167,7 @@ class ClientEnd:
         # What a session has cached was computed with the weights before this step.
         self.sessions.clear()
         if pending.counted:
-            self.tally.add_reported(pending.step.told)
+            self.tally.add_reported(pending.step.figures)
         if pending.over or self.stack.accepts(self.head, pending.step):
             step_together(self.learners)
             return
@@ -220,7 +220,7 @@ class ClientEnd:
         with self.autocast(), self._seed_dropout(step, "tail"):
             lifted = self.stack.lift(arrived, step)
             loss = self._score_outputs(lifted, pending) if pending.counted or phase.task else None
-            extra = self.stack.tail_loss(step)
+            extra = self.stack.compute_tail_loss(step)
         # Methods have used these; kept longer, they would hold the graph of the whole step.
         step.outputs = step.task = step.embedded = None
         if pending.counted and pending.learns:
@@ -241,7 +241,7 @@ class ClientEnd:
         assert pending.arrived is not None, "the features arrive before their gradient leaves"
         assert pending.arrived.grad is not None, "the loss does not depend on the features"
         step = pending.step
-        shares = self.stack.outgoing(pending.arrived.grad, step)
+        shares = self.stack.split_gradient(pending.arrived.grad, step)
         step.memo["weights"] = [share.weight for share in shares]
         packed = (self.stack.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares)
         return tuple(chain.from_iterable(packed))
@@ -249,7 +249,7 @@ class ClientEnd:
     def carry_back(self, packet: Packet, pending: Pending) -> None:
         """Run the backward pass through the head, of the returned gradient and loss terms."""
         grad = self._recombine_reply(packet, pending.step)
-        term = self.stack.loss(pending.step)
+        term = self.stack.compute_encode_loss(pending.step)
         self.tally.add_method_loss(term, len(pending.labels))
         if pending.sent.requires_grad:
             roots = [pending.sent] if term is None else [pending.sent, term]
@@ -259,7 +259,7 @@ class ClientEnd:
         """Compute the task's loss; without a graph if the task is not learned."""
         with torch.set_grad_enabled(pending.phase.task):
             outputs = self.through_tail(lifted, pending)
-            loss = self.stack.task_loss(outputs, pending.labels, self.loss, pending.step)
+            loss = self.stack.compute_task_loss(outputs, pending.labels, self.loss, pending.step)
             pending.step.outputs, pending.step.task = outputs, loss
         if pending.counted and pending.learns:
             self.tally.add(loss, outputs, pending.labels)
@@ -268,7 +268,7 @@ class ClientEnd:
     def _recombine_reply(self, packet: Packet, step: Step) -> Tensor:
         """Return the gradient of what was sent, summed up if `outgoing` made several messages."""
         weights = step.memo.get("weights", [1.0])
-        messages = self.stack.messages(packet.leg, packet.tensors)
+        messages = self.stack.split_messages(packet.leg, packet.tensors)
         if len(messages) != len(weights):
             raise ProtocolError(f"{len(weights)} gradients sent, {len(messages)} replies")
         grads = [self.stack.unpack(packet.leg, message, step) for message in messages]
@@ -312,4 +312,4 @@ class ClientEnd:
         # Training proper adds no phase to the scope, so that its draws do not depend on others.
         phase = () if step.phase == "train" else (step.phase,)
         scope = ("dropout", segment, step.round, step.number, *phase)
-        return isolated(self.seed, *scope, device=self.device)
+        return isolate(self.seed, *scope, device=self.device)

@@ -9,7 +9,7 @@ from torch import Tensor
 from simsplit.data.batches import Batch
 from simsplit.data.views import PLAIN
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Step
+from simsplit.methods.method import Step
 from simsplit.packets import Packets
 from simsplit.parties.client_end import ClientEnd, Pending
 from simsplit.parties.feed import Exam
@@ -28,7 +28,7 @@ class Scores(typing.Protocol):
         """Return the figures of all outputs that were added."""
 
 
-class Author(typing.Protocol):
+class ClientAuthor(typing.Protocol):
     """Has one client write texts, which stay with it."""
 
     def begin(self, split: str, round_number: int, session: int, reading: str) -> Packets:
@@ -51,7 +51,7 @@ class Examination:
         self.legs = protocol.turns[0].sends
         self.scores: Scores | None = None
         """Scores the outputs of a client that keeps them to itself; None for other clients."""
-        self.author: Author | None = None
+        self.author: ClientAuthor | None = None
         """Writes the texts of such a client; None for other clients."""
         self._split = ""
         self._pending: Pending | None = None
@@ -94,7 +94,7 @@ class Examination:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")
         pending, self._pending = self._pending, None
         (features,) = packets
-        return self._views.mean(self.end.compute_outputs(features, pending))
+        return self._views.average(self.end.compute_outputs(features, pending))
 
     def note(self, packets: Packets) -> None:
         """Keep the model's outputs for the returned features until they are assessed."""
@@ -110,7 +110,7 @@ class Examination:
         written = {} if self.author is None else self.author.figures()
         return self.scores.figures(split) | written
 
-    def require_author(self) -> Author:
+    def require_author(self) -> ClientAuthor:
         """Return what writes; raise ProtocolError where clients do not keep texts to themselves."""
         if self.author is None:
             raise ProtocolError(f"client {self.end.number} writes no texts of its own accord")
@@ -143,5 +143,5 @@ class Examination:
 
     def _step(self, round_number: int, number: int, reading: str) -> Step:
         step = self.end.open_step(round_number, number, "evaluate", training=False)
-        step.reading = reading
+        step.evaluation_mode = reading
         return step

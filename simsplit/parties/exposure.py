@@ -39,7 +39,7 @@ class Exposure:
         self._pending = pending
         # No gradient flows back from here, unless a method's loss depends on the head itself.
         learned = as_in_training and self.end.stack.reaches_head
-        with self._untouched(), torch.set_grad_enabled(learned):
+        with self._leave_untouched(), torch.set_grad_enabled(learned):
             return tuple(self.end.make(leg, pending) for leg in self.turns[0].sends)
 
     def answer(self, packets: Packets) -> Packets:
@@ -48,7 +48,7 @@ class Exposure:
         if pending is None:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it exposed")
         pending.turn += 1
-        with self._untouched():
+        with self._leave_untouched():
             for packet in packets:
                 self.end.take(packet, pending)
             return tuple(self.end.make(leg, pending) for leg in self.turns[pending.turn].sends)
@@ -59,7 +59,7 @@ class Exposure:
         """Return the mask of the texts' own tokens in what `expose` sends; it scores attacks."""
         pending = self._open(split, round_number, number, as_in_training=as_in_training)
         self.end.stack.transform(pending.given, pending.step)
-        return self.end.stack.own(pending.step)
+        return self.end.stack.get_own_tokens(pending.step)
 
     def _open(self, split: str, round_number: int, number: int, *, as_in_training: bool) -> Pending:
         phase = self.training.phase
@@ -70,9 +70,9 @@ class Exposure:
         return Pending(batch, step, phase, learns=False)
 
     @contextmanager
-    def _untouched(self) -> Iterator[None]:
+    def _leave_untouched(self) -> Iterator[None]:
         """Open a context after which running statistics are restored."""
         with ExitStack() as untouched:
             for learner in self.end.learners:
-                untouched.enter_context(learner.untouched())
+                untouched.enter_context(learner.leave_untouched())
             yield

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from simsplit.data.batches import Batch, Batches, batch_indices
+from simsplit.data.batches import Batch, Batches, draw_batches
 from simsplit.data.views import PLAIN, Views
 from simsplit.packets import ClientId
 from simsplit.seeds import rng_for
@@ -52,7 +52,7 @@ class Feed:
         """Return the samples of batch `number`, counted from 0."""
         epoch, position = divmod(number, self.steps_per_epoch)
         if epoch != self._epoch:
-            cut = batch_indices(
+            cut = draw_batches(
                 self.part,
                 self.batch_size,
                 self.seed,
@@ -105,4 +105,4 @@ class Exam:
         if count == 1:
             return batch
         beside = (each.repeat(count) for each in (batch.labels, batch.indices))
-        return Batch(self.views.of(batch.inputs), *beside)
+        return Batch(self.views.stack_views(batch.inputs), *beside)

@@ -65,7 +65,7 @@ class Layout:
         """Divide the flat tensors into the tensors' rows of numbers, kind by kind."""
         return [flat.split(sizes) for flat, sizes in zip(flats, self._sizes, strict=True)]
 
-    def named(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
+    def split_by_name(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return the parts of flat tensors by name, in their own shapes and strides."""
         found = {
             place.name: line.as_strided(place.shape, place.stride)
@@ -76,23 +76,23 @@ class Layout:
 
 
 @dataclass(slots=True)
-class Kept:
+class FlatTensors:
     """Named tensors at rest: a layout, and the flat tensors that it divides."""
 
     layout: Layout
     flats: tuple[Tensor, ...]
 
-    def named(self) -> dict[str, Tensor]:
+    def split_by_name(self) -> dict[str, Tensor]:
         """Return each tensor by its name, as a view."""
-        return self.layout.named(self.flats)
+        return self.layout.split_by_name(self.flats)
 
 
 @dataclass(slots=True)
 class Flat:
     """All that a client at rest remembers."""
 
-    weights: Kept | None = None
-    moments: Kept | None = None
+    weights: FlatTensors | None = None
+    moments: FlatTensors | None = None
     """None before its first step."""
     taken: tuple[int, ...] = ()
     """Batches taken so far, source by source."""
@@ -118,16 +118,16 @@ class Mirror:
             one is other for one, other in zip(mine, tensors, strict=True)
         )
 
-    def read(self, kept: Kept | None) -> Kept:
+    def read(self, kept: FlatTensors | None) -> FlatTensors:
         """Copy the live tensors out, over `kept` where that has the same layout."""
         with torch.no_grad():
             if kept is None or kept.layout is not self.layout:
-                kept = Kept(self.layout, self.layout.blank())
+                kept = FlatTensors(self.layout, self.layout.blank())
             for flat, lines in zip(kept.flats, self._lines, strict=True):
                 torch.cat(lines, out=flat)
         return kept
 
-    def write(self, kept: Kept) -> None:
+    def write(self, kept: FlatTensors) -> None:
         """Copy kept tensors of the same layout into the live ones."""
         assert kept.layout is self.layout, "of another layout"
         with torch.no_grad():

@@ -9,7 +9,7 @@ from simsplit.parties.client_end import ClientParts
 from simsplit.parties.learner import Learner
 from simsplit.parties.training import Training
 from simsplit.poisons import Poison
-from simsplit.states import below
+from simsplit.states import select_below
 
 
 class Keeping:
@@ -36,13 +36,13 @@ class Keeping:
         """Restore what `state` returned."""
         self.training.end.sessions.clear()
         for index, learner in enumerate(self._own()):
-            learner.load(below(state, f"own.{index}."))
+            learner.load(select_below(state, f"own.{index}."))
         for index, poison in enumerate(self.poisons):
-            poison.load(below(state, f"poison.{index}."))
+            poison.load(select_below(state, f"poison.{index}."))
         if self.parts.changes is not None:
-            self.parts.changes.load(below(state, "changes.0."))
+            self.parts.changes.load(select_below(state, "changes.0."))
         if self.parts.shared is not None:
-            self.parts.shared.load_moments(below(state, "moments.0."))
+            self.parts.shared.load_moments(select_below(state, "moments.0."))
         taken = self.training.taken
         taken.update({source: int(state[f"taken.{source}"]) for source in taken})
 

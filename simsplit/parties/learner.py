@@ -172,7 +172,7 @@ class Learner:
         return self._travel
 
     @contextmanager
-    def untouched(self) -> Iterator[None]:
+    def leave_untouched(self) -> Iterator[None]:
         """Open a context after which running statistics are restored, for a step never taken."""
         buffers = [buffer for module in self.modules.values() for buffer in module.buffers()]
         before = [buffer.clone() for buffer in buffers]

@@ -25,7 +25,7 @@ SEATS = 32
 Answer = TypeVar("Answer")
 
 
-class Origin(Protocol):
+class ClientOrigin(Protocol):
     """Makes clients, and what a resting client needs to become live."""
 
     def make(self, number: ClientId) -> Client:
@@ -72,7 +72,7 @@ class Seat:
         flat.taken = tuple(training.taken.values())
         flat.tally = None if training.end.tally.empty else training.end.tally
 
-    def become(self, number: ClientId, origin: Origin, flat: Flat | None) -> None:
+    def become(self, number: ClientId, origin: ClientOrigin, flat: Flat | None) -> None:
         """Become another client; one without a flat form is as before training."""
         training = self.client.training
         training.end.number, training.end.seed = number, origin.seed(number)
@@ -120,7 +120,7 @@ class Seat:
         live = self._live_moments()
         if live is None or live.layout is not flat.moments.layout:
             self.learner.forget_moments()
-            self.learner.load_moments(flat.moments.named())
+            self.learner.load_moments(flat.moments.split_by_name())
             return
         live.write(flat.moments)
 
@@ -128,7 +128,7 @@ class Seat:
 class Roster(Mapping[ClientId, Client]):
     """Many clients by number; a client that is asked for takes a seat."""
 
-    def __init__(self, numbers: Sequence[ClientId], origin: Origin, seats: int) -> None:
+    def __init__(self, numbers: Sequence[ClientId], origin: ClientOrigin, seats: int) -> None:
         self._numbers, self._origin, self._most = dict.fromkeys(numbers), origin, seats
         self._seats: dict[ClientId, Seat] = {}
         """The seats by client; the client that was asked last comes last."""
@@ -206,7 +206,9 @@ class Roster(Mapping[ClientId, Client]):
             self._seats[number].leave(self._flats.setdefault(number, Flat()))
         flat = self._flats[number]
         assert flat.weights is not None, "who has rested has weights"
-        learned = flat.weights.named() | (flat.moments.named() if flat.moments is not None else {})
+        learned = flat.weights.split_by_name() | (
+            flat.moments.split_by_name() if flat.moments is not None else {}
+        )
         return collect_own_state(
             [learned], zip(self._origin.feeds(number), flat.taken, strict=True)
         )

@@ -55,7 +55,7 @@ class Server:
     ) -> dict[ClientId, Packets]:
         """Take one turn for these clients at once; their packets go in and out in one order."""
         if manner == "abandon":
-            with self.learner.untouched():
+            with self.learner.leave_untouched():
                 return self._answer(arrived, turn, training=True)
         answers = self._answer(arrived, turn, training=manner == "train", skipping=manner == "skip")
         # The trunk learns once for the whole cohort: a step per client would make the order of
@@ -122,7 +122,7 @@ class Server:
             self._flights[flight.members[0].client] = flight
         return {
             packet.client: tuple(
-                packet.answered(leg, tensors[place]) for leg, tensors in made.items()
+                packet.answer(leg, tensors[place]) for leg, tensors in made.items()
             )
             for place, packet in enumerate(packets)
         }

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Step
+from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner
@@ -26,7 +26,7 @@ from simsplit.parties.precision import Autocast
 from simsplit.parties.sessions import Session, Sessions
 from simsplit.parties.tally import Tally
 from simsplit.parties.versions import Version
-from simsplit.seeds import Scope, isolated
+from simsplit.seeds import Scope, isolate
 
 Tensors = tuple[Tensor, ...]
 
@@ -128,7 +128,7 @@ class ServerEnd:
         for member, packet in zip(members, packets, strict=True):
             arrived = self.stack.unpack(Leg.SMASHED, packet.tensors, member.step)
             member.arrived = arrived.detach().requires_grad_(flight.training)
-            member.context = self.stack.context(packet.tensors)
+            member.context = self.stack.get_context(packet.tensors)
             if packet.session is not None:
                 member.session = self.sessions.at(packet.client, packet.session, packet.position)
                 member.session.extend(member.arrived, member.context)
@@ -166,7 +166,7 @@ class ServerEnd:
 
         Each of several messages gets its own reply; the trunk learns from their sum.
         """
-        sent = [self.stack.messages(Leg.FEATURES_GRAD, packet.tensors) for packet in packets]
+        sent = [self.stack.split_messages(Leg.FEATURES_GRAD, packet.tensors) for packet in packets]
         if len({len(each) for each in sent}) > 1:
             raise ProtocolError("a fused cohort's clients sent differing numbers of gradients")
         for index in range(count := len(sent[0])):
@@ -229,7 +229,7 @@ class ServerEnd:
         if not (self.learner.random and step.training):
             return nullcontext()
         scope: tuple[Scope, ...] = ("dropout", *segment, step.client, step.round, step.number)
-        return isolated(self.seed, *scope, device=self.device)
+        return isolate(self.seed, *scope, device=self.device)
 
 
 def _skip_trunk(x: Tensor, *context: Tensor) -> Tensor:

@@ -57,14 +57,14 @@ class Session:
 
     def beside(self, segment: str, x: Tensor) -> tuple[object, ...]:
         """Return a segment's inputs beside `x`; a tail also learns to read the last token alone."""
-        past = self.past(segment)
+        past = self.get_cache(segment)
         mask = self.mask
         if mask is None and past.get_seq_length() + x.shape[1] < self.seen:
             # The cache of a segment without layers is empty, and has no positions of tokens.
             mask = torch.ones(self.rows, self.seen, dtype=torch.bool, device=x.device)
         return (mask, past, True) if segment == "tail" else (mask, past)
 
-    def past(self, segment: str) -> "Cache":
+    def get_cache(self, segment: str) -> "Cache":
         """Return the cache of a segment, or of a method's part, by name."""
         if segment not in self._pasts:
             from transformers import DynamicCache

@@ -28,7 +28,7 @@ class Sharing:
 
     def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
         """Pass on the methods' announcements."""
-        self.stack.hear(announced)
+        self.stack.receive_announcements(announced)
 
     def hand_over(self, round_number: int) -> Packet:
         """Return the shared segments' live tensors as a HANDOVER packet."""
@@ -45,7 +45,7 @@ class Sharing:
         """Copy what another client's `hand_over` sent into the shared segments."""
         if self.changes is not None and packet.tensors:
             weights = self.changes.read(packet)
-            packet = packet.renamed(tuple(weights), tuple(weights.values()))
+            packet = packet.with_names(tuple(weights), tuple(weights.values()))
             # Packets of round 0 only bring weights to be evaluated; no change refers to them.
             if packet.round:
                 self.changes.hold(weights, packet.round)

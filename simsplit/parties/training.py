@@ -49,7 +49,7 @@ class Training:
 
     def begin_aside(self, round_number: int) -> Packets:
         """Begin a step of the phase aside; nothing is sent if none is due."""
-        aside = self.phase.aside
+        aside = self.phase.interleaved
         if aside is None or self.taken[self.phase.source] % aside.every:
             return ()
         return self.begin(round_number, aside.phase)
@@ -70,7 +70,7 @@ class Training:
         """Send a step's first packet and drop out; the client's state is unchanged."""
         with ExitStack() as untouched:
             for learner in self.end.learners:
-                untouched.enter_context(learner.untouched())
+                untouched.enter_context(learner.leave_untouched())
             pending = self._open(self.phase, round_number)
             first = self.turns[0].sends[:1] if self.phase.crosses else ()
             sent = self._make(first, pending)
@@ -89,7 +89,7 @@ class Training:
 
     def plan(self, rounds: int) -> tuple[list[Phase], Phase]:
         """Return the phases that methods ask for before training, and the phase of training."""
-        return self.end.stack.plan(rounds), self.end.stack.proper()
+        return self.end.stack.plan_phases(rounds), self.end.stack.make_training_phase()
 
     def _is_last(self, made: Packets, phase: Phase) -> bool:
         """Whether a step ends with these packets, as no gradient of its first ones returns."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from simsplit.errors import SimsplitError, near
+from simsplit.errors import SimsplitError, suggest
 from simsplit.metrics.classification import METRICS as SHIPPED
 from simsplit.plugins.parts import EXPORTS, METRICS, PARTS, SHAPES, WORDS, Part
 from simsplit.results.recovers import RECOVERS
@@ -41,7 +41,7 @@ def _is_own(name: str, exported: Mapping[str, Any]) -> bool:
 def _suggest_name(exported: Mapping[str, Any]) -> str:
     """Return a hint on a dict whose name is nearly one of a plugin's exports."""
     for name, value in exported.items():
-        if isinstance(value, dict) and (suggestion := near(name.upper(), EXPORTS)):
+        if isinstance(value, dict) and (suggestion := suggest(name.upper(), EXPORTS)):
             return f"; it has {name}{suggestion}"
     return ""
 
@@ -110,7 +110,7 @@ def _find_problem(part: Part, kind: str, config: object) -> str | None:
         return f"is not complete: {config.__name__} does not define {', '.join(missing)}"
     recovers = getattr(config, "recovers", None)
     if recovers is not None and recovers not in RECOVERS:
-        known = f"{near(recovers, RECOVERS) or ','} allowed: {', '.join(RECOVERS)}"
+        known = f"{suggest(recovers, RECOVERS) or ','} allowed: {', '.join(RECOVERS)}"
         return f"recovers unknown '{recovers}'{known}"
     field = config.model_fields.get("kind")
     default = None if field is None else field.default

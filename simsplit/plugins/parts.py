@@ -7,7 +7,7 @@ from typing import get_args
 from simsplit.attacks import ATTACKS, AttackConfig
 from simsplit.config import Config
 from simsplit.data import PARTITIONS, SOURCES, Dealing, SourceConfig
-from simsplit.data.tables import TableConfig
+from simsplit.data.image_tables import TableConfig
 from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.evaluation.evaluator import AnyMetric

@@ -6,8 +6,8 @@ from simsplit.poisons.backdoors import (
     CleanLabelConfig,
     SemanticConfig,
 )
-from simsplit.poisons.base import Aim, Poison, PoisonConfig, Scene, poisoned
 from simsplit.poisons.labels import LabelFlipConfig
+from simsplit.poisons.poison import Aim, Poison, PoisonConfig, Scene, poison_batch
 from simsplit.poisons.tampering import ReplaceConfig, TamperConfig
 
 POISONS: dict[str, type[PoisonConfig]] = {
@@ -20,4 +20,4 @@ POISONS: dict[str, type[PoisonConfig]] = {
     "replace": ReplaceConfig,
 }
 
-__all__ = ["POISONS", "Aim", "Poison", "PoisonConfig", "Scene", "poisoned"]
+__all__ = ["POISONS", "Aim", "Poison", "PoisonConfig", "Scene", "poison_batch"]

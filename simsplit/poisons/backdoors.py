@@ -21,10 +21,10 @@ from torch import Tensor
 from simsplit.data.batches import Batch
 from simsplit.data.samples import Samples
 from simsplit.errors import ScenarioError
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg, Packet
-from simsplit.poisons.base import BatchPoison, BatchPoisonConfig, Rows, Scene
 from simsplit.poisons.disguise import Disguise
+from simsplit.poisons.poison import BatchPoison, BatchPoisonConfig, Rows, Scene
 from simsplit.seeds import rng_for
 
 Corner = Literal["top_left", "top_right", "bottom_left", "bottom_right"]
@@ -45,7 +45,7 @@ class BackdoorConfig(BatchPoisonConfig):
         """What all poisons of batches need; with `clip` also payloads of single samples."""
         if self.clip is None:
             return super().needs
-        sent = needs_leg(Leg.SMASHED, "clip")
+        sent = need_leg(Leg.SMASHED, "clip")
         rows = (Need(what, "clip", Leg.SMASHED) for what in (Given.SAMPLES, Given.FLOATS))
         return (*super().needs, sent, *rows)
 
@@ -75,9 +75,9 @@ class Backdoor(BatchPoison):
         self.refuse_unknown("target", config.target)
         self.disguise: Disguise | None = None
 
-    def client(self, number: ClientId, part: Rows) -> Self:
+    def for_client(self, number: ClientId, part: Rows) -> Self:
         """Return a copy for one client, with a disguise of its own."""
-        mine = super().client(number, part)
+        mine = super().for_client(number, part)
         if self.clip is not None:
             if len(mine.chosen) == len(part):
                 raise ScenarioError(
@@ -140,9 +140,9 @@ class BadNets(Backdoor):
         self.patch[rows, columns] = True
         self.spread, self.own, self.value = config.spread, self.patch, config.value
 
-    def client(self, number: ClientId, part: Rows) -> Self:
+    def for_client(self, number: ClientId, part: Rows) -> Self:
         """Return a copy for one client, with its part of the patch."""
-        mine = super().client(number, part)
+        mine = super().for_client(number, part)
         if self.spread:
             colluders = self.scene.colluders
             pixels = self.patch.nonzero().tensor_split(len(colluders))

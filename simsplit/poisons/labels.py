@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from simsplit.data.samples import Samples
-from simsplit.poisons.base import BatchPoison, BatchPoisonConfig, Scene
+from simsplit.poisons.poison import BatchPoison, BatchPoisonConfig, Scene
 
 
 class LabelFlipConfig(BatchPoisonConfig):

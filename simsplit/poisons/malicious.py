@@ -45,7 +45,7 @@ class MaliciousConfig(Config):
         """Whether a poison has an aim, so that attack success is measured."""
         return any(poison.aims for poison in self.poison)
 
-    def chosen(self, count: int, seed: int, trusted: Collection[ClientId] = ()) -> list[ClientId]:
+    def choose(self, count: int, seed: int, trusted: Collection[ClientId] = ()) -> list[ClientId]:
         """Choose the malicious clients among `count`; trusted clients are never drawn."""
         if self.ids is not None:
             self._refuse_wrong_ids(count, trusted)

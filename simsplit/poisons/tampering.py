@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg, Packet
-from simsplit.poisons.base import Poison, PoisonConfig, Rows, Scene
+from simsplit.poisons.poison import Poison, PoisonConfig, Rows, Scene
 from simsplit.seeds import rng_for
 
 
@@ -29,7 +29,7 @@ class TamperConfig(PoisonConfig):
     @property
     def needs(self) -> Needs:
         """The leg that the poison changes."""
-        return (needs_leg(Leg(self.leg), "leg"),)
+        return (need_leg(Leg(self.leg), "leg"),)
 
     def build(self, scene: Scene) -> "Tamper":
         return Tamper(self, scene)
@@ -85,7 +85,7 @@ class Replace(Poison):
         self.config, self.seed = config, scene.seed
         self._received: dict[str, Tensor] = {}
 
-    def client(self, number: ClientId, part: Rows) -> Self:
+    def for_client(self, number: ClientId, part: Rows) -> Self:
         """Return a copy for one client."""
         del number, part
         mine = copy.copy(self)

@@ -8,16 +8,16 @@ from pathlib import Path
 import torch
 
 from simsplit.errors import RunError
-from simsplit.pretrain.corpus import fingerprint
-from simsplit.pretrain.tiers import TIERS, PretrainConfig, tier
-from simsplit.pretrain.training import FACTS, pretrain
-from simsplit.pretrain.watching import Say, Tenths
+from simsplit.pretrain.corpus import compute_fingerprint
+from simsplit.pretrain.pretrain_progress import Say, Tenths
+from simsplit.pretrain.pretraining import FACTS, pretrain
+from simsplit.pretrain.tiers import TIERS, PretrainConfig, find_tier
 
 VARIABLE = "SIMSPLIT_CACHE"
 """The environment variable that names another folder for the cache."""
 
 
-def pretrained(
+def fetch_pretrained(
     wanted: str | PretrainConfig,
     say: Say = lambda line: print(line, file=sys.stderr),  # noqa: T201 - training takes minutes
     device: torch.device | None = None,
@@ -28,7 +28,7 @@ def pretrained(
     """
     from filelock import FileLock, Timeout
 
-    config = tier(wanted) if isinstance(wanted, str) else wanted
+    config = find_tier(wanted) if isinstance(wanted, str) else wanted
     folder = find_cached(config)
     if (folder / FACTS).is_file():
         return folder
@@ -51,12 +51,12 @@ def pretrained(
 def find_cached(config: PretrainConfig) -> Path:
     """Return a config's folder in the cache, named by its tier and a digest of config and text."""
     name = next((name for name, known in TIERS.items() if known == config), "own")
-    made_from = config.model_dump_json(exclude={"text"}) + fingerprint(config.text)
+    made_from = config.model_dump_json(exclude={"text"}) + compute_fingerprint(config.text)
     digest = hashlib.blake2b(made_from.encode(), digest_size=6).hexdigest()
-    return cache() / "models" / f"{name}-{digest}"
+    return get_cache_folder() / "models" / f"{name}-{digest}"
 
 
-def cache() -> Path:
+def get_cache_folder() -> Path:
     """Return the folder that `$SIMSPLIT_CACHE` names, or ~/.cache/simsplit."""
     named = os.environ.get(VARIABLE)
     return Path(named).expanduser() if named else Path.home() / ".cache" / "simsplit"

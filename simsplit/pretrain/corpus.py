@@ -70,7 +70,7 @@ def read_documents(path: Path | None) -> list[str]:
     return read_default_text() if path is None else read_text(path)
 
 
-def fingerprint(path: Path | None) -> str:
+def compute_fingerprint(path: Path | None) -> str:
     """Return a digest of what `read_documents` would read, without parsing it."""
     digest = hashlib.blake2b(str(_EDITION).encode(), digest_size=16)
     for file in _list_sources() if path is None else _list_files(path):

@@ -4,8 +4,8 @@ import math
 from typing import TYPE_CHECKING
 
 from simsplit.pretrain.tiers import PretrainConfig
-from simsplit.pretrain.tokens import END, PAD, START
-from simsplit.seeds import isolated
+from simsplit.pretrain.tokenizer import END, PAD, START
+from simsplit.seeds import isolate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -23,7 +23,7 @@ def build_model(config: PretrainConfig) -> "PreTrainedModel":
     ids = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
     common = {"vocab_size": config.vocabulary, "tie_word_embeddings": False}
     spread = {"initializer_range": _SPREAD / math.sqrt(config.width)}
-    with isolated(config.seed, "pretrain", "model"):
+    with isolate(config.seed, "pretrain", "model"):
         made = AutoConfig.for_model(config.family, **shape, **ids, **common, **spread)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(made)  # type: ignore[no-untyped-call]
     return model

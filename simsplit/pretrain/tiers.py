@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from simsplit.config import Config
-from simsplit.errors import SimsplitError, near
+from simsplit.errors import SimsplitError, suggest
 
 _BOUNDS = {"ge": "at least", "gt": "above", "lt": "below"}
 
@@ -71,18 +71,18 @@ On the documentation of Python 3.11, ci reaches a validation loss of 5.08, demo 
 """
 
 
-def tier(name: str) -> PretrainConfig:
+def find_tier(name: str) -> PretrainConfig:
     """Return the tier of this name; raise SimsplitError if there is none."""
     if name not in TIERS:
-        hint = near(name, TIERS) or ","
+        hint = suggest(name, TIERS) or ","
         raise SimsplitError(f"unknown tier '{name}'{hint} allowed: {', '.join(TIERS)}")
     return TIERS[name]
 
 
-def config_of(name: str, changes: Mapping[str, object]) -> PretrainConfig:
+def change_tier(name: str, changes: Mapping[str, object]) -> PretrainConfig:
     """Return a tier with some fields changed; raise SimsplitError if they are invalid."""
     try:
-        return PretrainConfig.model_validate({**tier(name).model_dump(), **changes})
+        return PretrainConfig.model_validate({**find_tier(name).model_dump(), **changes})
     except ValidationError as error:
         raise SimsplitError("\n".join(map(_explain, error.errors()))) from None
 

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterable, Mapping
 
-from simsplit.metrics import falls
+from simsplit.metrics import is_lower_better
 from simsplit.report.grouping import Row
 from simsplit.report.rates import SUCCESS, read_quoted
 from simsplit.report.tables import Better
@@ -42,7 +42,7 @@ def collect_values(row: Row, figure: str, ratio: str) -> dict[str, float]:
 def find_ways(values: Iterable[Mapping[str, float]]) -> dict[str, Better]:
     """Return each column's better way; for attacks' columns, that of the client under attack."""
     named = dict.fromkeys(name for each in values for name in each)
-    return {name: "less" if name in _LESS or falls(name) else "more" for name in named}
+    return {name: "less" if name in _LESS or is_lower_better(name) else "more" for name in named}
 
 
 def find_way(name: str, ways: Mapping[str, Better]) -> Better | None:

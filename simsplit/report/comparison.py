@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simsplit.errors import RunError
-from simsplit.metrics.intervals import half_width
-from simsplit.preflight import size
+from simsplit.metrics.intervals import compute_half_width
+from simsplit.preflight import format_size
 from simsplit.report.bests import collect_values, find_ways
 from simsplit.report.grouping import (
     Entry,
@@ -160,7 +160,7 @@ def _make_cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
     runs = [entry.run for entry in row.entries]
     cells |= {title: write_success(runs, name, figure) for name, title in SUCCESS.items()}
     cells |= {name: write_mean(name, row.values(figure, name)) for name in row.further(figure)}
-    cells |= {"bytes": size(row.nbytes), ratio: ""}
+    cells |= {"bytes": format_size(row.nbytes), ratio: ""}
     cells |= {"epsilon": write_epsilon([entry.run for entry in row.entries])}
     cells |= _average_costs(row)
     if row.baseline is not None:
@@ -178,7 +178,7 @@ def write_change(changes: Sequence[float]) -> str:
     """Write the mean of the seeds' changes in points, and its interval for several seeds."""
     if not changes:
         return ""
-    mean, half = 100 * statistics.fmean(changes), half_width(changes)
+    mean, half = 100 * statistics.fmean(changes), compute_half_width(changes)
     if half is None:
         return f"{mean:+.2f}"
     return f"{mean:+.2f} [{mean - 100 * half:+.2f}, {mean + 100 * half:+.2f}]"
@@ -195,12 +195,12 @@ def _average_costs(row: Row) -> dict[str, str]:
     runs = [entry.run for entry in row.entries]
     samples = [run.summary.get("per_sample", {}) for run in runs]
     return {
-        "per client": size(row.nbytes / clients),
-        "per sample": mean((each.get("bytes") for each in samples), size),
+        "per client": format_size(row.nbytes / clients),
+        "per sample": mean((each.get("bytes") for each in samples), format_size),
         "simulated": mean((run.summary.get("simulated_s") for run in runs), write_duration),
         "time": mean((run.summary.get("seconds") for run in runs), write_duration),
         "time per sample": mean((each.get("seconds") for each in samples), write_duration),
-        "memory": mean((run.summary.get("resident_bytes") for run in runs), size),
+        "memory": mean((run.summary.get("resident_bytes") for run in runs), format_size),
     }
 
 

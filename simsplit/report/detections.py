@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simsplit.errors import listed
+from simsplit.errors import format_list
 from simsplit.report.grouping import Entry
 from simsplit.report.rates import SUCCESS, Count, describe_round, read_quoted, write_success
 from simsplit.report.tables import Better, Table, find_best
@@ -136,7 +136,7 @@ def _read_verdicts(run: Run, detector: str) -> "pd.Series[Any]":
 
 def write_clients(clients: Sequence[int]) -> str:
     """Write the numbers of a few clients for a cell."""
-    return listed(clients, 6) or "none"
+    return format_list(clients, 6) or "none"
 
 
 _NAMED = 3

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simsplit.errors import RunError, near
+from simsplit.errors import RunError, suggest
 from simsplit.report.canvas import HONEST, colour_of_leg, ensure_axes
 from simsplit.report.canvas import figure_of as drawn
 from simsplit.report.canvas import save_figure as saved
@@ -215,7 +215,7 @@ def _refuse_column(run: Run, *wanted: str) -> None:
     for name in wanted:
         if name not in columns:
             raise RunError(
-                f"{run.path} has no column '{name}' in rounds.csv{near(name, columns) or ';'} "
+                f"{run.path} has no column '{name}' in rounds.csv{suggest(name, columns) or ';'} "
                 f"it has {', '.join(columns)}"
             )
 
@@ -226,7 +226,7 @@ def _refuse_unknown(run: Run, detector: str) -> None:
     if f"{detector}_z" not in columns:
         had = [name.removesuffix("_z") for name in columns if name.endswith("_z")]
         raise RunError(
-            f"{run.path} has no detector '{detector}'{near(detector, had) or ';'} "
+            f"{run.path} has no detector '{detector}'{suggest(detector, had) or ';'} "
             f"{'it has ' + ' and '.join(had) if had else 'nor any other'}"
         )
 

@@ -1,6 +1,6 @@
 """Figures and pages show one figure of a run first: the measure of its task, if it has that."""
 
-from simsplit.metrics.headline import headline as judged_by
+from simsplit.metrics.headline import find_headline
 from simsplit.results import Run
 
 
@@ -10,5 +10,5 @@ def choose_headline(run: Run) -> str | None:
     for split in ("test", "validation"):
         names = [name for name in columns if name.startswith(f"{split}_")]
         if names:
-            return (judged_by(names, split) or names[0]).removeprefix(f"{split}_")
+            return (find_headline(names, split) or names[0]).removeprefix(f"{split}_")
     return None

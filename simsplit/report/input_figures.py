@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simsplit.errors import RunError, near
+from simsplit.errors import RunError, suggest
 from simsplit.report.canvas import HONEST, figure_of, save_figure
 from simsplit.results import Run
 from simsplit.results.input_results import FLOORS, ORIGINALS, PICTURE, take_last_judged
@@ -153,7 +153,8 @@ def _refuse_figure(run: Run, figure: str) -> None:
     best = "best_"
     scored = [n.removeprefix(best) for n in map(str, run.attacks.columns) if n.startswith(best)]
     if figure not in scored:
+        near = suggest(figure, scored) or ";"
         raise RunError(
-            f"{run.path} has no recovered texts scored by '{figure}'{near(figure, scored) or ';'} "
+            f"{run.path} has no recovered texts scored by '{figure}'{near} "
             f"{'it has ' + ', '.join(scored) if scored else 'nor by anything else'}"
         )

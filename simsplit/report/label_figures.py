@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from simsplit.errors import RunError, near
+from simsplit.errors import RunError, suggest
 from simsplit.report.canvas import ensure_axes
 from simsplit.report.label_views import (
     Panel,
@@ -51,7 +51,7 @@ def components(runs: Mapping[str, Run], view: str = "gradient") -> "Figure":
         known |= dict.fromkeys(strip.view for strip in strips)
         named += [(f"{name}\n{s.words}", s) for s in strips if s.view == view]
     if not named:
-        hint = near(view, list(known)) or ","
+        hint = suggest(view, list(known)) or ","
         raise RunError(f"components: no run has '{view}'{hint} allowed: {', '.join(known)}")
     run = next(iter(runs.values()))
     return _draw_panels(named, name_classes(run, [strip for _, strip in named]), run)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from simsplit.errors import RunError, near
+from simsplit.errors import RunError, suggest
 from simsplit.report.grouping import Baseline, Entry
 from simsplit.report.numbers import label_settings, make_frame
 from simsplit.report.presentations import PRESENTATIONS
@@ -53,7 +53,7 @@ def refuse_table(name: str) -> None:
     known = list_tables()
     if name not in known:
         raise RunError(
-            f"--table: unknown '{name}'{near(name, known) or ','} allowed: {', '.join(known)}"
+            f"--table: unknown '{name}'{suggest(name, known) or ','} allowed: {', '.join(known)}"
         )
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simsplit.metrics import falls
-from simsplit.metrics.intervals import half_width
+from simsplit.metrics import is_lower_better
+from simsplit.metrics.intervals import compute_half_width
 from simsplit.report.bests import find_way
 from simsplit.report.comparison import find_baselines
 from simsplit.report.entries import load_entries
@@ -78,7 +78,7 @@ def _measure_changes(row: Row, figure: str) -> dict[str, float]:
     base = row.baseline.of_the_seeds_of(row)
     numbers = {"bytes_ratio": row.nbytes / base.nbytes} if base.nbytes else {}
     if changes := row.changes(figure, "accuracy"):
-        mean, half = statistics.fmean(changes), half_width(changes)
+        mean, half = statistics.fmean(changes), compute_half_width(changes)
         numbers["accuracy_change"] = mean
         if half is not None and row.baseline is not row:
             numbers |= {"accuracy_change_low": mean - half, "accuracy_change_high": mean + half}
@@ -108,7 +108,7 @@ def find_better(name: str) -> Better | None:
     An attack's figures are judged from the view of the client under attack.
     """
     if name.startswith(("test_", "validation_")):
-        return "less" if falls(name) else "more"
+        return "less" if is_lower_better(name) else "more"
     if name.startswith(_COSTS):
         return "less"
     kinds = (each.ways for each in PRESENTATIONS.values())

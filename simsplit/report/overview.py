@@ -6,7 +6,7 @@ scale that all have (see `worst_leaks`).
 
 from collections.abc import Sequence
 
-from simsplit.preflight import size
+from simsplit.preflight import format_size
 from simsplit.report.comparison import tabulate
 from simsplit.report.detections import list_flagged, list_malicious
 from simsplit.report.grouping import LABEL, Entry, Row, group_rows, label_rows
@@ -54,7 +54,7 @@ def _make_cells(row: Row, figure: str) -> dict[str, str]:
     return {
         "seeds": str(len(runs)),
         "utility": _write_utility(row, figure),
-        "bytes": size(row.nbytes),
+        "bytes": format_size(row.nbytes),
         "epsilon": write_epsilon(runs),
         **{name: cell for cells in leaks for name, cell in cells.items()},
         **_write_caught(runs),

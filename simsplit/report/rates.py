@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from simsplit.metrics.intervals import clopper_pearson, half_width
+from simsplit.metrics.intervals import clopper_pearson, compute_half_width
 from simsplit.results import Run
 
 SUCCESS = {"attack_success": "attack success", "attack_success_all": "all heads"}
@@ -72,7 +72,7 @@ def write_success(runs: Sequence[Run], column: str, figure: str) -> str:
     samples = [int(run.summary.get("attack_samples", 0)) for _, run in ends]
     hits = [round(value * size) for (value, _), size in zip(ends, samples, strict=True)]
     values = [value for value, _ in ends]
-    mean, spread = statistics.fmean(values), half_width(values)
+    mean, spread = statistics.fmean(values), compute_half_width(values)
     if not any(samples):  # older versions did not save the number of samples
         return f"{100 * mean:.1f}%"
     low, high = clopper_pearson(sum(hits), sum(samples))

@@ -6,8 +6,8 @@ They are made without pyplot, so that no window opens and no notebook's backend 
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from simsplit.metrics.headline import said
-from simsplit.preflight import size
+from simsplit.metrics.headline import format_column
+from simsplit.preflight import format_size
 from simsplit.report.canvas import colour_of_leg, save_figure
 from simsplit.report.figures import signal
 from simsplit.report.headline import choose_headline
@@ -68,11 +68,11 @@ def draw_learning_curve(run: Run) -> "Figure | None":
         for column, style in styles.items():
             if column in rounds:
                 known = rounds.dropna(subset=[column])
-                ax.plot(known[x], known[column], **style, marker=".", label=said(column))
+                ax.plot(known[x], known[column], **style, marker=".", label=format_column(column))
         ax.set(xlabel=label)
         ax.grid(color="0.92")
     left.xaxis.get_major_locator().set_params(integer=True)
-    left.set(ylabel=said(name))
+    left.set(ylabel=format_column(name))
     left.legend(frameon=False)
     return figure
 
@@ -91,10 +91,10 @@ def draw_bytes_by_leg(run: Run) -> "Figure | None":
         sent.to_numpy(),
         color=[colour_of_leg(leg) for leg in sent.index],
     )
-    ax.bar_label(bars, [size(value * _MIB) for value in sent], padding=3)
+    ax.bar_label(bars, [format_size(value * _MIB) for value in sent], padding=3)
     ax.invert_yaxis()
     ax.spines[["top", "right"]].set_visible(False)
-    ax.set(xlabel=f"MiB sent in training, {size(sent.sum() * _MIB)} in all")
+    ax.set(xlabel=f"MiB sent in training, {format_size(sent.sum() * _MIB)} in all")
     ax.margins(x=0.2)
     return figure
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from simsplit.errors import counted
+from simsplit.errors import format_count
 from simsplit.packets import Leg
-from simsplit.preflight import size
+from simsplit.preflight import format_size
 from simsplit.report.detections import tabulate_detections
 from simsplit.report.handovers import describe_handovers
 from simsplit.report.presentations import PRESENTATIONS
@@ -27,7 +27,7 @@ def write_heading(run: Run) -> str:
     done = summary["rounds_done"] if finished else len(run.rounds)  # a killed run wrote no summary
     status = "running, or killed" if summary["status"] == "running" else summary["status"]
     why = f"\nwhy: {summary['reason']}" if "reason" in summary else ""
-    of_all = f"{done} of {counted(summary['rounds'], 'round')}"
+    of_all = f"{done} of {format_count(summary['rounds'], 'round')}"
     return f"{summary['name']}: {status}, {of_all}{why}"
 
 
@@ -102,15 +102,17 @@ def _tabulate_bytes(run: Run) -> Table:
         nbytes = int(of_leg["bytes"].sum())
         name = f"{leg} ({describe_handovers([run])})" if leg == Leg.HANDOVER else leg
         packets, share = f"{int(of_leg['packets'].sum()):,}", f"{nbytes / total:.1%}"
-        rows.append((name, packets, f"{nbytes:,}", size(nbytes), share))
-    rows.append(("all", f"{int(training['packets'].sum()):,}", f"{total:,}", size(total), "100.0%"))
+        rows.append((name, packets, f"{nbytes:,}", format_size(nbytes), share))
+    rows.append(
+        ("all", f"{int(training['packets'].sum()):,}", f"{total:,}", format_size(total), "100.0%")
+    )
     if "bytes_plain" in run.rounds and (plain := int(run.rounds["bytes_plain"].sum())):
         beside = training["leg"].isin(CARRIED)
         crossed = int(training.loc[~beside, "bytes"].sum())
         if beside.any():
-            rows.append(("(across the cut)", "", f"{crossed:,}", size(crossed), ""))
+            rows.append(("(across the cut)", "", f"{crossed:,}", format_size(crossed), ""))
         against = f"{plain / crossed:.2f} times as much" if crossed else ""
-        rows.append(("(a plain cut sends across)", "", f"{plain:,}", size(plain), against))
+        rows.append(("(a plain cut sends across)", "", f"{plain:,}", format_size(plain), against))
     return Table("", ("leg", "packets", "bytes", "size", "share"), rows)
 
 

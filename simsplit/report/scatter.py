@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from simsplit.errors import RunError, near
+from simsplit.errors import RunError, suggest
 from simsplit.report.along import Along, join_figures, list_words_of_ends, read_along
 from simsplit.report.grouping import Entry, write_label
 from simsplit.report.numbers import label_settings, make_frame
@@ -168,7 +168,7 @@ def _parse_pair(
     for name in ys if x in numbers else (x, *ys):
         if name not in known:
             known = [*known, *numbers] if name == x else known
-            hint = near(name, known) or _suggest_containing(name, known) or ","
+            hint = suggest(name, known) or _suggest_containing(name, known) or ","
             raise RunError(f"--plot: unknown '{name}'{hint} allowed: {', '.join(known)}")
     if len(ys) > 1 and x not in numbers:
         raise RunError(f"--plot: several figures are drawn over a swept field, and {x} is none")

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simsplit.errors import RunError, near
+from simsplit.errors import RunError, suggest
 from simsplit.report.canvas import HONEST, ensure_axes
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
@@ -51,7 +51,7 @@ def sessions(
     """
     for given, known in ((figure, (*FIGURES, *LEARNED)), (side, SIDES)):
         if given not in known:
-            hint = near(given, known) or ","
+            hint = suggest(given, known) or ","
             raise RunError(f"sessions: no '{given}'{hint} allowed: {', '.join(known)}")
     lasts = {name: average_last_judged(run.sessions) for name, run in runs.items()}
     if missing := [name for name, last in lasts.items() if last.empty]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError
-from simsplit.metrics.ends import defence_score
+from simsplit.metrics.ends import compute_defence_score
 from simsplit.report.comparison import find_baselines, tabulate
 from simsplit.report.grouping import Baseline, Entry, Row, group_rows, label_rows
 from simsplit.report.tables import Table
@@ -191,7 +191,8 @@ def _write_defence(row: Row, lasts: Sequence["pd.DataFrame"], alpha: float | Non
         get_utility(average_last_judged(entry.run.sessions)) for entry in base.entries
     )
     scores = [
-        defence_score(find_highest_ap(last, alpha), get_utility(last), undefended) for last in lasts
+        compute_defence_score(find_highest_ap(last, alpha), get_utility(last), undefended)
+        for last in lasts
     ]
     return _write_mean(scores)
 

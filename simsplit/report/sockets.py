@@ -1,6 +1,6 @@
 """A deployed run counts its frames between machines, which hold more than the wire's packets."""
 
-from simsplit.preflight import size
+from simsplit.preflight import format_size
 from simsplit.report.tables import Table
 from simsplit.results import Run
 
@@ -18,7 +18,7 @@ def tabulate_frames(run: Run) -> Table:
     counts = [[int(each) for each in row] for row in sums.to_numpy()]
     counts.append([int(each) for each in sums.to_numpy().sum(axis=0)])
     rows = [
-        (*place, f"{down:,}", size(sent), f"{up:,}", size(got))
+        (*place, f"{down:,}", format_size(sent), f"{up:,}", format_size(got))
         for place, (down, sent, up, got) in zip([*places, ("all", "")], counts, strict=True)
     ]
     return Table(TITLE, columns, rows, align="llrrrr")

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from simsplit.detectors import DETECTORS, DetectorConfig
-from simsplit.detectors.thresholds import FixedConfig, SequentialConfig, Side, suspicion
+from simsplit.detectors.thresholds import FixedConfig, SequentialConfig, Side, to_suspicion
 from simsplit.results import Run, load_saved_scenario
 
 
@@ -68,7 +68,7 @@ def rank_suspicion(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
     trusted = () if config is None else config.trusted
     last = last[~last["client"].isin(trusted)]
     side = "both" if config is None else config.side
-    return last["malicious"].to_numpy(), suspicion(last[column].to_numpy(float), side)
+    return last["malicious"].to_numpy(), to_suspicion(last[column].to_numpy(float), side)
 
 
 @cache

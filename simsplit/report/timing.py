@@ -7,11 +7,11 @@ its summary, so a run need not be repeated to be timed.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simsplit.metrics.headline import headline, said
-from simsplit.network import Flops, NetworkConfig, Work, order_of, round_times
+from simsplit.metrics.headline import find_headline, format_column
+from simsplit.network import ClientWork, Flops, NetworkConfig, choose_order, compute_round_times
 from simsplit.packets import ClientId
 from simsplit.phases import EVALUATE
-from simsplit.preflight import size
+from simsplit.preflight import format_size
 from simsplit.report.tables import Table
 from simsplit.results import Run
 from simsplit.results.ledger import collect_works
@@ -21,7 +21,7 @@ from simsplit.topologies import TOPOLOGIES
 if TYPE_CHECKING:
     import pandas as pd
 
-Works = dict[ClientId, Work]
+Works = dict[ClientId, ClientWork]
 
 PROFILES = (("phone", "lte"), ("laptop", "wifi"))
 """The devices and links that a run is timed on by default."""
@@ -36,7 +36,7 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
     link); the run's own network comes first, if its scenario names one. A run without evaluations
     has no rows. Evaluation itself takes no simulated time.
     """
-    figure = headline(map(str, run.rounds.columns)) or "test_accuracy"
+    figure = find_headline(map(str, run.rounds.columns)) or "test_accuracy"
     marks = _find_marks(run.rounds, figure)
     scenario = run.scenario
     if scenario["topology"] not in TOPOLOGIES:
@@ -60,14 +60,16 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
         (
             level,
             str(number),
-            size(float(sent[number])),
+            format_size(float(sent[number])),
             *(write_duration(times[number]) for times in elapsed.values()),
         )
         for level, number in marks
     ]
-    title = f"simulated time to {said(figure)}"
+    title = f"simulated time to {format_column(figure)}"
     title += "\non assumed devices and links (simsplit list profiles)"
-    return Table(title, (said(figure).removeprefix("test "), "round", "sent", *networks), rows)
+    return Table(
+        title, (format_column(figure).removeprefix("test "), "round", "sent", *networks), rows
+    )
 
 
 def write_duration(seconds: float) -> str:
@@ -107,14 +109,14 @@ def _compute_elapsed_s(
 ) -> dict[int, float]:
     """Compute the simulated seconds from the start of the run to the end of each round."""
     schedule = scenario["schedule"]
-    order = order_of(schedule["kind"], (scenario.get("aggregation") or {}).get("kind", "none"))
-    rates = network.rates(scenario["clients"]["count"], scenario["seed"])
+    order = choose_order(schedule["kind"], (scenario.get("aggregation") or {}).get("kind", "none"))
+    rates = network.draw_rates(scenario["clients"]["count"], scenario["seed"])
     flops = Flops(**run.summary["flops"])
     elapsed, total, seconds = {}, 0.0, 0.0
     before: Works | None = None
     for number, works in _collect_works(run).items():
         if works != before:  # most rounds repeat the work of the round before
-            seconds = round_times(
+            seconds = compute_round_times(
                 order,
                 TOPOLOGIES[scenario["topology"]].training,
                 works,

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from simsplit.errors import RunError
 from simsplit.results.directory import replace, writing
-from simsplit.states import stacked, unstacked
+from simsplit.states import stack_clients, unstack_clients
 
 _TENSORS = "state.safetensors"
 _FACTS = "state.json"
@@ -52,7 +52,7 @@ def save(
     """Write a checkpoint, then remove older ones, so that `keep` of them remain."""
     from safetensors.torch import save as to_bytes
 
-    tensors = stacked(tensors)
+    tensors = stack_clients(tensors)
     blob = to_bytes({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()})
     facts = {
         "scenario": digest,
@@ -134,7 +134,7 @@ def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if _hash(blob) != facts["tensors"]["blake2b"]:
         raise ValueError("its content is not what was written")
     try:
-        return unstacked(from_bytes(blob)), facts
+        return unstack_clients(from_bytes(blob)), facts
     except SafetensorError as error:
         raise ValueError(f"its tensors cannot be read: {error}") from None
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from simsplit.network.clock import Work
+from simsplit.network.clock import ClientWork
 from simsplit.network.events import RoundTimes
 from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Leg
@@ -167,20 +167,20 @@ class Ledger:
         if self.clock is None:
             return None
         for row in sent:
-            received_s = self.clock.rates[row.client].received_s(*row.received)
-            sent_s = self.clock.transfer_s(row.client, row.leg, row.packets, row.bytes)
+            received_s = self.clock.rates[row.client].compute_received_s(*row.received)
+            sent_s = self.clock.compute_transfer_s(row.client, row.leg, row.packets, row.bytes)
             row.transfer_s = sent_s + received_s
         counts = {
             client: (int(report.get("steps", 0)), int(report.get("samples", 0)))
             for client, report in done.reports.items()
         }
-        return self.clock.round(collect_works(counts, sent, done.number))
+        return self.clock.time_round(collect_works(counts, sent, done.number))
 
     def _simulate_announcements(self, done: Round, sent: Sequence[WireRow]) -> float:
         """Return the time of the announcements; it counts into the first round, as bytes do."""
         assert self.clock is not None, "`_simulate` has returned times"
         idle = dict.fromkeys(done.everybody, (0, 0))
-        return self.clock.round(collect_works(idle, sent, 0)).seconds
+        return self.clock.time_round(collect_works(idle, sent, 0)).seconds
 
     def _make_round_row(self, done: Round) -> RoundRow:
         """Return the round's row: sums, and sample-weighted means over the clients that trained."""
@@ -231,7 +231,7 @@ class Ledger:
 
 def collect_works(
     counts: Mapping[ClientId, tuple[int, int]], sent: Iterable[WireRow], round_number: int
-) -> dict[ClientId, Work]:
+) -> dict[ClientId, ClientWork]:
     """Return the work and packets of each client of `counts` in a round, without evaluation.
 
     `counts` are the clients' steps and samples.
@@ -248,6 +248,6 @@ def collect_works(
             more, known = row.received, received[client]
             received[client] = known[0] + more[0], known[1] + more[1]
     return {
-        client: Work(steps, samples, packets[client], nbytes[client], received[client])
+        client: ClientWork(steps, samples, packets[client], nbytes[client], received[client])
         for client, (steps, samples) in counts.items()
     }

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from simsplit.errors import RunError, counted, listed
+from simsplit.errors import RunError, format_count, format_list
 from simsplit.results.directory import AFTERWARDS, DATA, ENVIRONMENT, SCENARIO, SOCKET, SUMMARY
 from simsplit.results.input_results import average_over_targets
 from simsplit.results.recovers import RECOVERS
@@ -31,7 +31,7 @@ class Run:
     def __repr__(self) -> str:
         try:
             facts = self.summary
-            rounds = counted(facts["rounds"], "round")
+            rounds = format_count(facts["rounds"], "round")
             how = f"{facts['status']}, {facts['rounds_done']} of {rounds}"
         except (RunError, KeyError):
             how = "without a summary"
@@ -43,7 +43,7 @@ class Run:
         path = Path(path)
         if not (path / SCENARIO).is_file():
             runs = sorted(str(file.parent) for file in path.glob(f"*/{SCENARIO}"))
-            held = f"; it holds runs: {listed(runs)}" if runs else ""
+            held = f"; it holds runs: {format_list(runs)}" if runs else ""
             raise RunError(f"{path} is no run directory (no {SCENARIO} in it){held}")
         return cls(path)
 

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any, cast
 
-from simsplit.metrics.ends import of_both_ends
+from simsplit.metrics.ends import combine_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,7 @@ def find_highest_ap(last: "pd.DataFrame", alpha: float | None = None) -> float:
     read = [float(ap) for ap in own[f"ap_{BOTH}"]]
     if alpha is not None:
         ends = own[[f"ap_{PROMPT}", f"ap_{RESPONSE}"]].itertuples(index=False)
-        read = [of_both_ends(prompt, response, alpha) for prompt, response in ends]
+        read = [combine_ends(prompt, response, alpha) for prompt, response in ends]
     return max((ap for ap in read if not math.isnan(ap)), default=0.0)
 
 

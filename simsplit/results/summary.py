@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from simsplit.metrics import falls
+from simsplit.metrics import is_lower_better
 from simsplit.results.recovers import RECOVERS
 from simsplit.results.run import Run
 
@@ -70,7 +70,7 @@ def _find_best(rounds: "pd.DataFrame", figures: Sequence[str], split: str) -> Fi
         return None
     known = rounds.dropna(subset=of_split[:1])
     values = known[of_split[0]]
-    best = values.argmin() if falls(of_split[0]) else values.argmax()
+    best = values.argmin() if is_lower_better(of_split[0]) else values.argmax()
     return _take_figures(known, int(best), figures)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError
-from simsplit.metrics.headline import headline
+from simsplit.metrics.headline import find_headline
 from simsplit.results.directory import SUMMARY, replace, writing
 from simsplit.results.run import read_rows
 from simsplit.rows import RoundRow
@@ -96,7 +96,7 @@ def read_progress(path: Path) -> RunProgress:
     rounds = read_summary(path).get("rounds")
     done, score, figure = 0, None, RunProgress.figure
     for row in read_rows(path / "rounds.csv", RoundRow):
-        done, figure = row.round, headline(row) or figure
+        done, figure = row.round, find_headline(row) or figure
         if isinstance(value := row.get(figure), int | float):
             score = float(value)
     return RunProgress(done, rounds, score, figure)

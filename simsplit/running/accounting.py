@@ -159,16 +159,16 @@ def _make_guarantee(scenario: Scenario, index: int, method: MethodConfig) -> Gua
     """Return the guarantee of one method's release in this scenario."""
     release = method.release
     if isinstance(release, str):
-        return Guarantee(method.word, "", lacks=release)
+        return Guarantee(method.kind_name, "", lacks=release)
     assert release is not None, "only methods with a release have a guarantee"
     if isinstance(release, Response):
         lacks = next(_find_label_gaps(scenario, index, release), "")
-        return Guarantee(method.word, _LABEL, lacks=lacks, epsilon=release.epsilon)
+        return Guarantee(method.kind_name, _LABEL, lacks=lacks, epsilon=release.epsilon)
     protects = _LABEL if release.leg is Leg.FEATURES_GRAD else _INPUT
     protects = _TOKEN if release.of == "token" else protects
     delta = getattr(method, "report_delta", None)
     lacks = next(_find_gaps(scenario, index, release), "")
-    return Guarantee(method.word, protects, release.multiplier, delta, lacks)
+    return Guarantee(method.kind_name, protects, release.multiplier, delta, lacks)
 
 
 def _find_label_gaps(scenario: Scenario, index: int, release: Response) -> Iterator[str]:
@@ -178,9 +178,9 @@ def _find_label_gaps(scenario: Scenario, index: int, release: Response) -> Itera
     """
     for place, other in enumerate(scenario.method):
         if place < index and not (other.reencodes or other.release is not None):
-            yield f"{other.word} is listed before the draw; list it after"
+            yield f"{other.kind_name} is listed before the draw; list it after"
         elif release.keeps_tail and other.release is None and not other.reencodes:
-            yield f"{other.word} does more than encode, which is not accounted for"
+            yield f"{other.kind_name} does more than encode, which is not accounted for"
     learns = "tail" in scenario.model.learning
     shared = scenario.clients.shares_tail and scenario.clients.count > 1
     if release.keeps_tail and learns and shared:
@@ -206,9 +206,9 @@ def _find_gaps(scenario: Scenario, index: int, release: Release) -> Iterator[str
         yield "the head's layers mix a token into others; use model.head: 0, or per: sample"
     for place, other in enumerate(scenario.method):
         if other.release is None and not other.reencodes:
-            yield f"{other.word} does more than encode, which is not accounted for"
+            yield f"{other.kind_name} does more than encode, which is not accounted for"
         elif place < index and release.leg is Leg.SMASHED and Leg.SMASHED in other.acts_on:
-            yield f"{other.word} is listed before the noise; list it after"
+            yield f"{other.kind_name} is listed before the noise; list it after"
 
 
 def _combine(sound: Iterable[Guarantee]) -> Guarantee:

@@ -18,9 +18,9 @@ def table_columns(scenario: Scenario) -> TableColumns:
         cohort=not scenario.cohort.whole,
         staleness=scenario.schedule.kind == "asynchronous",
         malicious=bool(scenario.detectors or scenario.clients.malicious),
-        signals=Watch.columns(scenario.detectors),
+        signals=Watch.list_columns(scenario.detectors),
         detections=DetectionRow.columns() if scenario.detectors else (),
-        reported=[name for method in scenario.method for name in method.reported],
+        reported=[name for method in scenario.method for name in method.columns],
         attacked=Attacking.columns(scenario),
     )
 

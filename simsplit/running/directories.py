@@ -44,7 +44,7 @@ def describe_start(
     """Write the files that describe a run: scenario, environment, data and clients' shares."""
     writer.start(scenario.yaml(), describe_environment(device, scenario.plugins.describe_origins()))
     writer.write_json(DATA, data.to_dict())
-    writer.write_text(HOLDINGS, data.holdings())
+    writer.write_text(HOLDINGS, data.format_holdings())
 
 
 def describe_resumption(writer: RunWriter, scenario: Scenario, path: Path) -> None:

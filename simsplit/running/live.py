@@ -14,7 +14,7 @@ from simsplit.attacking import Attacking
 from simsplit.data import Prepared
 from simsplit.detection import Detection
 from simsplit.engine.pool import Places
-from simsplit.machine import resident_bytes
+from simsplit.machine import read_resident_bytes
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter
 from simsplit.preflight import refuse_if_too_large
@@ -22,7 +22,7 @@ from simsplit.program import Program
 from simsplit.results.checkpoints import Progress
 from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup
-from simsplit.states import below
+from simsplit.states import select_below
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class LiveRun:
         self.parts.exchange.holder = progress.holder
         self.parts.pool.return_to(progress.round)
         restore_state(self.parts, state)
-        self.detection.load(below(state, "detection/"))
-        self.attacking.load(below(state, "attacks/"))
+        self.detection.load(select_below(state, "detection/"))
+        self.attacking.load(select_below(state, "attacks/"))
 
     def enter(self, lineup: Lineup) -> None:
         """Tell server and clients which phase a round belongs to, and its learning rate."""
@@ -121,12 +121,15 @@ class LiveRun:
         """Return the client that trained last, without these clients and those left out before."""
         if not self.progress.round:
             return None
-        lineup = self.program.lineup(self.progress.round)
+        lineup = self.program.choose_lineup(self.progress.round)
         turns = list(self.scenario.schedule.turns(lineup.steps))
         gone = {*clients, *self.detection.guard.barred}
         return next((client for client in reversed(turns) if client not in gone), None)
 
     def resident_bytes(self) -> int | None:
         """Return the memory of this process and its hosts; None if it cannot be measured."""
-        held = [resident_bytes(), *(self.hosts.resident_bytes() if self.hosts is not None else ())]
+        held = [
+            read_resident_bytes(),
+            *(self.hosts.resident_bytes() if self.hosts is not None else ()),
+        ]
         return None if None in held else sum(filter(None, held))

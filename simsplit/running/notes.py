@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simsplit.errors import PluginError, RunError
 from simsplit.parties.calls import CountSteps
-from simsplit.progress import Observer, Plan, Status
+from simsplit.progress import Observer, RunPlan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
 from simsplit.results.summary import summarise
 from simsplit.rows import WireRow
@@ -25,7 +25,7 @@ class Notes(Observer):
     def __init__(self, live: LiveRun, path: Path, writer: RunWriter) -> None:
         self.live, self.path, self.writer = live, path, writer
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         """Write into the summary that the run is running."""
         del plan
         self._note("running")

@@ -17,7 +17,7 @@ def list_first_warnings(scenario: Scenario, data: Prepared, *, resumed: bool) ->
     if resumed:
         return
     yield from list_warnings(scenario)
-    if data.at_hand:
+    if data.has_samples:
         yield from list_data_warnings(scenario, data)
 
 
@@ -36,7 +36,7 @@ class Idle(Observer):
             return
         self._checked = True
         for index, method in enumerate(self.methods):
-            column = method.changes
+            column = method.changed_share_column
             # Clients that took no step report no share.
             shares = [row[column] for row in ended.clients if column is not None and column in row]
             if shares and not any(shares):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from simsplit.attacks import AttackConfig
 from simsplit.detectors import DetectorConfig
 from simsplit.errors import ScenarioError
-from simsplit.parties.config import ClientsConfig
+from simsplit.parties.train_config import ClientsConfig
 from simsplit.poisons.malicious import FIELD, MaliciousConfig
 from simsplit.results.recovers import RECOVERS
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from simsplit.errors import ScenarioError
 from simsplit.scenario.messages import format_value
-from simsplit.seeds import seed_for
+from simsplit.seeds import derive_seed
 
 COUNT = "count"
 _RANGES = ("uniform", "log")
@@ -95,7 +95,7 @@ def _is_number(value: object) -> bool:
 def _draw_value(field: str, values: Sequence[Any] | Mapping[str, list[float]], index: int) -> Any:  # noqa: ANN401
     """Return a field's value in the cell of this index, the same for any number of cells."""
     # The seed does not depend on the scenario's, so each of its seeds runs the same cells.
-    rng = np.random.default_rng(seed_for(index, "sweep", field))
+    rng = np.random.default_rng(derive_seed(index, "sweep", field))
     if not isinstance(values, Mapping):
         return values[int(rng.integers(len(values)))]
     ((kind, (low, high)),) = values.items()

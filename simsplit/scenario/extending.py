@@ -25,7 +25,7 @@ from pydantic import Discriminator, create_model
 from pydantic.fields import FieldInfo
 
 from simsplit.config import Config
-from simsplit.data.config import TextSource
+from simsplit.data.data_config import TextSource
 from simsplit.data.texts import TextTable
 from simsplit.plugins import PARTS, Plugins
 from simsplit.plugins.parts import WORDS

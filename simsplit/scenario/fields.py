@@ -19,22 +19,22 @@ from simsplit.data import DataConfig
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS, DetectorConfig
-from simsplit.engine.config import Engine, InlineEngine
+from simsplit.engine.engine_config import Engine, InlineEngine
 from simsplit.evaluation import EvaluateConfig, list_figure_columns, list_success_columns
 from simsplit.methods import METHODS, MethodConfig
-from simsplit.metrics import falls
+from simsplit.metrics import is_lower_better
 from simsplit.models import Model, SimpleCNN
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.language import CausalLM
 from simsplit.models.text_model import TextModel
-from simsplit.models.tokens import Reader
+from simsplit.models.tokenizers import Reader
 from simsplit.network.profiles import NetworkConfig
 from simsplit.observers import OBSERVERS, ObserverConfig
-from simsplit.parties.config import ClientsConfig, TrainConfig
+from simsplit.parties.train_config import ClientsConfig, TrainConfig
 from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
-from simsplit.schedules.config import RoundRobinConfig, Schedule
+from simsplit.schedules.schedule import RoundRobinConfig, Schedule
 from simsplit.topologies import TOPOLOGIES, USUAL, Topology, TopologyName
 
 
@@ -69,7 +69,7 @@ class StopConfig(Config):
     @property
     def smaller_is_better(self) -> bool:
         """Whether a fall is an improvement, as for losses, errors and perplexities."""
-        return falls(self.metric)
+        return is_lower_better(self.metric)
 
 
 class CheckpointConfig(Config):
@@ -221,7 +221,7 @@ class ScenarioFields(Config):
         if self.clients.malicious is None:
             return []
         trusted = {client for detector in self.detectors for client in detector.trusted}
-        return self.clients.malicious.chosen(self.clients.count, self.seed, trusted)
+        return self.clients.malicious.choose(self.clients.count, self.seed, trusted)
 
     @property
     def reads_texts(self) -> bool:
@@ -231,4 +231,4 @@ class ScenarioFields(Config):
     def text_reader(self) -> Reader:
         """Return the reader that turns texts into tokens for the scenario's model."""
         assert isinstance(self.model, TextModel), "only models of texts have a reader"
-        return self.model.reader()
+        return self.model.make_reader()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from simsplit.errors import ScenarioError, near
+from simsplit.errors import ScenarioError, suggest
 from simsplit.scenario.cells import sweep_over
 from simsplit.scenario.shipped import list_names, locate
 
@@ -214,7 +214,7 @@ def _suggest_file(path: Path) -> str:
     beside = [file.name for file in folder.iterdir()] if folder.is_dir() else []
     known = [name for name in beside if name.endswith(_SUFFIXES)]
     wanted = str(path) if path.suffix in _SUFFIXES else path.name
-    return near(path.name, known) or near(wanted, list_names()) or _NO_SUCH_NAME
+    return suggest(path.name, known) or suggest(wanted, list_names()) or _NO_SUCH_NAME
 
 
 _SUFFIXES = (".yaml", ".yml")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from simsplit.errors import ScenarioError, near
+from simsplit.errors import ScenarioError, suggest
 
 Kinds = Mapping[str, type[BaseModel]]
 """Configs by kind, of a part that can have one of these kinds."""
@@ -51,7 +51,7 @@ def explain_missing_kind(field: str, got: Mapping[str, Any], kinds: Kinds) -> Sc
         known = dict.fromkeys(each for config in kinds.values() for each in config.model_fields)
         return ScenarioError(
             f"{field}.{name}",
-            f"unknown field{near(str(name), known) or ','} allowed: {', '.join(known)}",
+            f"unknown field{suggest(str(name), known) or ','} allowed: {', '.join(known)}",
         )
     fitting = [kind for kind in kinds if all(kind in owners for owners in having.values())]
     meant = (

@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from simsplit.errors import ScenarioError, near
+from simsplit.errors import ScenarioError, suggest
 from simsplit.scenario.kinds import Kinds, explain_missing_kind
 
 _BOUNDS = {
@@ -92,7 +92,7 @@ def describe_unknown(got: object, known: Sequence[str]) -> str:
     allowed = f"allowed: {', '.join(known)}"
     if not isinstance(got, str):
         return f"got {format_value(got)}; {allowed}"
-    return f"unknown '{got}'{near(got, known) or ','} {allowed}"
+    return f"unknown '{got}'{suggest(got, known) or ','} {allowed}"
 
 
 def _find_misread(got: Any, made: Any, path: tuple[str, ...]) -> Iterator[ScenarioError]:  # noqa: ANN401
@@ -157,7 +157,7 @@ def describe_unknown_field(
     """Return the reason to refuse a field that its config lacks, and where the model has it."""
     known = list(owner.model_fields) if owner else []
     place = _find_places(name, model) if model is not None else ""
-    hint = near(name, known)
+    hint = suggest(name, known)
     if place:
         beside = [f"'{each}'" for each in get_close_matches(name, known, 1, _SURE)]
         hint = f", did you mean {' or '.join([*beside, place])}?"
@@ -171,7 +171,9 @@ def _explain_kind(
     if isinstance(got, Mapping) and "kind" in got:
         # a validator has spelled out a bare kind, so the user wrote no field `kind` to blame
         wrong = describe_unknown(got["kind"], [*kinds])
-        if not near(str(got["kind"]), kinds) and (place := _find_places(str(got["kind"]), model)):
+        if not suggest(str(got["kind"]), kinds) and (
+            place := _find_places(str(got["kind"]), model)
+        ):
             wrong += f"; '{got['kind']}' goes under {place}"
         return ScenarioError(field if bare else f"{field}.kind", wrong)
     if isinstance(got, Mapping):

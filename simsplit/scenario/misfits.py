@@ -8,7 +8,7 @@ from torch import nn
 from simsplit.errors import ScenarioError
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.metrics.classification import METRICS
-from simsplit.metrics.tokens import TOKEN_METRICS
+from simsplit.metrics.token_score import TOKEN_METRICS
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.language import CausalLM
 from simsplit.packets import Leg
@@ -29,7 +29,7 @@ def refuse_unserved(scenario: ScenarioFields) -> None:
         if any(need.leg is Leg.FEATURES_GRAD for need in method.needs):
             raise ScenarioError(
                 f"method.{index}.kind",
-                f"{method.word} hides gradients or adapters, and neither crosses with "
+                f"{method.kind_name} hides gradients or adapters, and neither crosses with "
                 "model.learns: [tail]; leave it out, or add head to model.learns",
             )
     if scenario.servers > 1 and not topology.many_servers:

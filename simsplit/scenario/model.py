@@ -9,10 +9,10 @@ from typing import Any, Self
 from pydantic import ValidationError, field_validator, model_validator
 
 from simsplit.data import DataInfo, Prepared, prepare
-from simsplit.data.blaming import blamed
+from simsplit.data.blaming import blame
 from simsplit.errors import ScenarioError
 from simsplit.methods.order import refuse_disorder
-from simsplit.methods.stack import sent_shapes
+from simsplit.methods.stack import compute_sent_shapes
 from simsplit.models.fresh import LaidOut, Shape
 from simsplit.models.text_model import TextModel
 from simsplit.scenario.adversaries import refuse_ambiguous
@@ -83,10 +83,10 @@ class Scenario(ScenarioFields):
         refuse_missing_network(self)
         for side in ("client", "server"):
             refuse_as_torch_does(self, side)
-        with blamed("source"):
+        with blame("source"):
             info = self.data.describe()
         # Shapes of a model that is not on this machine are checked when it has been downloaded.
-        if info is not None and (self.model.at_hand or self._never_fits(info)):
+        if info is not None and (self.model.is_available_offline or self._never_fits(info)):
             self.shapes(info)
         return self
 
@@ -110,13 +110,13 @@ class Scenario(ScenarioFields):
                 f"{self.model.kind} takes images, got samples of shape {info.shape}; use mlp",
             )
         refuse_classes(self, info.classes)
-        whole = self.model.shapes(info.shape)
+        whole = self.model.compute_shapes(info.shape)
         if isinstance(self.model, TextModel):
-            refuse_overlong(self.data, self.method, self.model.measures()[2])
+            refuse_overlong(self.data, self.method, self.model.get_sizes()[2])
         refuse_unequal(self.evaluate.controls, *whole)
-        return whole, sent_shapes(self.method, whole)
+        return whole, compute_sent_shapes(self.method, whole)
 
-    def prepared(self) -> Prepared:
+    def prepare_data(self) -> Prepared:
         """Return the scenario's data, loaded and divided among the clients."""
         reader = self.text_reader() if self.reads_texts else None
         mixes = mixes_texts(self.method)

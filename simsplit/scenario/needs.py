@@ -14,13 +14,13 @@ from simsplit.config import Config
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS
-from simsplit.errors import ScenarioError, counted
+from simsplit.errors import ScenarioError, format_count
 from simsplit.methods import METHODS, CodecConfig, Method, MethodConfig
 from simsplit.methods.p3eft import P3eftConfig
 from simsplit.methods.private_backprop import PrivateBackpropConfig
 from simsplit.methods.stack import Stack
 from simsplit.models.text_model import TextModel
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
 from simsplit.poisons import POISONS
 from simsplit.poisons.malicious import FIELD
@@ -153,7 +153,7 @@ def find_setting(scenario: ScenarioFields) -> Setting:
     schedule, aggregation = scenario.schedule.kind, scenario.aggregation.kind
     legs, tail = scenario.crossings.training.legs, scenario.crossings.tail_with_client
     padding = data.source.padding if isinstance(data.source, TextTable) else None
-    both_ways = isinstance(scenario.model, TextModel) and scenario.model.both_ways
+    both_ways = isinstance(scenario.model, TextModel) and scenario.model.is_bidirectional
     texts, in_turn = padding is not None, schedule in ("round_robin", "per_client")
     public = data.auxiliary > 0 or data.public is not None
     learned = "trunk" in scenario.model.learning
@@ -180,7 +180,7 @@ def find_setting(scenario: ScenarioFields) -> Setting:
         Given.NUMBERS: not texts,
         Given.UNMASKED: padding == "right" and not both_ways,
         Given.CAUSAL: scenario.model.kind == "causal_lm",
-        Given.KNOWN_TAIL: isinstance(scenario.model, TextModel) and scenario.model.start_known,
+        Given.KNOWN_TAIL: isinstance(scenario.model, TextModel) and scenario.model.is_start_public,
         Given.SESSIONS: explain_no_sessions(scenario) is None,
         Given.PUBLIC: public,
         Given.SUPPORT: public or data.support is not None,
@@ -227,9 +227,9 @@ def _find_culprits(
         for each in methods
         if (what is Given.CROSSES and leg in each.stops)
         or (what is Given.SAMPLES and leg in each.superposes)
-        or (what is Given.READABLE and leg in each.unreadable)
-        or (what is Given.FLOATS and leg in each.coded)
-        or (what is Given.CLASSES and grad in each.superposes | each.unreadable)
+        or (what is Given.READABLE and leg in each.unreadable_legs)
+        or (what is Given.FLOATS and leg in each.coded_legs)
+        or (what is Given.CLASSES and grad in each.superposes | each.unreadable_legs)
     ]
 
 
@@ -272,7 +272,9 @@ def refuse_classes(scenario: ScenarioFields, classes: int) -> None:
     """Raise ScenarioError for a part that is for two classes if data have another number."""
     for part in _list_parts(scenario):
         if classes != 2 and any(need.what is Given.TWO_CLASSES for need in part.config.needs):
-            raise ScenarioError(part.kind, f"{part.config.word} is for two classes, got {classes}")
+            raise ScenarioError(
+                part.kind, f"{part.config.kind_name} is for two classes, got {classes}"
+            )
 
 
 def refuse_learning(scenario: ScenarioFields, server: Stack) -> None:
@@ -282,7 +284,8 @@ def refuse_learning(scenario: ScenarioFields, server: Stack) -> None:
     for part in _list_parts(scenario):
         if any(need.what is Given.FROZEN_TRUNK for need in part.config.needs):
             raise ScenarioError(
-                part.kind, f"{part.config.word} {_LACKS[Given.FROZEN_TRUNK].why}, as a method does"
+                part.kind,
+                f"{part.config.kind_name} {_LACKS[Given.FROZEN_TRUNK].why}, as a method does",
             )
 
 
@@ -302,10 +305,10 @@ def refuse_idle(scenario: ScenarioFields, client: Stack) -> None:
 
 _BASES = (MethodConfig, CodecConfig)
 _HOOKS: dict[str, Need] = {
-    "decode": needs_leg(Leg.FEATURES),
-    "tail_loss": needs_leg(Leg.FEATURES),
+    "decode": need_leg(Leg.FEATURES),
+    "tail_loss": need_leg(Leg.FEATURES),
     "task_loss": Need(Given.SCORING),
-    "outgoing": needs_leg(Leg.FEATURES_GRAD),
+    "outgoing": need_leg(Leg.FEATURES_GRAD),
 }
 
 
@@ -313,10 +316,10 @@ def _infer_needs(method: Method) -> Needs:
     """Return the needs that follow from a method's hooks and phases."""
     own = {name for kind in type(method).__mro__ if kind is not Method for name in vars(kind)}
     needs = [need for hook, need in _HOOKS.items() if hook in own]
-    extra = method.aside()
-    for phase in (*method.plan(1), *([extra.phase] if extra else [])):
+    extra = method.plan_interleaved_steps()
+    for phase in (*method.plan_phases(1), *([extra.phase] if extra else [])):
         needs += [Need(Given.PUBLIC)] if phase.source == "public" else []
-        needs += [] if phase.gradients else [needs_leg(Leg.FEATURES)]
+        needs += [] if phase.gradients else [need_leg(Leg.FEATURES)]
     return tuple(needs)
 
 
@@ -328,7 +331,7 @@ def _refuse_need(scenario: ScenarioFields, setting: Setting, part: _Part, need: 
     if need.what is Given.CROSSES and words["culprit"]:
         lack = _STOPPED
     if need.field == "kind":
-        where, got = part.kind, part.config.word
+        where, got = part.kind, part.config.kind_name
         ways = _find_kinds(setting, part, need) if lack.kinds else []
     else:
         where, got = f"{part.where}.{need.field}", format_bare(getattr(part.config, need.field))
@@ -395,7 +398,7 @@ def format_bare(value: Any) -> str:  # noqa: ANN401 - a field's
     if isinstance(value, tuple):
         return ", ".join(map(format_bare, value))
     if isinstance(value, Config):
-        return value.word
+        return value.kind_name
     return value if isinstance(value, str) else format_value(value)
 
 
@@ -410,14 +413,14 @@ def _collect_words(scenario: ScenarioFields, setting: Setting, need: Need) -> di
         "model": scenario.model.kind,
         "modality": scenario.data.source.modality,
         "leg": need.leg.words if need.leg else "",
-        "culprit": culprits[0].word if culprits else "",
+        "culprit": culprits[0].kind_name if culprits else "",
         "least": need.least,
         "got": setting.get((need.what, need.leg), 0),
         "crossed": find_topology(lambda each: need.leg is not None and each.has(need.leg)),
         "scoring": find_topology(lambda each: each.tail_with_client),
         "adapting": find_topology(lambda each: each.whole_model is True),
         "servers": scenario.servers,
-        "messages": counted(count_messages(scenario.method), "message"),
+        "messages": format_count(count_messages(scenario.method), "message"),
         "unseen": explain_no_sessions(scenario),
         "apart": f"{shared}: {apart.get(str(shared))}",
         "or_public": ", or data.public (texts from elsewhere)" if scenario.reads_texts else "",

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from simsplit.data.given import GivenSource, given_source
-from simsplit.data.given_texts import TextGiven, given_texts, is_texts
-from simsplit.held import held
-from simsplit.models.own import GivenModel, given_model
+from simsplit.data.given import GivenSource, build_given_source
+from simsplit.data.given_texts import TextGiven, build_given_texts, is_texts
+from simsplit.held import get_held
+from simsplit.models.split_model import GivenModel, hold_model
 
 
 def own(data: Any = None, model: Any = None, **columns: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -22,13 +22,15 @@ def own(data: Any = None, model: Any = None, **columns: Any) -> dict[str, Any]: 
     """
     changes: dict[str, Any] = {}
     if data is not None:
-        source = (given_texts if is_texts(data, columns) else given_source)(data, **columns)
+        source = (build_given_texts if is_texts(data, columns) else build_given_source)(
+            data, **columns
+        )
         changes["data.source"] = source.model_dump(mode="json")
         if source.owners:
             changes["data.partition"] = {"kind": "natural"}
             changes["clients.count"] = source.owners
     if model is not None:
-        changes["model"] = given_model(model).model_dump(mode="json")
+        changes["model"] = hold_model(model).model_dump(mode="json")
     return changes
 
 
@@ -39,4 +41,4 @@ def collect_held(*parts: object) -> dict[str, object]:
     """
     kinds = GivenSource | TextGiven | GivenModel
     digests = [part.digest for part in parts if isinstance(part, kinds)]
-    return {digest: thing for digest in digests if (thing := held(digest)) is not None}
+    return {digest: thing for digest in digests if (thing := get_held(digest)) is not None}

@@ -41,7 +41,7 @@ def explain_no_sessions(scenario: ScenarioFields) -> str | None:
     for index, method in enumerate(scenario.method):
         mixes = any(need.what is Given.SUPPORT for need in method.needs) or method.added_tokens
         if mixes or Leg.SMASHED in method.superposes:
-            return f"method.{index} ({method.word}) sends rows that mix texts"
+            return f"method.{index} ({method.kind_name}) sends rows that mix texts"
     return None
 
 
@@ -52,7 +52,7 @@ def _find_hindrance(scenario: ScenarioFields, reading: str) -> str | None:
     if not scenario.crossings.sessions:
         return f"topology {scenario.topology} has no sessions"
     for index, method in enumerate(scenario.method):
-        if not method.in_sessions(reading):
+        if not method.can_run_in_sessions(reading):
             under = f" under the control {reading}" if reading else ""
-            return f"method.{index} ({method.word}) needs whole texts in every pass{under}"
+            return f"method.{index} ({method.kind_name}) needs whole texts in every pass{under}"
     return None

@@ -17,7 +17,7 @@ def add_observers(scenario: Scenario, kinds: Sequence[str]) -> Scenario:
     for kind in kinds:
         if kind not in known:
             raise SimsplitError(f"--track: {describe_unknown(kind, known)}")
-    has = [observer.word for observer in scenario.observers]
+    has = [observer.kind_name for observer in scenario.observers]
     more = [{"kind": kind} for kind in dict.fromkeys(kinds) if kind not in has]
     if not more:
         return scenario

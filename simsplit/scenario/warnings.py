@@ -13,13 +13,13 @@ from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors.by_class import ByClassConfig
 from simsplit.detectors.root_class import RootClassConfig
-from simsplit.errors import ScenarioError, counted, listed
-from simsplit.machine import device_of, processors
+from simsplit.errors import ScenarioError, format_count, format_list
+from simsplit.machine import count_processors, find_device
 from simsplit.methods.lightsplit import LightSplitConfig
 from simsplit.methods.quantise import QuantiseConfig
 from simsplit.scenario.model import Scenario
 from simsplit.scenario.needs import count_messages
-from simsplit.schedules.config import DEFAULT_ROUNDS
+from simsplit.schedules.schedule import DEFAULT_ROUNDS
 from simsplit.topologies import find_topology
 
 
@@ -40,7 +40,7 @@ def list_warnings(scenario: Scenario) -> list[str]:
 def _check_device(scenario: Scenario) -> str:
     """Return a warning if this machine lacks the device; empty if it has it."""
     try:
-        device_of(scenario.device)
+        find_device(scenario.device)
     except ScenarioError as error:
         return f"{error}. It cannot run on this machine"
     return ""
@@ -48,7 +48,7 @@ def _check_device(scenario: Scenario) -> str:
 
 def _check_threads(scenario: Scenario) -> str:
     """Return a warning about more threads than processors, or an empty text."""
-    threads, available = scenario.threads or 0, processors()
+    threads, available = scenario.threads or 0, count_processors()
     if threads <= available:
         return ""
     return f"scenario.threads: got {threads}, but this machine has {available} processors"
@@ -123,9 +123,9 @@ def _check_levels(scenario: Scenario) -> str:
         if plain := [leg for leg in method.acts_on if leg not in mixed]:
             return (
                 f"scenario.method.{index}.levels: got normal, which fits values that a rotation "
-                f"has made normally distributed, but no method before it rotates {listed(plain)}. "
-                "List lightsplit with these legs before it (ratio: 1 drops nothing), or use "
-                "levels: even"
+                f"has made normally distributed, but no method before it rotates "
+                f"{format_list(plain)}. List lightsplit with these legs before it "
+                "(ratio: 1 drops nothing), or use levels: even"
             )
     return ""
 
@@ -149,8 +149,8 @@ def _check_since(scenario: Scenario) -> str:
             if rounds < needed:
                 return (
                     f"scenario.detectors.{index}.since: got {detector.since}, so none of "
-                    f"{counted(rounds, 'round')} is judged: the first judgement takes {needed}. "
-                    "Use a smaller one, or more rounds"
+                    f"{format_count(rounds, 'round')} is judged: the first judgement takes {needed}"
+                    ". Use a smaller one, or more rounds"
                 )
     return ""
 
@@ -173,7 +173,7 @@ def _check_classes(scenario: Scenario, data: Prepared) -> str:
         )
     if empty:
         return (
-            f"no training sample is of class {listed(empty)}, of {len(held)} classes; labels "
+            f"no training sample is of class {format_list(empty)}, of {len(held)} classes; labels "
             "number classes from 0, without gaps"
         )
     return ""
@@ -199,8 +199,8 @@ def _check_attacks(scenario: Scenario, data: Prepared) -> str:
     if not pairs or (count := len(scenario.aims.labels(data).unique())) == 2:
         return ""
     return (
-        f"attacks: {listed(pairs)} can distinguish two classes only; the targets have {count}, so "
-        "tables will have no rows of it (kmeans and probe take any number of classes)"
+        f"attacks: {format_list(pairs)} can distinguish two classes only; the targets have {count}"
+        ", so tables will have no rows of it (kmeans and probe take any number of classes)"
     )
 
 
@@ -217,8 +217,8 @@ def _check_roots(scenario: Scenario, data: Prepared) -> Iterator[str]:
         if few:
             yield (
                 f"scenario.detectors.{index}.root: trusted clients have fewer than "
-                f"{detector.fewest_trusted} samples of class {listed(few)}, so no client is judged "
-                "by these classes; data.even deals a client samples of every class"
+                f"{detector.fewest_trusted} samples of class {format_list(few)}, so no client "
+                "is judged by these classes; data.even deals a client samples of every class"
             )
 
 
@@ -226,7 +226,9 @@ def _check_tests(data: Prepared) -> str:
     """Return a warning about too few test samples, or an empty text."""
     if len(data.test) >= _FEW_TESTS:
         return ""
-    return f"figures rest on {counted(len(data.test), 'test sample')}, too few to compare runs by"
+    return (
+        f"figures rest on {format_count(len(data.test), 'test sample')}, too few to compare runs by"
+    )
 
 
 _FEW_TESTS = 10

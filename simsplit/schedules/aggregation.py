@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, field_validator
 
 from simsplit.config import Config
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
 from simsplit.schedules.strategies import FedAvg, Strategy
 
@@ -61,7 +61,7 @@ class SplitFedV1(AveragingConfig):
     @property
     def needs(self) -> Needs:
         """A trunk that learns, and a barrier at the end of the round, where copies are averaged."""
-        return (*super().needs, needs_leg(Leg.SMASHED), Need(Given.BARRIER))
+        return (*super().needs, need_leg(Leg.SMASHED), Need(Given.BARRIER))
 
 
 class SplitFedV2(AveragingConfig):
@@ -87,7 +87,7 @@ class Fused(AveragingConfig):
     def needs(self) -> Needs:
         """Laps, and batches that can be concatenated, as texts and mixtures cannot."""
         rows = Need(Given.SAMPLES, leg=Leg.SMASHED)
-        crossing = needs_leg(Leg.SMASHED)
+        crossing = need_leg(Leg.SMASHED)
         return (*super().needs, Need(Given.LAPS), Need(Given.NUMBERS), crossing, rows)
 
 

@@ -16,7 +16,7 @@ from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.courses import Course, RoundDone, Tick
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
-from simsplit.schedules.pace import Pace
+from simsplit.schedules.pace import RoundPace
 
 
 class AsTheyCome(Course):
@@ -25,7 +25,7 @@ class AsTheyCome(Course):
     def __init__(
         self,
         exchange: Exchange,
-        pace: Pace,
+        pace: RoundPace,
         federation: Federation | None,
         clock: Clock,
         max_ahead: int | None,
@@ -66,11 +66,11 @@ class AsTheyCome(Course):
         first, *_ = self.exchange.topology.training.turns
         for event in self.exchange.step_by_events(client):
             if isinstance(event, Turn):
-                yield self.clock.computing(client, event, rows)
+                yield self.clock.build_computing(client, event, rows)
                 if event.last and not event.by_client:
                     self._stale[client].append(self.exchange.server.count_staleness(client))
                 continue
             if event.leg is first.sends[0]:  # the number of rows is known from the packet
                 rows = len(event.tensors[0])
-                yield self.clock.computing(client, first, rows)
-            yield self.clock.sending(event)
+                yield self.clock.build_computing(client, first, rows)
+            yield self.clock.build_sending(event)

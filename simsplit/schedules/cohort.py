@@ -13,7 +13,7 @@ from pydantic import Field
 from simsplit.config import Config
 from simsplit.packets import ClientId
 from simsplit.phases import Phase
-from simsplit.schedules.config import ScheduleConfig
+from simsplit.schedules.schedule import ScheduleConfig
 from simsplit.seeds import numpy_rng_for
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from simsplit.engine.pool import Job, Outcome
 from simsplit.packets import ClientId
 from simsplit.schedules.exchange import Exchange
-from simsplit.schedules.pace import Pace
+from simsplit.schedules.pace import RoundPace
 
 
 class TrunkCopies:
@@ -20,7 +20,7 @@ class TrunkCopies:
     def __init__(
         self,
         exchange: Exchange,
-        pace: Pace,
+        pace: RoundPace,
         *,
         keep_moments: bool,
         elsewhere: "Callable[[], TrunkCopies]",
@@ -33,7 +33,7 @@ class TrunkCopies:
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Take a client's steps, and return its trunk's weights unless it dropped out."""
         exchange, learner = self.exchange, self.exchange.server.learner
-        with exchange.moment.of_round(job.round, job.phase, [client]), exchange.name_failures():
+        with exchange.moment.enter_round(job.round, job.phase, [client]), exchange.name_failures():
             exchange.server.enter(job.phase, job.lr_factor)
             learner.forget_moments()
             learner.take({**trunk, **self._moments.get(client, {})})

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from simsplit.engine.pool import Job
 from simsplit.packets import ClientId
 from simsplit.schedules.cohort import Lineup
-from simsplit.schedules.config import LapsConfig, ScheduleConfig
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
-from simsplit.schedules.pace import Pace
+from simsplit.schedules.pace import RoundPace
 from simsplit.schedules.responses import Turns
+from simsplit.schedules.schedule import LapsConfig, ScheduleConfig
 
 Tick = Callable[[int, int], None]
 """Called after each step with the number of steps done, and of all steps."""
@@ -34,7 +34,7 @@ class RoundDone:
 class Course(ABC):
     """One way for a round to go."""
 
-    def __init__(self, exchange: Exchange, pace: Pace, federation: Federation | None) -> None:
+    def __init__(self, exchange: Exchange, pace: RoundPace, federation: Federation | None) -> None:
         self.exchange, self.pace, self.federation = exchange, pace, federation
 
     def run(self, lineup: Lineup, tick: Tick) -> RoundDone:
@@ -74,7 +74,7 @@ class InTurn(Course):
     def __init__(
         self,
         exchange: Exchange,
-        pace: Pace,
+        pace: RoundPace,
         federation: Federation | None,
         schedule: ScheduleConfig,
         *,
@@ -93,7 +93,7 @@ class InTurn(Course):
         left = dict(lineup.steps)
         # A client may only begin ahead of its turn if nothing of other turns reaches its head.
         if not (self.hands_over or self.pace.skips or lineup.drops):
-            asides = lineup.phase.aside is not None
+            asides = lineup.phase.interleaved is not None
             self.exchange.pool.expect(turns, lineup.round, asides=asides)
         for done, client in enumerate(turns, start=1):
             if self.turns is not None and left[client] == lineup.steps[client]:
@@ -116,7 +116,7 @@ class Together(Course):
     def __init__(
         self,
         exchange: Exchange,
-        pace: Pace,
+        pace: RoundPace,
         federation: Federation | None,
         schedule: LapsConfig,
     ) -> None:

@@ -17,7 +17,7 @@ from simsplit.parties.calls import HandOver, Receive
 from simsplit.parties.changes import Changes
 from simsplit.parties.server import Server
 from simsplit.schedules.averaging import Averager
-from simsplit.states import below
+from simsplit.states import select_below
 from simsplit.wire import Wire
 
 Weights = Mapping[str, Tensor]
@@ -87,9 +87,9 @@ class Federation:
     def load(self, state: Weights) -> None:
         """Restore what `state` returned."""
         for name, averager in self._list_averagers():
-            averager.load(below(state, f"{name}/"))
+            averager.load(select_below(state, f"{name}/"))
         if self.changes is not None:
-            self.changes.load(below(state, "changes/"))
+            self.changes.load(select_below(state, "changes/"))
             self._up_to_date = set(state["heard"].tolist()) if "heard" in state else None
 
     def _list_averagers(self) -> Iterable[tuple[str, Averager]]:
@@ -105,7 +105,7 @@ class Federation:
         read = self.changes.read(encoded)
         self.changes.hold(read, packets[0].round)
         had_it, self._up_to_date = self._up_to_date, {packet.client for packet in packets}
-        whole = packets[0].renamed(tuple(read), tuple(read.values()))
+        whole = packets[0].with_names(tuple(read), tuple(read.values()))
         return [
             replace(encoded if had_it is None or p.client in had_it else whole, client=p.client)
             for p in packets

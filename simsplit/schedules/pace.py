@@ -11,7 +11,7 @@ from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Packet
 
 
-class Pace:
+class RoundPace:
     """Each client's own seconds since the round began, against a deadline if there is one."""
 
     def __init__(
@@ -38,9 +38,9 @@ class Pace:
     def observe(self, packet: Packet) -> None:
         """Add the time of a packet, and of the computing behind it."""
         assert self.clock is not None, "a deadline without network is refused"
-        self.spent_s[packet.client] += self.clock.own_s(packet)
+        self.spent_s[packet.client] += self.clock.compute_own_s(packet)
 
     def receive(self, client: ClientId, packet: Packet) -> None:
         """Add the time that a client takes to receive a hand-over."""
         if self.clock is not None:
-            self.spent_s[client] += self.clock.rates[client].received_s(1, packet.nbytes)
+            self.spent_s[client] += self.clock.rates[client].compute_received_s(1, packet.nbytes)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from simsplit.detectors import Turn
+from simsplit.detectors import TrunkTurn
 from simsplit.errors import RunFailedError
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.calls import HandOver, LoadShared, Receive, SharedState
 from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.exchange import Exchange
-from simsplit.states import below
+from simsplit.states import select_below
 
 DOWNWEIGHT = 0.1
 """The weight of a flagged client's work under `response: downweight`."""
@@ -61,13 +61,13 @@ class Guard:
         self.trust.update(dict.fromkeys(state["trust"].tolist(), DOWNWEIGHT))
 
 
-Judge = Callable[[Sequence[Turn]], Collection[ClientId]]
+Judge = Callable[[Sequence[TrunkTurn]], Collection[ClientId]]
 """Picks the clients whose turns are to be undone."""
 
 
 @dataclass(frozen=True)
 class _Kept:
-    turn: Turn
+    turn: TrunkTurn
     shared: Mapping[str, Tensor]
     """The shared tensors that the client would hand on."""
 
@@ -85,7 +85,7 @@ class Turns:
         self._before: dict[str, Tensor] = {}
 
     @property
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[TrunkTurn]:
         """The last turn of every client, oldest first."""
         return [kept.turn for kept in self._kept.values()]
 
@@ -97,7 +97,7 @@ class Turns:
         """End a client's turn: keep its result, unless it is to be undone."""
         shared = self._get_shared(client) if self.hands_over else {}
         self._kept.pop(client, None)
-        self._kept[client] = _Kept(Turn(client, self._before, self._weights()), shared)
+        self._kept[client] = _Kept(TrunkTurn(client, self._before, self._weights()), shared)
         bad = self.judge(self.turns)
         if client in bad:
             self.undone.add(client)
@@ -156,7 +156,7 @@ class Turns:
         compared = self._weights().keys()  # earlier versions also kept weights that never learn
         for client in state["order"].tolist():
             before, after, shared = (
-                below(state, f"{client}/{part}/") for part in ("before", "after", "shared")
+                select_below(state, f"{client}/{part}/") for part in ("before", "after", "shared")
             )
             before, after = ({n: each[n] for n in compared} for each in (before, after))
-            self._kept[client] = _Kept(Turn(client, before, after), shared)
+            self._kept[client] = _Kept(TrunkTurn(client, before, after), shared)

@@ -68,7 +68,7 @@ class AdaptiveConfig(StrategyConfig, ABC):
         }
 
 
-class MomentsConfig(AdaptiveConfig, ABC):
+class ServerMomentsConfig(AdaptiveConfig, ABC):
     """Options that FedAdam and FedYogi have in common."""
 
     beta_1: float = Field(default=0.9, ge=0, lt=1)
@@ -77,14 +77,14 @@ class MomentsConfig(AdaptiveConfig, ABC):
     """Decay of the second moment."""
 
 
-class FedAdam(MomentsConfig):
+class FedAdam(ServerMomentsConfig):
     """Adam on the server (Reddi et al. 2021, arXiv:2003.00295)."""
 
     kind: Literal["fedadam"] = "fedadam"
     flower: ClassVar[str] = "FedAdam"
 
 
-class FedYogi(MomentsConfig):
+class FedYogi(ServerMomentsConfig):
     """Yogi on the server (Reddi et al. 2021, arXiv:2003.00295)."""
 
     kind: Literal["fedyogi"] = "fedyogi"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from simsplit.errors import RunError, ScenarioError
-from simsplit.machine import processors
+from simsplit.machine import count_processors
 from simsplit.report.short_names import short_names
 from simsplit.results import SCENARIO, SWEEP, CellEntry, SweepDirectory
 from simsplit.running.directories import choose_free_name
@@ -35,7 +35,7 @@ def choose_jobs(sweep: Sweep) -> int:
     pinned = [count for count in threads if count is not None]
     if len(pinned) < len(threads):
         return 1  # without a number of threads, torch takes all processors for one cell
-    return max(1, min(processors() // max(pinned), len(sweep.cells)))
+    return max(1, min(count_processors() // max(pinned), len(sweep.cells)))
 
 
 def open_directory(sweep: Sweep, path: Path) -> SweepDirectory:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simsplit import experiment
-from simsplit.engine.cluster import SMALL_STORE_BYTES, cluster
-from simsplit.errors import SimsplitError, counted, listed
+from simsplit.engine.cluster import SMALL_STORE_BYTES, run_with_cluster
+from simsplit.errors import SimsplitError, format_count, format_list
 from simsplit.held import hold
-from simsplit.hosting import STORE_BYTES, engine_of, hosts_kept
-from simsplit.observers.base import refuse_lacking
+from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
+from simsplit.observers.observer import refuse_lacking
 from simsplit.plugins import Origin, gather_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.results import Run, SweepDirectory
@@ -55,8 +55,8 @@ class SweepResult:
         alike: dict[str, list[str]] = {}
         for name, reason in self.failed.items():
             alike.setdefault(reason.splitlines()[0], []).append(name)
-        lines = [f"  {listed(names, 4)}: {reason}" for reason, names in alike.items()]
-        count = counted(len(self.failed) + len(self.runs), "cell")
+        lines = [f"  {format_list(names, 4)}: {reason}" for reason, names in alike.items()]
+        count = format_count(len(self.failed) + len(self.runs), "cell")
         return "\n".join([f"{len(self.failed)} of {count} failed", *lines])
 
 
@@ -91,7 +91,7 @@ def run_sweep(
     watch.begin(directory.path, [cell.name for cell in sweep.cells], jobs)
     for cell in sweep.cells:
         if cell not in todo:
-            watch.ends(cell.name, "kept")
+            watch.end_cell(cell.name, "kept")
     if jobs == 1:
         endings = _train_in_turn(todo, directory, watch)
     else:
@@ -103,7 +103,7 @@ def run_sweep(
             if message not in warned:  # most warnings concern all cells alike
                 watch.warn(f"{name}: {message}")
             warned.add(message)
-        watch.ends(name, "finished" if ended.reason is None else "failed", ended.reason or "")
+        watch.end_cell(name, "finished" if ended.reason is None else "failed", ended.reason or "")
     return _collect_result(sweep, directory)
 
 
@@ -154,9 +154,9 @@ def _train_in_turn(
     cells: Sequence[Cell], directory: SweepDirectory, watch: SweepObserver
 ) -> Endings:
     """Train one cell after the other in this process, and yield their ends."""
-    with hosts_kept():
+    with keep_hosts():
         for cell in cells:
-            watch.starts(cell.name)
+            watch.start_cell(cell.name)
             yield cell.name, train(cell.scenario, directory.run_path(cell.name))
 
 
@@ -165,14 +165,14 @@ def _train_in_workers(
 ) -> Endings:
     """Train `jobs` cells at a time in workers that live as long as the sweep; yield their ends."""
     waiting = deque(cells)
-    inline = all(engine_of(cell.scenario)[0] is None for cell in cells)
+    inline = all(choose_engine(cell.scenario)[0] is None for cell in cells)
     store = SMALL_STORE_BYTES if inline else STORE_BYTES
-    with cluster(None, jobs, store), _start_workers(sweep) as workers:
+    with run_with_cluster(None, jobs, store), _start_workers(sweep) as workers:
         while waiting or workers.busy:
             while waiting and len(workers.busy) < jobs:
                 cell = waiting.popleft()
                 workers.begin(cell, directory.run_path(cell.name))
-                watch.starts(cell.name)
+                watch.start_cell(cell.name)
             yield workers.wait()
 
 
@@ -186,7 +186,7 @@ class Worker:
     def __init__(self, folder: str, import_path: Sequence[str]) -> None:
         """Work in the sweep's folder, and import from the sweep's import path."""
         os.chdir(folder)
-        self.hosts = hosts_kept()  # for as long as this process lives
+        self.hosts = keep_hosts()  # for as long as this process lives
         self.hosts.__enter__()
         sys.path.extend(entry for entry in import_path if entry not in sys.path)
 

@@ -15,7 +15,7 @@ from simsplit.evaluation.writing import Writer
 from simsplit.models.language import CausalLM
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.plugins import Plugins
-from simsplit.preflight import size
+from simsplit.preflight import format_size
 from simsplit.report.tables import Table
 from simsplit.results import SCENARIO, Run
 from simsplit.scenario import Scenario, load_scenario
@@ -43,7 +43,11 @@ class Written:
 
     def _format_leg(self, leg: Leg) -> tuple[str, ...]:
         sizes = [packet.nbytes for packet in self.packets if packet.leg is leg]
-        return str(len(sizes)), size(sum(sizes)), size(sum(sizes) / max(1, self.tokens))
+        return (
+            str(len(sizes)),
+            format_size(sum(sizes)),
+            format_size(sum(sizes) / max(1, self.tokens)),
+        )
 
 
 class Chat:
@@ -57,7 +61,7 @@ class Chat:
         if not 0 <= client < scenario.clients.count:
             raise RunError(f"no client {client}; allowed: 0 to {scenario.clients.count - 1}")
         self.scenario, self.client, self.reader = scenario, client, scenario.text_reader()
-        assembler, self.parts, _ = restore(run.path, scenario, scenario.prepared(), client)
+        assembler, self.parts, _ = restore(run.path, scenario, scenario.prepare_data(), client)
         writer = build_writer(scenario, self.parts.exchange)
         assert writer is not None, "a causal language model has a writer"
         self.writer: Writer = writer
@@ -102,7 +106,7 @@ class Chat:
 def _load_pretrained_tail(scenario: Scenario, assembler: Assembler) -> torch.nn.Module | None:
     """Return the tail with its initial weights if these are public, else None."""
     model = scenario.model
-    if not isinstance(model, CausalLM) or not model.start_known:
+    if not isinstance(model, CausalLM) or not model.is_start_public:
         return None
     info = assembler.data.info
     return model.segment("tail", info.shape, info.classes, scenario.seed).eval()

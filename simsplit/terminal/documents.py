@@ -54,7 +54,7 @@ def document_tables(tables: Sequence[Table]) -> list[Document]:
 def document_scenario(scenario: Scenario) -> Document:
     """Return the shapes that a valid scenario sends, if they are known before data are loaded."""
     info = scenario.data.describe()
-    if info is None or not scenario.model.at_hand:
+    if info is None or not scenario.model.is_available_offline:
         return {"valid": True, "shapes": None}
     (cut, features), (smashed, sent) = scenario.shapes(info)
     shapes = {"cut": {"shape": cut, "sent": smashed}}

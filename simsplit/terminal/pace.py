@@ -2,7 +2,7 @@
 
 import time
 
-from simsplit.progress import Plan, RoundEnded
+from simsplit.progress import RoundEnded, RunPlan
 
 
 def format_clock(seconds: float) -> str:
@@ -29,7 +29,7 @@ def _format_number(number: float) -> str:
 class Pace:
     """A run's rate, and the time left, estimated from the time so far."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RunPlan) -> None:
         self.rounds, self.first = plan.rounds, plan.done
         self.done, self.part = plan.done, 0.0
         """The rounds done, and the share of the next round's steps done."""

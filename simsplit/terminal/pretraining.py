@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from simsplit.errors import ScenarioError, SimsplitError
-from simsplit.machine import device_of
+from simsplit.machine import find_device
+from simsplit.pretrain.pretrain_progress import PretrainProgress as Reached
+from simsplit.pretrain.pretrain_progress import Tenths, Watch
 from simsplit.pretrain.tiers import PretrainConfig
-from simsplit.pretrain.watching import Progress as Reached
-from simsplit.pretrain.watching import Tenths, Watch
 from simsplit.terminal.pace import format_clock
 
 
@@ -60,10 +60,10 @@ def describe_end(facts: Mapping[str, Any], out: Path, *, kept: bool) -> str:
     )
 
 
-def find_device(name: str) -> torch.device:
+def find_named_device(name: str) -> torch.device:
     """Return the device that --device names; raise SimsplitError if there is none."""
     try:
-        return device_of(name)
+        return find_device(name)
     except ScenarioError as error:
         raise SimsplitError(f"--device: {error.reason}") from None
     except RuntimeError:

@@ -8,10 +8,10 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn
 from rich.text import Text
 
-from simsplit.errors import counted
-from simsplit.metrics.headline import headline, said
-from simsplit.preflight import size
-from simsplit.progress import Observer, Plan, RoundEnded, Status
+from simsplit.errors import format_count
+from simsplit.metrics.headline import find_headline, format_column
+from simsplit.preflight import format_size
+from simsplit.progress import Observer, RoundEnded, RunPlan, Status
 from simsplit.rows import RoundRow
 from simsplit.terminal.pace import Pace, format_clock
 
@@ -29,13 +29,13 @@ def make_observer(console: Console, *, quiet: bool) -> Observer:
     return Live(console) if console.is_terminal and not console.no_color else Lines(console)
 
 
-def describe_plan(plan: Plan) -> str:
+def describe_plan(plan: RunPlan) -> str:
     """Return the lines that are printed before training."""
     going_on = f", going on after round {plan.done}" if plan.done else ""
     engine = "" if plan.engine == "inline" else f"\nengine: {plan.engine}"
     return (
-        f"{plan.name}: {counted(plan.clients, 'client')}, {counted(plan.samples, 'sample')}, "
-        f"{counted(plan.rounds, 'round')}{going_on}\n"
+        f"{plan.name}: {format_count(plan.clients, 'client')}, "
+        f"{format_count(plan.samples, 'sample')}, {format_count(plan.rounds, 'round')}{going_on}\n"
         f"memory: about {plan.memory}{engine}\nrun directory: {plan.path}"
     )
 
@@ -44,14 +44,14 @@ def describe_round(row: RoundRow) -> str:
     """Return a round's main figures, its loss and its bytes in a few words."""
     words = []
     for split in ("test", "validation"):
-        name = headline(row, split) or ""
+        name = find_headline(row, split) or ""
         if isinstance(value := row.get(name), int | float):
-            words.append(f"{said(name)} {value:.1%}")
+            words.append(f"{format_column(name)} {value:.1%}")
     if row.train_loss is not None:
         words.append(f"loss {row.train_loss:.4f}")
     else:
         words.append("methods alone learned" if row.steps else _explain_idle(row))
-    words.append(f"{size(row.bytes_total)} sent")
+    words.append(f"{format_size(row.bytes_total)} sent")
     return "  ".join(words)
 
 
@@ -68,7 +68,7 @@ class Lines(Observer):
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         """Print what is about to run."""
         self.pace = Pace(plan)
         self.printed_at = time.monotonic()
@@ -144,7 +144,7 @@ class _Bar(Progress):
 class Live(Lines):
     """An observer with a bar that moves with every step; figures and the rate are beside it."""
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         """Print what is about to run, and start the bar."""
         super().begin(plan)
         self.bar = _Bar(

@@ -16,8 +16,8 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from simsplit.errors import counted
-from simsplit.metrics.headline import said
+from simsplit.errors import format_count
+from simsplit.metrics.headline import format_column
 from simsplit.progress import SilentSweep, SweepObserver
 from simsplit.results import RunProgress, read_progress
 from simsplit.terminal.pace import format_clock
@@ -82,15 +82,15 @@ class SweepLines:
         """Print what is about to run."""
         self.path, self.seen = path, {cell: _ShownCell() for cell in cells}
         at_once = f", {jobs} at a time" if jobs > 1 else ""
-        self.say(f"{counted(len(cells), 'cell')}{at_once}\nsweep directory: {path}")
+        self.say(f"{format_count(len(cells), 'cell')}{at_once}\nsweep directory: {path}")
 
-    def starts(self, cell: str) -> None:
+    def start_cell(self, cell: str) -> None:
         """Print that a cell starts."""
         seen = self.seen[cell]
         seen.status, seen.started = "running", time.monotonic()
         self.say(f"{cell}: starts")
 
-    def ends(self, cell: str, status: str, reason: str = "") -> None:
+    def end_cell(self, cell: str, status: str, reason: str = "") -> None:
         """Print how a cell ended."""
         seen = self.seen[cell]
         seen.refresh(self.path / cell)
@@ -121,12 +121,12 @@ class SweepLive(SweepLines):
         )
         self.live.start()
 
-    def starts(self, cell: str) -> None:
+    def start_cell(self, cell: str) -> None:
         """Mark the cell's row as running."""
         seen = self.seen[cell]
         seen.status, seen.started = "running", time.monotonic()
 
-    def ends(self, cell: str, status: str, reason: str = "") -> None:
+    def end_cell(self, cell: str, status: str, reason: str = "") -> None:
         """Mark the row, and print a failure, because the table is removed at the end."""
         seen = self.seen[cell]
         seen.refresh(self.path / cell)
@@ -141,7 +141,7 @@ class SweepLive(SweepLines):
         if len(shown) > room:
             shown.sort(key=lambda cell: _URGENT.index(self.seen[cell].status))
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        figures = dict.fromkeys(said(seen.progress.figure) for seen in self.seen.values())
+        figures = dict.fromkeys(format_column(seen.progress.figure) for seen in self.seen.values())
         titles = ("cell", "status", "round", " / ".join(figures), "elapsed")
         for index, title in enumerate(titles):
             table.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
@@ -154,7 +154,7 @@ class SweepLive(SweepLines):
         words = ", ".join(f"{counts[status]} {status}" for status in _URGENT if counts[status])
         hidden = len(shown) - room
         more = f" ({hidden} not shown)" if hidden > 0 else ""
-        return Group(table, Text(f"{counted(len(shown), 'cell')}: {words}{more}"))
+        return Group(table, Text(f"{format_count(len(shown), 'cell')}: {words}{more}"))
 
     def close(self) -> None:
         """Remove the table."""
@@ -167,7 +167,7 @@ def _describe_end(seen: _ShownCell, reason: str) -> str:
     words = [
         seen.status,
         f"{rounds} rounds" if rounds else "",
-        f"{said(seen.progress.figure)} {score}" if score else "",
+        f"{format_column(seen.progress.figure)} {score}" if score else "",
         elapsed,
     ]
     end = ", ".join(word for word in words if word)

@@ -13,7 +13,7 @@ def describe_scenario(scenario: Scenario) -> str:
     if info is None:
         lines.append("its data are not known before they are loaded, so shapes were not checked")
         return "\n".join(lines)
-    if not scenario.model.at_hand:
+    if not scenario.model.is_available_offline:
         lines.append("its model is fetched when a run begins, so shapes were not checked")
         return "\n".join(lines)
     (cut, features), (smashed, sent) = scenario.shapes(info)

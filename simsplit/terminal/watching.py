@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from simsplit.errors import RunError, counted
+from simsplit.errors import RunError, format_count
 from simsplit.results import SCENARIO, SWEEP, SweepDirectory, read_summary
 from simsplit.results.processes import is_alive
 from simsplit.terminal.following import Snapshot, read_snapshot
@@ -49,7 +49,7 @@ class _FollowedRun:
         self._say(f"{seen.summary.get('name', self.path.name)}: {self.path}")
         if (skipped := seen.done - _EARLIER) > 0:
             self.shown = skipped
-            self._say(f"(before: {counted(skipped, 'round')}, not shown)")
+            self._say(f"(before: {format_count(skipped, 'round')}, not shown)")
         with _line_below(self.console) as below:
             while True:
                 self._print_news(seen)
@@ -81,7 +81,7 @@ class _FollowedRun:
     def _describe_end(self, seen: Snapshot) -> str:
         """Return how the run ended, and the command to go on with."""
         rounds = seen.summary.get("rounds")
-        of_all = counted(rounds, "round") if rounds else "? rounds"
+        of_all = format_count(rounds, "round") if rounds else "? rounds"
         how = f"{seen.status}, {seen.done} of {of_all}, {format_clock(seen.elapsed_s)}"
         if seen.status == "finished":
             return f"{how}  ({shlex.join(['simsplit', 'show', str(self.path)])})"
@@ -126,11 +126,11 @@ class _FollowedSweep:
             self.statuses.setdefault(cell, "waiting")
             return
         if self.statuses.get(cell) != "running":
-            lines.starts(cell)
+            lines.start_cell(cell)
             lines.seen[cell].started -= read_snapshot(path).elapsed_s
         if status != "running":
             reason = directory.failed.get(cell) or read_summary(path).get("reason", "")
-            lines.ends(cell, status, str(reason))
+            lines.end_cell(cell, status, str(reason))
         self.statuses[cell] = status
 
     def _is_over(self, directory: SweepDirectory, alive: bool | None) -> bool:
@@ -141,7 +141,7 @@ class _FollowedSweep:
 
     def _end(self, directory: SweepDirectory, lines: SweepLines) -> None:
         done = sum(status == "finished" for status in self.statuses.values())
-        how = f"finished: {done} of {counted(len(self.statuses), 'cell')}"
+        how = f"finished: {done} of {format_count(len(self.statuses), 'cell')}"
         if done == len(self.statuses):
             lines.say(f"{how}  ({shlex.join(['simsplit', 'compare', str(self.path)])})")
             return

@@ -7,7 +7,7 @@ from typing import Literal
 
 from simsplit.packets import Leg
 from simsplit.topologies.api import API
-from simsplit.topologies.base import Topology
+from simsplit.topologies.topology import Topology
 from simsplit.topologies.u_shaped import U_SHAPED
 from simsplit.topologies.vanilla import VANILLA
 

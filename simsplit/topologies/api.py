@@ -16,7 +16,7 @@ from simsplit.parties import client_end, server_end
 from simsplit.parties.client_end import ClientEnd, Pending
 from simsplit.parties.server_end import Flight, ServerEnd
 from simsplit.protocol import Crossing, Protocol
-from simsplit.topologies.base import Topology
+from simsplit.topologies.topology import Topology
 
 Tensors = tuple[Tensor, ...]
 
@@ -72,7 +72,7 @@ class ApiClient(ClientEnd):
         far as there are servers.
         """
         back = pending.step.training and pending.phase.gradients
-        return min(self.servers, self.stack.num_messages) if back else 1
+        return min(self.servers, self.stack.count_messages) if back else 1
 
     makes: ClassVar[client_end.Makes] = {
         Leg.INPUTS: send_inputs,

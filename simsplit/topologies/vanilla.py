@@ -9,7 +9,7 @@ from simsplit.parties import client_end, server_end
 from simsplit.parties.client_end import ClientEnd, Pending
 from simsplit.parties.server_end import ServerEnd
 from simsplit.protocol import Crossing, Protocol
-from simsplit.topologies.base import Topology
+from simsplit.topologies.topology import Topology
 
 
 class VanillaClient(ClientEnd):

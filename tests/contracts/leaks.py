@@ -32,10 +32,10 @@ class Leaky(LaidOut):
 
     kind: Literal["leaky"] = "leaky"
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         return CUT, (64,)
 
-    def segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         return Segments(
             nn.PReLU(), nn.Sequential(nn.Flatten(), nn.Linear(64, 64)), nn.Linear(64, 10)
         )

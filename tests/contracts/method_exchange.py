@@ -68,7 +68,7 @@ def pair(configs: Sequence[MethodConfig], seed: int = 0) -> Pair:
     shapes = (CUT, FEATURES)
     client = build_stack(configs, "client", shapes, seed + 1, CPU)
     server = build_stack(configs, "server", shapes, seed, CPU)
-    client.hear(server.announce())
+    client.receive_announcements(server.announce())
     return Pair(client, server)
 
 
@@ -105,23 +105,23 @@ def exchange(sides: Pair, z: Tensor, *, number: int = 0, training: bool = True) 
 
 def _back(sides: Pair, seen: Exchange, features: Tensor, blind: Step) -> None:
     client, server, step = sides.client, sides.server, seen.step
-    loss, extra = half_square(seen.decoded), client.tail_loss(step)
+    loss, extra = half_square(seen.decoded), client.compute_tail_loss(step)
     (loss if extra is None else loss + extra).backward()
-    shares = client.outgoing(seen.returned.grad, step)
+    shares = client.split_gradient(seen.returned.grad, step)
     packed = [client.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares]
     seen.packed[Leg.FEATURES_GRAD] = tuple(chain.from_iterable(packed))
     replies: list[tuple[Tensor, ...]] = []
-    for message in server.messages(Leg.FEATURES_GRAD, seen.packed[Leg.FEATURES_GRAD]):
+    for message in server.split_messages(Leg.FEATURES_GRAD, seen.packed[Leg.FEATURES_GRAD]):
         seen.arrived.grad = None
         grad = server.unpack(Leg.FEATURES_GRAD, message, blind)
         features.backward(grad, retain_graph=True)
         replies.append(server.pack(Leg.SMASHED_GRAD, seen.arrived.grad, blind))
     seen.packed[Leg.SMASHED_GRAD] = tuple(chain.from_iterable(replies))
-    messages = client.messages(Leg.SMASHED_GRAD, seen.packed[Leg.SMASHED_GRAD])
+    messages = client.split_messages(Leg.SMASHED_GRAD, seen.packed[Leg.SMASHED_GRAD])
     seen.replies = [client.unpack(Leg.SMASHED_GRAD, message, step) for message in messages]
     weighted = zip(shares, seen.replies, strict=True)
     grad = sum(share.weight * reply for share, reply in weighted)
-    term = client.loss(step)
+    term = client.compute_encode_loss(step)
     if seen.sent.requires_grad:
         roots = [seen.sent] if term is None else [seen.sent, term]
         torch.autograd.backward(roots, [grad] if term is None else [grad, None])
@@ -135,7 +135,7 @@ def joint_loss(sides: Pair, z: Tensor) -> Tensor:
     inputs = client.transform(Batch(z, labels, torch.arange(len(z))), step).inputs
     lifted = server.lift(client.encode(inputs, step), blind)
     loss = half_square(client.lift(server.encode(lifted.flatten(1) @ TRUNK, blind), step))
-    terms = [client.tail_loss(step), client.loss(step)]
+    terms = [client.compute_tail_loss(step), client.compute_encode_loss(step)]
     return sum((term for term in terms if term is not None), start=loss)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.methods import CodecConfig, Method, Phase, Share, Site, Step
-from simsplit.phases import Aside
+from simsplit.phases import Interleaved
 from simsplit.seeds import rng_for
 
 NUM_SUPPORT = 2
@@ -62,9 +62,9 @@ class TopHalf(Probe):
 class Blur(Probe):
     """Two gradient messages, neither of them the gradient: half their difference is."""
 
-    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
+    def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         count = step.memo["blurs"] = step.memo.get("blurs", 0) + 1
-        noise = torch.randn(grad.shape, generator=step.rng("blur", count))
+        noise = torch.randn(grad.shape, generator=step.make_rng("blur", count))
         both = torch.stack([noise + grad, noise - grad])  # each message a view of one storage
         return Share(both[0], 0.5), Share(both[1], -0.5)
 
@@ -77,7 +77,7 @@ class Penalty(Probe):
             step.memo[self] = u
         return u
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         return 3 * step.memo.pop(self).square().sum()
 
 
@@ -93,7 +93,7 @@ class Keyed(Probe):
     def announce(self) -> tuple[Tensor, ...]:
         return (self.signs,)
 
-    def hear(self, tensors: tuple[Tensor, ...]) -> None:
+    def receive_announcement(self, tensors: tuple[Tensor, ...]) -> None:
         (self.signs,) = tensors
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
@@ -106,11 +106,11 @@ class Keyed(Probe):
 class Warm(Probe):
     """A phase before training, in which only the trunk learns."""
 
-    def plan(self, rounds: int) -> Sequence[Phase]:
+    def plan_phases(self, rounds: int) -> Sequence[Phase]:
         return [Phase("warm", rounds // 10, "public", frozenset({"trunk"}))]
 
-    def aside(self) -> Aside | None:
-        return Aside(Phase("cool", 0, "public", frozenset({"method"}), gradients=False))
+    def plan_interleaved_steps(self) -> Interleaved | None:
+        return Interleaved(Phase("cool", 0, "public", frozenset({"method"}), gradients=False))
 
 
 PROBES = {

@@ -7,7 +7,7 @@ from pace import quick
 from torch import nn
 
 from simsplit.attacks import ATTACKS, fora, fsha, sdar
-from simsplit.methods.base import IMAGES
+from simsplit.methods.method import IMAGES
 
 CASES = {
     "whitebox": [

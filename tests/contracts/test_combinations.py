@@ -127,7 +127,7 @@ def failing(row: Row, walker: Walker, *, half: bool = False) -> str | None:
         changes = merge(changes, {"train": {"precision": "bf16"}})
     try:
         seen = walker.seen(axes, changes, texts=row[0].texts)
-        found, _ = seen.made.live.detection.look(1)
+        found, _ = seen.made.live.detection.judge_round(1)
         judged = seen.made.live.attacking.judge(1, lambda what, done, total: None)
     except Exception as error:  # noqa: BLE001 - whatever a combination that was let through throws
         return f"{named(row)}: {type(error).__name__}: {error}"

@@ -13,12 +13,12 @@ from pace import quick
 from pydantic import ValidationError
 from torch import Tensor
 
-from simsplit.detectors import DETECTORS, Detector, Readings, Sensor, Turn, View, Watch
+from simsplit.detectors import DETECTORS, Detector, Readings, RoundView, Sensor, TrunkTurn, Watch
 from simsplit.detectors.by_class import infer_labels
 from simsplit.detectors.readings import SKETCH, Sampled
 from simsplit.detectors.root_class import _bound_effect
 from simsplit.detectors.thresholds import compute_mad_z, simulate_null_quantile
-from simsplit.detectors.watch import signals_of, sketched_of
+from simsplit.detectors.watch import list_signals, list_sketched
 from simsplit.packets import Leg, Packet
 from simsplit.phases import Moment
 from simsplit.seeds import numpy_rng_for, rng_for
@@ -67,7 +67,7 @@ def built(kind: str, options: dict[str, Any]) -> Detector:
 
 def sensor_for(detector: Detector, **options: Any) -> Sensor:
     configs = [detector.config]
-    read = signals_of(configs), sketched_of(configs)
+    read = list_signals(configs), list_sketched(configs)
     return Sensor(*read, lambda p: p.tensors[0], 0, moment=Moment(), **options)
 
 
@@ -110,13 +110,13 @@ def packet(kind: str, leg: Leg, client: int, number: int, planted: bool) -> Pack
 
 
 @functools.cache
-def turn(client: int, number: int, planted: bool) -> Turn:
+def turn(client: int, number: int, planted: bool) -> TrunkTurn:
     """A trunk of two layers, and what a client's turn makes of it."""
     rng = rng_for(11, "turn", client, number)
     before = {"a": torch.ones(30, 4), "b": torch.ones(9)}
     size = 8.0 if planted and client in BAD else 1.0
     steps = {name: size * torch.randn(t.shape, generator=rng) for name, t in before.items()}
-    return Turn(client, before, {name: t + 0.1 * steps[name] for name, t in before.items()})
+    return TrunkTurn(client, before, {name: t + 0.1 * steps[name] for name, t in before.items()})
 
 
 def rounds(kind: str, detector: Detector, planted: bool, upto: int = ROUNDS, first: int = 1):
@@ -127,7 +127,7 @@ def rounds(kind: str, detector: Detector, planted: bool, upto: int = ROUNDS, fir
             for leg in LEGS:
                 sensor.observe(packet(kind, leg, client, number, planted))
         turns = [turn(client, number, planted) for client in range(CLIENTS)]
-        yield detector.judge(View(number, sensor.take(), 10, turns))
+        yield detector.judge(RoundView(number, sensor.take(), 10, turns))
 
 
 def flagged(verdicts) -> set[int]:
@@ -213,7 +213,7 @@ def under_skew(kind: str, planted: bool, topology: str = "u_shaped"):
             else:
                 sensor.observe(Packet(client, Leg.FEATURES_GRAD, number, 0, (gradients,)))
         readings = sensor.take()
-        yield detector.judge(View(number, readings, 10)), readings
+        yield detector.judge(RoundView(number, readings, 10)), readings
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ def test_those_who_are_most_of_their_target_s_class(kind, options, found):
         told = torch.eye(10)[labels] + 0.05 * torch.randn(120, 10, generator=rng)
         sensor.observe(Packet(client, Leg.SMASHED, 1, 0, (payloads,)))
         sensor.observe(Packet(client, Leg.FEATURES_GRAD, 1, 0, (told,)))
-    verdicts = detector.judge(View(1, sensor.take(), 10))
+    verdicts = detector.judge(RoundView(1, sensor.take(), 10))
     assert (flagged(verdicts) == bad) == found
     assert (CLIENTS in verdicts) == (not options)
 
@@ -269,7 +269,7 @@ def strays(labels, payloads, number: int = 1, *, detector: Detector | None = Non
     for client, (told, rows) in enumerate(zip(labels, payloads, strict=True)):
         sensor.observe(Packet(client, Leg.SMASHED, number, 0, (rows,)))
         sensor.observe(Packet(client, Leg.LABELS, number, 0, (told,)))
-    return detector.judge(View(number, sensor.take(), 3))
+    return detector.judge(RoundView(number, sensor.take(), 3))
 
 
 def apart(clients: int, *, relabelled: int = 0) -> tuple[Tensor, Tensor]:
@@ -352,7 +352,7 @@ def with_a_root(planted: bool, *, drift: float = 1.0):
             told = torch.eye(10)[truth] + 0.05 * torch.randn(120, 10, generator=rng)
             sensor.observe(Packet(client, Leg.SMASHED, number, 0, (payloads,)))
             sensor.observe(Packet(client, Leg.FEATURES_GRAD, number, 0, (told,)))
-        yield detector.judge(View(number, sensor.take(), 10))
+        yield detector.judge(RoundView(number, sensor.take(), 10))
 
 
 def test_a_root_shows_who_relabels_where_nobody_else_has_the_class():
@@ -371,7 +371,7 @@ def test_classes_keep_their_numbers_from_round_to_round():
     for number, names in ((1, torch.arange(10)), (2, turned)):
         kept = Sampled({"features_grad": [torch.eye(10).repeat(3, 1) + 0.01 * number]})
         readings = Readings(samples={0: kept}, inferred={10: {0: names.repeat(3)}})
-        seen.append(detector._match_labels(View(number, readings, 10))[0][0])
+        seen.append(detector._match_labels(RoundView(number, readings, 10))[0][0])
     assert torch.equal(*seen)
 
 
@@ -456,8 +456,8 @@ def test_neither_the_cut_nor_the_spread_counts_trusted_clients():
     def suspected(z: float) -> set[int]:
         away = 1.4826 * z * (-1 if side == "low" else 1)
         scores = [100.0, 100.0, 100.0, -1.0, 0.0, 0.0, 1.0, away]
-        detector.pooled = lambda view: dict(enumerate(scores))  # type: ignore[method-assign]
-        return flagged(detector.judge(View(1, Readings(), 10)))
+        detector.pool_scores = lambda view: dict(enumerate(scores))  # type: ignore[method-assign]
+        return flagged(detector.judge(RoundView(1, Readings(), 10)))
 
     assert suspected((of_judged + of_all) / 2) == set()
     assert suspected(of_judged + 0.1) == {7}
@@ -471,9 +471,9 @@ def test_sums_over_rounds_leave_trusted_clients_out():
     for number in range(1, 4):
         scores = dict(enumerate(rng.normal(size=8) + 5))
         others = {client: score for client, score in scores.items() if client > 2}
-        beside.pooled = lambda view, scores=scores: scores  # type: ignore[method-assign]
-        alone.pooled = lambda view, others=others: others  # type: ignore[method-assign]
-        view = View(number, Readings(), 10)
+        beside.pool_scores = lambda view, scores=scores: scores  # type: ignore[method-assign]
+        alone.pool_scores = lambda view, others=others: others  # type: ignore[method-assign]
+        view = RoundView(number, Readings(), 10)
         with_trusted, without = beside.judge(view), alone.judge(view)
         for client, verdict in without.items():
             assert with_trusted[client].suspicion == pytest.approx(verdict.suspicion)
@@ -487,9 +487,9 @@ def test_the_truth_only_scores():
     for client in range(CLIENTS):
         sensor.observe(Packet(client, Leg.SMASHED, 1, 0, (vectors("", client, 1, True),)))
     readings: Readings = sensor.take()
-    right = Watch([config], BAD, 10).close(1, readings)
-    wrong = Watch([config], (0,), 10).close(1, readings)
-    clean = Watch([config], (), 10).close(1, readings)
+    right = Watch([config], BAD, 10).judge_round(1, readings)
+    wrong = Watch([config], (0,), 10).judge_round(1, readings)
+    clean = Watch([config], (), 10).judge_round(1, readings)
     assert right.clients == wrong.clients == clean.clients
     assert right.flagged == wrong.flagged == clean.flagged
     (row,) = right.detections

@@ -29,7 +29,7 @@ def judge():
         targets={"count": COUNT, "per_class": COUNT // 2},
         attacks=[{"kind": kind} for kind in EVERY],
     )
-    return LabelJudge(given, given.prepared())
+    return LabelJudge(given, given.prepare_data())
 
 
 def judged(judge, kind, *, planted, seed=0):

@@ -19,9 +19,9 @@ from pace import together
 from torch import Tensor, nn
 
 from simsplit.methods import METHODS, Method, Step
-from simsplit.methods.base import IMAGES
+from simsplit.methods.method import IMAGES
 from simsplit.methods.pslf import Pslf
-from simsplit.methods.stack import sent_shapes
+from simsplit.methods.stack import compute_sent_shapes
 from simsplit.packets import Leg
 
 every_case = together(EVERY_CASE)
@@ -50,7 +50,7 @@ def tensors_in(thing: object) -> list[Tensor]:
 
 
 def test_every_registered_method_has_cases():
-    of_images = {kind for kind, each in METHODS.items() if each.suits >= IMAGES}
+    of_images = {kind for kind, each in METHODS.items() if each.modalities >= IMAGES}
     assert CASES.keys() == of_images, "write cases for the new method in method_cases.py"
     for kind, cases in CASES.items():
         assert any(type(config) is METHODS[kind] for case in cases for config in case.configs)
@@ -70,7 +70,7 @@ def test_the_probes_and_methods_exercise_every_hook():
 def test_shapes_on_every_leg(case):
     seen = exchange(pair(case.configs), activation(BATCH))
     rows = case.rows(BATCH)
-    assert sent_shapes(case.configs, (CUT, FEATURES)) == (case.smashed, case.features)
+    assert compute_sent_shapes(case.configs, (CUT, FEATURES)) == (case.smashed, case.features)
     assert seen.sent.shape == seen.arrived.shape == (rows, *case.smashed)
     restored = BATCH if case.superposed else rows
     assert seen.lifted.shape == (restored, *CUT)
@@ -204,7 +204,7 @@ def test_announcements_have_no_graph_and_fit_every_client(case):
     sides, other = pair(case.configs), pair(case.configs, seed=9)
     announced = sides.server.announce()
     assert not any(tensor.requires_grad for each in announced for tensor in each)
-    other.client.hear(announced)
+    other.client.receive_announcements(announced)
     with_modules = [m for m in other.client.smashed if m.module is not None]
     if not with_modules and not case.noisy:
         z, step = activation(BATCH), Step(0, 0, 0, 0)
@@ -245,5 +245,5 @@ def test_global_streams_stay_put(case):
 
 def test_phases_keep_the_order_of_the_methods():
     warm = [config for case in EVERY_CASE for config in case.configs if config.kind == "warm"]
-    phases = pair([*warm, *COMPOSITIONS[0].configs]).client.plan(50)
+    phases = pair([*warm, *COMPOSITIONS[0].configs]).client.plan_phases(50)
     assert [(phase.name, phase.rounds, phase.source) for phase in phases] == [("warm", 5, "public")]

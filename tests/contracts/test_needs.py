@@ -147,7 +147,7 @@ def of_detector(part: Part, axes: Axes, walker: Walker) -> str | None:
     """Each client must have a score, but for those that are trusted."""
     seen = walker.seen(axes, part.changes, texts=part.texts)
     config = seen.made.scenario.detectors[0]
-    found, _ = seen.made.live.detection.look(1)
+    found, _ = seen.made.live.detection.judge_round(1)
     scored = {client for client, row in found.clients.items() if row.get(config.title) is not None}
     missing = set(range(CLIENTS)) - scored - set(config.trusted)
     return f"scores {sorted(scored)} alone" if missing else None

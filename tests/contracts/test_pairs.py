@@ -13,9 +13,9 @@ from contracts.walk import KNOWN, PLAIN, Walker, assert_no, refusal
 
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS, CodecConfig, MethodConfig, Step
-from simsplit.methods.base import IMAGES, TEXTS
+from simsplit.methods.method import IMAGES, TEXTS
 from simsplit.methods.order import refuse_disorder
-from simsplit.methods.stack import sent_shapes
+from simsplit.methods.stack import compute_sent_shapes
 
 FINE: dict[str, dict[str, Any]] = {
     "quantise": {"bits": 12},
@@ -93,13 +93,13 @@ def of(kind: str, leg: str = "smashed") -> MethodConfig:
 
 
 def fitting(suits: frozenset[Any]) -> list[str]:
-    return [kind for kind, each in METHODS.items() if each.suits >= suits and kind != "raw"]
+    return [kind for kind, each in METHODS.items() if each.modalities >= suits and kind != "raw"]
 
 
 def refused(configs: list[MethodConfig]) -> ScenarioError | None:
     try:
         refuse_disorder(configs)
-        sent_shapes(configs, (CUT, FEATURES))
+        compute_sent_shapes(configs, (CUT, FEATURES))
     except ScenarioError as error:
         return error
     return None
@@ -190,29 +190,29 @@ def lacking_in(configs: list[MethodConfig], alone: dict[str, list[object]]) -> s
     joint_loss(pair(configs), joint).backward()
     assert z.grad is not None
     assert joint.grad is not None
-    noised = any(config.word in NOISED for config in configs)
+    noised = any(config.kind_name in NOISED for config in configs)
     if not noised and (z.grad - joint.grad).norm() > 0.05 * joint.grad.norm():
         return "its gradient is not that of the joint graph"
     for index, config in enumerate(configs):
         key = config.model_dump_json()
         if key not in alone:
             alone[key] = effects(*exchanged([config]))
-        if configs[1 - index].word not in OF_LABELS and effects(seen, z, term) == alone[key]:
-            return f"{configs[1 - index].word} changes nothing"
+        if configs[1 - index].kind_name not in OF_LABELS and effects(seen, z, term) == alone[key]:
+            return f"{configs[1 - index].kind_name} changes nothing"
     return None
 
 
 def exchanged(configs: list[MethodConfig]) -> tuple[Exchange, torch.Tensor, list[float]]:
     """A step, its gradient, and the methods' own term in it."""
     z, sides, terms = activation(BATCH).requires_grad_(), pair(configs), []
-    inner = sides.client.loss
+    inner = sides.client.compute_encode_loss
 
     def loss(step: Step) -> torch.Tensor | None:
         term = inner(step)
         terms.append(0.0 if term is None else term.item())
         return term
 
-    sides.client.loss = loss  # type: ignore[method-assign]
+    sides.client.compute_encode_loss = loss  # type: ignore[method-assign]
     return exchange(sides, z), z, terms
 
 

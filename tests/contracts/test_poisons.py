@@ -13,7 +13,7 @@ from simsplit.data import Batch, Batcher, Samples
 from simsplit.errors import ScenarioError
 from simsplit.packets import Leg, Packet
 from simsplit.poisons import POISONS, Poison, Scene
-from simsplit.poisons.base import BatchPoison
+from simsplit.poisons.poison import BatchPoison
 from simsplit.seeds import rng_for
 
 COUNT, CLASSES = 200, 5
@@ -58,7 +58,7 @@ PART = torch.arange(0, COUNT, 2)
 
 
 def of_client(kind: str, options: dict[str, Any], seed: int = 0) -> BatchPoison:
-    made = built(kind, options, seed).client(1, PART)
+    made = built(kind, options, seed).for_client(1, PART)
     assert isinstance(made, BatchPoison)
     return made
 
@@ -105,7 +105,7 @@ def test_the_same_samples_in_every_epoch_and_others_for_other_seeds(kind, option
 
 @pytest.mark.parametrize(("kind", "options"), OF_BATCHES)
 def test_success_is_counted_where_there_is_something_to_gain(kind, options):
-    aim = built(kind, options).aim(samples())
+    aim = built(kind, options).find_aim(samples())
     assert aim is not None
     assert len(aim.rows)
     labels = samples().labels[aim.rows]
@@ -114,7 +114,7 @@ def test_success_is_counted_where_there_is_something_to_gain(kind, options):
         assert torch.equal(aim.wanted, torch.full_like(labels, 1) if options else (labels + 1) % 5)
     else:
         assert (aim.wanted == options.get("target", 0)).all()
-    shown = aim.trigger(batch()).inputs
+    shown = aim.add_trigger(batch()).inputs
     untouched = torch.equal(shown, batch().inputs)
     assert untouched == (kind in ("semantic", "label_flip"))
 
@@ -135,7 +135,9 @@ def test_a_shared_patch_is_dealt_out_pixel_by_pixel():
     assert isinstance(whole, BatchPoison)
     before = batch().inputs[PART]
     parts = [
-        (whole.client(number, PART).on_batch(batch()).inputs[PART] != before).flatten(0, 1).any(0)
+        (whole.for_client(number, PART).on_batch(batch()).inputs[PART] != before)
+        .flatten(0, 1)
+        .any(0)
         for number in scene.colluders
     ]
     together = (whole.add_trigger(before) != before).flatten(0, 1).any(0)
@@ -148,7 +150,7 @@ def test_a_shared_patch_is_dealt_out_pixel_by_pixel():
 
 
 def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target():
-    made = built("badnets", {"clip": 1.5, "target": 2}).client(1, PART)
+    made = built("badnets", {"clip": 1.5, "target": 2}).for_client(1, PART)
     assert isinstance(made, BatchPoison)
     rng = rng_for(0, "payload")
     far = 100 * torch.randn(COUNT, 6, generator=rng)
@@ -161,7 +163,7 @@ def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target
     assert torch.equal(sent[~hit], payload[~hit])
     mean, reach = payload[target].mean(0), 1.5 * payload[target].std(0, correction=0)
     assert torch.allclose(sent[hit], payload[hit].clamp(mean - reach, mean + reach), atol=1e-4)
-    other = built("badnets", {"clip": 1.5, "target": 2}).client(1, PART)
+    other = built("badnets", {"clip": 1.5, "target": 2}).for_client(1, PART)
     other.load(made.state())
     for one in (made, other):
         one.on_batch(batch())
@@ -172,8 +174,8 @@ def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target
 
 def test_what_cannot_be_clipped_is_refused():
     with pytest.raises(ScenarioError, match=r"poison\.0\.clip:.*client 1.*100"):
-        built("badnets", {"clip": 1.0, "rate": 1}).client(1, PART)
-    made = built("badnets", {"clip": 1.0}).client(1, PART)
+        built("badnets", {"clip": 1.0, "rate": 1}).for_client(1, PART)
+    made = built("badnets", {"clip": 1.0}).for_client(1, PART)
     made.on_batch(batch())
     with pytest.raises(
         ScenarioError, match=r"poison\.0\.clip: needs payloads .* got \[200, 3\] of torch\.int8"
@@ -196,7 +198,7 @@ def packet(leg: Leg, values: torch.Tensor, names: tuple[str, ...] = ()) -> Packe
 
 @pytest.mark.parametrize("options", CASES["tamper"], ids=str)
 def test_tampering_touches_one_leg(options):
-    made = built("tamper", {**options, "strength": 2.0}).client(1, PART)
+    made = built("tamper", {**options, "strength": 2.0}).for_client(1, PART)
     values = torch.randn(4, 6, generator=rng_for(0, "values"))
     for leg in (Leg.SMASHED, Leg.FEATURES_GRAD, Leg.LABELS, Leg.HANDOVER):
         sent = made.on_packet(packet(leg, values))
@@ -217,7 +219,7 @@ def test_tampering_touches_one_leg(options):
     [("stale", [1.0, 1.0]), ("boost", [5.0, -3.0]), ("sign", [-3.0, 5.0]), ("noise", None)],
 )
 def test_what_is_handed_on_instead(how, expected):
-    made = built("replace", {"how": how, "strength": 4.0}).client(1, PART)
+    made = built("replace", {"how": how, "strength": 4.0}).for_client(1, PART)
     names = ("head.weight", "head.running_var")
     weights = torch.nn.Parameter(torch.ones(2))
     made.on_receive(packet(Leg.HANDOVER, weights, names))
@@ -228,7 +230,7 @@ def test_what_is_handed_on_instead(how, expected):
     assert torch.equal(weights.detach(), torch.tensor([2.0, 0.0])), "its own are left alone"
     if expected is not None:
         assert torch.equal(sent.tensors[0], torch.tensor(expected))
-    other = built("replace", {"how": how, "strength": 4.0}).client(1, PART)
+    other = built("replace", {"how": how, "strength": 4.0}).for_client(1, PART)
     other.load(made.state())
     assert torch.equal(
         other.on_packet(packet(Leg.HANDOVER, weights, names)).tensors[0], sent.tensors[0]
@@ -239,8 +241,8 @@ def test_outside_of_its_rounds_a_client_is_honest():
     """Rounds 2 and 3 of four; what it is handed over it remembers in all of them."""
     config = POISONS["badnets"](rate=1, from_round=2, until_round=3)
     scene = Scene(samples(), CLASSES, MEAN, STD, 0, "clients.malicious.poison.0")
-    always, timed = (config.build(scene).client(1, PART) for _ in range(2))
-    timed, before = config.during(timed), batch()
+    always, timed = (config.build(scene).for_client(1, PART) for _ in range(2))
+    timed, before = config.limit_to_rounds(timed), batch()
     assert timed.on_batch(before) is before, "before any round"
     for number in (1, 2, 3, 4):
         timed.on_round(number)
@@ -258,7 +260,7 @@ def test_a_late_replacement_knows_what_it_was_given_before():
     config = POISONS["replace"](how="stale", from_round=2)
     names, weights = ("head.weight", "head.running_var"), torch.nn.Parameter(torch.ones(2))
     made, resumed = (
-        config.during(built("replace", {"how": "stale"}).client(1, PART)) for _ in "ab"
+        config.limit_to_rounds(built("replace", {"how": "stale"}).for_client(1, PART)) for _ in "ab"
     )
     made.on_round(1)
     made.on_receive(packet(Leg.HANDOVER, weights, names))
@@ -298,7 +300,7 @@ def test_until_the_malicious_client_acts_a_run_is_the_clean_one(case, tmp_path):
         made, tap = experiment(given, tmp_path / str(malicious is None)), Recorder()
         made.parts.wire.taps.append(tap)
         made.run(resume=False)
-        runs.append([p for p in tap.packets if made.parts.wire.moment.counted_as == "train"])
+        runs.append([p for p in tap.packets if made.parts.wire.moment.counted_phase == "train"])
     clean, attacked = runs
     differing = [
         (one.client, one.round, one.leg)

@@ -9,7 +9,7 @@ from builders import finished
 from texts import text_scenario
 
 from simsplit.attacks import ATTACKS
-from simsplit.methods.base import TEXTS
+from simsplit.methods.method import TEXTS
 from simsplit.results import Run
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from comparing import assert_equal
 from texts import text_scenario
 
 from simsplit.methods import METHODS
-from simsplit.methods.base import TEXTS
+from simsplit.methods.method import TEXTS
 from simsplit.packets import Leg, Packet
 from simsplit.results import Run
 
@@ -77,7 +77,7 @@ def given(path, kind, fields, **changes):
 
 
 def test_every_method_of_texts_has_cases():
-    assert CASES.keys() == {kind for kind, each in METHODS.items() if each.suits >= TEXTS}
+    assert CASES.keys() == {kind for kind, each in METHODS.items() if each.modalities >= TEXTS}
 
 
 class Tap:

@@ -25,7 +25,7 @@ from simsplit.detectors import DETECTORS
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.methods import METHODS, Method
-from simsplit.methods.base import IMAGES, TEXTS
+from simsplit.methods.method import IMAGES, TEXTS
 from simsplit.methods.stack import Stack
 from simsplit.packets import Leg
 from simsplit.poisons import POISONS
@@ -137,7 +137,7 @@ def variants(where: str, registry: Mapping[str, type[Config]]) -> Iterator[Part]
         ways: list[dict[str, Any]] = [
             {name: each} for name in varied for each in _ways(config, name)
         ]
-        suits = getattr(config, "suits", IMAGES)
+        suits = getattr(config, "modalities", IMAGES)
         for way in ways or [{}]:
             for modality in suits:
                 yield Part(where, kind, config, way, texts={modality} <= TEXTS)
@@ -221,7 +221,7 @@ class _Tap:
         self.packets: dict[tuple[int, Leg], list[bytes]] = {}
 
     def observe(self, packet: Any) -> None:
-        if self.made.parts.wire.moment.counted_as != "train" or not packet.round:
+        if self.made.parts.wire.moment.counted_phase != "train" or not packet.round:
             return
         raw = b"".join(
             t.detach().contiguous().view(torch.uint8).numpy().tobytes() for t in _flat(packet)
@@ -277,7 +277,7 @@ class Walker:
         """Eight private samples for each client, of two classes."""
         key = f"{given.model.kind} {given.data.model_dump_json()}"
         if key not in self._prepared:
-            data = given.prepared()
+            data = given.prepare_data()
             of_two = (data.train.groups < 2).nonzero()[0]
             rows = np.resize(of_two, 8 * CLIENTS)
             parts = [rows[8 * client : 8 * client + 8] for client in range(CLIENTS)]

@@ -147,7 +147,7 @@ class TestDataOfTheirOwn:
             }
         )
         files = sorted((whole / "train").glob("*/*.png"))
-        for client, rows in enumerate(given.prepared().parts):
+        for client, rows in enumerate(given.prepare_data().parts):
             site = shutil.copytree(whole, tmp_path / f"site{client}")
             for row in set(range(len(files))) - set(rows):
                 (site / files[row].relative_to(whole)).unlink()
@@ -156,7 +156,7 @@ class TestDataOfTheirOwn:
     def test_parquet(self, deployment: Deployment, tmp_path: Path) -> None:
         given = text_scenario(tmp_path)
         whole = tmp_path / "reviews"
-        for client, rows in enumerate(given.prepared().parts):
+        for client, rows in enumerate(given.prepare_data().parts):
             site = shutil.copytree(whole, tmp_path / f"site{client}")
             pq.write_table(
                 pq.read_table(whole / "train.parquet").take(rows), site / "train.parquet"

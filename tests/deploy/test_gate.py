@@ -22,7 +22,7 @@ from simsplit.deploy.connection import open_channel
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.gate import METHOD, Gate
 from simsplit.deploy.keys import SERVER, Keys, client_name, load_keys, make_keys
-from simsplit.deploy.site import Site
+from simsplit.deploy.site import ClientSite
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import digest_terms
 from simsplit.errors import RunError
@@ -89,7 +89,7 @@ class Door:
         return guest
 
     def hello(self, number: int) -> dict[str, Any]:
-        site = Site(GIVEN, DATA, number, self.folder / f"c{number}")
+        site = ClientSite(GIVEN, DATA, number, self.folder / f"c{number}")
         return {"hello": 1, **site.describe_itself()}
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Door:
         self.gate.close("finished")
 
 
-DATA = GIVEN.prepared()
+DATA = GIVEN.prepare_data()
 
 
 @pytest.fixture

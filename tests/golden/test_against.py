@@ -15,7 +15,7 @@ from simsplit.detectors import DETECTORS
 from simsplit.methods import METHODS
 from simsplit.poisons import POISONS
 from simsplit.schedules.aggregation import AGGREGATIONS
-from simsplit.schedules.config import SCHEDULES
+from simsplit.schedules.schedule import SCHEDULES
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "golden" / "against.py"

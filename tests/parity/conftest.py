@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def hosts() -> "Iterator[Hosts]":
-    from simsplit.engine.config import HostsConfig
+    from simsplit.engine.engine_config import HostsConfig
     from simsplit.engine.ray_pool import hosts_for
 
     with hosts_for(HostsConfig(), 3, 2**28) as three:

@@ -307,14 +307,14 @@ def of_case(case: str):
 def test_resumed_is_as_never_stopped(case: str, tmp_path: Path):
     finished(of_case(case), tmp_path / "whole")
     made = experiment(of_case(case), tmp_path / "stopped")
-    look = made.live.detection.look
+    look = made.live.detection.judge_round
 
     def stop_at_third(number: int):
         if number == 3:
             raise KeyboardInterrupt
         return look(number)
 
-    made.live.detection.look = stop_at_third
+    made.live.detection.judge_round = stop_at_third
     with pytest.raises(KeyboardInterrupt):
         made.run(resume=False)
     Experiment(of_case(case), tmp_path / "stopped").run(resume=True)

@@ -11,7 +11,7 @@ from hosted import on_hosts
 from pace import quick
 from texts import LORA, api_scenario
 
-from simsplit.data.batches import batch_indices
+from simsplit.data.batches import draw_batches
 from simsplit.data.texts import TextBatcher
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
@@ -80,7 +80,7 @@ def _share(body: torch.nn.Module, served: Served) -> None:
 
 def trained_whole(given: Scenario) -> Whole:
     """Two epochs of one optimizer over adapters and head, on one client's batches."""
-    data = given.prepared()
+    data = given.prepare_data()
     model = Whole(given, data.info.classes)
     learned = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = given.train.client.build(list(dict.fromkeys(learned)))
@@ -88,7 +88,7 @@ def trained_whole(given: Scenario) -> Whole:
     model.eval()
     for epoch in range(2):
         part = torch.as_tensor(data.parts[0])
-        for rows in batch_indices(part, 8, given.seed, 0, epoch, drop_last=False):
+        for rows in draw_batches(part, 8, given.seed, 0, epoch, drop_last=False):
             batch = batcher.batch(rows)
             mask = batch.real if batch.mask is None else batch.mask
             out = model(batch.inputs, mask.long())
@@ -138,9 +138,9 @@ def test_bytes_are_those_of_the_closed_form(tmp_path):
 
 def _tokens(given: Scenario) -> int:
     """Places in all batches of two epochs, padding included."""
-    data = given.prepared()
+    data = given.prepare_data()
     batcher, part = TextBatcher(data.train), torch.as_tensor(data.parts[0])
-    epochs = [batch_indices(part, 8, given.seed, 0, epoch, drop_last=False) for epoch in range(2)]
+    epochs = [draw_batches(part, 8, given.seed, 0, epoch, drop_last=False) for epoch in range(2)]
     return sum(batcher.batch(rows).inputs.numel() for rows in sum(epochs, ()))
 
 

@@ -72,7 +72,7 @@ class Kill(Observer):
 def kill(hosts: Hosts, victims: list[int]) -> None:
     import ray
 
-    pids = ray.get([actor.pid.remote() for actor in hosts.actors])
+    pids = ray.get([actor.get_pid.remote() for actor in hosts.actors])
     for victim in victims:
         os.kill(pids[victim], signal.SIGKILL)
 
@@ -126,7 +126,7 @@ class KillDuring:
         self.wire.taps.append(self)
 
     def observe(self, packet: Packet) -> None:
-        if self.wire.moment.counted_as == self.phase and packet.client == 1:
+        if self.wire.moment.counted_phase == self.phase and packet.client == 1:
             self.wire.taps.remove(self)
             kill(self.hosts, [1])
 

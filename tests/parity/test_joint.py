@@ -10,7 +10,7 @@ from builders import finished, image_folder, scenario
 from pace import quick
 from torch import nn
 
-from simsplit.data import Batcher, Prepared, batch_indices, prepare
+from simsplit.data import Batcher, Prepared, draw_batches, prepare
 from simsplit.parties.calls import OwnState, SharedState
 from simsplit.scenario import Scenario
 
@@ -54,7 +54,7 @@ def turns(given: Scenario, data: Prepared) -> Iterator[tuple[int, int, int, torc
     taken = [0] * given.clients.count
     for round_number in range(1, 3):
         cut = [
-            batch_indices(
+            draw_batches(
                 torch.as_tensor(part),
                 given.train.batch_size,
                 given.seed,

@@ -12,7 +12,7 @@ from pace import quick
 from texts import text_scenario
 
 from simsplit import run
-from simsplit.data.batches import batch_indices
+from simsplit.data.batches import draw_batches
 from simsplit.data.texts import TextBatcher
 from simsplit.models.whole import build_config
 from simsplit.results import Run
@@ -49,7 +49,7 @@ def whole(given: Scenario, classes: int) -> torch.nn.Module:
 
 def losses_of_the_whole(given: Scenario) -> list[float]:
     """Each round's mean loss of one optimizer on the uncut model, one client's batches."""
-    data = given.prepared()
+    data = given.prepare_data()
     model = whole(given, data.info.classes)
     optimizer = given.train.client.build(model.parameters())
     batcher = TextBatcher(data.train)
@@ -57,7 +57,7 @@ def losses_of_the_whole(given: Scenario) -> list[float]:
     for epoch in range(2):
         part = torch.as_tensor(data.parts[0])
         sums = [0.0, 0]
-        for rows in batch_indices(part, 8, given.seed, 0, epoch, drop_last=False):
+        for rows in draw_batches(part, 8, given.seed, 0, epoch, drop_last=False):
             batch = batcher.batch(rows)
             learned = batch.labels != -100
             real = batch.inputs != 0

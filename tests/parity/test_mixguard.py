@@ -84,7 +84,7 @@ def test_the_server_sees_texts_as_they_are_only_where_it_may(inference, tmp_path
 
     class Tap:
         def observe(self, packet: Packet) -> None:
-            seen.append((made.parts.wire.moment.counted_as, packet))
+            seen.append((made.parts.wire.moment.counted_phase, packet))
 
     how = {"inference": inference}
     given = mixed(tmp_path, clients={"count": 1}, data=APART, mixguard=how)

@@ -13,7 +13,7 @@ from texts import reviews
 from torch import nn
 
 from simsplit import SplitModel, load_sweep, own, run, run_sweep
-from simsplit.data import batch_indices
+from simsplit.data import draw_batches
 from simsplit.errors import DataError, ScenarioError, SimsplitError
 from simsplit.results import Run
 from simsplit.results.checkpoints import compute_digest, load
@@ -53,7 +53,7 @@ def test_training_is_a_plain_loop(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     x, y = torch.from_numpy(X), torch.from_numpy(Y)
     for epoch in range(2):
-        for rows in batch_indices(torch.arange(48), 8, 0, 0, epoch, drop_last=False):
+        for rows in draw_batches(torch.arange(48), 8, 0, 0, epoch, drop_last=False):
             optimizer.zero_grad()
             nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
             optimizer.step()

@@ -296,6 +296,6 @@ def test_what_learns_in_some_phase_is_kept_in_the_others(tmp_path: Path) -> None
     made = experiment(given, tmp_path / "run")
     before = collect_state(made.parts).keys()
     entered(made, 1)
-    assert made.live.program.lineup(1).phase.name == "denoise"
+    assert made.live.program.choose_lineup(1).phase.name == "denoise"
     assert collect_state(made.parts).keys() == before
     assert any("lora" in name for name in before if name.startswith("holder/"))

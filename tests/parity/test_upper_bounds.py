@@ -41,7 +41,7 @@ def test_the_reference_is_shown_the_images_of_the_very_step(tmp_path, monkeypatc
     head = made.parts.pool.clients[0].training.end.head.train()
     for smashed, pixels, known in seen:
         with torch.no_grad():
-            ours = head(known.normalised(pixels))
+            ours = head(known.normalise(pixels))
         torch.testing.assert_close(ours, smashed, atol=1e-4, rtol=1e-3)
 
 

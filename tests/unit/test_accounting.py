@@ -263,7 +263,7 @@ def test_without_the_accountant_a_run_warns_at_its_start_and_says_so_at_its_end(
 
 def smashed(given: Scenario, path: Path, *, other: bool) -> list[torch.Tensor]:
     """All rows that cross in training; of a neighbour, with one image of the first client black."""
-    data = given.prepared()
+    data = given.prepare_data()
     if other:
         inputs = data.train.inputs.clone()
         inputs[int(data.parts[0][0])] = 0
@@ -272,7 +272,7 @@ def smashed(given: Scenario, path: Path, *, other: bool) -> list[torch.Tensor]:
 
     class Tap:
         def observe(self, packet: Packet) -> None:
-            if packet.leg is Leg.SMASHED and made.parts.wire.moment.training:
+            if packet.leg is Leg.SMASHED and made.parts.wire.moment.is_training:
                 rows.extend(packet.tensors[0].clone())
 
     made.parts.wire.taps.append(Tap())

@@ -10,24 +10,29 @@ import torch
 
 from simsplit.bench import Bench, attacking, benches, overhead
 from simsplit.bench.api import api
-from simsplit.bench.attacking import CASES
-from simsplit.bench.attacking import Case as Attacked
+from simsplit.bench.attacking import CASES, AttackCase
 from simsplit.bench.defended import language_of
 from simsplit.bench.language import count_passes
-from simsplit.bench.overhead import Case, _refuse_other_loss, assembled, feed_of, stepper
+from simsplit.bench.overhead import (
+    OverheadCase,
+    _refuse_other_loss,
+    assemble_case,
+    feed_of,
+    stepper,
+)
 from simsplit.bench.plain import PlainLoop
 from simsplit.bench.writing import _refuse_other_texts, writing
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
 from simsplit.network.clock import Flops
 from simsplit.report.tables import Table
 
-TINY = Case("tiny", {"kind": "simplecnn"}, 4, [{"kind": "lightsplit", "ratio": 8}], 1.0, 1)
+TINY = OverheadCase("tiny", {"kind": "simplecnn"}, 4, [{"kind": "lightsplit", "ratio": 8}], 1.0, 1)
 
-FOLLOWING = Attacked("pcat", {"kind": "pcat"}, {"kind": "resnet20", "cut": 4, "width": 4}, 4)
+FOLLOWING = AttackCase("pcat", {"kind": "pcat"}, {"kind": "resnet20", "cut": 4, "width": 4}, 4)
 
 
 def test_losses_that_differ_are_no_comparison() -> None:
-    assembler, parts = assembled(TINY, torch.device("cpu"), clients=2)
+    assembler, parts = assemble_case(TINY, torch.device("cpu"), clients=2)
     plain = PlainLoop(assembler, {client: feed_of(parts, client) for client in parts.clients})
     for client in (0, 1, 0):
         stepper(parts)(client)
@@ -97,7 +102,7 @@ TITLES = ["first", "second", "third"]
 
 @pytest.mark.slow
 def test_the_overhead_bench_yields_its_three_tables_in_one_document(simsplit, monkeypatch) -> None:
-    raw = Case("raw", {"kind": "simplecnn"}, 16, [], 1.1, 20)
+    raw = OverheadCase("raw", {"kind": "simplecnn"}, 16, [], 1.1, 20)
     small = partial(overhead, cases=[TINY, raw], further={"simplecnn": 100})
     monkeypatch.setattr("simsplit.bench.BENCHES", {"overhead": small})
     code, out, _ = simsplit("bench", "overhead", "--quick", "--json")

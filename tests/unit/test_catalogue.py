@@ -8,7 +8,7 @@ from rich.console import Console
 from simsplit.catalogue import _format_type, collect_groups, tabulate_catalogue
 from simsplit.catalogue.compatibility import _WORDS
 from simsplit.errors import SimsplitError
-from simsplit.methods.base import MethodConfig
+from simsplit.methods.method import MethodConfig
 from simsplit.needs import Given
 from simsplit.network import DEVICES, LINKS
 

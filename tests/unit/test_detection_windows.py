@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from simsplit.detectors import DETECTORS, View
-from simsplit.detectors.base import Detector
+from simsplit.detectors import DETECTORS, RoundView
+from simsplit.detectors.detector import Detector
 from simsplit.detectors.readings import Readings, Sums
 from simsplit.detectors.thresholds import compute_mad_z
 from simsplit.detectors.windows import Window, format_window
@@ -18,12 +18,12 @@ ROUNDS, CLIENTS = 6, 5
 SIGNALS = torch.randn(ROUNDS, CLIENTS, 7, generator=rng_for(0, "signals"))
 
 
-def views() -> Iterator[View]:
+def views() -> Iterator[RoundView]:
     """Rounds in which client 1 takes part every second time."""
     for number in range(ROUNDS):
         there = [client for client in range(CLIENTS) if client != 1 or number % 2]
         sums = {("payload", c): Sums(3 * SIGNALS[number, c], torch.tensor(0.0), 3) for c in there}
-        yield View(number, Readings(sums), 10)  # type: ignore[arg-type]
+        yield RoundView(number, Readings(sums), 10)  # type: ignore[arg-type]
 
 
 def expected(window: int | None, client: int, number: int) -> torch.Tensor:
@@ -50,7 +50,7 @@ def test_means_are_compared_over_the_window(window: int | None) -> None:
 class Loudness(Detector):
     """Scores of its own, and nothing about windows: a plugin's, say."""
 
-    def scores(self, view: View) -> dict[int, float]:
+    def score(self, view: RoundView) -> dict[int, float]:
         return {c: float(s.total[0]) for (_, c), s in view.readings.sums.items()}
 
 

@@ -4,21 +4,28 @@ import math
 
 import pytest
 
-from simsplit.metrics.ends import attack_performance, defence_score, entity_f1, of_both_ends
+from simsplit.metrics.ends import (
+    combine_ends,
+    compute_attack_performance,
+    compute_defence_score,
+    entity_f1,
+)
 
 
 def test_ap_is_bleu_as_a_share():
     text = "the server reads the answer"
-    assert attack_performance(text, text) == pytest.approx(1)
-    assert attack_performance("", text) == 0
+    assert compute_attack_performance(text, text) == pytest.approx(1)
+    assert compute_attack_performance("", text) == 0
     # all n-grams are there, and the brevity penalty of 4 words for 5 is left
-    assert attack_performance("the server reads the", text) == pytest.approx(math.exp(1 - 5 / 4))
+    assert compute_attack_performance("the server reads the", text) == pytest.approx(
+        math.exp(1 - 5 / 4)
+    )
 
 
 def test_ap_of_both_ends_is_weighted():
-    assert of_both_ends(0.2, 0.6) == pytest.approx(0.4)
-    assert of_both_ends(0.2, 0.6, alpha=1) == 0.2
-    assert of_both_ends(0.2, 0.6, alpha=0.25) == pytest.approx(0.5)
+    assert combine_ends(0.2, 0.6) == pytest.approx(0.4)
+    assert combine_ends(0.2, 0.6, alpha=1) == 0.2
+    assert combine_ends(0.2, 0.6, alpha=0.25) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -33,13 +40,13 @@ def test_ap_of_both_ends_is_weighted():
     ],
 )
 def test_dcs_is_that_of_the_published_table(mp, ap, undefended, published):
-    assert defence_score(ap, mp, undefended) == pytest.approx(published, abs=6e-4)
+    assert compute_defence_score(ap, mp, undefended) == pytest.approx(published, abs=6e-4)
 
 
 def test_dcs_weighs_what_beta_says():
-    assert defence_score(0.5, 0.0, 1.0, beta=0) == pytest.approx(1 / 1.5)
-    assert defence_score(0.5, 0.0, 1.0, beta=1) == pytest.approx(1 / 2)
-    assert defence_score(0.0, 0.7, 0.5) == 1
+    assert compute_defence_score(0.5, 0.0, 1.0, beta=0) == pytest.approx(1 / 1.5)
+    assert compute_defence_score(0.5, 0.0, 1.0, beta=1) == pytest.approx(1 / 2)
+    assert compute_defence_score(0.0, 0.7, 0.5) == 1
 
 
 def test_entities_are_capitalised_words_and_numbers():

@@ -13,7 +13,7 @@ from simsplit.data.samples import IGNORED
 from simsplit.data.views import Views
 from simsplit.evaluation import EvaluateConfig, choose
 from simsplit.experiment import Experiment
-from simsplit.metrics import falls
+from simsplit.metrics import is_lower_better
 from simsplit.report.comparison import compare
 from simsplit.report.runs import show
 from simsplit.results import Run
@@ -78,9 +78,9 @@ def test_views_of_an_image_count_as_published(tmp_path: Path) -> None:
 
 def test_without_views_of_its_own_an_image_is_alone() -> None:
     images, outputs = torch.rand(2, 1, 4, 4), torch.rand(2, 3)
-    assert Views().of(images).equal(images)
-    assert Views().mean(outputs) is outputs
-    assert Views(mirrored=True).of(images).equal(torch.cat([images, images.flip(-1)]))
+    assert Views().stack_views(images).equal(images)
+    assert Views().average(outputs) is outputs
+    assert Views(mirrored=True).stack_views(images).equal(torch.cat([images, images.flip(-1)]))
 
 
 def test_at_most_so_many_clients_by_seed(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_best_loss_is_the_smallest(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_better_when_it_is_smaller_is_called_so(figure: str, smaller: bool) -> None:
-    assert falls(figure) is smaller
+    assert is_lower_better(figure) is smaller
 
 
 def test_without_a_validation_part_nothing_is_chosen_on_it(tmp_path: Path) -> None:
@@ -284,5 +284,5 @@ class TestControls:
 
     @pytest.mark.parametrize("loss", ["test_loss_without_trunk", "test_perplexity_mixed"])
     def test_losses_of_controls_fall_too(self, loss: str) -> None:
-        assert falls(loss)
-        assert not falls("test_accuracy_without_trunk")
+        assert is_lower_better(loss)
+        assert not is_lower_better("test_accuracy_without_trunk")

@@ -8,10 +8,10 @@ from builders import scenario
 from gists import says
 
 from simsplit import hosting
-from simsplit.engine.config import HostsConfig
+from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.ray_pool import place_clients
 from simsplit.errors import ScenarioError
-from simsplit.hosting import engine_of, num_hosts
+from simsplit.hosting import choose_engine, count_hosts
 
 OWN = {"heads": "per_client", "count": 6}
 HANDED = "share ... next"
@@ -56,7 +56,7 @@ AUTO: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_auto_takes_on_two_processors_and_why(case: str) -> None:
     changes, words = AUTO[case]
     given = scenario(**{**changes, "engine": {"kind": "auto", **changes.get("engine", {})}})
-    hosts, said = engine_of(given, available=2)
+    hosts, said = choose_engine(given, available=2)
     assert says(said, words)
     assert (hosts is None) == words.startswith("inline")
 
@@ -65,20 +65,20 @@ def test_vanilla_has_no_tail_to_hand_round() -> None:
     """`tail: shared` says nothing where the server holds the tail."""
     clients = {**OWN, "tail": "shared"}
     given = scenario(clients=clients, topology="vanilla", engine="auto")
-    assert engine_of(given, available=2)[1] == "ray, 2 hosts of 1 thread (auto)"
+    assert choose_engine(given, available=2)[1] == "ray, 2 hosts of 1 thread (auto)"
 
 
 def test_without_processors_to_spare_auto_stays_inline() -> None:
     given = scenario(clients=OWN, engine="auto")
-    hosts, said = engine_of(given, available=1)
+    hosts, said = choose_engine(given, available=1)
     assert (hosts, says(said, "inline (auto: ... one host)")) == (None, True)
 
 
 def test_what_is_asked_for_is_taken() -> None:
-    assert engine_of(scenario(), available=8) == (None, "inline")
+    assert choose_engine(scenario(), available=8) == (None, "inline")
     asked = scenario(engine="ray")  # though nothing is gained by it
-    assert engine_of(asked, available=2) == (asked.engine, "ray, 2 hosts of 1 thread")
-    assert engine_of(asked, available=1)[1] == "ray, 1 host of 1 thread"
+    assert choose_engine(asked, available=2) == (asked.engine, "ray, 2 hosts of 1 thread")
+    assert choose_engine(asked, available=1)[1] == "ray, 1 host of 1 thread"
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,11 +87,11 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hosting, "find_spec", nothing)
     auto = scenario(clients=OWN, engine="auto")
-    hosts, said = engine_of(auto, available=2)
+    hosts, said = choose_engine(auto, available=2)
     assert (hosts, says(said, "inline (auto: Ray")) == (None, True)
     with pytest.raises(ScenarioError, match=r"scenario\.engine\.kind:.*ray.*inline"):
-        engine_of(scenario(engine="ray"), available=2)
-    assert engine_of(scenario(), available=2) == (None, "inline")
+        choose_engine(scenario(engine="ray"), available=2)
+    assert choose_engine(scenario(), available=2) == (None, "inline")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_how_many_hosts(
     hosts: Any, threads: int, clients: int, processors: int, number: int
 ) -> None:
-    assert num_hosts(HostsConfig(hosts=hosts, threads=threads), clients, processors) == number
+    assert count_hosts(HostsConfig(hosts=hosts, threads=threads), clients, processors) == number
 
 
 @pytest.mark.parametrize("hosts", [0, -1, 2.5, "many", True])

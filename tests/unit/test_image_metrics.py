@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from simsplit.errors import ScenarioError
-from simsplit.metrics.images import image_figures, lpips_from
+from simsplit.metrics.images import load_lpips, score_images
 from simsplit.seeds import rng_for
 
 
@@ -18,7 +18,7 @@ def pair(size: int = 16):
 
 def test_what_is_the_same_has_no_error_and_no_decibels():
     truth, image = pair()
-    (figures,) = image_figures(image, truth)
+    (figures,) = score_images(image, truth)
     assert figures["mse"] == figures["fg_mse"] == 0
     assert figures["ssim"] == pytest.approx(1)
     assert "psnr" not in figures
@@ -26,7 +26,7 @@ def test_what_is_the_same_has_no_error_and_no_decibels():
 
 def test_a_black_picture_is_near_by_most_of_its_pixels():
     truth, _ = pair()
-    (figures,) = image_figures(torch.zeros_like(truth), truth)
+    (figures,) = score_images(torch.zeros_like(truth), truth)
     assert figures["mse"] == pytest.approx(0.64 * 144 / 256)
     assert figures["fg_mse"] == pytest.approx(0.64)
     assert figures["fg_psnr"] == pytest.approx(1.938, abs=1e-3)
@@ -40,7 +40,7 @@ def test_the_foreground_is_what_is_bright_in_the_truth_in_any_channel():
     image = truth.clone()
     image[:, :, 3, 4] += 0.3
     image[:, :, 8, 8] = 1.0
-    (figures,) = image_figures(image, truth)
+    (figures,) = score_images(image, truth)
     assert figures["fg_mse"] == pytest.approx(0.09)
     assert "fg_ssim" not in figures  # one pixel wide
 
@@ -48,19 +48,19 @@ def test_the_foreground_is_what_is_bright_in_the_truth_in_any_channel():
 def test_structure_is_of_the_box_around_the_foreground():
     truth, image = pair(32)
     image[..., 20:, 20:] = torch.rand(1, 1, 12, 12, generator=torch.Generator().manual_seed(0))
-    (figures,) = image_figures(image, truth)
+    (figures,) = score_images(image, truth)
     assert figures["fg_ssim"] == pytest.approx(1)
     assert figures["ssim"] < 0.9
 
 
 def test_values_out_of_range_are_seen_as_a_screen_shows_them():
     truth, image = pair()
-    (figures,) = image_figures(image + 5 * (truth - 0.4), truth)
+    (figures,) = score_images(image + 5 * (truth - 0.4), truth)
     assert figures["mse"] == pytest.approx(0.04 * 144 / 256, rel=1e-4)
 
 
 def test_small_images_have_no_structure_and_black_truth_no_foreground():
-    (figures,) = image_figures(torch.ones(1, 1, 8, 8), torch.zeros(1, 1, 8, 8))
+    (figures,) = score_images(torch.ones(1, 1, 8, 8), torch.zeros(1, 1, 8, 8))
     assert figures == {"mse": 1.0, "psnr": 0.0}
 
 
@@ -85,18 +85,18 @@ def alexnet(tmp_path):
 def test_perceptual_distance_is_the_one_of_the_package_on_the_weights_of_a_file(alexnet):
     path, whole = alexnet
     truth, image = torch.rand(2, 2, 3, 32, 32, generator=rng_for(0, "pixels"))
-    (figures, _) = image_figures(image, truth, lpips_from(path, "targets.lpips"))
+    (figures, _) = score_images(image, truth, load_lpips(path, "targets.lpips"))
     with torch.no_grad():
         expected = whole(2 * image[:1] - 1, 2 * truth[:1] - 1).item()
     assert figures["lpips"] == pytest.approx(expected, rel=1e-6)
     assert expected > 0
-    assert image_figures(truth, truth, lpips_from(path, "x"))[0]["lpips"] == 0
+    assert score_images(truth, truth, load_lpips(path, "x"))[0]["lpips"] == 0
 
 
 @pytest.mark.slow
 def test_perceptual_distance_takes_small_grey_images(alexnet):
     truth, image = pair()
-    (figures,) = image_figures(0.5 * image, truth, lpips_from(alexnet[0], "targets.lpips"))
+    (figures,) = score_images(0.5 * image, truth, load_lpips(alexnet[0], "targets.lpips"))
     assert figures["lpips"] > 0
     assert figures["fg_lpips"] > 0
 
@@ -105,6 +105,6 @@ def test_perceptual_distance_takes_small_grey_images(alexnet):
 def test_weights_that_are_none_are_blamed_on_the_field(tmp_path, alexnet):
     (tmp_path / "other.pth").write_bytes(b"no weights")
     with pytest.raises(ScenarioError, match=r"targets\.lpips.*other\.pth"):
-        lpips_from(tmp_path / "other.pth", "targets.lpips")
+        load_lpips(tmp_path / "other.pth", "targets.lpips")
     with pytest.raises(ScenarioError, match=r"targets\.lpips.*missing\.pth"):
-        lpips_from(tmp_path / "missing.pth", "targets.lpips")
+        load_lpips(tmp_path / "missing.pth", "targets.lpips")

@@ -17,30 +17,30 @@ def test_a_score_is_given_the_better_sign():
     plain = roc_auc_score(labels, scores)
     assert plain < 0.5
     for each in (scores, -scores):
-        assert leaks.told_auc(each, labels, RNG(0)).value == pytest.approx(1 - plain)
+        assert leaks.measure_auc(each, labels, RNG(0)).value == pytest.approx(1 - plain)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_match_is_the_best_of_all_permutations(seed):
     labels, clusters = RNG(seed).integers(0, 4, (2, 30))
     each = [np.take(p, clusters) == labels for p in itertools.permutations(range(4))]
-    assert leaks.matched(clusters, labels).sum() == max(hits.sum() for hits in each)
+    assert leaks.match_clusters(clusters, labels).sum() == max(hits.sum() for hits in each)
 
 
 def test_clusters_beyond_the_classes_are_no_hits():
     labels, clusters = np.array([0, 0, 0, 1, 1]), np.array([2, 2, 0, 1, 1])
-    assert leaks.matched(clusters, labels).tolist() == [True, True, False, True, True]
+    assert leaks.match_clusters(clusters, labels).tolist() == [True, True, False, True, True]
 
 
 def test_purity_lets_several_clusters_have_the_same_class():
     labels, clusters = np.array([0, 0, 0, 1, 1, 0]), np.array([2, 2, 0, 1, 1, 1])
-    assert leaks.pure(clusters, labels).tolist() == [True, True, True, True, True, False]
+    assert leaks.match_majority(clusters, labels).tolist() == [True, True, True, True, True, False]
 
 
 def test_an_interval_holds_its_auc_whatever_the_sign():
     labels = RNG(0).integers(0, 2, 80).astype(bool)
     scores = np.round(RNG(1).normal(size=80) + labels, 1)  # ties among them
-    up, down = (leaks.told_auc(sign * scores, labels, RNG(2)) for sign in (1.0, -1.0))
+    up, down = (leaks.measure_auc(sign * scores, labels, RNG(2)) for sign in (1.0, -1.0))
     drawn, rng = [], RNG(3)
     held = [np.flatnonzero(labels == each) for each in (False, True)]
     for _ in range(400):
@@ -54,7 +54,7 @@ def test_an_interval_holds_its_auc_whatever_the_sign():
 
 def test_a_perfect_score_has_a_perfect_interval():
     labels = np.arange(20) % 2 == 0
-    assert leaks.told_auc(labels.astype(float), labels, RNG(0)) == (1.0, 1.0, 1.0)
+    assert leaks.measure_auc(labels.astype(float), labels, RNG(0)) == (1.0, 1.0, 1.0)
 
 
 def test_chance_is_what_permuted_labels_come_to():
@@ -63,7 +63,7 @@ def test_chance_is_what_permuted_labels_come_to():
     for seed in range(600):
         found = roc_auc_score(RNG(seed).permutation(labels), scores)
         drawn.append(max(found, 1 - found))
-    chance = leaks.chance_of_auc(labels, RNG(1))
+    chance = leaks.simulate_chance_auc(labels, RNG(1))
     assert chance.value == pytest.approx(np.mean(drawn), abs=0.01)
     assert chance.high == pytest.approx(np.quantile(drawn, 0.975), abs=0.03)
     assert chance.low >= 0.5
@@ -71,17 +71,17 @@ def test_chance_is_what_permuted_labels_come_to():
 
 def test_chance_under_the_best_match_is_better_than_without():
     labels = np.arange(30) % 3
-    matched = leaks.chance_of(labels, leaks.matched, RNG(0))
-    named = leaks.chance_of(labels, leaks.equal, RNG(0))
+    matched = leaks.simulate_chance(labels, leaks.match_clusters, RNG(0))
+    named = leaks.simulate_chance(labels, leaks.match_equal, RNG(0))
     assert named.value == pytest.approx(1 / 3, abs=0.02)
     assert matched.value > named.value + 0.08
     assert matched.low >= 1 / 3
 
 
 def test_fewer_samples_make_chance_look_better():
-    few, many = (leaks.chance_of_auc(np.arange(n) % 2 == 0, RNG(0)) for n in (16, 400))
+    few, many = (leaks.simulate_chance_auc(np.arange(n) % 2 == 0, RNG(0)) for n in (16, 400))
     assert few.value > many.value + 0.05
 
 
 def test_the_majority_is_the_largest_class():
-    assert leaks.majority_of(np.array([0, 1, 1, 1])).value == 0.75
+    assert leaks.measure_majority(np.array([0, 1, 1, 1])).value == 0.75

@@ -7,7 +7,7 @@ import torch
 
 from simsplit.errors import ScenarioError
 from simsplit.metrics.learned import BertScore, Bleurt
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 WORDS = tuple("abcdefghijklmn")
 PAIRS = [
@@ -28,7 +28,7 @@ def folder_of(path: Path, outputs: int) -> Path:
     BertTokenizerFast(str(path / "vocab.txt"), model_max_length=64).save_pretrained(path)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = BertConfig(vocab_size=len(listed), intermediate_size=32, num_labels=outputs, **sizes)
-    with isolated(0, "bert"):
+    with isolate(0, "bert"):
         BertForSequenceClassification(config).save_pretrained(path)
     return path
 

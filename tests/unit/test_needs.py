@@ -14,7 +14,7 @@ from texts import text_scenario
 
 from simsplit.errors import ScenarioError
 from simsplit.methods import Method, MethodConfig, Phase, Share, Site, Step
-from simsplit.methods.base import CUT_LEGS
+from simsplit.methods.method import CUT_LEGS
 from simsplit.results import Run
 from simsplit.scenario import parse
 
@@ -172,12 +172,12 @@ class Shown(Method):
     def __init__(self, config: "ShownConfig") -> None:
         self.config = config
 
-    def plan(self, rounds: int) -> Sequence[Phase]:
+    def plan_phases(self, rounds: int) -> Sequence[Phase]:
         return [Phase("still", 1, gradients=False)] if self.config.what == "plan" else []
 
 
 class Noisy(Shown):
-    def outgoing(self, grad: torch.Tensor, step: Step) -> Sequence[Share]:
+    def split_gradient(self, grad: torch.Tensor, step: Step) -> Sequence[Share]:
         return [Share(grad * 2)]
 
 

@@ -9,7 +9,7 @@ from builders import StopAt, scenario
 from simsplit import progress, run
 from simsplit.observers import OBSERVERS
 from simsplit.observers.jsonl import JsonlConfig
-from simsplit.progress import Observer, Observers, Plan, RoundEnded, Status
+from simsplit.progress import Observer, Observers, RoundEnded, RunPlan, Status
 from simsplit.rows import ClientRow, RoundRow
 
 
@@ -19,7 +19,7 @@ class Heard(Observer):
     def __init__(self, name: str, said: list[tuple[object, ...]]) -> None:
         self.name, self.said = name, said
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         self.said.append((self.name, "begin", plan.done))
 
     def warn(self, message: str) -> None:
@@ -48,8 +48,8 @@ def told_of(number: int, elapsed_s: float = 1.0, **row: float) -> RoundEnded:
     return RoundEnded(number, RoundRow.of({"round": number, **row}), clients, {}, elapsed_s)
 
 
-def plan(done: int) -> Plan:
-    return Plan(Path(), "x", 9, done, 1, 1, "", "")
+def plan(done: int) -> RunPlan:
+    return RunPlan(Path(), "x", 9, done, 1, 1, "", "")
 
 
 def lines(path: Path) -> list[int]:
@@ -119,4 +119,4 @@ def test_a_resumed_run_may_have_other_observers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", OBSERVERS)
 def test_an_observer_that_ships_is_called_as_its_kind(kind: str) -> None:
-    assert OBSERVERS[kind](kind=kind).word == kind  # type: ignore[call-arg]
+    assert OBSERVERS[kind](kind=kind).kind_name == kind  # type: ignore[call-arg]

@@ -15,25 +15,25 @@ from torch import Tensor, nn
 from simsplit.assembly.state import collect_state
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
-from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.methods.method import Method, MethodConfig, Site, Step
 from simsplit.phases import Phase
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 
 class Warmup(Method):
     """A learned correction of the features, which first trains alone."""
 
     def __init__(self, site: Site) -> None:
-        with isolated(site.seed, "warmup"):
+        with isolate(site.seed, "warmup"):
             self.module: nn.Module = nn.Linear(512, 512)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
         return u + self.module(u)
 
-    def plan(self, rounds: int) -> Sequence[Phase]:
+    def plan_phases(self, rounds: int) -> Sequence[Phase]:
         alone: frozenset[Any] = frozenset({"method"})
         return [Phase("warmup", 1, source="public", learns=alone, gradients=False)]
 

@@ -15,14 +15,14 @@ from torch import nn
 from simsplit.assembly import Assembler, sizing
 from simsplit.data import DataInfo, Prepared, Samples, prepare
 from simsplit.errors import ScenarioError
-from simsplit.machine import free_bytes
+from simsplit.machine import read_free_bytes
 from simsplit.preflight import (
     Estimate,
-    activation_bytes,
-    learned_bytes,
+    count_learned_bytes,
+    count_trained_bytes,
+    format_size,
+    measure_activation_bytes,
     refuse_if_too_large,
-    size,
-    trained_bytes,
 )
 
 CPU = torch.device("cpu")
@@ -40,30 +40,35 @@ def estimate(count: int, hosts: int = 0, **changes: Any) -> Estimate:
 
 def test_trained_bytes_of_a_linear_layer() -> None:
     layer = nn.Linear(3, 2)  # eight values
-    assert trained_bytes([layer], slots=0) == 8 * 4 * 2
-    assert trained_bytes([layer], slots=1) == 8 * 4 * 3
-    assert trained_bytes([layer, nn.BatchNorm1d(2)], slots=1) == 96 + 4 * 4 * 3 + 2 * 2 * 4 + 8
+    assert count_trained_bytes([layer], slots=0) == 8 * 4 * 2
+    assert count_trained_bytes([layer], slots=1) == 8 * 4 * 3
+    assert (
+        count_trained_bytes([layer, nn.BatchNorm1d(2)], slots=1) == 96 + 4 * 4 * 3 + 2 * 2 * 4 + 8
+    )
 
 
 def test_frozen_weights_have_neither_gradients_nor_slots() -> None:
     layer = nn.Linear(3, 2)
     layer.weight.requires_grad_(False)
-    assert trained_bytes([layer], slots=2) == 4 * (6 + 2 * 4)
-    assert learned_bytes([layer]) == 4 * 2
+    assert count_trained_bytes([layer], slots=2) == 4 * (6 + 2 * 4)
+    assert count_learned_bytes([layer]) == 4 * 2
 
 
 def test_activations_are_counted_once_per_storage() -> None:
     x = torch.ones(10, requires_grad=True)
-    assert activation_bytes(lambda: x.exp()) == 40  # exp keeps its result
-    assert activation_bytes(lambda: x * x) == 40  # both factors are the same tensor
+    assert measure_activation_bytes(lambda: x.exp()) == 40  # exp keeps its result
+    assert measure_activation_bytes(lambda: x * x) == 40  # both factors are the same tensor
     steps = 4  # each result has a place of its own while the graph would keep it
-    assert activation_bytes(lambda: reduce(lambda y, _: y.exp(), range(steps), x)) == 40 * steps
+    assert (
+        measure_activation_bytes(lambda: reduce(lambda y, _: y.exp(), range(steps), x))
+        == 40 * steps
+    )
 
 
 def test_activations_measured_are_let_go() -> None:
     x = torch.ones(10, requires_grad=True)
     gone = weakref.ref(x)
-    activation_bytes(x.exp)
+    measure_activation_bytes(x.exp)
     del x
     gc.collect()
     assert gone() is None
@@ -130,14 +135,16 @@ def test_a_hundred_thousand_resnets_are_refused_at_once() -> None:
     buffers = 3 * (2 * 64 * 4 + 8)
     each = (stem + block + tail) * 4 * 4 + buffers
     assert needed.parts["clients' own parts"] == count * each
-    if needed.total <= free_bytes(CPU):
-        needed = Estimate({"clients' own parts": 100 * free_bytes(CPU)})  # a machine of that size
+    if needed.total <= read_free_bytes(CPU):
+        needed = Estimate(
+            {"clients' own parts": 100 * read_free_bytes(CPU)}
+        )  # a machine of that size
     with pytest.raises(ScenarioError) as caught:
         refuse_if_too_large(needed, CPU)
     assert time.perf_counter() - started < 10
     reason = caught.value.reason
     assert caught.value.field == ""
-    assert f"{size(needed.total)} (clients' own parts " in reason
+    assert f"{format_size(needed.total)} (clients' own parts " in reason
     assert "heads: shared" in reason
 
 
@@ -153,7 +160,7 @@ def test_a_step_takes_no_more_than_a_client_has() -> None:
 
 def test_what_fits_is_let_through() -> None:
     refuse_if_too_large(Estimate({"little": 1}), CPU)
-    assert free_bytes(CPU) > 2**20
+    assert read_free_bytes(CPU) > 2**20
 
 
 @pytest.mark.parametrize(
@@ -161,7 +168,7 @@ def test_what_fits_is_let_through() -> None:
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**20, "3.0 MiB"), (2**31, "2.00 GiB")],
 )
 def test_sizes_as_people_read_them(nbytes: int, told: str) -> None:
-    assert size(nbytes) == told
+    assert format_size(nbytes) == told
 
 
 def test_an_estimate_names_the_largest_part_first() -> None:

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from simsplit.detectors import DETECTORS, Turn
+from simsplit.detectors import DETECTORS, TrunkTurn
 from simsplit.detectors.thresholds import FixedConfig
 from simsplit.seeds import rng_for
 
 SHAPES = {"conv": (3, 2, 2, 1), "fc": (4, 3), "bias": (5,)}
 
 
-def turns(count: int, size: float = 0.1, seed: int = 0, shapes=None) -> list[Turn]:
+def turns(count: int, size: float = 0.1, seed: int = 0, shapes=None) -> list[TrunkTurn]:
     """Turns one after another, each from where the one before it ended."""
     shapes = shapes or SHAPES
     rng = rng_for(seed, "turns")
@@ -22,7 +22,7 @@ def turns(count: int, size: float = 0.1, seed: int = 0, shapes=None) -> list[Tur
     made = []
     for client in range(count):
         then = {name: t + size * torch.randn(t.shape, generator=rng) for name, t in now.items()}
-        made.append(Turn(client, now, then))
+        made.append(TrunkTurn(client, now, then))
         now = then
     return made
 
@@ -112,7 +112,7 @@ def test_a_turn_that_only_turns_weights_over_is_outside_by_its_rotation_alone():
     step = flipped.view_as(weights) - weights
     usual = (made[0].after["fc"] - made[0].before["fc"]).norm()
     assert step.norm() < usual
-    made[-1] = Turn(8, last.before, {"fc": weights + step})
+    made[-1] = TrunkTurn(8, last.before, {"fc": weights + step})
     static, dynamic, _ = by_hand(made)
     assert dynamic.argmax() == 8
     assert 8 in detector().find_flagged(made)

@@ -5,9 +5,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from schema import validator
 
-from simsplit.data.config import DataConfig
+from simsplit.data.data_config import DataConfig
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import MethodConfig
+from simsplit.methods.method import MethodConfig
 from simsplit.scenario import Scenario, file_schema, parse
 
 

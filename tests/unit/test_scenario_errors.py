@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from simsplit.attacks import ATTACKS, AttackConfig
 from simsplit.errors import DataError, ScenarioError
 from simsplit.methods import METHODS
-from simsplit.methods.base import TEXTS as TEXTS_ALONE
-from simsplit.methods.base import MethodConfig
+from simsplit.methods.method import TEXTS as TEXTS_ALONE
+from simsplit.methods.method import MethodConfig
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.messages import _NEW_NAMES
 

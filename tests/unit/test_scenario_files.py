@@ -290,7 +290,7 @@ def test_a_field_that_another_kind_left_behind_is_named_as_that(tmp_path):
         load_scenario(tmp_path / "s.yaml", {"model.kind": "simplecnn"})
     with pytest.raises(ScenarioError, match=r"got 4; allowed: l1h, l2h$"):
         load_scenario(tmp_path / "s.yaml", {"model.kind": "simplecnn", "model.cut": 4})
-    assert load_scenario(tmp_path / "s.yaml", {"model": "simplecnn"}).model.word == "simplecnn"
+    assert load_scenario(tmp_path / "s.yaml", {"model": "simplecnn"}).model.kind_name == "simplecnn"
 
 
 def test_an_override_of_an_alias_leaves_what_it_was_taken_from(tmp_path):

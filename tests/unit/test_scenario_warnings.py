@@ -15,8 +15,8 @@ from simsplit import DataError, ScenarioError, run
 from simsplit.attacking.finished import attack
 from simsplit.data import prepare
 from simsplit.engine.pool import HostLost
-from simsplit.errors import RunError, counted, listed
-from simsplit.metrics.headline import headline
+from simsplit.errors import RunError, format_count, format_list
+from simsplit.metrics.headline import find_headline
 from simsplit.progress import Observer
 from simsplit.report.detections import write_clients
 from simsplit.report.input_tables import _shorten
@@ -117,7 +117,7 @@ def test_a_column_without_texts_is_refused(tmp_path, values, said):
     table = pa.table({"sentence": values, "label": [0, 1] * 10})
     pq.write_table(table, tmp_path / "reviews" / "train.parquet")
     with pytest.raises(DataError, match=rf"^scenario.data.source.task: .*{said}"):
-        given.prepared()
+        given.prepare_data()
 
 
 def test_the_source_that_is_at_fault_is_blamed(tmp_path):
@@ -127,11 +127,11 @@ def test_the_source_that_is_at_fault_is_blamed(tmp_path):
     path = {"path": str(tmp_path / "reviews")}
     said = "^scenario.data.public.task: .*'sentense'.*'sentence'"
     with pytest.raises(DataError, match=said):
-        text_scenario(tmp_path, data={"public": {**wrong, **path}}).prepared()
+        text_scenario(tmp_path, data={"public": {**wrong, **path}}).prepare_data()
     source = {"task": {"kind": "language", "text": "sentense"}}
     with pytest.raises(DataError, match=r"^scenario.data.source.task: .*no column 'sentense'"):
-        text_scenario(tmp_path, data={"source": source}, model=CAUSAL).prepared()
-    assert len(given.prepared().train) == 60
+        text_scenario(tmp_path, data={"source": source}, model=CAUSAL).prepare_data()
+    assert len(given.prepare_data().train) == 60
 
 
 def test_an_attack_on_a_finished_run_says_how_to_hold_out_public_data(tmp_path):
@@ -143,8 +143,8 @@ def test_an_attack_on_a_finished_run_says_how_to_hold_out_public_data(tmp_path):
 
 def test_answers_come_before_tokens_wherever_one_figure_is_warned_of(tmp_path):
     """Of two classes a model may guess most tokens, and not one answer."""
-    assert headline(["test_accuracy", "test_answers"]) == "test_answers"
-    assert headline(["validation_accuracy"]) is None
+    assert find_headline(["test_accuracy", "test_answers"]) == "test_answers"
+    assert find_headline(["validation_accuracy"]) is None
     scores = {"test_accuracy": 0.759, "test_answers": 0.53}
     row = RoundRow(1, train_loss=0.1, further=scores, bytes_total=2)
     assert describe_round(row).startswith("test answers 53.0%  loss")
@@ -192,7 +192,7 @@ def test_a_trusted_client_without_some_class_is_warned_of(detector, fewest):
     held = np.asarray(data.train.labels)[data.parts[trusted[0]]].tolist()
     few = [label for label in range(10) if held.count(label) < fewest]
     (warning,) = list_data_warnings(given, data)
-    assert says(warning, f"scenario.detectors.0.root: ... {fewest} samples ... {listed(few)},")
+    assert says(warning, f"scenario.detectors.0.root: ... {fewest} samples ... {format_list(few)},")
     even = scenario(**usual, data={**skewed, "even": {"clients": trusted, "samples": 100}})
     assert not list_data_warnings(even, prepare(even.data, 4, even.seed))
 
@@ -213,9 +213,13 @@ def test_loose_bytes_of_a_recovered_text_are_one_mark():
 
 
 def test_words_for_numbers_and_lists():
-    assert [counted(n, "round") for n in (0, 1, 2000)] == ["0 rounds", "1 round", "2,000 rounds"]
-    assert listed([1, 2, 3], most=2) == "1, 2 and 1 more"
-    assert listed("ab") == "a, b"
+    assert [format_count(n, "round") for n in (0, 1, 2000)] == [
+        "0 rounds",
+        "1 round",
+        "2,000 rounds",
+    ]
+    assert format_list([1, 2, 3], most=2) == "1, 2 and 1 more"
+    assert format_list("ab") == "a, b"
 
 
 def test_long_lists_of_clients_say_how_many_more_there_are():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from simsplit.seeds import Scope, isolated, numpy_rng_for, rng_for, seed_for
+from simsplit.seeds import Scope, derive_seed, isolate, numpy_rng_for, rng_for
 
 GOLDEN: list[tuple[int, tuple[Scope, ...], int]] = [
     (0, (), 2631537505891389924),
@@ -16,7 +16,7 @@ GOLDEN: list[tuple[int, tuple[Scope, ...], int]] = [
 @pytest.mark.parametrize(("seed", "scope", "expected"), GOLDEN)
 def test_seeds_stay_what_they_are(seed: int, scope: tuple[Scope, ...], expected: int) -> None:
     """A change here changes every result ever reported."""
-    assert seed_for(seed, *scope) == expected
+    assert derive_seed(seed, *scope) == expected
 
 
 def test_draws_stay_what_they_are() -> None:
@@ -40,16 +40,16 @@ NUMPY_DRAW = [22, 88, 21, 38]
     ],
 )
 def test_scopes_do_not_run_together(one: tuple[Scope, ...], other: tuple[Scope, ...]) -> None:
-    assert seed_for(0, *one) != seed_for(0, *other)
+    assert derive_seed(0, *one) != derive_seed(0, *other)
 
 
 def test_the_seed_is_no_part_of_the_scope() -> None:
-    assert seed_for(1, 2) != seed_for(2, 1)
-    assert seed_for(12) != seed_for(1, 2)
+    assert derive_seed(1, 2) != derive_seed(2, 1)
+    assert derive_seed(12) != derive_seed(1, 2)
 
 
 def test_seeds_fit_torch_and_numpy() -> None:
-    seeds = [seed_for(0, number) for number in range(1000)]
+    seeds = [derive_seed(0, number) for number in range(1000)]
     assert len(set(seeds)) == 1000
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert max(seeds) > 2**62  # all 63 bits are used
@@ -62,7 +62,7 @@ def test_every_call_starts_the_stream_anew() -> None:
 
 
 def draw(seed: int) -> torch.Tensor:
-    with isolated(seed, "layer"):
+    with isolate(seed, "layer"):
         return torch.rand(4)
 
 
@@ -78,16 +78,16 @@ def test_isolated_lends_a_stream_by_name_and_puts_the_global_one_back() -> None:
 
 def test_isolated_puts_it_back_after_an_error_too() -> None:
     before = torch.get_rng_state()
-    with pytest.raises(ValueError, match="inside"), isolated(0, "layer"):
+    with pytest.raises(ValueError, match="inside"), isolate(0, "layer"):
         raise ValueError(f"inside, {torch.rand(1).shape}")
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_isolated_within_isolated() -> None:
-    with isolated(0, "outer"):
+    with isolate(0, "outer"):
         first = torch.rand(1)
-        with isolated(0, "inner"):
+        with isolate(0, "inner"):
             torch.rand(5)
         second = torch.rand(1)
-    with isolated(0, "outer"):
+    with isolate(0, "outer"):
         assert torch.equal(torch.cat([first, second]), torch.rand(2))

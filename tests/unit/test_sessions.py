@@ -19,7 +19,7 @@ from simsplit.models.whole import Sizes, build_config
 from simsplit.packets import Leg
 from simsplit.parties.calls import LoadShared, SharedState
 from simsplit.parties.sessions import Session
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 transformers = pytest.importorskip("transformers")
 WIDTH, WORDS, POSITIONS = 16, 300, 40
@@ -32,7 +32,7 @@ SAMPLING = Sampling(temperature=1.3, top_p=0.8)
 @lru_cache
 def whole(family):
     config = build_config(Sizes(family=family, **SIZES))
-    with isolated(0, "whole", family):
+    with isolate(0, "whole", family):
         model = transformers.AutoModelForCausalLM.from_config(config).eval()
         for weight in model.parameters():  # or all texts are one token, again and again
             torch.nn.init.normal_(weight, std=0.3)
@@ -49,7 +49,7 @@ class Cutting:
         changes = {"model": {**model, "head": head, "tail": tail}, **changes}
         source = {"task": task, "length": 32}
         given = text_scenario(path, data={"source": source, "auxiliary": 0.3}, **changes)
-        assembler = Assembler(given, given.prepared(), torch.device("cpu"))
+        assembler = Assembler(given, given.prepare_data(), torch.device("cpu"))
         self.parts, self.seen = assembler.assemble(), []
         self.writer = build_writer(given, self.parts.exchange)
         client, server = self.parts.pool.clients[0].training.end, self.parts.server.end

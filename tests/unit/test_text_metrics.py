@@ -15,7 +15,7 @@ from simsplit.metrics.text import (
     meteor,
     perplexity,
     rouge_l,
-    text_figures,
+    score_texts,
 )
 
 
@@ -62,27 +62,27 @@ def test_meteor_looks_for_no_data(monkeypatch):
 
 
 def test_empty_text_is_near_to_nothing():
-    figures = text_figures(["", "a cat", "", " "], ["a cat", "", "", "\n"])
+    figures = score_texts(["", "a cat", "", " "], ["a cat", "", "", "\n"])
     assert figures == [{"rouge_l": 0, "meteor": 0}] * 4
 
 
 def test_the_same_text_has_all_of_rouge_and_nearly_all_of_meteor():
-    (figures,) = text_figures(["a cat sat on it"], ["a cat sat on it"])
+    (figures,) = score_texts(["a cat sat on it"], ["a cat sat on it"])
     assert figures["rouge_l"] == 1
     assert figures["meteor"] == pytest.approx(1 - 0.5 / 5**3)
 
 
 def test_figures_of_many_pairs_are_those_of_each_in_its_place():
     recovered, truth = ["a cat", "dogs bark at me", ""], ["a cat sat", "a dog barks", "x"]
-    figures = text_figures(recovered, truth)
+    figures = score_texts(recovered, truth)
     pairs = list(zip(recovered, truth, strict=True))
     assert [each["rouge_l"] for each in figures] == [rouge_l(*pair) for pair in pairs]
     assert [each["meteor"] for each in figures] == [meteor(*pair) for pair in pairs]
     assert figures[0] != figures[1]
-    assert text_figures([], []) == []
+    assert score_texts([], []) == []
 
 
-@pytest.mark.parametrize("figure", [text_figures, bleu, exact_answers])
+@pytest.mark.parametrize("figure", [score_texts, bleu, exact_answers])
 def test_texts_without_a_partner_are_refused(figure):
     with pytest.raises(ValueError, match="zip"):
         figure(["1 2 3 4"], ["1 2 3 4", "1 2 3 4"])

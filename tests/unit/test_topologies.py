@@ -19,7 +19,7 @@ from simsplit.topologies import (
     find_topology,
     sort_legs,
 )
-from simsplit.topologies.base import Content
+from simsplit.topologies.topology import Content
 
 PACKAGE = Path(simsplit.__file__).parent
 FILES = sorted(

@@ -288,7 +288,7 @@ def test_a_sweep_tracks_its_cells_in_one_database(simsplit: Any, tmp_path: Path)
 
 def test_trackers_are_observers_that_a_scenario_names() -> None:
     given = scenario(observers=[{"kind": "mlflow", "experiment": "x"}, "wandb"])
-    assert [observer.word for observer in given.observers] == ["mlflow", "wandb"]
+    assert [observer.kind_name for observer in given.observers] == ["mlflow", "wandb"]
     assert given.observers[1].mode == "offline"  # type: ignore[attr-defined]
     assert {"tensorboard", "mlflow", "wandb"} <= OBSERVERS.keys()
 

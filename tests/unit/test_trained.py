@@ -39,8 +39,8 @@ CASES: dict[str, dict[str, Any]] = {
 def test_it_predicts_what_the_run_did(tmp_path: Path, case: str) -> None:
     given = scenario(**CASES[case])
     made = run(given, tmp_path / "run")
-    data = given.prepared()
-    batch = data.batches(data.test, torch.device("cpu")).batch(torch.arange(len(data.test)))
+    data = given.prepare_data()
+    batch = data.build_batcher(data.test, torch.device("cpu")).batch(torch.arange(len(data.test)))
     network, last = trained(made), made.rounds.iloc[-1]
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(network(batch.inputs), batch.labels).item()
@@ -64,8 +64,8 @@ TEXTS: dict[str, dict[str, Any]] = {
 def test_of_texts_it_goes_through_what_methods_learned(tmp_path: Path, case: str) -> None:
     given = text_scenario(tmp_path, model=WORDS, method=[TEXTS[case]] if TEXTS[case] else [])
     made = run(given, tmp_path / "run")
-    data = given.prepared()
-    batch = data.batches(data.test, torch.device("cpu")).batch(torch.arange(len(data.test)))
+    data = given.prepare_data()
+    batch = data.build_batcher(data.test, torch.device("cpu")).batch(torch.arange(len(data.test)))
     with torch.no_grad():
         outputs = trained(made)(batch.inputs, *batch.context)
     asked = batch.labels != IGNORED
@@ -76,7 +76,7 @@ def test_of_texts_it_goes_through_what_methods_learned(tmp_path: Path, case: str
 def test_of_clients_with_heads_of_their_own_one_is_named(tmp_path: Path) -> None:
     given = scenario(clients={"heads": "per_client"})
     made = run(given, tmp_path / "run")
-    test = given.prepared().test
+    test = given.prepare_data().test
     last = made.clients[made.clients["round"] == 2].set_index("client")["test_accuracy"]
     for client in (0, 2):
         right = (trained(made, client).predict(test.inputs) == test.labels).float().mean().item()
@@ -107,9 +107,9 @@ def test_a_language_model_becomes_a_transformers_folder(
     pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from simsplit.pretrain import pretrained
+    from simsplit.pretrain import fetch_pretrained
 
-    folder = str(pretrained("ci"))
+    folder = str(fetch_pretrained("ci"))
     model = {"kind": "causal_lm", "name": folder, "sizes": None, "head": 1, "tail": 1, "lora": lora}
     source = {"learns": "all"}
     given = text_scenario(tmp_path, model=model, data={"source": source})

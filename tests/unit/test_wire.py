@@ -22,7 +22,7 @@ def test_counts_are_kept_apart_by_round_client_phase_and_leg() -> None:
     for each in (packet(), packet(client=1), packet(values=5), packet(round_number=2)):
         wire.carry(each)
     wire.carry(packet(leg=Leg.FEATURES))
-    wire.moment.counted_as = "warmup"
+    wire.moment.counted_phase = "warmup"
     wire.carry(packet())
     assert wire.drain() == [
         row(2, 14 + 22),  # three or five floats, and a half
@@ -49,7 +49,7 @@ def test_directions_by_leg_and_evaluations_in_neither() -> None:
     legs = (Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD, Leg.SMASHED_GRAD)
     for power, leg in enumerate((*legs, Leg.LABELS, Leg.HANDOVER, Leg.BROADCAST)):
         wire.carry(Packet(0, leg, 1, 0, (torch.zeros(2**power, dtype=torch.uint8),)))
-    wire.moment.counted_as = "evaluate"
+    wire.moment.counted_phase = "evaluate"
     wire.carry(packet())
     rows = wire.drain()
     # smashed, features, features_grad, smashed_grad, labels, handover, broadcast

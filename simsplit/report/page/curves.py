@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from simsplit.metrics.headline import said
-from simsplit.preflight import size
+from simsplit.metrics.headline import format_column
+from simsplit.preflight import format_size
 from simsplit.report.grouping import Row
 from simsplit.report.html.chart import MOST, Series, Write, draw_lines
 from simsplit.report.html.markup import Markup, figure, section, tag
@@ -46,7 +46,7 @@ def _list_bases(subject: Subject) -> list[_Base]:
         _Base("round", "round", "rounds", _write_whole, lambda value: f"round {value:g}"),
         _Base(
             *("bytes_total", "MiB sent", "bytes sent", _write_plain),
-            point=lambda value: f"{size(value)} sent",
+            point=lambda value: f"{format_size(value)} sent",
             scale=_MIB,
         ),
     ]
@@ -61,8 +61,10 @@ def _draw_over(subject: Subject, name: str, base: _Base) -> Markup:
     series = (_make_setting_series if several else _make_split_series)(subject, name, base)
     up: Write = (lambda value: f"{100 * value:g} %") if decimals(name) is None else _write_plain
     scaled = [_scale(each, base.scale) for each in series]
-    drawings = draw_lines(said(name), scaled, (base.label, base.tick), (said(name), up))
-    words = f"{_capitalise(said(name))} over {base.words}."
+    drawings = draw_lines(
+        format_column(name), scaled, (base.label, base.tick), (format_column(name), up)
+    )
+    words = f"{_capitalise(format_column(name))} over {base.words}."
     if several and any(len(row.entries) > 1 for row in subject.rows):
         words += " Lines are means over seeds, bands go from the lowest seed to the highest."
     if len(subject.rows) > MOST:
@@ -93,10 +95,10 @@ def _make_split_series(subject: Subject, name: str, base: _Base) -> list[Series]
             known = rounds.dropna(subset=[each])
             x, y = known[base.column].tolist(), known[each].tolist()
             words = [
-                f"{said(each)}, {base.point(a)}: {write_value(name, b)}"
+                f"{format_column(each)}, {base.point(a)}: {write_value(name, b)}"
                 for a, b in zip(x, y, strict=True)
             ]
-            made.append(Series(said(each), x, y, words))
+            made.append(Series(format_column(each), x, y, words))
     return made
 
 

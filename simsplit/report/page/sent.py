@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simsplit.preflight import size
+from simsplit.preflight import format_size
 from simsplit.report.html.markup import Markup, figure, join, section, tag, void
 from simsplit.report.html.subject import Subject
 from simsplit.report.html.table_markup import mark_up
@@ -63,16 +63,16 @@ def _draw_bars(bars: Sequence[Bar]) -> Markup:
         total, at, pieces = sum(nbytes for _, nbytes in parts), 0.0, []
         for index, (leg, nbytes) in enumerate(parts):
             words = (
-                f"{name}, {describe_leg(leg)}: {size(nbytes)}"
+                f"{name}, {describe_leg(leg)}: {format_size(nbytes)}"
                 if len(parts) > 1
-                else f"{name}: {size(nbytes)}"
+                else f"{name}: {format_size(nbytes)}"
             )
             pieces.append(
                 _draw_piece(leg, at, 100 * nbytes / most, words, first=place == index == 0)
             )
             at += 100 * nbytes / most
         bar = tag("svg", *pieces, viewBox="0 0 100 10", preserveAspectRatio="none", data_group="")
-        value = tag("span", size(total), class_="value")
+        value = tag("span", format_size(total), class_="value")
         lines.append(tag("li", tag("span", name, class_="name"), bar, value))
     label = "Bytes sent. Arrow keys move between bars."
     return tag("ul", *lines, class_="bars", data_chart="", aria_label=label)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from simsplit.metrics.headline import said
-from simsplit.preflight import size
+from simsplit.metrics.headline import format_column
+from simsplit.preflight import format_size
 from simsplit.report.detections import list_flagged, list_malicious
 from simsplit.report.html.subject import Subject, read_test_figure, write_value
 from simsplit.report.presentations import PRESENTATIONS
@@ -51,10 +51,11 @@ def _write_scores(subject: Subject) -> str:
     if not means:
         return ""
     if len(means) == 1:
-        return f"test {said(figure)} {write_value(figure, means[0][0])}{_write_round(subject)}"
+        value = write_value(figure, means[0][0])
+        return f"test {format_column(figure)} {value}{_write_round(subject)}"
     (least, low), (most, high) = min(means), max(means)
     start, end = write_value(figure, least), write_value(figure, most)
-    return f"test {said(figure)} from {start} ({low}) to {end} ({high})"
+    return f"test {format_column(figure)} from {start} ({low}) to {end} ({high})"
 
 
 def _write_round(subject: Subject) -> str:
@@ -73,9 +74,9 @@ def _write_sent(subject: Subject) -> str:
     if not any(totals):
         return ""
     if (run := subject.one) is None:
-        ends = dict.fromkeys((size(min(totals)), size(max(totals))))
+        ends = dict.fromkeys((format_size(min(totals)), format_size(max(totals))))
         return f"{' to '.join(ends)} sent in a run"
-    return f"{size(totals[0])} sent{compare_with_plain(run)}"
+    return f"{format_size(totals[0])} sent{compare_with_plain(run)}"
 
 
 def _count_bytes(run: Run) -> int:

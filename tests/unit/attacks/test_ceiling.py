@@ -60,7 +60,7 @@ def test_what_the_decoder_adds_is_kept_where_unseen_pairs_are_nearer_for_it(here
     first = (unseen.first - unseen.pixels).square().mean()
     made = (attack._decode(unseen) - unseen.pixels).square().mean()
     assert attack._improves_map(unseen) == bool(made < first)
-    seen_map = attack._map.predict(here.known.crossed(_sent(here, unseen.pixels)))
+    seen_map = attack._map.predict(here.known.flatten_payload(_sent(here, unseen.pixels)))
     own = (seen_map.view_as(unseen.pixels) - unseen.pixels).square().mean()
     assert own < first  # a map is nearer to its own pairs than to others
 

@@ -12,7 +12,7 @@ from simsplit.attacks.networks import gradient_penalty
 from simsplit.attacks.pcat import Aligned, Pcat, PcatConfig
 from simsplit.attacks.sdar import NaiveSdaConfig, Sdar, SdarConfig
 from simsplit.packets import Leg
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 
 def sent(here: Setting, number: int):
@@ -59,7 +59,7 @@ def test_sdar_is_the_published_iteration(vanilla):
             drawn = torch.randint(10, (16,), generator=draw)
         told_s, told = ((y_s,), (y,)) if vanilla else ((), ())
         y_e = y_s if vanilla else torch.where(changed, drawn, y_s)
-        with isolated(7, "sdar", number):
+        with isolate(7, "sdar", number):
             z_s = e(x_s)
             loss = cross_entropy(tail(known.trunk(z_s)), y_e) + 0.5 * real(d_e(z_s, *told_s))
             step(of_e, loss, every)

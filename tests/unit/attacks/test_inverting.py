@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 
 from simsplit.attacks.inverters import NOTHING, RecurrentInverter
 from simsplit.attacks.sip import SipConfig
-from simsplit.parties.config import SgdConfig
 from simsplit.parties.learner import Learner
+from simsplit.parties.train_config import SgdConfig
 from simsplit.seeds import rng_for
 
 SIZES = {"width": 16, "layers": 3}

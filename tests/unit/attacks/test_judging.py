@@ -7,9 +7,9 @@ import torch
 from texts import text_scenario
 
 from simsplit.attacking.text_scorer import TextScorer
-from simsplit.attacks.base import Guesses
+from simsplit.attacks.attack import Guesses
 from simsplit.data.texts import TextBatcher
-from simsplit.methods.secret_tokens import inserted
+from simsplit.methods.secret_tokens import insert_tokens
 from simsplit.results.kept import TEXTS
 from simsplit.seeds import rng_for
 
@@ -27,7 +27,7 @@ def judged(request, tmp_path_factory):
         targets={"count": COUNT, "batch_size": SIZE},
         clients={"count": 1},
     )
-    data = given.prepared()
+    data = given.prepare_data()
     samples, rows = given.targets.choose(data)
     batches = [TextBatcher(samples).batch(part) for part in rows.split(SIZE)]
     return TextScorer(given, data), batches
@@ -52,7 +52,7 @@ def test_a_perfect_attack_is_perfect_whatever_stands_between_the_tokens(judged, 
     judge, batches = judged
     on_the_left = batches[0].mask is not None  # where no secret tokens are put into texts
     for secret in (0,) if on_the_left else (0, 5):
-        sent = [inserted(batch, secret, 259, rng_for(0, "secret")) for batch in batches]
+        sent = [insert_tokens(batch, secret, 259, rng_for(0, "secret")) for batch in batches]
         rows = joined([batch.labels if ahead else batch.inputs for batch, _ in sent])
         own = [mask if secret else None for _, mask in sent]
         found = accuracy(judge, Guesses(rows, ahead=ahead), own)

@@ -303,7 +303,7 @@ def test_of_data_sorted_by_class_batches_of_targets_are_mixed_as_in_training(tmp
         given = api_scenario(tmp_path / str(order), targets=targets, attacks=[{"kind": "norm"}])
         file = tmp_path / str(order) / "reviews" / "train.parquet"
         pq.write_table(pq.read_table(file).sort_by("label"), file)
-        made[order] = given.aims.labels(given.prepared())
+        made[order] = given.aims.labels(given.prepare_data())
     assert (made["data"].diff() >= 0).all()
     assert torch.equal(made[None].sort().values, made["data"])
     assert all(len(batch.unique()) == 2 for batch in made[None].split(8))

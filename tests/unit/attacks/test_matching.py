@@ -13,7 +13,7 @@ from simsplit.methods import Step
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.stack import Stack
 from simsplit.models.language import CausalLM
-from simsplit.models.transformer import eager
+from simsplit.models.transformer import use_eager_attention
 from simsplit.packets import Leg, Packet
 
 
@@ -33,7 +33,7 @@ class Known:
 def crossed(scale):
     """A tail, the packets of two texts of which half a text is learned, and their labels."""
     model = CausalLM(sizes={"width": 16, "layers": 3, "family": "qwen3"}, head=1, tail=1)
-    tail = eager(model.segment("tail", (6,), 1, seed=0)).eval()
+    tail = use_eager_attention(model.segment("tail", (6,), 1, seed=0)).eval()
     features = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(1), requires_grad=True)
     labels = torch.tensor([[5, 9, 7, 100, 3, 8], [IGNORED, IGNORED, IGNORED, 4, 6, 90]])
     logits = tail(features)

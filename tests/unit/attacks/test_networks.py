@@ -21,7 +21,7 @@ from simsplit.attacks.networks import (
     image_discriminator,
     sdar_decoder,
 )
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 IMAGE = (3, 32, 32)
 LEVEL_4, LEVEL_7 = (32, 16, 16), (64, 8, 8)
@@ -185,7 +185,7 @@ def test_fshas_penalty_is_a_channels():
 
 def test_labels_are_embedded_within_a_twentieth():
     """Keras's uniform draw; before, normal ones of deviation 1."""
-    with isolated(0, "labels"):
+    with isolate(0, "labels"):
         net = glorot(WithLabels(nn.Identity(), 10, (4, 4)))
     weights = net.plane[0].weight
     assert 0.045 < weights.abs().max() <= 0.05

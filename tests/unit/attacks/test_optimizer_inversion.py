@@ -42,7 +42,7 @@ class Tap:
         run.parts.wire.taps.append(self)
 
     def observe(self, packet: Packet) -> None:
-        if packet.leg is Leg.FEATURES_GRAD and packet.client == 1 and self.moment.training:
+        if packet.leg is Leg.FEATURES_GRAD and packet.client == 1 and self.moment.is_training:
             self.sent[packet.step] = packet.tensors[0].clone() * len(packet.tensors[0])
 
 

@@ -47,7 +47,9 @@ def test_behind_a_cache_a_patch_is_what_it_is_in_the_whole_text(family, layers):
     for begin, end in ((0, 4), (4, 8), (8, 11)):
         before = Before.of(head, x[:, :begin])
         part = before.onwards(head, x[:, begin:end])
-        torch.testing.assert_close(part, head.onwards(x)[:, begin:end], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            part, head.forward_embedded(x)[:, begin:end], rtol=1e-4, atol=1e-5
+        )
 
 
 @FAMILIES
@@ -59,7 +61,7 @@ def test_a_patchs_gradient_is_that_of_the_text_with_what_is_before_it_frozen(fam
     wanted = HeadTarget(aim[:, here], real)
     wanted.losses(before.onwards(head, moving)).sum().backward()
     whole = x.clone().requires_grad_()
-    wanted.losses(head.onwards(whole)[:, here]).sum().backward()
+    wanted.losses(head.forward_embedded(whole)[:, here]).sum().backward()
     assert whole.grad[:, :4].abs().max() > 1e-4, "frozen, and not of no influence"
     torch.testing.assert_close(moving.grad, whole.grad[:, here], rtol=1e-3, atol=1e-6)
     # again, for a cache must not have grown by a pass
@@ -69,13 +71,15 @@ def test_a_patchs_gradient_is_that_of_the_text_with_what_is_before_it_frozen(fam
 def test_a_session_comes_to_the_same_whatever_stands_beside_it():
     head, x, start = head_of("llama"), embedded(), embedded(name="start")
     start[1] = x[1] + 0.01  # one is nearly there, and is left early
-    sent = head.onwards(x)
+    sent = head.forward_embedded(x)
     real = torch.arange(11) < torch.tensor([11, 8, 5])[:, None]
     how = EmbeddingDescent(steps=40, lr=0.05, stop_after=4)
-    together = run(match_target(start, head.onwards, HeadTarget(sent, real), how))
+    together = run(match_target(start, head.forward_embedded, HeadTarget(sent, real), how))
     for row in range(3):
         one = slice(row, row + 1)
-        alone = run(match_target(start[one], head.onwards, HeadTarget(sent[one], real[one]), how))
+        alone = run(
+            match_target(start[one], head.forward_embedded, HeadTarget(sent[one], real[one]), how)
+        )
         kept = real[row]
         torch.testing.assert_close(together[row, kept], alone[0, kept], rtol=1e-3, atol=1e-4)
 
@@ -83,11 +87,15 @@ def test_a_session_comes_to_the_same_whatever_stands_beside_it():
 def test_what_comes_back_is_the_nearest_of_all_steps():
     """A rate that is far too high leaves the aim again; the start is one of the steps."""
     head, x = head_of("llama"), embedded()
-    aim = HeadTarget(head.onwards(x), torch.ones(3, 11, dtype=torch.bool))
-    assert torch.equal(run(match_target(x, head.onwards, aim, EmbeddingDescent(5, 10.0, 0))), x)
+    aim = HeadTarget(head.forward_embedded(x), torch.ones(3, 11, dtype=torch.bool))
+    assert torch.equal(
+        run(match_target(x, head.forward_embedded, aim, EmbeddingDescent(5, 10.0, 0))), x
+    )
     near = x + 0.1
-    found = run(match_target(near, head.onwards, aim, EmbeddingDescent(30, 0.01, 0)))
-    assert (aim.losses(head.onwards(found)) < 0.5 * aim.losses(head.onwards(near))).all()
+    found = run(match_target(near, head.forward_embedded, aim, EmbeddingDescent(30, 0.01, 0)))
+    assert (
+        aim.losses(head.forward_embedded(found)) < 0.5 * aim.losses(head.forward_embedded(near))
+    ).all()
 
 
 def test_padding_counts_for_nothing():
@@ -108,6 +116,8 @@ def test_the_nearest_token_is_by_direction_alone():
 @pytest.mark.parametrize("steps", [1, 3])
 def test_so_many_steps_and_no_more(steps):
     head, x = head_of("llama"), embedded()
-    aim = HeadTarget(head.onwards(x), torch.ones(3, 11, dtype=torch.bool))
-    taken = sum(1 for _ in match_target(x + 1, head.onwards, aim, EmbeddingDescent(steps, 0.01, 0)))
+    aim = HeadTarget(head.forward_embedded(x), torch.ones(3, 11, dtype=torch.bool))
+    taken = sum(
+        1 for _ in match_target(x + 1, head.forward_embedded, aim, EmbeddingDescent(steps, 0.01, 0))
+    )
     assert taken == steps

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from simsplit.attacks.inverters import GaussianInverter, build_inverter, levelled
+from simsplit.attacks.inverters import GaussianInverter, build_inverter, divide_by_level
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.span_search import (
     GaussianSureness,
@@ -21,10 +21,12 @@ def draws(*shape):
 
 def test_levelled_texts_have_one_size_whatever_one_token_is():
     x = draws(4, 9, 8)
-    torch.testing.assert_close(levelled(37 * x), levelled(x))
+    torch.testing.assert_close(divide_by_level(37 * x), divide_by_level(x))
     huge = x.clone()
     huge[:, 0] *= 1000
-    torch.testing.assert_close(levelled(huge)[:, 1:], levelled(x)[:, 1:], rtol=0.3, atol=0.3)
+    torch.testing.assert_close(
+        divide_by_level(huge)[:, 1:], divide_by_level(x)[:, 1:], rtol=0.3, atol=0.3
+    )
 
 
 def test_whitening_keeps_the_span_and_is_not_led_by_a_huge_token():
@@ -63,7 +65,7 @@ def learned(width=12, vocabulary=40):
     inverter = GaussianInverter(width, table, 0, SipConfig(inverter="gaussian"))
     tokens = torch.randint(0, vocabulary, (30, 10), generator=rng_for(0, "tokens"))
     noise = 0.1 * draws(30, 10, width)
-    inverter.learn(levelled(table[tokens] @ turn) + noise, tokens, learner=None)
+    inverter.learn(divide_by_level(table[tokens] @ turn) + noise, tokens, learner=None)
     return inverter, table @ turn
 
 
@@ -75,10 +77,10 @@ def read_of(inverter, rows):
 def test_the_gaussian_inverter_reads_a_linear_head_and_is_less_sure_of_mixtures():
     inverter, states = learned()
     one, other = (torch.randint(0, 40, (8, 10), generator=rng_for(n, "tokens")) for n in (1, 2))
-    tokens, sure = read_of(inverter, levelled(states[one]))
+    tokens, sure = read_of(inverter, divide_by_level(states[one]))
     assert (tokens == one).float().mean() > 0.95
-    assert (sure > read_of(inverter, levelled(states[one] + states[other]))[1]).all()
-    assert (sure > read_of(inverter, -levelled(states[one]))[1]).all()
+    assert (sure > read_of(inverter, divide_by_level(states[one] + states[other]))[1]).all()
+    assert (sure > read_of(inverter, -divide_by_level(states[one]))[1]).all()
 
 
 def test_gaussian_scores_are_log_likelihoods_of_linear_means_and_one_covariance():
@@ -119,7 +121,7 @@ def test_sureness_is_the_mean_over_the_named_places_among_the_named_tokens(kind)
     for group in range(2):
         for number, direction in enumerate(v[group]):
             rows = sum(weight * one for weight, one in zip(direction, basis[group], strict=True))
-            features = inverter.features(levelled(rows)).flatten(0, 1)[places]
+            features = inverter.features(divide_by_level(rows)).flatten(0, 1)[places]
             best = tokens[inverter.scores(features)[:, tokens].topk(2).indices]
             sure = inverter.sureness(features, best).mean()
             torch.testing.assert_close(got[group, number], sure)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from simsplit.data.batches import Batcher, batch_indices, crop_and_mirror, measure_channels
+from simsplit.data.batches import Batcher, crop_and_mirror, draw_batches, measure_channels
 from simsplit.data.samples import Samples
 from simsplit.seeds import rng_for
 
@@ -166,7 +166,7 @@ def test_channels_last_changes_the_layout_only(augment):
 
 
 def cut(part, *, batch_size=4, seed=0, client=0, epoch=0, drop_last=False):
-    return batch_indices(part, batch_size, seed, client, epoch, drop_last=drop_last)
+    return draw_batches(part, batch_size, seed, client, epoch, drop_last=drop_last)
 
 
 def test_an_epoch_visits_every_row_of_the_part_once():
@@ -201,7 +201,7 @@ def test_drop_last_drops_only_what_is_not_full():
 def test_texts_of_like_length_share_a_batch_and_every_row_is_there_once():
     lengths = torch.randint(4, 200, (1000,), generator=rng_for(0, "lengths"))
     part = torch.arange(5000, 6000)
-    alike = batch_indices(part, 8, 0, 0, 0, drop_last=False, lengths=lengths)
+    alike = draw_batches(part, 8, 0, 0, 0, drop_last=False, lengths=lengths)
     plain = cut(part, batch_size=8)
     assert sorted(torch.cat(alike).tolist()) == part.tolist()
 
@@ -213,14 +213,14 @@ def test_texts_of_like_length_share_a_batch_and_every_row_is_there_once():
     assert padding(alike) < padding(plain) / 5
     longest = [int(lengths[rows - 5000].max()) for rows in alike]
     assert longest != sorted(longest, reverse=True), "in random order"
-    other = batch_indices(part, 8, 0, 0, 1, drop_last=False, lengths=lengths)
+    other = draw_batches(part, 8, 0, 0, 1, drop_last=False, lengths=lengths)
     assert {tuple(rows.tolist()) for rows in alike} != {tuple(rows.tolist()) for rows in other}
 
 
 def test_what_is_dropped_is_drawn_before_texts_are_sorted():
     lengths = torch.arange(11)
     shortest = sum(
-        0 not in torch.cat(batch_indices(lengths, 4, seed, 0, 0, drop_last=True, lengths=lengths))
+        0 not in torch.cat(draw_batches(lengths, 4, seed, 0, 0, drop_last=True, lengths=lengths))
         for seed in range(40)
     )
     assert 0 < shortest < 25

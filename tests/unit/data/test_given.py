@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from simsplit.data.given import build_data_set, given_source
+from simsplit.data.given import build_data_set, build_given_source
 from simsplit.errors import DataError
 
 X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
@@ -88,12 +88,12 @@ def test_the_hubs_datasets_of_images() -> None:
 
 
 def test_a_digest_tells_data_apart() -> None:
-    one = given_source((PAIR, REST))
-    assert one == given_source({"train": PAIR, "test": REST})
+    one = build_given_source((PAIR, REST))
+    assert one == build_given_source({"train": PAIR, "test": REST})
     other = X.copy()
     other[0, 0] += 1e-3
-    assert one.digest != given_source(((other[:15], Y[:15]), REST)).digest
-    dealt = given_source({"train": [(X[:10], Y[:10]), (X[10:15], Y[10:15])], "test": REST})
+    assert one.digest != build_given_source(((other[:15], Y[:15]), REST)).digest
+    dealt = build_given_source({"train": [(X[:10], Y[:10]), (X[10:15], Y[10:15])], "test": REST})
     assert dealt.digest != one.digest
 
 

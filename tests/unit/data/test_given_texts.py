@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from simsplit.data.given_texts import given_texts, is_texts
+from simsplit.data.given_texts import build_given_texts, is_texts
 from simsplit.data.tasks import Classification, Language
 from simsplit.errors import DataError
 from simsplit.scenario.own import own
@@ -48,30 +48,30 @@ def frame(texts: list[str], labels: list[Any]) -> pd.DataFrame:
 )
 def test_all_forms_are_one(data: Any) -> None:
     assert is_texts(data, {})
-    source = given_texts(data)
-    assert source.digest == given_texts((TRAIN, TEST)).digest
+    source = build_given_texts(data)
+    assert source.digest == build_given_texts((TRAIN, TEST)).digest
     assert source.class_names == ("0", "1")
-    assert source.table("train")[0]["text"].to_pylist() == TRAIN[0]
-    assert source.table("test")[0]["label"].to_pylist() == [*map(str, TEST[1])]
+    assert source.read_table("train")[0]["text"].to_pylist() == TRAIN[0]
+    assert source.read_table("test")[0]["label"].to_pylist() == [*map(str, TEST[1])]
 
 
 def test_labels_are_not_taken_for_numbers_of_classes() -> None:
     """Of labels 1 and 2, 1 is the first class."""
-    source = given_texts((TEXTS, [label + 1 for label in LABELS]))
+    source = build_given_texts((TEXTS, [label + 1 for label in LABELS]))
     assert isinstance(source.task, Classification)
-    pieces = source.task.make_pieces(source.table("train")[0].to_pylist(), "data")
+    pieces = source.task.make_pieces(source.read_table("train")[0].to_pylist(), "data")
     assert {(piece.answer, piece.label) for piece in pieces} == {(" 1", 0), (" 2", 1)}
 
 
 def test_a_fifth_of_every_class_is_held_out() -> None:
-    source = given_texts((TEXTS, [WORDS[label] for label in LABELS]))
-    train, test = (source.table(split)[0]["label"].to_pylist() for split in ("train", "test"))
+    source = build_given_texts((TEXTS, [WORDS[label] for label in LABELS]))
+    train, test = (source.read_table(split)[0]["label"].to_pylist() for split in ("train", "test"))
     assert (train.count("good"), test.count("good")) == (10, 2)
     assert (train.count("bad"), test.count("bad")) == (6, 2)
 
 
 def test_texts_alone_are_a_language_to_learn() -> None:
-    source = given_texts({"train": TEXTS[:15], "test": TEXTS[15:]}, length=16)
+    source = build_given_texts({"train": TEXTS[:15], "test": TEXTS[15:]}, length=16)
     assert isinstance(source.task, Language)
     assert source.length == 16
 
@@ -83,10 +83,10 @@ def test_the_hubs_names_are_those_of_the_classes() -> None:
         {"text": TEXTS, "label": LABELS}, features=datasets.Features(kinds)
     )
     assert is_texts(made, {})
-    source = given_texts(made)
+    source = build_given_texts(made)
     assert source.class_names == ("ugly", "fair"), "in the hub's order"
     assert isinstance(source.task, Classification)
-    pieces = source.task.make_pieces(source.table("train")[0].to_pylist(), "data")
+    pieces = source.task.make_pieces(source.read_table("train")[0].to_pylist(), "data")
     assert {(piece.answer, piece.label) for piece in pieces} == {(" ugly", 0), (" fair", 1)}
 
 
@@ -94,7 +94,7 @@ def test_a_task_of_ones_own_names_the_columns() -> None:
     rows = pd.DataFrame({"sentence": TEXTS, "label": LABELS})
     assert not is_texts(rows, {}), "a table"
     assert is_texts(rows, {"task": "sst2"})
-    assert given_texts(rows, task="sst2").class_names == ("negative", "positive")
+    assert build_given_texts(rows, task="sst2").class_names == ("negative", "positive")
 
 
 def test_parts_that_are_dealt_name_their_clients() -> None:
@@ -120,4 +120,4 @@ def test_what_will_not_do(data: Any, options: dict[str, Any], told: str) -> None
     if isinstance(data[1], list) and isinstance(data[1][0], str):
         data = dict(zip(("train", "test"), data, strict=True))
     with pytest.raises(DataError, match=told):
-        given_texts(data, **options)
+        build_given_texts(data, **options)

@@ -9,7 +9,7 @@ from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from simsplit.data.folders import FolderSource
-from simsplit.data.samples import DataInfo, Samples, samples_of
+from simsplit.data.samples import DataInfo, Samples, images_to_samples
 from simsplit.data.sources import SOURCES, DigitsSource, Source, TorchvisionSource
 from simsplit.data.splits import draw_stratified, hold_out
 from simsplit.errors import DataError
@@ -95,7 +95,7 @@ def test_absent_torchvision_data_name_the_root_and_the_switch(kind, tmp_path):
 
 def test_arrays_with_channels_last_are_turned():
     array = numpy_rng_for(0, "array").integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
-    samples = samples_of(array, np.arange(4))
+    samples = images_to_samples(array, np.arange(4))
     assert samples.inputs.shape == (4, 3, 6, 5)
     assert samples.inputs[2, 1, 3, 4] == array[2, 3, 4, 1]
     assert samples.nbytes == 4 * 3 * 6 * 5 + 4 * 8

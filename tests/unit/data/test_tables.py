@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from simsplit.data.image_tables import HubSource, ParquetSource
 from simsplit.data.samples import DataInfo
-from simsplit.data.tables import HubSource, ParquetSource
 from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
 

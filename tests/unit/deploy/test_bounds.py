@@ -25,7 +25,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
 
 @pytest.fixture(scope="module")
 def expected(given: Scenario) -> Bounds:
-    return Bounds(Ownership(given, given.prepared().info, torch.device("cpu")))
+    return Bounds(Ownership(given, given.prepare_data().info, torch.device("cpu")))
 
 
 def tokens(expected: Bounds) -> Packet:
@@ -100,7 +100,7 @@ def defended(tmp_path_factory: pytest.TempPathFactory) -> Bounds:
     """Two messages to a gradient, by a method that leaves the form of packets alone."""
     defence = {"model": {"adapters": 2}, "method": [{"kind": "p3eft", "messages": 2}]}
     given = api_scenario(tmp_path_factory.mktemp("defended"), **defence)
-    return Bounds(Ownership(given, given.prepared().info, torch.device("cpu")))
+    return Bounds(Ownership(given, given.prepare_data().info, torch.device("cpu")))
 
 
 @pytest.mark.parametrize("leg", [Leg.FEATURES_GRAD, Leg.ADAPTERS_GRAD])
@@ -126,5 +126,5 @@ def test_one_message_of_what_is_no_gradient(leg: Leg, defended: Bounds) -> None:
 
 def test_a_frame_has_room_for_adapters(tmp_path: Path) -> None:
     given = api_scenario(tmp_path, model={"lora": {"rank": 2048}})
-    made = Bounds(Ownership(given, given.prepared().info, torch.device("cpu")))
+    made = Bounds(Ownership(given, given.prepare_data().info, torch.device("cpu")))
     assert made.most_bytes > adapters(made).nbytes > 2**22

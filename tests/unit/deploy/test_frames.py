@@ -116,7 +116,7 @@ class TestTheSameAsInline:
         assert find_differences <= {"resident_bytes", "seconds", "per_sample"}
 
     def test_but_not_with_rows_in_another_order(self, tmp_path):
-        data = scenario().prepared()
+        data = scenario().prepare_data()
         first, *others = data.parts
         reordered = replace(data, parts=[first[::-1].copy(), *others])
         Sites(scenario(), tmp_path, reordered).experiment().run(resume=False)

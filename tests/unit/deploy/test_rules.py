@@ -14,7 +14,7 @@ from texts import text_scenario
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.messages import ANSWERS, REFUSED, write_call
 from simsplit.deploy.rules import MOST_RETURNS
-from simsplit.deploy.site import Site
+from simsplit.deploy.site import ClientSite
 from simsplit.errors import ProtocolError, RunError
 from simsplit.packets import Leg, Packet
 from simsplit.parties import calls
@@ -34,7 +34,7 @@ def scenario(**changes: Any) -> Scenario:
 class Server:
     """What a server could send to a site, in order."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: ClientSite) -> None:
         self.site, self.number = site, 0
 
     def ask(self, call: Call[Any]) -> tuple[dict[str, Any], list[torch.Tensor]]:
@@ -59,7 +59,7 @@ class Server:
     def features(self, **other: Any) -> Packet:
         sent = self.begun()
         shape = self.site.bounds.shapes[1]
-        made = sent.answered(Leg.FEATURES, (torch.zeros(len(sent.tensors[0]), *shape),))
+        made = sent.answer(Leg.FEATURES, (torch.zeros(len(sent.tensors[0]), *shape),))
         return replace(made, **other)
 
 
@@ -73,7 +73,7 @@ def handing(path: Path, given: Scenario) -> list[Server]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
-    made = Server(Site(scenario(), scenario().prepared(), 0, tmp_path))
+    made = Server(ClientSite(scenario(), scenario().prepare_data(), 0, tmp_path))
     made.ask(Enter(TRAIN, 1.0))
     return made
 
@@ -304,7 +304,7 @@ class TestWhatIsShared:
 
     def test_no_heads_of_their_own(self, tmp_path):
         own = scenario(clients={"heads": "per_client"})
-        server = Server(Site(own, own.prepared(), 0, tmp_path))
+        server = Server(ClientSite(own, own.prepare_data(), 0, tmp_path))
         server.ask(Enter(TRAIN, 1.0))
         with pytest.raises(ProtocolError, match="share"):
             server.ask(HandOver(1))
@@ -324,7 +324,7 @@ class TestRoundsThatAreUndone:
         given = scenario(
             clients={"count": 3}, detectors=[{"kind": "cosine_mad", "response": "rollback"}]
         )
-        server = Server(Site(given, given.prepared(), 0, tmp_path))
+        server = Server(ClientSite(given, given.prepare_data(), 0, tmp_path))
         server.ask(Enter(TRAIN, 1.0))
         server.command(mark=1)
         server.command(undo=1)
@@ -367,7 +367,7 @@ class TestCheckpoints:
 
     def test_of_texts(self, tmp_path):
         given = text_scenario(tmp_path)
-        server = Server(Site(given, given.prepared(), 0, tmp_path / "site"))
+        server = Server(ClientSite(given, given.prepare_data(), 0, tmp_path / "site"))
         server.command(keep=1)
         server.command(back_to=1)
         assert server.site.rounds_kept == 1

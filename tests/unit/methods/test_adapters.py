@@ -5,15 +5,15 @@ import torch
 from torch import Tensor
 
 from simsplit.methods.adapters import Adapter, make_attention_mask
-from simsplit.methods.base import Step
+from simsplit.methods.method import Step
 from simsplit.parties.sessions import Session
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 WIDTH, LENGTH = 16, 7
 
 
 def adapter(*, blank: bool = False) -> Adapter:
-    with isolated(0, "adapter"):
+    with isolate(0, "adapter"):
         made = Adapter(WIDTH, 4)
         if not blank:
             torch.nn.init.normal_(made.out.weight, std=0.3)

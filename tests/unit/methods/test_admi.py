@@ -13,7 +13,7 @@ from simsplit.data.samples import IGNORED
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.methods.admi import AdmiConfig, compute_ada, soft_cross_entropy
-from simsplit.methods.base import Site, Step
+from simsplit.methods.method import Site, Step
 from simsplit.packets import Leg
 from simsplit.results import Run
 from simsplit.seeds import rng_for
@@ -97,7 +97,7 @@ def test_the_term_is_of_places_that_are_learned_and_reaches_features_and_outputs
     step.outputs = torch.randn(2, 5, 9, generator=rng_for(0, "out")).requires_grad_()
     step.task = step.outputs.sum()
     assert method.decode(u, step) is u
-    term = method.tail_loss(step)
+    term = method.compute_tail_loss(step)
     expected = 3.0 / soft_cross_entropy(
         known(u)[:, 3:].flatten(0, 1), step.outputs[:, 3:].flatten(0, 1)
     )
@@ -116,10 +116,10 @@ def test_the_bottlenecks_term_is_a_sum_over_the_width():
     mean, sigma = method.bottleneck.encode(z)
     normal = torch.distributions.Normal
     every = torch.distributions.kl_divergence(normal(mean, sigma), normal(0.0, 1.0))
-    torch.testing.assert_close(method.loss(step), 0.5 * every.sum(-1).mean())
+    torch.testing.assert_close(method.compute_encode_loss(step), 0.5 * every.sum(-1).mean())
     evaluated = Step(0, 1, 0, 5, training=False)
     torch.testing.assert_close(method.encode(z, evaluated), method.bottleneck.decoder(mean))
-    assert method.loss(evaluated) is None
+    assert method.compute_encode_loss(evaluated) is None
 
 
 def test_without_terms_the_first_step_is_that_of_no_method_to_the_bit(tmp_path):
@@ -219,7 +219,7 @@ def test_what_it_cannot_do_without_is_refused(changes, field, tmp_path):
 
 def test_heads_must_divide_the_width():
     with pytest.raises(ScenarioError, match=r"method\.0\.heads: .*16, got 3"):
-        AdmiConfig(heads=3).sent_shape((6, 16), "method.0")
+        AdmiConfig(heads=3).compute_sent_shape((6, 16), "method.0")
 
 
 def segments(made: Experiment) -> dict[str, torch.nn.Module]:

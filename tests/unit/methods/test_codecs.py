@@ -17,13 +17,13 @@ CPU = torch.device("cpu")
 def built(kind: str, shape: tuple[int, ...], side: str = "client", **fields) -> Method:
     site = Site(side, Leg.SMASHED, shape, 4, CPU)
     config = METHODS[kind](**fields)
-    config.sent_shape(shape, "method.0")
+    config.compute_sent_shape(shape, "method.0")
     return config.build(site)
 
 
 def both(kind: str, shape: tuple[int, ...], **fields) -> tuple[Method, Method]:
     client, server = (built(kind, shape, side, **fields) for side in ("client", "server"))
-    client.hear(server.announce())
+    client.receive_announcement(server.announce())
     return client, server
 
 
@@ -229,7 +229,7 @@ def test_nopeek_lowers_the_correlation_and_not_without_weight():
             here = numbered(number)
             batch = method.transform(Batch(x, torch.zeros(32), torch.arange(32)), here)
             method.encode(torch.tanh(batch.inputs @ weights), here)
-            if (term := method.loss(here)) is not None:
+            if (term := method.compute_encode_loss(here)) is not None:
                 (grad,) = torch.autograd.grad(term, weights)
                 weights.data -= 0.3 * grad
         after = float(compute_distance_correlation(x, torch.tanh(x @ weights.detach())))
@@ -243,7 +243,7 @@ def test_shredders_reward_ends_at_the_privacy_asked_for():
         here = step()
         method.encode(z, here)
         expected = -method.bank.noise.abs().mean() if rewarded else torch.tensor(0.0)
-        assert method.loss(here).item() == pytest.approx(expected.item())
+        assert method.compute_encode_loss(here).item() == pytest.approx(expected.item())
 
 
 def test_a_bottleneck_needs_positions():

@@ -6,8 +6,8 @@ from torch import nn
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
-from simsplit.methods.base import Site, Step
 from simsplit.methods.cover import CoverConfig, hash_indices
+from simsplit.methods.method import Site, Step
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 

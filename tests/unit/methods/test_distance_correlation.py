@@ -8,8 +8,8 @@ import torch
 
 from simsplit.data.batches import Batch
 from simsplit.methods import METHODS
-from simsplit.methods.base import Method, Site, Step
 from simsplit.methods.distance_correlation import compute_log_distance_correlation
+from simsplit.methods.method import Method, Site, Step
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
@@ -39,7 +39,7 @@ def term(method: Method, u: torch.Tensor, labels: list[int], **fields) -> tuple:
     step = Step(0, 1, 0, 5, labels=y)
     method.transform(Batch(torch.zeros(len(y), 4), y, torch.arange(len(y)), **fields), step)
     assert method.decode(u, step) is u
-    return method.tail_loss(step), step
+    return method.compute_tail_loss(step), step
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (8, 2, 3), (8, 2, 2, 2)])
@@ -48,8 +48,8 @@ def test_the_term_is_the_published_one_whatever_the_features_shape(shape, labels
     u = values(*shape)
     got, step = term(built(alpha=0.5), u, labels)
     assert got.item() == pytest.approx(0.5 * by_hand(u, labels), rel=1e-5)
-    assert step.told["dcor_left_out"] == 0
-    assert step.told["dcor"].item() == pytest.approx(math.exp(by_hand(u, labels) / 2), rel=1e-5)
+    assert step.figures["dcor_left_out"] == 0
+    assert step.figures["dcor"].item() == pytest.approx(math.exp(by_hand(u, labels) / 2), rel=1e-5)
 
 
 def test_classes_are_alike_far_from_each_other():
@@ -73,7 +73,7 @@ def test_a_step_down_the_term_makes_features_tell_less():
 def test_where_a_batch_says_nothing_there_is_no_term(labels):
     got, step = term(built(), values(len(labels), 6), labels)
     assert got is None
-    assert step.told == {"dcor_left_out": 1.0}
+    assert step.figures == {"dcor_left_out": 1.0}
 
 
 def test_equal_rows_and_tiny_ones_do_no_harm():
@@ -110,4 +110,4 @@ def test_nothing_is_kept_in_evaluation():
     method.transform(Batch(values(2, 6), y, y), step)
     method.decode(values(2, 6), step)
     assert not step.memo
-    assert method.tail_loss(step) is None
+    assert method.compute_tail_loss(step) is None

@@ -12,8 +12,8 @@ from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
-from simsplit.methods.base import Site, Step
 from simsplit.methods.dualguard import Dualguard, DualguardConfig
+from simsplit.methods.method import Site, Step
 from simsplit.methods.tokens import Tokens
 from simsplit.packets import Leg
 from simsplit.phases import WARM_UP
@@ -72,7 +72,7 @@ def test_in_training_the_term_is_one_over_the_pretrained_tails_error():
         method.public_tail(u)[:, 2:].flatten(0, 1), labelled()[:, 2:].flatten()
     )
     step.task = torch.ones(1, requires_grad=True).sum()
-    term = method.tail_loss(step)
+    term = method.compute_tail_loss(step)
     torch.testing.assert_close(term, 7.0 / (error + 0.5))
     term.backward()
     assert u.grad[:, :2].abs().max() == 0
@@ -90,7 +90,7 @@ def test_in_the_warm_up_the_inverter_learns_and_the_head_evades_it():
     assert method.encode(z, step) is z
     method.decode(method.stand_in(z, step), step)
     step.task = torch.ones(1, requires_grad=True).sum()
-    term = method.tail_loss(step)
+    term = method.compute_tail_loss(step)
     inverter = method.module["inverter"]
     real = batch.real
 
@@ -119,7 +119,7 @@ def test_a_sure_pretrained_tail_does_not_explode():
         method.public_tail.bias[2] = 50.0
     method.decode(values("u"), step)
     step.task = torch.ones(1, requires_grad=True).sum()
-    assert method.tail_loss(step).item() == pytest.approx(10 / 0.1)
+    assert method.compute_tail_loss(step).item() == pytest.approx(10 / 0.1)
 
 
 def test_in_the_warm_up_nothing_crosses_and_then_three_legs_do(tmp_path):

@@ -21,7 +21,7 @@ def site(side: str, shape: tuple[int, ...] = (8, 3, 2), leg: Leg = Leg.SMASHED, 
 
 def halves(config: MethodConfig, seed: int = 0) -> tuple[LightSplit, LightSplit]:
     client, server = config.build(site("client", seed=7)), config.build(site("server", seed=seed))
-    client.hear(server.announce())
+    client.receive_announcement(server.announce())
     return client, server
 
 
@@ -48,7 +48,7 @@ def count(module: nn.Module) -> int:
 )
 def test_learned_lift_has_the_papers_parameters(shape, hidden, k, parameters):
     config = LightSplitConfig(ratio=8, lift="learned", hidden=hidden, projection="hadamard")
-    assert config.sent_shape(shape, "method.0") == (k,)
+    assert config.compute_sent_shape(shape, "method.0") == (k,)
     assert count(config.build(site("server", shape)).module) == parameters
     assert config.build(site("client", shape)).module is None
 
@@ -64,7 +64,7 @@ def test_the_client_lifts_on_the_feature_leg():
     [({}, 512), ({"ratio": 16}, 256), ({"ratio": 32}, 128), ({"ratio": 3}, 1365), ({"k": 7}, 7)],
 )
 def test_k_is_the_floor(fields, k):
-    assert LightSplitConfig(**fields).sent_shape(RESNET, "method.0") == (k,)
+    assert LightSplitConfig(**fields).compute_sent_shape(RESNET, "method.0") == (k,)
 
 
 def test_fixed_lift_is_the_projection_and_back():
@@ -126,7 +126,7 @@ def test_a_client_that_heard_nothing_says_so():
 def test_impossible_sizes_are_the_users_to_mend(fields, shape, field, values):
     config = LightSplitConfig(**fields)
     with pytest.raises(ScenarioError) as caught:
-        config.sent_shape(shape, "method.0")
+        config.compute_sent_shape(shape, "method.0")
     assert caught.value.field == field
     assert all(value in caught.value.reason for value in values)
     with pytest.raises(ScenarioError):
@@ -134,9 +134,11 @@ def test_impossible_sizes_are_the_users_to_mend(fields, shape, field, values):
 
 
 def test_the_limits_themselves_are_allowed():
-    assert LightSplitConfig(ratio=4096).sent_shape(RESNET, "method.0") == (1,)
-    assert LightSplitConfig(k=4096).sent_shape(RESNET, "method.0") == (4096,)
-    assert LightSplitConfig(projection="hadamard", k=2).sent_shape((2, 1021), "method.0") == (2,)
+    assert LightSplitConfig(ratio=4096).compute_sent_shape(RESNET, "method.0") == (1,)
+    assert LightSplitConfig(k=4096).compute_sent_shape(RESNET, "method.0") == (4096,)
+    assert LightSplitConfig(projection="hadamard", k=2).compute_sent_shape(
+        (2, 1021), "method.0"
+    ) == (2,)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_contradictory_fields_are_refused(fields, message):
 )
 def test_learned1x1_keeps_the_floor_of_the_channels(channels, ratio, kept):
     config, shape = Learned1x1Config(ratio=ratio), (channels, 5, 5)
-    assert config.sent_shape(shape, "method.0") == (kept, 5, 5)
+    assert config.compute_sent_shape(shape, "method.0") == (kept, 5, 5)
     assert count(config.build(site("client", shape)).module) == (channels + 1) * kept
     assert count(config.build(site("server", shape)).module) == (kept + 1) * channels
 

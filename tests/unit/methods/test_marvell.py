@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
-from simsplit.methods.base import Method, Site, Step
-from simsplit.methods.marvell import Noise, Problem, find_noise, minimise_divergence
+from simsplit.methods.marvell import NoiseVariances, Problem, find_noise, minimise_divergence
+from simsplit.methods.method import Method, Site, Step
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
@@ -90,7 +90,7 @@ def test_exchanging_the_classes_exchanges_the_noise():
 def test_points_without_spread_get_the_closed_form():
     """Of one class only noise along the difference matters; equal shares get equal noise."""
     noise = minimise_divergence(Problem(0.0, 0.0, 16, 2.0, 0.5), 3.0)
-    assert noise == pytest.approx(Noise(3.0, 0.0, 3.0, 0.0, 5 / 3 - 1, 3.0))
+    assert noise == pytest.approx(NoiseVariances(3.0, 0.0, 3.0, 0.0, 5 / 3 - 1, 3.0))
 
 
 def test_power_grows_by_half_until_the_divergence_is_low_enough():
@@ -115,7 +115,7 @@ def gradients(rows: int, *shape: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def sent(method: Method, grad: torch.Tensor, labels: torch.Tensor, number: int = 0):
     step = Step(0, 1, number, 5, labels=labels)
-    (share,) = method.outgoing(grad, step)
+    (share,) = method.split_gradient(grad, step)
     assert share.weight == 1
     assert share.grad.shape == grad.shape
     return share.grad, step
@@ -131,7 +131,11 @@ def test_the_noise_that_is_added_has_the_solved_variances(shape):
     u, v = (part.var(0, correction=0).mean().item() for part in (zeros, ones))
     problem = Problem(u, v, rows.shape[1], delta.square().sum().item(), 0.5)
     best = find_noise(problem, 1.0, 0.1)
-    assert step.told == {"marvell_left_out": 0.0, "sum_kl": best.sum_kl, "noise_power": best.power}
+    assert step.figures == {
+        "marvell_left_out": 0.0,
+        "sum_kl": best.sum_kl,
+        "noise_power": best.power,
+    }
     for label, along, across in ((0, best.lam10, best.lam20), (1, best.lam11, best.lam21)):
         part = noise[labels == label]
         far = part @ (delta / delta.norm())
@@ -156,7 +160,7 @@ def test_a_batch_without_two_means_is_sent_as_it_is():
     for given, of in ((grad, torch.ones_like(labels)), (grad[:1], labels[:1]), (0 * grad, labels)):
         got, step = sent(built("marvell"), given, of)
         assert torch.equal(got, given)
-        assert step.told == {"marvell_left_out": 1.0}
+        assert step.figures == {"marvell_left_out": 1.0}
 
 
 def test_each_step_draws_anew_and_the_same_twice():

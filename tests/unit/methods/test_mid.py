@@ -53,7 +53,7 @@ def test_an_evaluation_sends_the_mean_decoded(shape):
     assert sent.shape == z.shape
     torch.testing.assert_close(rows(sent), decoded(method, posterior(method, z).mean))
     assert torch.equal(sent, method.encode(z, step(1, training=False)))
-    assert method.loss(here) is None
+    assert method.compute_encode_loss(here) is None
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -62,8 +62,8 @@ def test_the_term_is_the_mean_divergence_from_a_standard_normal(shape):
     method.encode(z, here)
     every = kl_divergence(posterior(method, z), Normal(0.0, 1.0))
     assert every.shape == (z.numel() // 6, 6)
-    torch.testing.assert_close(method.loss(here), 0.01 * every.mean())
-    assert here.told["mid_kl"] == pytest.approx(every.mean().item(), rel=1e-5)
+    torch.testing.assert_close(method.compute_encode_loss(here), 0.01 * every.mean())
+    assert here.figures["mid_kl"] == pytest.approx(every.mean().item(), rel=1e-5)
     assert not here.memo
 
 
@@ -94,7 +94,7 @@ def test_gradients_reach_the_head_and_both_layers():
 def test_the_divergence_alone_teaches_the_encoder_and_not_the_decoder():
     method, here = built((7, 6)), step()
     method.encode(values(3, 7, 6), here)
-    method.loss(here).backward()
+    method.compute_encode_loss(here).backward()
     taught = [weight.grad is not None for weight in method.module.parameters()]
     assert taught == [True, True, False, False]
 
@@ -102,7 +102,7 @@ def test_the_divergence_alone_teaches_the_encoder_and_not_the_decoder():
 def test_without_weight_there_is_no_term():
     method, here = built((7, 6), weight=0), step()
     method.encode(values(3, 7, 6), here)
-    assert method.loss(here) is None
+    assert method.compute_encode_loss(here) is None
 
 
 def test_an_evaluation_samples_if_asked_to():

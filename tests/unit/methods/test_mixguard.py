@@ -6,9 +6,9 @@ from torch import nn
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
-from simsplit.methods.base import Site, Step
+from simsplit.methods.method import Site, Step
 from simsplit.methods.mixguard import CALIBRATE, REFINE, Mixguard, MixguardConfig
-from simsplit.methods.secret_tokens import inserted
+from simsplit.methods.secret_tokens import insert_tokens
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
@@ -141,7 +141,7 @@ def test_public_steps_send_the_plain_rows_as_well_and_teach_calibration_alone(ph
     trunk = nn.Sequential(linear(), nn.Tanh(), linear())
     u = trunk(z)
     corrected = method.decode(u, at)
-    error = method.tail_loss(at)
+    error = method.compute_tail_loss(at)
     five = (corrected - u[12:])[:, :5]  # the support's seven words are padding to these
     assert error.item() == pytest.approx(five.square().mean().item())
     error.backward()
@@ -154,7 +154,7 @@ def test_calibration_does_not_learn_in_private_steps_but_gradients_pass_it():
     nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
     head = embedding()
     back, _ = through(method, linear(), at, head)
-    assert method.tail_loss(at) is None
+    assert method.compute_tail_loss(at) is None
     back.sum().backward()
     assert all(weight.grad is None for weight in method.module.parameters())
     assert head.weight.grad.abs().sum() > 0
@@ -170,7 +170,7 @@ def test_calibration_brings_back_what_a_trunk_that_is_not_linear_spoils():
         at = step(number, CALIBRATE)
         through(method, trunk, at)
         optimizer.zero_grad()
-        method.tail_loss(at).backward()
+        method.compute_tail_loss(at).backward()
         optimizer.step()
     after = errors(method, trunk, range(200, 260))
     assert after.median() < 0.85 * before.median()
@@ -182,7 +182,7 @@ def errors(method: Mixguard, trunk: nn.Module, numbers: range) -> torch.Tensor:
     for number in numbers:
         at = step(number, CALIBRATE)
         through(method, trunk, at)
-        found.append(method.tail_loss(at).detach())
+        found.append(method.compute_tail_loss(at).detach())
     return torch.stack(found)
 
 
@@ -269,11 +269,11 @@ class TestPadding:
         if phase == "train":
             real = torch.arange(corrected.shape[1]) < self.LENGTHS[:, None]
             (corrected**3)[real].sum().backward()
-            (share,) = method.outgoing(u.grad, at)
+            (share,) = method.split_gradient(u.grad, at)
             made.backward(share.grad)
             return share.grad, trunk.weight.grad
-        method.tail_loss(at).backward()
-        return method.tail_loss(at), method.module.down.weight.grad
+        method.compute_tail_loss(at).backward()
+        return method.compute_tail_loss(at), method.module.down.weight.grad
 
     @pytest.mark.parametrize("phase", [CALIBRATE, REFINE])
     def test_calibration_learns_the_same(self, phase):
@@ -293,7 +293,7 @@ class TestPadding:
         assert many[~padding.repeat(3, 1)].all()
 
     def test_it_is_known_from_the_texts_lengths_and_secret_words_are_none(self):
-        own, given = self.batch(2), inserted(self.batch(2), 6, WORDS, rng_for(0, "draws"))[0]
+        own, given = self.batch(2), insert_tokens(self.batch(2), 6, WORDS, rng_for(0, "draws"))[0]
         assert torch.equal(own.real.sum(1), self.LENGTHS)
         assert torch.equal(given.real.sum(1), self.LENGTHS + 6)
         assert (given.inputs[~given.real] == PAD).all()
@@ -304,7 +304,7 @@ class TestSecretTokens:
 
     def given(self, count: int, batch: Batch | None = None):
         batch = batch or texts(300, 9)
-        return batch, *inserted(batch, count, WORDS, rng_for(0, "draws"))
+        return batch, *insert_tokens(batch, count, WORDS, rng_for(0, "draws"))
 
     def test_a_texts_own_words_and_labels_stay_in_order(self):
         batch, changed, own = self.given(6)
@@ -331,7 +331,7 @@ class TestSecretTokens:
     def test_they_are_of_the_whole_vocabulary_and_none_change_nothing(self):
         batch, changed, own = self.given(6)
         assert changed.inputs[~own].unique().numel() == WORDS
-        same, kept = inserted(batch, 0, WORDS, rng_for(0, "draws"))
+        same, kept = insert_tokens(batch, 0, WORDS, rng_for(0, "draws"))
         assert same is batch
         assert kept.all()
 
@@ -347,7 +347,7 @@ class TestRepairs:
         back = trunk(arrived)
         features = back.detach().requires_grad_()
         (method.decode(features, at)[:, :5] ** 3).sum().backward()
-        (share,) = method.outgoing(features.grad, at)
+        (share,) = method.split_gradient(features.grad, at)
         back.backward(share.grad)
         reply = method.unpack((arrived.grad,), at)
         sent.backward(reply)

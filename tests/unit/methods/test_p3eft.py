@@ -79,7 +79,7 @@ def test_the_regulariser_is_the_published_one(classes):
         else:
             away = -scores
             wanted += (np.log(np.exp(away).sum(1)) - away[np.arange(12), labels]).mean()
-    assert method.tail_loss(at).item() == pytest.approx(0.5 * wanted, rel=1e-5)
+    assert method.compute_tail_loss(at).item() == pytest.approx(0.5 * wanted, rel=1e-5)
 
 
 def test_its_gradient_pulls_the_classes_together():
@@ -100,13 +100,13 @@ def _gap(h: torch.Tensor, labels: torch.Tensor) -> float:
 def test_there_is_no_term_without_two_classes(labels):
     method, at = P3eftConfig().build(site()), step(labels)
     method.decode(states(), at)
-    assert method.tail_loss(at) is None
+    assert method.compute_tail_loss(at) is None
 
 
 def test_nothing_is_kept_in_evaluation():
     method, at = P3eftConfig().build(site()), step(torch.arange(12) % 2, training=False)
     method.decode(states(), at)
-    assert method.tail_loss(at) is None
+    assert method.compute_tail_loss(at) is None
     assert not at.memo
 
 
@@ -115,7 +115,7 @@ def test_without_an_axis_of_adapters_there_is_nothing_to_mix():
     at = step(labels)
     method = P3eftConfig().build(site(sets=0))
     assert torch.equal(method.decode(u, at), u)
-    assert method.tail_loss(at).item() == pytest.approx(
+    assert method.compute_tail_loss(at).item() == pytest.approx(
         compute_opposite_loss(u.flatten(1), labels, 0)
     )
 

@@ -8,8 +8,8 @@ import torch
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
-from simsplit.methods.base import Method, Site, Step
 from simsplit.methods.dp_forward import compute_gaussian_sigma
+from simsplit.methods.method import Method, Site, Step
 from simsplit.packets import Leg
 from simsplit.scenario import parse
 from simsplit.seeds import rng_for
@@ -72,7 +72,11 @@ def test_half_precision_lets_no_row_be_longer(kind):
     x = values(64, 20_000).bfloat16()
     method = built(kind, clip=0.5, relative=False, **{"dp_sgd": {"multiplier": 0.0}}.get(kind, {}))
     method.config = method.config.model_copy(update={"sigma": 0.0})
-    sent = method.encode(x, step()) if kind == "dp_forward" else method.outgoing(x, step())[0].grad
+    sent = (
+        method.encode(x, step())
+        if kind == "dp_forward"
+        else method.split_gradient(x, step())[0].grad
+    )
     assert sent.dtype == x.dtype
     assert sent.float().norm(dim=1).max() <= 0.5 * 1.001
 
@@ -101,10 +105,16 @@ def test_evaluation_may_be_left_alone():
 def test_gradients_are_clipped_sample_by_sample_then_noised(shape):
     grad = values(*shape)
     grad[0] *= 100
-    (share,) = built("dp_sgd", multiplier=0.0, clip=1.0, relative=False).outgoing(grad, step())
+    (share,) = built("dp_sgd", multiplier=0.0, clip=1.0, relative=False).split_gradient(
+        grad, step()
+    )
     assert share.grad.flatten(1).norm(dim=1).max() <= 1 + 1e-5
-    (noised,) = built("dp_sgd", multiplier=0.5, clip=2.0, relative=False).outgoing(grad, step())
-    (plain,) = built("dp_sgd", multiplier=0.0, clip=2.0, relative=False).outgoing(grad, step())
+    (noised,) = built("dp_sgd", multiplier=0.5, clip=2.0, relative=False).split_gradient(
+        grad, step()
+    )
+    (plain,) = built("dp_sgd", multiplier=0.0, clip=2.0, relative=False).split_gradient(
+        grad, step()
+    )
     added = (noised.grad - plain.grad).square().mean().sqrt().item()
     assert added == pytest.approx(0.5 * 2.0, rel=0.02)
 
@@ -135,7 +145,7 @@ def test_tokens_are_of_texts():
 
 def test_laplace_noise_has_its_scale():
     grad = values(300, 6, 8)
-    (share,) = built("dp_sgd", noise="laplace", multiplier=0.5).outgoing(grad, step())
+    (share,) = built("dp_sgd", noise="laplace", multiplier=0.5).split_gradient(grad, step())
     added = share.grad - grad
     size = 0.5 * grad.square().mean().sqrt().item()
     assert added.abs().mean().item() == pytest.approx(size, rel=0.03)  # a Laplace's mean size
@@ -155,7 +165,7 @@ def test_naive_mixtures_are_of_two_texts_and_so_is_the_loss():
     loss = lambda outputs, of: (outputs * of).sum()  # noqa: E731
     outputs = values(5)
     expected = share * loss(outputs, labels) + (1 - share) * loss(outputs, labels[partners])
-    torch.testing.assert_close(method.task_loss(outputs, labels, loss, at), expected)
+    torch.testing.assert_close(method.compute_task_loss(outputs, labels, loss, at), expected)
 
 
 def test_nothing_is_mixed_in_evaluation():
@@ -163,4 +173,4 @@ def test_nothing_is_mixed_in_evaluation():
     z = values(5, 6, 8)
     method.transform(Batch(z, torch.arange(5), torch.arange(5)), at)
     assert method.encode(z, at) is z
-    assert method.task_loss(z, z, torch.add, at) is None
+    assert method.compute_task_loss(z, z, torch.add, at) is None

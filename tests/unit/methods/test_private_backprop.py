@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
-from simsplit.methods.base import Method, Share, Site, Step
+from simsplit.methods.method import Method, Share, Site, Step
 from simsplit.methods.private_backprop import MOST, draw_blinding
 from simsplit.packets import Leg, Packet
 from simsplit.results import Run
@@ -57,7 +57,7 @@ def test_the_sum_of_the_replies_is_the_reply(messages, dtype):
     for number in range(20):
         x = values(8, WIDTH, seed=10 + number, dtype=dtype).requires_grad_()
         grad = 1e-3 * values(8, WIDTH, seed=50 + number, dtype=dtype)
-        shares = method.outgoing(grad, Step(0, 1, number, 5))
+        shares = method.split_gradient(grad, Step(0, 1, number, 5))
         assert len(shares) == messages
         errors.append(off(summed(x, shares), back(x, grad)))
     assert max(errors) < EXACT[dtype]
@@ -85,7 +85,7 @@ def test_a_learning_curve_is_the_plain_ones(dtype):
             step = Step(0, 1, number, 5)
             shares = [Share(arrived.grad)]
             if method is not None:
-                shares = method.outgoing(arrived.grad, step)
+                shares = method.split_gradient(arrived.grad, step)
             made.backward(summed(made.detach().requires_grad_(), shares))
             optimizer.step()
             losses.append(loss.detach())
@@ -98,20 +98,20 @@ def test_a_learning_curve_is_the_plain_ones(dtype):
 
 def test_noise_of_the_papers_variance_costs_digits_that_fp32_has_not():
     x, grad = values(8, WIDTH).requires_grad_(), 1e-3 * values(8, WIDTH, seed=1)
-    shares = built(noise="gaussian").outgoing(grad, Step(0, 1, 0, 5))
+    shares = built(noise="gaussian").split_gradient(grad, Step(0, 1, 0, 5))
     assert 1e-5 < off(summed(x, shares), back(x, grad)) < 0.1
 
 
 def test_the_papers_1000_is_a_variance():
     grad = torch.zeros(400, WIDTH)
-    for share in built(noise="gaussian", messages=3).outgoing(grad, Step(0, 1, 0, 5)):
+    for share in built(noise="gaussian", messages=3).split_gradient(grad, Step(0, 1, 0, 5)):
         assert 0.3 * 1000 < share.grad.var().item() < 1000
 
 
 @pytest.mark.parametrize("fields", [{}, {"messages": 3}, {"noise": "gaussian", "variance": 1.0}])
 def test_no_message_is_the_gradient(fields):
     grad = values(64, 2, 3, 4)
-    for share in built(**fields).outgoing(grad, Step(0, 1, 0, 5)):
+    for share in built(**fields).split_gradient(grad, Step(0, 1, 0, 5)):
         cosine = torch.cosine_similarity(share.grad.flatten(), grad.flatten(), dim=0)
         assert share.grad.shape == grad.shape
         assert share.grad.untyped_storage().nbytes() == share.grad.nbytes
@@ -131,7 +131,7 @@ def test_no_matrix_amplifies_or_shows_the_gradient():
 def test_secrets_are_the_steps_own():
     grad = values(4, WIDTH)
     first, again, later, other = (
-        built().outgoing(grad, step)
+        built().split_gradient(grad, step)
         for step in (Step(0, 1, 0, 5), Step(0, 1, 0, 5), Step(0, 1, 1, 5), Step(0, 1, 0, 6))
     )
     for mine, same in zip(first, again, strict=True):
@@ -140,7 +140,7 @@ def test_secrets_are_the_steps_own():
     for apart in (later, other):
         assert not torch.equal(first[0].grad, apart[0].grad)
     step, method = Step(0, 1, 0, 5), built()
-    one, two = (method.outgoing(grad, step) for _ in range(2))
+    one, two = (method.split_gradient(grad, step) for _ in range(2))
     assert not torch.equal(one[0].grad, two[0].grad), "another message of the step, other secrets"
 
 
@@ -188,7 +188,9 @@ def test_noise_drawn_at_random_leaves_such_a_server_the_flip_alone(noise, head):
     slopes, labels = values(BATCH, WIDTH, dtype=torch.float64), LABELLINGS[13]
     if head == "linear":  # a sample's gradient has the direction of every other
         slopes = slopes[:1].expand(BATCH, WIDTH)
-    shares = built(messages=3, noise=noise).outgoing(gradient(labels, slopes), Step(0, 1, 0, 5))
+    shares = built(messages=3, noise=noise).split_gradient(
+        gradient(labels, slopes), Step(0, 1, 0, 5)
+    )
     found = within([share.grad for share in shares], slopes)
     assert found.tolist() == [labels.tolist(), (1 - labels).tolist()]
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
-from simsplit.methods.base import Labels, Site, Step
+from simsplit.methods.method import Labels, Site, Step
 from simsplit.methods.pslf import Pslf, count_positive
 from simsplit.packets import Leg
 from simsplit.results import Run
@@ -78,7 +78,7 @@ def test_what_goes_back_is_the_pseudo_classifiers_gradient_alone(shape):
     assert torch.equal(shown, u)
     assert not shown.requires_grad
     tail = torch.nn.Linear(shown[0].numel(), 2)
-    (cross_entropy(tail(shown.flatten(1)), labels) + method.tail_loss(step)).backward()
+    (cross_entropy(tail(shown.flatten(1)), labels) + method.compute_tail_loss(step)).backward()
     theirs = u.detach().clone().requires_grad_()
     flat = theirs.mean(1) if len(shape) == 2 else theirs.flatten(1)
     cross_entropy(flat @ method.module.weight.T + method.module.bias, drawn).backward()
@@ -96,7 +96,7 @@ def test_padding_has_no_part_in_the_mean():
         step = began(method, labels, lengths=lengths, mask=None)
         step.memo[method][1] = torch.arange(4) < lengths[:, None]
         method.decode(u, step)
-        losses.append(method.tail_loss(step).item())
+        losses.append(method.compute_tail_loss(step).item())
     assert losses[0] == losses[1]
 
 
@@ -104,7 +104,7 @@ def test_features_that_are_mixed_already_are_taken_as_they_are():
     method, labels = built((3, 6)), torch.tensor([0, 1])
     step = began(method, labels)
     method.decode(torch.ones(2, 6), step)
-    assert method.tail_loss(step).isfinite()
+    assert method.compute_tail_loss(step).isfinite()
 
 
 def test_evaluation_goes_through_the_tail_as_ever():

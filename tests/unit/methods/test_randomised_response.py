@@ -9,8 +9,8 @@ from builders import scenario
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
-from simsplit.methods.base import Labels, Method, Site, Step
 from simsplit.methods.draws import BLOCK, SampleDraws
+from simsplit.methods.method import Labels, Method, Site, Step
 from simsplit.packets import Leg
 
 
@@ -81,7 +81,7 @@ def test_what_changed_is_reported():
     method, labels = built(2, epsilon=0), torch.zeros(100).long()
     step = Step(0, 1, 0, 5, labels=labels)
     got = method.transform(Batch(torch.zeros(100, 1), labels, torch.arange(100)), step).labels
-    assert step.told["labels_changed"].item() == pytest.approx(got.double().mean().item())
+    assert step.figures["labels_changed"].item() == pytest.approx(got.double().mean().item())
 
 
 def test_the_server_has_nothing_to_do_and_a_vanilla_cut_is_refused():

@@ -48,7 +48,7 @@ def test_texts_change_and_nothing_else_does(kind, fields):
     sent = built(kind, **fields).transform(given, here)
     changed = (sent.inputs != given.inputs).double().mean()
     assert changed > 0.5
-    assert here.told[f"{kind}_changed"] == pytest.approx(changed.item())
+    assert here.figures[f"{kind}_changed"] == pytest.approx(changed.item())
     assert sent.inputs.dtype is torch.int64
     assert sent.labels is given.labels
     assert sent.indices is given.indices
@@ -105,7 +105,7 @@ def test_a_single_text_of_special_tokens_is_no_trouble(kind, fields):
     )
     here = step()
     assert torch.equal(built(kind, **fields).transform(given, here).inputs, given.inputs)
-    assert here.told[f"{kind}_changed"] == 0
+    assert here.figures[f"{kind}_changed"] == 0
 
 
 @every_kind

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.base import Site, Step
+from simsplit.methods.method import Site, Step
 from simsplit.methods.snd import DENOISE, Snd, SndConfig
 from simsplit.packets import Leg
 
@@ -73,7 +73,7 @@ def test_public_steps_teach_the_denoiser_alone_from_the_plain_rows_behind():
     assert torch.equal(sent[4:], z)
     back = (2 * sent).detach()
     made = method.decode(back, at)
-    error = method.tail_loss(at)
+    error = method.compute_tail_loss(at)
     assert error is not None
     assert error.item() == pytest.approx((back[:4] - 2 * z).square().mean().item(), rel=1e-4)
     error.backward()
@@ -93,7 +93,7 @@ def test_a_denoiser_learns_to_undo_noise_it_is_shown():
         at = step(number, phase=DENOISE)
         sent = method.encode(tokens(32), at)
         method.decode(torch.tanh(sent), at)
-        error = method.tail_loss(at)
+        error = method.compute_tail_loss(at)
         optimizer.zero_grad()
         error.backward()
         optimizer.step()
@@ -112,7 +112,7 @@ def test_private_steps_pass_gradients_through_a_frozen_denoiser_that_looks_at_no
     assert all(weight.grad is None for weight in method.module.parameters())
     assert u.grad[:, 3:].abs().max() == 0
     assert u.grad[:, :3].abs().min(dim=-1).values.max() > 0
-    assert method.tail_loss(at) is None
+    assert method.compute_tail_loss(at) is None
 
 
 def test_evaluation_may_be_plain():
@@ -125,4 +125,4 @@ def test_evaluation_may_be_plain():
 
 def test_heads_must_divide_the_width():
     with pytest.raises(ScenarioError, match=r"method\.0\.heads: .*16, got 3"):
-        SndConfig(heads=3).sent_shape((6, 16), "method.0")
+        SndConfig(heads=3).compute_sent_shape((6, 16), "method.0")

@@ -87,4 +87,4 @@ def test_tokens_can_be_thinned_out_one_by_one():
     assert client.unpack(server.pack(sent, there), here).shape == z.shape
     assert torch.equal(client.encode(z[:, :1], step()), sent[:, :1])
     whole, alone = METHODS["sparsify"](), METHODS["sparsify"](**fields)
-    assert (whole.in_sessions(), alone.in_sessions()) == (False, True)
+    assert (whole.can_run_in_sessions(), alone.can_run_in_sessions()) == (False, True)

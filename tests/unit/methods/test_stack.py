@@ -9,7 +9,7 @@ from torch import Tensor
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.methods import METHODS, Method, Share, Step
-from simsplit.methods.stack import Stack, build_stack, sent_shapes
+from simsplit.methods.stack import Stack, build_stack, compute_sent_shapes
 from simsplit.methods.wcc import compute_within_class_scatter
 from simsplit.packets import Leg
 
@@ -52,10 +52,10 @@ class Times(Method):
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         return tensors[0] / tensors[1]
 
-    def outgoing(self, grad: Tensor, step: Step) -> tuple[Share, ...]:
+    def split_gradient(self, grad: Tensor, step: Step) -> tuple[Share, ...]:
         return Share(grad, self.factor), Share(grad + 1, 1 - self.factor)
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         return torch.tensor(self.factor)
 
 
@@ -79,7 +79,7 @@ def sides(*kinds: tuple[str, dict], seed: int = 0) -> tuple[Stack, Stack]:
     client, server = (
         build_stack(configs, side, SHAPES, seed, CPU) for side in ("client", "server")
     )
-    client.hear(server.announce())
+    client.receive_announcements(server.announce())
     return client, server
 
 
@@ -103,7 +103,7 @@ def test_side_tensors_find_their_method():
     torch.testing.assert_close(packed[0], 10 * x)
     torch.testing.assert_close(stack.unpack(Leg.SMASHED_GRAD, packed, step()), x)
     assert len(stack.pack(Leg.FEATURES_GRAD, x, step())) == 2
-    messages = stack.messages(Leg.SMASHED, (*packed, *packed))
+    messages = stack.split_messages(Leg.SMASHED, (*packed, *packed))
     assert [len(message) for message in messages] == [3, 3]
     assert all(a is b for a, b in zip((*packed, *packed), sum(messages, ()), strict=True))
 
@@ -117,16 +117,19 @@ def test_a_wrong_number_of_side_tensors_is_a_bug():
 
 def test_shares_of_shares_multiply():
     grad = torch.zeros(1)
-    shares = Stack([Times(3.0), Times(5.0)], [], "client").outgoing(grad, step())
+    shares = Stack([Times(3.0), Times(5.0)], [], "client").split_gradient(grad, step())
     got = sorted((share.grad.item(), share.weight) for share in shares)
     assert got == [(0, 3 * 5), (1, 3 * -4), (1, -2 * 5), (2, -2 * -4)]
     assert sum(weight for _, weight in got) == 1
 
 
 def test_losses_add_and_none_is_none():
-    assert Stack([Times(3.0), Method(), Times(5.0)], [], "client").loss(step()).item() == 8
-    assert Stack([Method()], [], "client").loss(step()) is None
-    assert Stack([Times(3.0)], [], "client").tail_loss(step()) is None
+    assert (
+        Stack([Times(3.0), Method(), Times(5.0)], [], "client").compute_encode_loss(step()).item()
+        == 8
+    )
+    assert Stack([Method()], [], "client").compute_encode_loss(step()) is None
+    assert Stack([Times(3.0)], [], "client").compute_tail_loss(step()) is None
 
 
 @pytest.mark.parametrize("slices", [(slice(None), slice(0, 3)), (slice(0, 2),)])
@@ -156,10 +159,14 @@ def test_wcc_charges_for_what_the_methods_before_it_made():
     (client, _), (other, _) = sides(light, wcc), sides(wcc, light)
     now = step(labels=LABELS)
     sent = client.encode(z, now)
-    torch.testing.assert_close(client.loss(now), compute_within_class_scatter(sent, LABELS))
+    torch.testing.assert_close(
+        client.compute_encode_loss(now), compute_within_class_scatter(sent, LABELS)
+    )
     now = replace(now, memo={})
     other.encode(z, now)
-    torch.testing.assert_close(other.loss(now), compute_within_class_scatter(z, LABELS))
+    torch.testing.assert_close(
+        other.compute_encode_loss(now), compute_within_class_scatter(z, LABELS)
+    )
 
 
 def test_raw_is_an_empty_list():
@@ -193,7 +200,7 @@ def test_modules_are_named_by_leg_and_place():
 def test_an_error_names_the_method_and_the_size_that_reaches_it():
     configs = [METHODS["lightsplit"](k=6), METHODS["lightsplit"](k=7)]
     for check in (
-        lambda: sent_shapes(configs, SHAPES),
+        lambda: compute_sent_shapes(configs, SHAPES),
         lambda: build_stack(configs, "server", SHAPES, 0, CPU),
     ):
         with pytest.raises(ScenarioError, match=r"method\.1\.k:.*at most.*6 values"):

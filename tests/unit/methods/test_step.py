@@ -11,7 +11,7 @@ STEP = Step(client=1, round=2, number=3, seed=4)
 
 
 def drawn(step: Step, *scope: str | int) -> list[float]:
-    return torch.rand(4, generator=step.rng(*scope)).tolist()
+    return torch.rand(4, generator=step.make_rng(*scope)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_another_purpose_has_another_stream():
 
 def test_each_call_of_a_method_has_another_stream():
     step, method = replace(STEP, memo={}), Method()
-    first, second = (torch.rand(4, generator=step.next_rng(method, "noise")) for _ in range(2))
+    first, second = (torch.rand(4, generator=step.make_next_rng(method, "noise")) for _ in range(2))
     assert not torch.equal(first, second)
     again = replace(STEP, memo={})
-    assert torch.equal(torch.rand(4, generator=again.next_rng(Method(), "noise")), first)
+    assert torch.equal(torch.rand(4, generator=again.make_next_rng(Method(), "noise")), first)

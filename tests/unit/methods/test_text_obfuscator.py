@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from simsplit.data.batches import Batch
-from simsplit.methods.base import Site, Step
+from simsplit.methods.method import Site, Step
 from simsplit.methods.text_obfuscator import TextObfuscator, TextObfuscatorConfig
 from simsplit.methods.tokens import Tokens
 from simsplit.packets import Leg
@@ -59,8 +59,8 @@ def test_the_terms_draw_tokens_to_their_centres_and_centres_apart():
     gaps = [z[at].numpy() - centres[tokens.get_clusters(3).of[ids[at]]] for at in real]
     apart = sum(np.linalg.norm(centres[i] - centres[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
     expected = 0.1 * np.mean(np.square(gaps)) - 0.5 * apart / (3 * 4 / 2)
-    assert method.loss(step).item() == pytest.approx(expected, rel=1e-4)
-    assert method.loss(step) is None
+    assert method.compute_encode_loss(step).item() == pytest.approx(expected, rel=1e-4)
+    assert method.compute_encode_loss(step) is None
 
 
 def test_a_vocabulary_of_fewer_tokens_has_fewer_clusters():
@@ -70,7 +70,7 @@ def test_a_vocabulary_of_fewer_tokens_has_fewer_clusters():
     ids = torch.tensor([[1, 5]])
     method.transform(Batch(ids, ids, torch.arange(1)), step)
     method.encode(torch.zeros(1, 2, WIDTH), step)
-    term = method.loss(step)
+    term = method.compute_encode_loss(step)
     term.backward()
     assert torch.isfinite(term)
     assert method.module.weight.grad[11:].abs().max() == 0

@@ -77,9 +77,9 @@ def test_the_term_is_weighted_and_its_activation_let_go():
     method, z = wcc(weight=0.3), activations(7, 5, 3)
     step = Step(0, 0, 0, 0, labels=torch.tensor(LABELS["mixed"]))
     assert method.encode(z, step) is z
-    torch.testing.assert_close(method.loss(step), 0.3 * eq_10(z, step.labels, False))
+    torch.testing.assert_close(method.compute_encode_loss(step), 0.3 * eq_10(z, step.labels, False))
     assert step.memo == {}
-    assert method.loss(step) is None
+    assert method.compute_encode_loss(step) is None
 
 
 def test_two_terms_of_one_step_do_not_mix():
@@ -87,8 +87,8 @@ def test_two_terms_of_one_step_do_not_mix():
     z, step = activations(7, 5, 3), Step(0, 0, 0, 0, labels=torch.tensor(LABELS["mixed"]))
     first.encode(z, step)
     second.encode(2 * z, step)
-    torch.testing.assert_close(second.loss(step), 4 * eq_10(z, step.labels, False))
-    torch.testing.assert_close(first.loss(step), 0.01 * eq_10(z, step.labels, False))
+    torch.testing.assert_close(second.compute_encode_loss(step), 4 * eq_10(z, step.labels, False))
+    torch.testing.assert_close(first.compute_encode_loss(step), 0.01 * eq_10(z, step.labels, False))
 
 
 @pytest.mark.parametrize("weight", [0, 0.0])
@@ -96,11 +96,11 @@ def test_weight_zero_is_no_term_at_all(weight):
     method, step = wcc(weight=weight), Step(0, 0, 0, 0, labels=torch.zeros(7))
     method.encode(activations(7, 5, 3), step)
     assert step.memo == {}
-    assert method.loss(step) is None
+    assert method.compute_encode_loss(step) is None
 
 
 def test_evaluation_has_no_term():
     method, step = wcc(), Step(0, 0, 0, 0, training=False)
     method.encode(activations(7, 5, 3), step)
     assert step.memo == {}
-    assert method.loss(step) is None
+    assert method.compute_encode_loss(step) is None

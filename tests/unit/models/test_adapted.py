@@ -6,7 +6,7 @@ import transformers
 
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.whole import Sizes, build_config
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 DROPOUT = {
     "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
@@ -25,7 +25,7 @@ def saved(family: str, path) -> torch.nn.Module:
     config = build_config(Sizes(family=family, width=16, layers=2, context=32))
     for name in DROPOUT[family]:
         setattr(config, name, 0.3)
-    with isolated(0, "saved"):
+    with isolate(0, "saved"):
         kind = transformers.T5EncoderModel if family == "t5" else transformers.AutoModel
         model = kind.from_config(config) if family != "t5" else kind(config)
     model.save_pretrained(path)

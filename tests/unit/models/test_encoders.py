@@ -10,7 +10,7 @@ from simsplit.errors import ScenarioError
 from simsplit.models.language import CausalLM, SequenceClassifier
 from simsplit.models.whole import Sizes, build_config
 from simsplit.results import Run
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "deberta-v2"])
 LENGTHS = torch.tensor([11, 4, 7])
@@ -26,7 +26,7 @@ def saved(family: str, path, kind=transformers.AutoModelForSequenceClassificatio
     config.num_labels = 3
     for name, value in changes.items():
         setattr(config, name, value)
-    with isolated(0, "saved"):
+    with isolate(0, "saved"):
         model = kind.from_config(config)
         for weight in model.parameters():  # biases, too, are no zeros
             weight.data += 0.1 * torch.randn(weight.shape)

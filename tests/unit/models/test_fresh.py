@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from simsplit.models import MODELS, MicronNet, ResNet18, SimpleCNN
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 IMAGE = (3, 32, 32)
 CONFIGS = [ResNet18(), SimpleCNN(), MicronNet()]
@@ -64,15 +64,15 @@ def test_a_build_leaves_the_global_stream_alone(config):
 
 def test_weights_are_drawn_as_the_usual_constructors_draw_them():
     model = ResNet18().build(IMAGE, 10, seed=1)
-    with isolated(1, "model", "head"):
+    with isolate(1, "model", "head"):
         conv = nn.init.kaiming_normal_(
             torch.empty(64, 3, 7, 7), mode="fan_out", nonlinearity="relu"
         )
-    with isolated(1, "model", "tail"):
+    with isolate(1, "model", "tail"):
         tail = nn.Linear(512, 10)
     assert torch.equal(model.head.conv1.weight, conv)
     assert same(model.tail, tail)
-    with isolated(1, "model", "head"):
+    with isolate(1, "model", "head"):
         conv = nn.Conv2d(3, 20, 5)
     assert same(SimpleCNN().build(IMAGE, 10, seed=1).head[0], conv)
 

@@ -12,7 +12,7 @@ from simsplit.__main__ import app
 from simsplit.errors import ScenarioError
 from simsplit.models.language import CausalLM, SequenceClassifier
 from simsplit.models.whole import Sizes, build_config
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 
 SMALL = Sizes(width=16, layers=4)
 
@@ -29,7 +29,7 @@ def same(one, other):
 @pytest.fixture
 def folder(tmp_path):
     """A model of the library's, saved as one saves them."""
-    with isolated(0, "saved"):
+    with isolate(0, "saved"):
         model = transformers.AutoModelForCausalLM.from_config(build_config(SMALL))
     model.save_pretrained(tmp_path / "model")
     return tmp_path / "model", model
@@ -39,7 +39,7 @@ def folder(tmp_path):
 def test_segments_of_a_folder_are_the_saved_models(folder):
     path, model = folder
     config = CausalLM(name=str(path), head=1, tail=2)
-    assert config.shapes((32,)) == ((32, 16), (32, 16))
+    assert config.compute_shapes((32,)) == ((32, 16), (32, 16))
     made = config.build((32,), 1, seed=0)
     ids = torch.arange(20).view(2, 10)
     with torch.no_grad():
@@ -132,7 +132,7 @@ def test_what_cannot_be_is_refused_by_its_field(config, shape, said):
 
 
 def test_bytes_are_read_back():
-    reader = causal().reader()
+    reader = causal().make_reader()
     (tokens,) = reader.encode(["naïve ☃"])
     assert reader.decode([1, *tokens, 2, 0]) == "naïve ☃"
     assert max(tokens) < reader.size

@@ -7,7 +7,7 @@ from torchvision.models import mobilenet_v3_small, resnet18
 
 from simsplit.errors import ScenarioError
 from simsplit.models import SplitModel
-from simsplit.models.own import given_model
+from simsplit.models.split_model import hold_model
 
 
 class Block(nn.Module):
@@ -125,16 +125,16 @@ def test_three_modules_are_held_to_samples() -> None:
 
 def test_a_digest_tells_networks_apart() -> None:
     parts = [nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)]
-    one = given_model(parts)
-    assert one == given_model(SplitModel(*parts))
+    one = hold_model(parts)
+    assert one == hold_model(SplitModel(*parts))
     with torch.no_grad():
         parts[0].weight[0, 0] += 1
-    assert one.digest != given_model(parts).digest
+    assert one.digest != hold_model(parts).digest
 
 
 def test_fresh_weights_come_from_the_seed() -> None:
     parts = [nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)]
-    kept, drawn = given_model(parts), given_model(SplitModel(*parts, fresh=True))
+    kept, drawn = hold_model(parts), hold_model(SplitModel(*parts, fresh=True))
     heads = [config.segment("head", (4,), 3, seed) for config in (kept, drawn) for seed in (0, 1)]
     weights = [next(head.parameters()) for head in heads]
     assert torch.equal(weights[0], weights[1])

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from simsplit.models.transformer import Cut, copy_segment, eager
-from simsplit.seeds import isolated, rng_for
+from simsplit.models.transformer import Cut, copy_segment, use_eager_attention
+from simsplit.seeds import isolate, rng_for
 
 transformers = pytest.importorskip("transformers")
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 2}
@@ -33,7 +33,7 @@ def whole(family: str):
             tie_word_embeddings=True,
         ),
     }[family]()
-    with isolated(0, "whole", family):
+    with isolate(0, "whole", family):
         return transformers.AutoModelForCausalLM.from_config(config).eval()
 
 
@@ -146,7 +146,7 @@ def test_segments_are_copies():
 @FAMILIES
 def test_eager_attention_can_be_differentiated_twice(family):
     _, _, tail = segments(whole(family), Cut(1, 2))
-    eager(tail)
+    use_eager_attention(tail)
     x = torch.randn(1, 5, 16, generator=rng_for(0, "x"), requires_grad=True)
     (slope,) = torch.autograd.grad(tail(x).square().mean(), x, create_graph=True)
     slope.square().sum().backward()

@@ -98,12 +98,12 @@ def test_shapes_are_those_of_the_real_tensors(config, input_shape, cut_shape, fe
     assert features.shape == (2, *feature_shape)
     assert model.tail(features).shape == (2, 10)
     assert (model.cut_shape, model.feature_shape) == (cut_shape, feature_shape)
-    assert config.shapes(input_shape) == (cut_shape, feature_shape)
+    assert config.compute_shapes(input_shape) == (cut_shape, feature_shape)
 
 
 def test_shapes_lay_out_no_layers(monkeypatch):
-    monkeypatch.setattr(ResNet18, "segments", None)
-    assert ResNet18().shapes((3, 224, 224)) == ((64, 56, 56), (512,))
+    monkeypatch.setattr(ResNet18, "make_segments", None)
+    assert ResNet18().compute_shapes((3, 224, 224)) == ((64, 56, 56), (512,))
 
 
 def test_the_linear_layer_of_simplecnn_takes_1250_values_in_colour():
@@ -148,7 +148,7 @@ def test_images_that_do_not_fit(config, input_shape, reason):
         assert caught.value.field == "model.kind"
         assert reason in caught.value.reason
     with pytest.raises(ScenarioError):
-        config.shapes(input_shape)
+        config.compute_shapes(input_shape)
 
 
 def test_the_union_knows_every_model_by_kind():

@@ -6,14 +6,14 @@ from typing import get_args
 import pytest
 
 from simsplit.network import (
+    ClientWork,
     Flops,
     Order,
     Rates,
     ServerConfig,
-    Work,
+    choose_order,
+    compute_round_times,
     list_stages,
-    order_of,
-    round_times,
 )
 from simsplit.packets import Leg
 from simsplit.topologies import TOPOLOGIES
@@ -37,7 +37,7 @@ def work(steps, legs=U_LEGS, **once):
     nbytes = {leg: steps * size for leg, size in legs.items()} if steps else {}
     for leg, size in once.items():
         packets[Leg(leg)], nbytes[Leg(leg)] = 1, size
-    return Work(steps, steps, packets, nbytes)
+    return ClientWork(steps, steps, packets, nbytes)
 
 
 PROTOCOLS = {name: topology.training for name, topology in TOPOLOGIES.items()}
@@ -45,7 +45,7 @@ PROTOCOLS = {name: topology.training for name, topology in TOPOLOGIES.items()}
 
 def timed(order, works, topology="u_shaped", *, server=SERVER, rates=None, flops=FLOPS, ahead=None):
     works = dict(enumerate(works)) if isinstance(works, list) else works
-    return round_times(
+    return compute_round_times(
         order, PROTOCOLS[topology], works, rates or [RATES] * 10, server, flops, ahead
     )
 
@@ -83,7 +83,7 @@ def test_a_gradient_in_several_messages_takes_a_backward_pass_each():
 
 def test_a_step_takes_the_rounds_means():
     """4 steps of 7.5 samples; 3 messages a step; 10 bytes a step at 2 a second."""
-    given = Work(4, 30, {Leg.SMASHED: 12}, {Leg.SMASHED: 40})
+    given = ClientWork(4, 30, {Leg.SMASHED: 12}, {Leg.SMASHED: 40})
     rates = Rates(flops_per_s=3, up_bytes_per_s=2, down_bytes_per_s=99, latency_s=0.5)
     head, up, trunk, down, tail = list_stages(
         PROTOCOLS["u_shaped"], given, rates, ServerConfig(gflops=5e-9), FLOPS
@@ -272,9 +272,9 @@ def test_a_server_that_never_rests_is_busy_all_the_time():
     ],
 )
 def test_schedules_and_aggregations_have_an_order(schedule, aggregation, order):
-    assert order_of(schedule, aggregation) == order
+    assert choose_order(schedule, aggregation) == order
 
 
 def test_an_unknown_schedule_has_none():
     with pytest.raises(ValueError, match="'gossip'"):
-        order_of("gossip", "none")
+        choose_order("gossip", "none")

@@ -25,7 +25,7 @@ def mistake(**network):
 
 def test_named_profiles_become_rates():
     network = NetworkConfig(device="phone", link="lte")
-    (rates,) = network.rates(1, seed=0)
+    (rates,) = network.draw_rates(1, seed=0)
     lte = LINKS["lte"]
     assert rates.flops_per_s == DEVICES["phone"].gflops * 1e9
     assert rates.up_bytes_per_s == lte.up_mbps * 125_000
@@ -35,8 +35,8 @@ def test_named_profiles_become_rates():
 
 def test_figures_of_ones_own():
     network = NetworkConfig(gflops=3, up_mbps=8, down_mbps=80, latency_ms=5)
-    assert network.rates(2, seed=0) == [Rates(3e9, 1e6, 1e7, 0.005)] * 2
-    (near,) = NetworkConfig(link="lte", latency_ms=0).rates(1, seed=0)
+    assert network.draw_rates(2, seed=0) == [Rates(3e9, 1e6, 1e7, 0.005)] * 2
+    (near,) = NetworkConfig(link="lte", latency_ms=0).draw_rates(1, seed=0)
     assert near.latency_s == 0
     assert near.up_bytes_per_s == LINKS["lte"].up_mbps * 125_000
 
@@ -52,7 +52,7 @@ def test_it_is_read_back_as_it_was_written(network):
 
 def test_a_mixtures_shares():
     shares = {"phone": 7, "laptop": 2, "gpu": 1}
-    rates = NetworkConfig.model_validate({"device": shares}).rates(1000, seed=1)
+    rates = NetworkConfig.model_validate({"device": shares}).draw_rates(1000, seed=1)
     counts = Counter(rate.flops_per_s / 1e9 for rate in rates)
     for name, share in shares.items():
         expected = 100 * share
@@ -63,23 +63,25 @@ def test_a_mixtures_shares():
 
 def test_devices_and_links_are_drawn_apart():
     mixed = {"device": {"phone": 1, "gpu": 1}, "link": {"lte": 1, "lan": 1}}
-    rates = NetworkConfig.model_validate(mixed).rates(400, seed=1)
+    rates = NetworkConfig.model_validate(mixed).draw_rates(400, seed=1)
     assert len({(rate.flops_per_s, rate.up_bytes_per_s) for rate in rates}) == 4
 
 
 def test_a_client_is_the_same_beside_any_others():
     network = NetworkConfig.model_validate({"device": {"phone": 1, "gpu": 1}, "spread": 0.5})
-    many = network.rates(100, seed=4)
-    assert network.rates(10, seed=4) == many[:10]
-    assert network.rates(100, seed=5) != many
+    many = network.draw_rates(100, seed=4)
+    assert network.draw_rates(10, seed=4) == many[:10]
+    assert network.draw_rates(100, seed=5) != many
     assert len({rate.flops_per_s for rate in many}) == 100
 
 
 def test_the_spread_is_lognormal_with_median_1_and_leaves_the_mixture_alone():
-    narrow = NetworkConfig.model_validate({"device": {"phone": 1, "gpu": 1}}).rates(1000, seed=2)
+    narrow = NetworkConfig.model_validate({"device": {"phone": 1, "gpu": 1}}).draw_rates(
+        1000, seed=2
+    )
     wide = NetworkConfig.model_validate(
         {"device": {"phone": 1, "gpu": 1}, "spread": 0.5}
-    ).rates(1000, seed=2)  # fmt: skip
+    ).draw_rates(1000, seed=2)  # fmt: skip
     for name in ("flops_per_s", "up_bytes_per_s"):
         logs = [
             math.log(getattr(a, name) / getattr(b, name)) for a, b in zip(wide, narrow, strict=True)
@@ -108,8 +110,8 @@ def test_the_spread_is_lognormal_with_median_1_and_leaves_the_mixture_alone():
 )
 def test_a_transfer_is_latency_and_bytes_over_the_directions_bandwidth(leg, seconds):
     rates = Rates(flops_per_s=1, up_bytes_per_s=10, down_bytes_per_s=40, latency_s=0.5)
-    assert rates.transfer_s(leg, packets=3, nbytes=100) == pytest.approx(seconds)
-    assert rates.transfer_s(leg, 0, 0) == 0
+    assert rates.compute_transfer_s(leg, packets=3, nbytes=100) == pytest.approx(seconds)
+    assert rates.compute_transfer_s(leg, 0, 0) == 0
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_what_does_not_belong_is_not_taken_for_changes() -> None:
         (codes, ranges, since, counted.float()),
     ):
         assert not coder.fits(good.with_tensors(tensors))
-    assert not coder.fits(good.renamed(("codes", "ranges"), (codes, ranges)))
+    assert not coder.fits(good.with_names(("codes", "ranges"), (codes, ranges)))
 
 
 def test_changes_since_another_round_are_refused() -> None:

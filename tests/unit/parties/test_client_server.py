@@ -9,12 +9,12 @@ from by_hand import CPU, SGD, Cut, changed, cut, same, segments
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
-from simsplit.methods.base import Method, Share, Step
+from simsplit.methods.method import Method, Share, Step
 from simsplit.packets import Leg, Packet, Packets
 from simsplit.parties.calls import Probe
 from simsplit.parties.optimizers import SgdConfig
 from simsplit.phases import Phase
-from simsplit.seeds import isolated
+from simsplit.seeds import isolate
 from simsplit.topologies.u_shaped import U_SHAPED
 from simsplit.topologies.vanilla import VANILLA
 
@@ -25,14 +25,14 @@ class Denoise(Method):
     """A learned correction of the features, with a term of its own."""
 
     def __init__(self) -> None:
-        with isolated(0, "denoise"):
+        with isolate(0, "denoise"):
             self.module: nn.Module = nn.Linear(8, 8)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
         step.memo["correction"] = self.module(u)
         return u + step.memo["correction"]
 
-    def tail_loss(self, step: Step) -> Tensor:
+    def compute_tail_loss(self, step: Step) -> Tensor:
         return step.memo["correction"].square().mean()
 
 

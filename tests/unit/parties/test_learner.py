@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from simsplit.errors import ProtocolError
 from simsplit.parties.learner import Learner, step_together
 from simsplit.parties.optimizers import AdamConfig, AdamWConfig, OptimizerConfig, SgdConfig
-from simsplit.seeds import isolated, rng_for
+from simsplit.seeds import isolate, rng_for
 
 MOMENTUM = SgdConfig(lr=0.1, momentum=0.9)
 OPTIMIZERS: dict[str, tuple[OptimizerConfig, set[str]]] = {
@@ -27,7 +27,7 @@ OPTIMIZERS: dict[str, tuple[OptimizerConfig, set[str]]] = {
 
 
 def net(seed: int = 0) -> nn.Module:
-    with isolated(seed, "net"):
+    with isolate(seed, "net"):
         return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
 
 

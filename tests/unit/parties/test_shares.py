@@ -5,7 +5,7 @@ import torch
 from by_hand import Cut, cut, same
 from torch import Tensor, nn
 
-from simsplit.methods.base import Method, Share, Step
+from simsplit.methods.method import Method, Share, Step
 from simsplit.packets import Leg
 from simsplit.parties.optimizers import SgdConfig
 
@@ -15,8 +15,8 @@ PLAIN = SgdConfig(lr=0.1)
 class Halves(Method):
     """Two messages that are not the gradient, and weights that make it of them."""
 
-    def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
-        noise = torch.randn(grad.shape, generator=step.rng("noise"))
+    def split_gradient(self, grad: Tensor, step: Step) -> list[Share]:
+        noise = torch.randn(grad.shape, generator=step.make_rng("noise"))
         return [Share(grad + noise, 0.25), Share(grad - noise / 3, 0.75)]
 
 
@@ -26,8 +26,8 @@ class PrivateBackprop(Method):
     def __init__(self, m: int) -> None:
         self.m = m
 
-    def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
-        rng = step.rng("mixing")
+    def split_gradient(self, grad: Tensor, step: Step) -> list[Share]:
+        rng = step.make_rng("mixing")
         mixing = torch.randn(self.m, self.m, generator=rng)
         noise = torch.randn(self.m - 1, *grad.shape, generator=rng) * grad.std()
         mixed = torch.tensordot(mixing, torch.cat([grad[None], noise]), dims=1)

@@ -6,8 +6,8 @@ from filelock import FileLock
 from gists import says
 
 from simsplit.errors import RunError, SimsplitError
-from simsplit.pretrain import TIERS, cache, pretrained
-from simsplit.pretrain.tiers import config_of
+from simsplit.pretrain import TIERS, cache, fetch_pretrained
+from simsplit.pretrain.tiers import change_tier
 
 
 @pytest.fixture(autouse=True)
@@ -33,13 +33,13 @@ def trainings(monkeypatch):
 
 def test_a_model_is_trained_once_and_kept(tiny, place):
     said = []
-    folder = pretrained(tiny, said.append)
+    folder = fetch_pretrained(tiny, said.append)
     assert folder.parent == place
     assert folder.name.startswith("own-")
     assert str(folder.parent) in said[0]
     assert len(said) == 3
     assert said[-1].startswith("step 20/20  loss ")
-    assert pretrained(tiny, said.append) == folder
+    assert fetch_pretrained(tiny, said.append) == folder
     assert len(said) == 3
 
 
@@ -55,16 +55,17 @@ def test_another_config_or_text_is_another_model(tiny, tmp_path):
 
 def test_a_tier_goes_by_its_name(trainings):
     said = []
-    folder = pretrained("ci", said.append)
+    folder = fetch_pretrained("ci", said.append)
     assert folder.name.startswith("ci-")
-    assert pretrained(TIERS["ci"], said.append) == folder
+    assert fetch_pretrained(TIERS["ci"], said.append) == folder
     assert trainings == [TIERS["ci"]]
 
 
 def test_of_two_that_want_it_at_once_one_trains(tiny, trainings):
     said, got = [], []
     both = [
-        threading.Thread(target=lambda: got.append(pretrained(tiny, said.append))) for _ in "ab"
+        threading.Thread(target=lambda: got.append(fetch_pretrained(tiny, said.append)))
+        for _ in "ab"
     ]
     for each in both:
         each.start()
@@ -81,7 +82,7 @@ def test_the_lock_of_a_process_that_died_stops_nobody(tiny, place, trainings):
     lock.acquire()
     lock.release()
     (place / f"{cache.find_cached(tiny).name}.lock").touch()
-    assert pretrained(tiny, lambda line: None).is_dir()
+    assert fetch_pretrained(tiny, lambda line: None).is_dir()
 
 
 def test_a_failed_training_leaves_room_for_the_next(tiny, monkeypatch, trainings):
@@ -91,12 +92,12 @@ def test_a_failed_training_leaves_room_for_the_next(tiny, monkeypatch, trainings
     with monkeypatch.context() as patch:
         patch.setattr(cache, "pretrain", failing)
         with pytest.raises(RunError):
-            pretrained(tiny, lambda line: None)
-    assert pretrained(tiny, lambda line: None).is_dir()
+            fetch_pretrained(tiny, lambda line: None)
+    assert fetch_pretrained(tiny, lambda line: None).is_dir()
 
 
 def test_progress_goes_to_stderr_by_default(tiny, trainings, capsys):
-    pretrained(tiny)
+    fetch_pretrained(tiny)
     said = capsys.readouterr()
     assert said.out == ""
     assert "pretrained" in said.err
@@ -106,18 +107,18 @@ def test_a_cache_that_cannot_be_written_says_what_to_do(tiny, tmp_path, monkeypa
     (tmp_path / "file").touch()
     monkeypatch.setenv("SIMSPLIT_CACHE", str(tmp_path / "file"))
     with pytest.raises(RunError, match=r"SIMSPLIT_CACHE.*folder"):
-        pretrained(tiny, lambda line: None)
+        fetch_pretrained(tiny, lambda line: None)
 
 
 def test_without_the_variable_it_is_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("SIMSPLIT_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache.cache() == tmp_path / ".cache" / "simsplit"
+    assert cache.get_cache_folder() == tmp_path / ".cache" / "simsplit"
 
 
 def test_an_unknown_tier_is_named():
     with pytest.raises(SimsplitError, match=r"'dmo'.*'demo'"):
-        pretrained("dmo", lambda line: None)
+        fetch_pretrained("dmo", lambda line: None)
 
 
 @pytest.mark.parametrize(
@@ -133,5 +134,5 @@ def test_an_unknown_tier_is_named():
 )
 def test_fields_that_do_not_fit_are_named(changes, reason):
     with pytest.raises(SimsplitError) as caught:
-        config_of("demo", changes)
+        change_tier("demo", changes)
     assert says(str(caught.value), reason)

@@ -5,7 +5,7 @@ import json
 import pytest
 from gists import says
 
-from simsplit.pretrain import facts_of
+from simsplit.pretrain import read_facts
 
 SMALL = {
     "width": 16, "layers": 1, "heads": 2, "vocabulary": 300, "context": 64, "steps": 20,
@@ -45,7 +45,7 @@ def test_what_is_there_is_kept_and_another_refused(simsplit, words):
 def test_json_is_all_that_stdout_has(simsplit, words, tmp_path):
     code, out, err = simsplit(*words, "--json")
     assert (code, err) == (0, "")
-    assert json.loads(out) == {**facts_of(tmp_path / "model"), "path": "model"}
+    assert json.loads(out) == {**read_facts(tmp_path / "model"), "path": "model"}
 
 
 def test_a_terminal_has_a_bar_that_goes_away(simsplit, words, monkeypatch):
@@ -76,12 +76,12 @@ def test_mistakes_are_answered_with_what_is_allowed(simsplit, words, given, reas
 
 
 def test_an_interruption_keeps_nothing(simsplit, words, monkeypatch, tmp_path):
-    from simsplit.pretrain import training
+    from simsplit.pretrain import pretraining
 
     def interrupted(step, steps):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "_compute_factor", interrupted)
+    monkeypatch.setattr(pretraining, "_compute_factor", interrupted)
     code, out, err = simsplit(*words)
     assert (code, out) == (130, "")
     assert says(err.splitlines()[-1], "interrupted ... nothing")

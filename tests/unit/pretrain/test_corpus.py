@@ -33,7 +33,7 @@ def test_it_is_the_same_whenever_it_is_read(default, monkeypatch):
     again = corpus.read_default_text()
     assert len(again) > 100
     assert again == default[: len(again)]
-    assert corpus.fingerprint(None) == corpus.fingerprint(None)
+    assert corpus.compute_fingerprint(None) == corpus.compute_fingerprint(None)
 
 
 @pytest.mark.slow
@@ -81,11 +81,11 @@ def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path):
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "b.txt").write_text("one")
-    first = corpus.fingerprint(tmp_path / "a.txt")
-    assert corpus.fingerprint(tmp_path / "other") == first
+    first = corpus.compute_fingerprint(tmp_path / "a.txt")
+    assert corpus.compute_fingerprint(tmp_path / "other") == first
     (tmp_path / "a.txt").write_text("two")
-    assert corpus.fingerprint(tmp_path / "a.txt") != first
-    assert corpus.fingerprint(None) != first
+    assert corpus.compute_fingerprint(tmp_path / "a.txt") != first
+    assert corpus.compute_fingerprint(None) != first
 
 
 def test_the_held_out_part_is_drawn_from_the_seed():

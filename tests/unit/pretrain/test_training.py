@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from simsplit.errors import DataError, RunError, RunFailedError
-from simsplit.pretrain import facts_of, pretrain
+from simsplit.pretrain import pretrain, read_facts
 from simsplit.pretrain.corpus import hold_out, read_text
-from simsplit.pretrain.tokens import encode_stream, train_tokenizer
-from simsplit.pretrain.training import _compute_factor
+from simsplit.pretrain.pretraining import _compute_factor
+from simsplit.pretrain.tokenizer import encode_stream, train_tokenizer
 
 
 def loaded(folder):
@@ -30,7 +30,7 @@ def test_transformers_loads_what_was_saved(tiny, tmp_path, family):
     assert model.config.eos_token_id == tokenizer.eos_token_id == 2
     assert not model.config.tie_word_embeddings
     assert model.get_input_embeddings().weight is not model.get_output_embeddings().weight
-    assert sum(weight.numel() for weight in model.parameters()) == facts_of(out)["weights"]
+    assert sum(weight.numel() for weight in model.parameters()) == read_facts(out)["weights"]
     ids = tokenizer("The server answers.", return_tensors="pt").input_ids
     assert model(ids).logits.shape == (1, ids.shape[1], 300)
     assert not list(tmp_path.glob("*.partial"))
@@ -65,7 +65,7 @@ def test_the_loss_falls_on_a_text_that_repeats_itself(tiny, tmp_path):
     seen = []
     given = tiny.model_copy(update={"steps": 120, "lr": 1e-2})
     out = pretrain(given, tmp_path / "model", seen.append)
-    facts = facts_of(out)
+    facts = read_facts(out)
     assert seen[0].loss == pytest.approx(math.log(300), abs=0.5)
     assert facts["train_loss"] < 2.5
     assert facts["validation_loss"] < 2.5
@@ -83,7 +83,9 @@ def test_the_validation_loss_is_that_of_the_saved_model_on_what_was_held_out(tin
         window = stream[None, start : start + tiny.length + 1]
         logits = model(window[:, :-1]).logits[0]
         losses.append(torch.nn.functional.cross_entropy(logits, window[0, 1:]).item())
-    assert sum(losses) / len(losses) == pytest.approx(facts_of(folder)["validation_loss"], rel=1e-5)
+    assert sum(losses) / len(losses) == pytest.approx(
+        read_facts(folder)["validation_loss"], rel=1e-5
+    )
 
 
 def test_the_same_config_gives_the_same_weights(tiny, folder, tmp_path):
@@ -124,7 +126,7 @@ def test_a_folder_of_other_things_is_refused_and_an_empty_one_is_filled(tiny, tm
             pretrain(tiny, tmp_path / name)
     (tmp_path / "empty").mkdir()
     pretrain(tiny.model_copy(update={"steps": 1}), tmp_path / "empty")
-    assert facts_of(tmp_path / "empty")["config"]["steps"] == 1
+    assert read_facts(tmp_path / "empty")["config"]["steps"] == 1
 
 
 def test_nothing_is_left_of_what_failed(tiny, tmp_path):
@@ -143,10 +145,10 @@ def test_nothing_is_left_of_what_failed(tiny, tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_it(tiny, tmp_path, monkeypatch):
-    from simsplit.pretrain import training
+    from simsplit.pretrain import pretraining
 
     nothing = torch.tensor(math.nan, requires_grad=True)
-    monkeypatch.setattr(training, "_compute_loss", lambda model, windows: nothing * 1)
+    monkeypatch.setattr(pretraining, "_compute_loss", lambda model, windows: nothing * 1)
     with pytest.raises(RunFailedError, match=r"step 1;.*rate"):
         pretrain(tiny, tmp_path / "model")
 
@@ -154,8 +156,8 @@ def test_a_loss_that_is_no_number_stops_it(tiny, tmp_path, monkeypatch):
 def test_a_damaged_record_says_so(folder, tmp_path):
     (tmp_path / "pretraining.json").write_text("{")
     with pytest.raises(RunError, match=r"no pretraining\.json"):
-        facts_of(tmp_path)
-    assert json.loads((folder / "pretraining.json").read_text()) == facts_of(folder)
+        read_facts(tmp_path)
+    assert json.loads((folder / "pretraining.json").read_text()) == read_facts(folder)
 
 
 def test_the_learning_rate_rises_and_then_falls():
@@ -170,6 +172,6 @@ def test_the_learning_rate_rises_and_then_falls():
 def test_the_smallest_tier_learns_from_pythons_own_text(tmp_path):
     from simsplit.pretrain import TIERS
 
-    facts = facts_of(pretrain(TIERS["ci"], tmp_path / "ci"))
+    facts = read_facts(pretrain(TIERS["ci"], tmp_path / "ci"))
     assert facts["validation_loss"] < 5.6
     assert facts["tokens"] > 500_000

@@ -9,7 +9,7 @@ import pytest
 from builders import scenario
 
 from simsplit.errors import RunError
-from simsplit.metrics.ends import defence_score
+from simsplit.metrics.ends import compute_defence_score
 from simsplit.report import figures
 from simsplit.report.grouping import Entry
 from simsplit.report.long_tables import write_csv
@@ -93,7 +93,7 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     (table,) = compare_sessions([Entry(raw), Entry(defended)])
     cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert cells[0]["DCS"] == ""
-    assert float(cells[1]["DCS"]) == pytest.approx(defence_score(0.07, 0.4, 0.5), abs=5e-4)
+    assert float(cells[1]["DCS"]) == pytest.approx(compute_defence_score(0.07, 0.4, 0.5), abs=5e-4)
     assert cells[1]["strong"] == "0.070"
     long = write_csv([Entry(raw), Entry(defended)], "last", "sessions")
     frame = pd.read_csv(io.StringIO(long)).set_index(["method", "attack", "side"])
@@ -112,7 +112,7 @@ def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeyp
     assert first["alpha 0.5"] == ""
     read = {"alpha 0": 0.9, "alpha 0.5": 0.55, "alpha 0.75": 0.625, "alpha 1": 0.8}
     for column, ap in read.items():
-        assert float(second[column]) == pytest.approx(defence_score(ap, 0.4, 0.5), abs=5e-4)
+        assert float(second[column]) == pytest.approx(compute_defence_score(ap, 0.4, 0.5), abs=5e-4)
     assert compare_weighted_defences([]) == []
     with pytest.raises(RunError, match="undefended"):
         compare_weighted_defences([Entry(defended)])

@@ -15,7 +15,7 @@ from simsplit.packets import ClientId
 from simsplit.phases import Phase
 from simsplit.results import Run
 from simsplit.schedules.cohort import AvailabilityConfig, CohortConfig, Lineup, choose
-from simsplit.schedules.config import RoundRobinConfig
+from simsplit.schedules.schedule import RoundRobinConfig
 
 TEN = dict.fromkeys(range(10), 4)
 ROUNDS = range(1, 1501)

@@ -9,7 +9,7 @@ from by_hand import Recorder, feed
 
 from simsplit.bench.overhead import feed_of
 from simsplit.packets import Leg
-from simsplit.schedules.config import PerClientConfig, RoundRobinConfig
+from simsplit.schedules.schedule import PerClientConfig, RoundRobinConfig
 
 UNEQUAL = {0: 2, 1: 0, 2: 3, 3: 1}
 

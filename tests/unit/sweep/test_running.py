@@ -77,12 +77,12 @@ class Heard(SilentSweep):
     def __init__(self, stop_at=None):
         self.said, self.stop_at = [], stop_at
 
-    def starts(self, cell):
+    def start_cell(self, cell):
         self.said.append(("starts", cell))
         if cell == self.stop_at:
             raise KeyboardInterrupt
 
-    def ends(self, cell, status, reason=""):
+    def end_cell(self, cell, status, reason=""):
         self.said.append((status, cell))
 
 
@@ -255,7 +255,7 @@ def test_a_run_does_not_resume_a_sweep_of_its_name(swept, tmp_path):
 )  # fmt: skip
 def test_cells_at_a_time_by_default(swept, monkeypatch, threads, processors, jobs):
     sweep = swept({"zip": {"threads": threads, "seed": list(range(len(threads)))}})
-    monkeypatch.setattr(plan, "processors", lambda: processors)
+    monkeypatch.setattr(plan, "count_processors", lambda: processors)
     assert choose_jobs(sweep) == jobs
 
 
@@ -314,16 +314,16 @@ def test_cells_that_fail_alike_are_reported_in_one_line(tmp_path):
 def test_a_cluster_within_a_cluster_is_the_same_one():
     import ray
 
-    from simsplit.engine.cluster import cluster
+    from simsplit.engine.cluster import run_with_cluster
 
-    with cluster(None, processors=3):
-        with cluster(None, processors=1):
+    with run_with_cluster(None, processors=3):
+        with run_with_cluster(None, processors=1):
             assert ray.cluster_resources()["CPU"] == 3
         assert ray.is_initialized()
     assert not ray.is_initialized()
 
     def interrupted():
-        with cluster(None, processors=1):
+        with run_with_cluster(None, processors=1):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -340,7 +340,7 @@ def test_a_cluster_that_is_late_is_started_once_more(said, starts, monkeypatch):
     """Ray gives its processes half a minute, which they exceed on a machine that is busy."""
     import ray
 
-    from simsplit.engine.cluster import cluster
+    from simsplit.engine.cluster import run_with_cluster
 
     tries, init = [], ray.init
 
@@ -352,10 +352,10 @@ def test_a_cluster_that_is_late_is_started_once_more(said, starts, monkeypatch):
 
     monkeypatch.setattr(ray, "init", late)
     if starts == 2:
-        with cluster(None, processors=1):
+        with run_with_cluster(None, processors=1):
             assert ray.is_initialized()
     else:
-        with pytest.raises(Exception, match=said), cluster(None, processors=1):
+        with pytest.raises(Exception, match=said), run_with_cluster(None, processors=1):
             pass
     assert len(tries) == starts
     assert not ray.is_initialized()

@@ -11,7 +11,7 @@ from gists import says
 from rich.console import Console
 
 from simsplit.experiment import Experiment
-from simsplit.progress import Observer, Plan, RoundEnded
+from simsplit.progress import Observer, RoundEnded, RunPlan
 from simsplit.rows import RoundRow
 from simsplit.terminal.pace import Pace, format_clock, format_rate
 from simsplit.terminal.runs import (
@@ -22,7 +22,7 @@ from simsplit.terminal.runs import (
     make_observer,
 )
 
-PLAN = Plan(
+PLAN = RunPlan(
     Path("runs/x"), "x", rounds=10, done=0, clients=3, samples=1234, memory="1 GiB", engine="inline"
 )
 ROW = RoundRow(
@@ -95,7 +95,9 @@ def test_lines_are_never_wrapped():
 
 
 def test_a_resumed_run_says_where_it_goes_on():
-    plan = Plan(Path("r"), "x", rounds=10, done=4, clients=3, samples=5, memory="", engine="inline")
+    plan = RunPlan(
+        Path("r"), "x", rounds=10, done=4, clients=3, samples=5, memory="", engine="inline"
+    )
     assert says(describe_plan(plan), "10 rounds ... after round 4")
 
 
@@ -153,7 +155,7 @@ def test_clock(seconds, shown):
 
 def test_the_time_left_counts_from_where_the_run_went_on():
     pace = Pace(
-        Plan(Path("r"), "x", rounds=10, done=4, clients=1, samples=1, memory="", engine="inline")
+        RunPlan(Path("r"), "x", rounds=10, done=4, clients=1, samples=1, memory="", engine="inline")
     )
     pace.started -= 6
     assert not pace.has_begun

@@ -69,13 +69,13 @@ def test_a_line_as_a_cell_starts_and_one_as_it_ends(wrote, tmp_path):
     console = terminal()
     lines = SweepLines(console)
     lines.begin(tmp_path, CELLS, 2)
-    lines.ends(CELLS[0], "kept")
-    lines.starts(CELLS[1])
+    lines.end_cell(CELLS[0], "kept")
+    lines.start_cell(CELLS[1])
     wrote(CELLS[1], ["1,0.5,0.25", "5,0.4,0.875", ""])
-    lines.ends(CELLS[1], "finished")
-    lines.starts(CELLS[2])
+    lines.end_cell(CELLS[1], "finished")
+    lines.start_cell(CELLS[2])
     lines.warn("[odd]")
-    lines.ends(CELLS[2], "failed", "no memory\nfrom here")
+    lines.end_cell(CELLS[2], "failed", "no memory\nfrom here")
     assert said(console)[0] == "3 cells, 2 at a time"
     assert console.file.getvalue().split(f"{tmp_path}\n")[1].splitlines() == [
         "lr=0.1,seed=0: kept  (1 of 3 done)",
@@ -91,7 +91,7 @@ def test_the_live_table_follows_the_run_directories(wrote, tmp_path):
     console = terminal(force_terminal=True, color_system=None)
     with watch_sweep(console, quiet=False) as live:
         live.begin(tmp_path, CELLS, 2)
-        live.starts(CELLS[0])
+        live.start_cell(CELLS[0])
         wrote(CELLS[0], ["1,0.5,0.25", ""])
         text = drawn(live)
         assert "lr=0.1,seed=0   running     1/5           25.0%      0:00" in text
@@ -99,7 +99,7 @@ def test_the_live_table_follows_the_run_directories(wrote, tmp_path):
         assert "3 cells: 1 running, 2 waiting" in text
         wrote(CELLS[0], ["1,0.5,0.25", "2,0.4,0.5", ""])
         assert "running     2/5           50.0%" in drawn(live)
-        live.ends(CELLS[0], "failed", "no memory")
+        live.end_cell(CELLS[0], "failed", "no memory")
         assert "1 failed, 2 waiting" in drawn(live)
     assert not live.live.is_started
 
@@ -110,9 +110,9 @@ def test_with_more_cells_than_lines_the_running_ones_are_shown_first(tmp_path):
     with watch_sweep(console, quiet=False) as live:
         live.begin(tmp_path, cells, 2)
         for cell in cells[:30]:
-            live.ends(cell, "kept")
+            live.end_cell(cell, "kept")
         for cell in cells[40:42]:
-            live.starts(cell)
+            live.start_cell(cell)
         text = drawn(live)
     rows = [line.split()[0] for line in text.splitlines() if "seed=" in line]
     assert rows[:3] == ["seed=40", "seed=41", "seed=30"]

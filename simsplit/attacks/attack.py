@@ -15,11 +15,11 @@ from torch import Tensor
 
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.config import Config
-from simsplit.methods.base import IMAGES, TEXTS, Modality, suited
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.methods.method import IMAGES, TEXTS, Modality, needs_modality
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner
-from simsplit.states import below
+from simsplit.states import select_below
 
 Done = tuple[int, int]
 """(number of pieces of work done, number of pieces in all)."""
@@ -57,7 +57,7 @@ class AttackConfig(Config, ABC):
     @property
     def title(self) -> str:
         """The name of the attack's rows in tables."""
-        return self.name or self.word
+        return self.name or self.kind_name
 
     @property
     def needs(self) -> Needs:
@@ -65,11 +65,11 @@ class AttackConfig(Config, ABC):
 
         Override this to add to `super().needs`.
         """
-        wanted = [*suited(self.suits)]
-        wanted += [needs_leg(Leg.SMASHED)] if self.reads_smashed else []
+        wanted = [*needs_modality(self.suits)]
+        wanted += [need_leg(Leg.SMASHED)] if self.reads_smashed else []
         wanted += [Need(Given.PUBLIC)] if self.public else []
         wanted += [Need(Given.WATCHED)] if self.online else []
-        wanted += [needs_leg(Leg.FEATURES_GRAD)] if self.gradients else []
+        wanted += [need_leg(Leg.FEATURES_GRAD)] if self.gradients else []
         wanted += [Need(Given.CAUSAL)] if self.causal else []
         return tuple(wanted)
 
@@ -167,7 +167,7 @@ class Attack(ABC):
         """Restore what `state` returned."""
         self.iteration = int(state["iteration"])
         for name, learner in self.learners.items():
-            learner.load(below(state, f"{name}/"))
+            learner.load(select_below(state, f"{name}/"))
 
 
 def payloads(targets: Sequence[Packet]) -> list[Packet]:
@@ -188,7 +188,7 @@ class Following(Attack):
         """Keep a step's smashed data until the server answers them, then iterate on them."""
         # Only an answered step counts: packets of an abandoned step train nothing.
         if packet.leg is Leg.SMASHED:
-            self._smashed[packet.client] = self.known.smashed(packet)
+            self._smashed[packet.client] = self.known.lift_smashed(packet)
         elif packet.leg is Leg.LABELS:
             self._labels[packet.client] = packet.tensors[0].clone()
         elif packet.leg is Leg.SMASHED_GRAD and packet.client in self._smashed:
@@ -208,7 +208,7 @@ class Following(Attack):
         """Reconstruct all targets in one pass."""
         labels = [packet for packet in targets if packet.leg is Leg.LABELS]
         sent_labels = torch.cat([packet.tensors[0] for packet in labels]) if labels else None
-        smashed = torch.cat([self.known.smashed(packet) for packet in payloads(targets)])
+        smashed = torch.cat([self.known.lift_smashed(packet) for packet in payloads(targets)])
         with torch.no_grad():
             self._recovered = self.invert(smashed, sent_labels)
         yield 1, 1

@@ -6,7 +6,7 @@ import torch
 
 from simsplit.bench.given import random_images, scenario
 from simsplit.bench.rounds import Rounds
-from simsplit.bench.sides import Figures, Lines, Say, interleaved
+from simsplit.bench.sides import BenchLines, Figures, Say, time_in_turns
 from simsplit.data import Prepared
 from simsplit.detection import Detection
 from simsplit.report.tables import Table
@@ -26,14 +26,14 @@ CASES: dict[str, list[dict[str, str]]] = {
 def watching(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
     """Measure each set of detectors in a row, on the CPU only."""
     del device
-    threads, lines = torch.get_num_threads(), Lines()
+    threads, lines = torch.get_num_threads(), BenchLines()
     for name, detectors in CASES.items():
         say(f"detectors: {name} ...")
         plain = scenario("resnet18", 64, {"count": 4})
         watched = scenario("resnet18", 64, {"count": 4}, detectors=detectors)
         data = random_images(plain, 6400)
         sides = (_WatchedRounds(watched, data, 4), Rounds(plain, data, 4))
-        measured = interleaved(sides[0].seconds, sides[1].seconds, 2 if quick else 9)
+        measured = time_in_turns(sides[0].seconds, sides[1].seconds, 2 if quick else 9)
         figures = vars(measured) | {"threads": threads, "target": TARGET}
         lines.add(name, figures, (name, *measured.cells, f"{TARGET}"))
     title = f"watched rounds against unwatched ones, ResNet-18, batch 64, {threads} threads"
@@ -50,4 +50,4 @@ class _WatchedRounds(Rounds):
 
     def after(self) -> None:
         """Let the detectors judge the round."""
-        self.detection.look(self.number)
+        self.detection.judge_round(self.number)

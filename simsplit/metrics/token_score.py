@@ -36,7 +36,7 @@ class TokenScore:
         self.texts += len(answers_B)
         self.right += int((chosen == answers_B).sum())
 
-    def figures(self, metrics: Sequence[TokenMetric]) -> dict[str, float]:
+    def compute_figures(self, metrics: Sequence[TokenMetric]) -> dict[str, float]:
         """Return the named metrics over everything added so far."""
         return {name: TOKEN_METRICS[name](self) for name in metrics}
 

@@ -75,7 +75,7 @@ class Reader:
 
 
 @lru_cache(maxsize=4)
-def tokenizer_of(name: str, revision: str | None) -> "PreTrainedTokenizerBase":
+def load_tokenizer(name: str, revision: str | None) -> "PreTrainedTokenizerBase":
     """Load a model's tokenizer from its folder or the hub."""
     from transformers import AutoTokenizer
 

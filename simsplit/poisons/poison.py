@@ -23,7 +23,7 @@ from simsplit.errors import ScenarioError
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId, Packet
 from simsplit.seeds import rng_for
-from simsplit.states import below
+from simsplit.states import select_below
 
 Rows = Tensor
 """Indices of samples."""
@@ -78,7 +78,7 @@ class PoisonConfig(Config, ABC):
         """What the poison needs from the rest of the scenario."""
         return ()
 
-    def during(self, poison: "Poison") -> "Poison":
+    def limit_to_rounds(self, poison: "Poison") -> "Poison":
         """Return a client's poison, restricted to the rounds from `from_round` to `until_round`."""
         always = self.from_round == 1 and self.until_round is None
         return poison if always else Timed(poison, self.from_round, self.until_round)
@@ -109,7 +109,7 @@ class BatchPoisonConfig(PoisonConfig):
 class Poison:
     """Base class of poisons; every hook does nothing by default."""
 
-    def client(self, number: ClientId, part: Rows) -> Self:
+    def for_client(self, number: ClientId, part: Rows) -> Self:
         """Return the poison of one malicious client, which has the samples `part`."""
         del number, part
         return self
@@ -135,7 +135,7 @@ class Poison:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned."""
 
-    def aim(self, samples: Samples) -> "Aim | None":
+    def find_aim(self, samples: Samples) -> "Aim | None":
         """Return the samples of a split on which success is measured; None without an aim."""
         del samples
         return None
@@ -176,10 +176,10 @@ class Timed(Poison):
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         self._now = int(state["now"])
-        self.poison.load(below(state, "timed."))
+        self.poison.load(select_below(state, "timed."))
 
 
-def poisoned(poisons: Sequence[Poison], batch: Batch) -> Batch:
+def poison_batch(poisons: Sequence[Poison], batch: Batch) -> Batch:
     """Change a training batch with all of a client's poisons, in order."""
     for poison in poisons:
         batch = poison.on_batch(batch)
@@ -195,7 +195,7 @@ class Aim:
     """The wanted class of each sample."""
     poison: "BatchPoison"
 
-    def trigger(self, batch: Batch) -> Batch:
+    def add_trigger(self, batch: Batch) -> Batch:
         """Add the trigger to the samples."""
         return Batch(self.poison.add_trigger(batch.inputs), batch.labels, batch.indices)
 
@@ -209,7 +209,7 @@ class BatchPoison(Poison, ABC):
         for label in config.source or ():
             self.refuse_unknown("source", label)
 
-    def client(self, number: ClientId, part: Rows) -> Self:
+    def for_client(self, number: ClientId, part: Rows) -> Self:
         """Return a copy for one client, which has drawn its poisoned samples."""
         mine = copy.copy(self)
         mine._chosen = self._choose(number, part)
@@ -224,7 +224,7 @@ class BatchPoison(Poison, ABC):
         labels[hit] = self.relabel(batch.labels[hit])
         return Batch(inputs, labels, batch.indices)
 
-    def aim(self, samples: Samples) -> Aim | None:
+    def find_aim(self, samples: Samples) -> Aim | None:
         """Return the samples on which success is measured and that are not of the wanted class."""
         wanted = self.relabel(samples.labels)
         rows = (self.find_judged(samples) & (samples.labels != wanted)).nonzero().flatten()

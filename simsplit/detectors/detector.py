@@ -23,30 +23,30 @@ from simsplit.detectors.thresholds import (
     ThreeSigmaConfig,
     Threshold,
     compute_mad_z,
-    suspicion,
+    to_suspicion,
 )
 from simsplit.detectors.windows import Rounds, Window
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg
-from simsplit.states import below
+from simsplit.states import select_below
 
 Response = Literal["none", "skip", "downweight", "rollback"]
 Scores = dict[ClientId, float]
 
 
 @dataclass(frozen=True)
-class View:
+class RoundView:
     """What a detector gets for a round: only what the server saw."""
 
     round: int
     readings: Readings
     num_classes: int
-    turns: Sequence["Turn"] = ()
+    turns: Sequence["TrunkTurn"] = ()
     """Each client's last turn, oldest first, if a turn is a client's whole round."""
 
 
 @dataclass(frozen=True)
-class Turn:
+class TrunkTurn:
     """The trunk's weights before and after a client's whole round."""
 
     client: ClientId
@@ -90,7 +90,7 @@ class DetectorConfig(Config, ABC):
     @property
     def title(self) -> str:
         """Prefix of the detector's columns."""
-        return self.name or "_".join((self.word, *self.signals[:1]))
+        return self.name or "_".join((self.kind_name, *self.signals[:1]))
 
     @property
     def signals(self) -> tuple[Signal, ...]:
@@ -98,7 +98,7 @@ class DetectorConfig(Config, ABC):
         return ()
 
     @property
-    def sketched(self) -> tuple[Signal, ...]:
+    def sketched_signals(self) -> tuple[Signal, ...]:
         """The signals of which the detector uses single samples."""
         return ()
 
@@ -129,7 +129,7 @@ def need_signals(signals: Iterable[Signal], field: str) -> Needs:
     """Return what a detector needs to read signals, which its field `field` names."""
     legs: list[Leg] = [LEGS[signal] for signal in signals]
     readable = (Need(Given.READABLE, field, leg) for leg in legs)
-    return (*(needs_leg(leg, field) for leg in legs), *readable)
+    return (*(need_leg(leg, field) for leg in legs), *readable)
 
 
 class SignalDetectorConfig(DetectorConfig, ABC):
@@ -166,17 +166,17 @@ class Detector(ABC):
         """Smallest standard deviation of honest clients' scores that is assumed."""
 
     @abstractmethod
-    def scores(self, view: View) -> Scores:
+    def score(self, view: RoundView) -> Scores:
         """Return a score for each client that can be judged this round."""
 
-    def pooled(self, view: View) -> Scores:
+    def pool_scores(self, view: RoundView) -> Scores:
         """Return scores over the window: each client's mean score over its rounds."""
-        values = {c: torch.tensor(v, dtype=torch.float64) for c, v in self.scores(view).items()}
+        values = {c: torch.tensor(v, dtype=torch.float64) for c, v in self.score(view).items()}
         return {client: float(mean) for client, mean in self.window.mean(values).items()}
 
-    def judge(self, view: View) -> dict[ClientId, Verdict]:
+    def judge(self, view: RoundView) -> dict[ClientId, Verdict]:
         """Score all clients, and flag the clients beyond the threshold."""
-        scores = dict(sorted(self.pooled(view).items()))
+        scores = dict(sorted(self.pool_scores(view).items()))
         if not scores:
             return {}
         clients, values = list(scores), np.array(list(scores.values()))
@@ -185,9 +185,9 @@ class Detector(ABC):
         z = np.zeros_like(values)
         z[judged] = compute_mad_z(values[judged], self.floor)
         if isinstance(self.config.threshold, FixedConfig):
-            suspicious = suspicion(values, self.config.side)
+            suspicious = to_suspicion(values, self.config.side)
         else:
-            suspicious = suspicion(self._combine_rounds(clients, z, judged), self.config.side)
+            suspicious = to_suspicion(self._combine_rounds(clients, z, judged), self.config.side)
         cut = self.config.threshold.cut(len(judged), self.config.side, self._rounds)
         flags = suspicious > cut
         if isinstance(self.config.threshold, SequentialConfig):
@@ -228,7 +228,7 @@ class Detector(ABC):
         if "sums.clients" in state:
             pairs = zip(state["sums.clients"].tolist(), state["sums.values"].tolist(), strict=True)
             self._sums = dict(pairs)
-        self.window.load(below(state, "window."))
+        self.window.load(select_below(state, "window."))
 
 
 class SignalDetector(Detector, ABC):
@@ -238,7 +238,7 @@ class SignalDetector(Detector, ABC):
         super().__init__(config)
         self.signal = config.signal
 
-    def scores(self, view: View) -> Scores:
+    def score(self, view: RoundView) -> Scores:
         """Score the clients' means; return no scores for fewer than two clients."""
         means = self.window.mean(view.readings.compute_means(self.signal))
         if len(means) < 2:
@@ -246,9 +246,9 @@ class SignalDetector(Detector, ABC):
         values = self.compare(list(means), torch.stack(list(means.values())).double())
         return dict(zip(means, values.tolist(), strict=True))
 
-    def pooled(self, view: View) -> Scores:
+    def pool_scores(self, view: RoundView) -> Scores:
         """Return the scores unchanged: the signal is averaged over the window already."""
-        return self.scores(view)
+        return self.score(view)
 
     @abstractmethod
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:

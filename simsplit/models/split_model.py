@@ -12,8 +12,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from simsplit.errors import ScenarioError, near
-from simsplit.held import held, hold
+from simsplit.errors import ScenarioError, suggest
+from simsplit.held import get_held, hold
 from simsplit.models.fresh import (
     InputShape,
     SegmentRequest,
@@ -139,11 +139,11 @@ class GivenModel(SplitConfig):
     """Whether weights are drawn by the seed; false: the network's weights."""
 
     @property
-    def at_hand(self) -> bool:
+    def is_available_offline(self) -> bool:
         """Whether the network was passed in this process."""
-        return held(self.digest) is not None
+        return get_held(self.digest) is not None
 
-    def shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return cut and feature shape, measured by a forward pass."""
         cut, features, _ = _measure_once(self._get_model(), input_shape)
         return cut, features
@@ -161,7 +161,7 @@ class GivenModel(SplitConfig):
         return copy.deepcopy(given).train()
 
     def _get_model(self) -> SplitModel:
-        model = held(self.digest)
+        model = get_held(self.digest)
         if model is None:
             raise ScenarioError(
                 "model",
@@ -171,7 +171,7 @@ class GivenModel(SplitConfig):
         return cast("SplitModel", model)
 
 
-def given_model(model: SplitModel | nn.Module | Sequence[nn.Module]) -> GivenModel:
+def hold_model(model: SplitModel | nn.Module | Sequence[nn.Module]) -> GivenModel:
     """Keep a network in this process from now on, and return its config."""
     if isinstance(model, nn.Module):
         model = SplitModel(model)
@@ -249,7 +249,7 @@ def _trace(net: nn.Module, *cuts: str) -> Any:  # noqa: ANN401 - fx's
             known = [layer for layer in layers if layer]
             children = ", ".join(child for child, _ in net.named_children())
             raise ScenarioError(
-                "model.cut", f"has no layer '{name}'{near(name, known)} allowed: {children}"
+                "model.cut", f"has no layer '{name}'{suggest(name, known)} allowed: {children}"
             )
     holders = {name.rsplit(".", up)[0] for name in cuts for up in range(1, name.count(".") + 1)}
 

@@ -28,9 +28,9 @@ from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.tokens import Tokens
-from simsplit.needs import Given, Need, Needs, needs_leg
+from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg
-from simsplit.phases import TRAIN, Aside, Phase, Segment
+from simsplit.phases import TRAIN, Interleaved, Phase, Segment
 from simsplit.seeds import Scope, rng_for
 
 Side = Literal["client", "server"]
@@ -128,14 +128,14 @@ class Stock(Protocol):
     size: int
     """Number of public texts."""
 
-    def support(self, count: int, rows: int, rng: torch.Generator) -> Sequence[Batch]:
+    def draw_support(self, count: int, rows: int, rng: torch.Generator) -> Sequence[Batch]:
         """Draw `count` batches of `rows` public texts."""
 
-    def texts(self, rows: Tensor) -> Batch:
+    def get_texts(self, rows: Tensor) -> Batch:
         """Return the public texts with these row numbers."""
 
 
-class Ongoing(Protocol):
+class SessionState(Protocol):
     """The state of a session, in which texts are processed token by token, as methods see it."""
 
     seen: int
@@ -143,7 +143,7 @@ class Ongoing(Protocol):
     mask: Tensor | None
     """Which of these tokens are real; None: all of them."""
 
-    def past(self, name: str) -> Any:  # noqa: ANN401 - transformers is not imported for its types
+    def get_cache(self, name: str) -> Any:  # noqa: ANN401 - transformers is not imported for its types
         """Return this session's cache (transformers' DynamicCache) with this name."""
 
 
@@ -164,14 +164,14 @@ class Step:
     """The phase of the run, in evaluation too."""
     stock: Stock | None = None
     """Public texts and tokens: only on clients with texts."""
-    reading: str = ""
+    evaluation_mode: str = ""
     """In evaluation: one of the method's `readings`, as a control requests it; empty: as the
     scenario sets it."""
     mask: Tensor | None = None
     """Client: which tokens are real, if texts cross with a mask."""
     leg: Leg | None = None
     """The leg of the latest `pack` or `unpack`."""
-    session: Ongoing | None = None
+    session: SessionState | None = None
     """Client: the session, if this step is a pass of one."""
     embedded: Tensor | None = None
     """Client, in training: the head's embeddings, if a method has `reaches_head`."""
@@ -182,11 +182,11 @@ class Step:
     memo: dict[Any, Any] = field(default_factory=dict)
     """State that methods pass from hook to hook. Each method uses keys of its own, such as
     itself."""
-    told: dict[str, float | Tensor] = field(default_factory=dict)
+    figures: dict[str, float | Tensor] = field(default_factory=dict)
     """Figures of the step by column; the `clients` table has their means over a round. The config's
     `reported` names the columns."""
 
-    def rng(self, *scope: Scope) -> torch.Generator:
+    def make_rng(self, *scope: Scope) -> torch.Generator:
         """Return the random stream of one purpose in this step.
 
         The two sides' streams are independent, since each side has a seed of its own.
@@ -195,10 +195,10 @@ class Step:
         # Evaluations number their steps from 0 in every round, so the key needs the round as well.
         return rng_for(self.seed, mode, self.client, self.round, self.number, *scope)
 
-    def next_rng(self, method: "Method", name: str) -> torch.Generator:
+    def make_next_rng(self, method: "Method", name: str) -> torch.Generator:
         """Return another random stream at each call, for hooks that run several times in a step."""
         count = self.memo[method] = self.memo.get(method, 0) + 1
-        return self.rng(name, count)
+        return self.make_rng(name, count)
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Method:
         """Return the tensors that the server sends every client before training (BROADCAST)."""
         return ()
 
-    def hear(self, tensors: tuple[Tensor, ...]) -> None:
+    def receive_announcement(self, tensors: tuple[Tensor, ...]) -> None:
         """Receive, on the client, what the server's half announced."""
 
     def transform(self, batch: Batch, step: Step) -> Batch:
@@ -257,19 +257,21 @@ class Method:
         """Compute the client's substitute for the trunk's output, for phases without the server."""
         return None
 
-    def loss(self, step: Step) -> Tensor | None:
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the client's loss term on what was encoded, for the head's backward pass."""
         return None
 
-    def task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor | None:
+    def compute_task_loss(
+        self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step
+    ) -> Tensor | None:
         """Return the client's task loss, if it differs from `loss` on the batch's labels."""
         return None
 
-    def tail_loss(self, step: Step) -> Tensor | None:
+    def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the client's loss term on what was decoded, which is added to the task's loss."""
         return None
 
-    def outgoing(self, grad: Tensor, step: Step) -> Sequence[Share]:
+    def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """Return the messages that the client sends for one feature gradient."""
         return (Share(grad),)
 
@@ -289,19 +291,19 @@ class Method:
         """Return values for the client's row of the `clients` table, by column (`reported`)."""
         return {}
 
-    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
+    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
         """Build a separate optimizer for `module`; None: the side's optimizer steps it."""
         return None
 
-    def plan(self, rounds: int) -> Sequence[Phase]:
+    def plan_phases(self, rounds: int) -> Sequence[Phase]:
         """Return the phases that clients run before the `rounds` of training."""
         return ()
 
-    def aside(self) -> Aside | None:
+    def plan_interleaved_steps(self) -> Interleaved | None:
         """Return the phase whose steps the client takes between those of training, if any."""
         return None
 
-    def own(self, step: Step) -> Tensor | None:
+    def get_own_tokens(self, step: Step) -> Tensor | None:
         """Return a mask of the sent tokens that are the private texts' (None: all of them).
 
         Only the scoring of attacks on a client asks for it.
@@ -312,11 +314,11 @@ class Method:
 class MethodConfig(Config, ABC):
     """Base of a method's fields in a scenario; subclasses add `kind: Literal[...]`."""
 
-    suits: ClassVar[frozenset[Modality]] = NUMBERS
+    modalities: ClassVar[frozenset[Modality]] = NUMBERS
     """The kinds of data that the method can be used on."""
-    takes: ClassVar[frozenset[Trait]] = frozenset()
+    required_traits: ClassVar[frozenset[Trait]] = frozenset()
     """Traits that the method requires: no method before it may have ended them."""
-    ends: ClassVar[frozenset[Trait]] = frozenset()
+    ended_traits: ClassVar[frozenset[Trait]] = frozenset()
     """Traits that the leg no longer has after this method."""
     once: ClassVar[bool] = False
     """Whether the method may be listed only once per leg."""
@@ -333,17 +335,17 @@ class MethodConfig(Config, ABC):
     """Whether clients give the method the public tail (`Site.tail`)."""
     stops: ClassVar[frozenset[Leg]] = frozenset()
     """The legs on which the method stops all packets in training."""
-    begins: ClassVar[str | None] = None
+    start_field: ClassVar[str | None] = None
     """Name of the field that sets after how many of a client's batches the method begins; None: at
     once."""
-    reported: ClassVar[tuple[str, ...]] = ()
+    columns: ClassVar[tuple[str, ...]] = ()
     """Columns that the method adds to the `clients` table."""
-    changes: ClassVar[str | None] = None
+    changed_share_column: ClassVar[str | None] = None
     """The reported column with the share of tokens or labels that the method changes; a share of 0
     means that it hides nothing."""
     readings: ClassVar[tuple[str, ...]] = ()
     """Other ways in which evaluation can use the method, for `evaluate.controls`."""
-    passes: ClassVar[bool] = False
+    works_in_sessions: ClassVar[bool] = False
     """The answer of `in_sessions`, if it does not depend on the fields."""
     requires: ClassVar[Needs] = ()
     """The method's needs from the rest of the scenario that do not depend on the fields."""
@@ -353,7 +355,11 @@ class MethodConfig(Config, ABC):
         """All needs from the rest of the scenario; overrides add those that depend on fields."""
         field = "legs" if "legs" in type(self).model_fields else "kind"
         legs = [leg for leg in self.acts_on if not (self.everywhere and leg is Leg.SMASHED)]
-        return (*suited(self.suits), *(needs_leg(leg, field) for leg in legs), *self.requires)
+        return (
+            *needs_modality(self.modalities),
+            *(need_leg(leg, field) for leg in legs),
+            *self.requires,
+        )
 
     @property
     def release(self) -> Release | Response | str | None:
@@ -368,12 +374,12 @@ class MethodConfig(Config, ABC):
         return (Leg.SMASHED,)
 
     @property
-    def coded(self) -> frozenset[Leg]:
+    def coded_legs(self) -> frozenset[Leg]:
         """The forward legs on which packets carry codes that represent values."""
         return frozenset()
 
     @property
-    def unreadable(self) -> frozenset[Leg]:
+    def unreadable_legs(self) -> frozenset[Leg]:
         """The legs whose packets cannot be decoded without the packet of the forward pass."""
         return frozenset()
 
@@ -387,20 +393,20 @@ class MethodConfig(Config, ABC):
         """Number of tokens that the method adds to each text in training."""
         return 0
 
-    def in_sessions(self, reading: str = "") -> bool:
+    def can_run_in_sessions(self, reading: str = "") -> bool:
         """Return whether each token can cross once, in its own pass, when the model writes.
 
         That holds if the method treats a token in evaluation (by way of `reading`) independently of
         all other passes.
         """
         del reading
-        return self.passes
+        return self.works_in_sessions
 
-    def undoes(self) -> frozenset[Trait]:
+    def get_ended_traits(self) -> frozenset[Trait]:
         """Return the traits that the method ends with these field values."""
-        return self.ends
+        return self.ended_traits
 
-    def sent_shape(self, shape: Shape, where: str) -> Shape:
+    def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         """Return the per-sample shape after `encode`, or raise ScenarioError at `where`."""
         return shape
 
@@ -409,7 +415,7 @@ class MethodConfig(Config, ABC):
         """Build the method's half for one side and leg."""
 
 
-def suited(suits: frozenset[Modality]) -> Needs:
+def needs_modality(suits: frozenset[Modality]) -> Needs:
     """Return the needs of a part that can be used only on these kinds of data."""
     if suits == ANYTHING:
         return ()
@@ -434,7 +440,7 @@ class CodecConfig(MethodConfig):
 class LabelDefenceConfig(MethodConfig):
     """Base of methods that protect labels: they leave smashed data unchanged and suit any data."""
 
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
-    passes: ClassVar[bool] = True
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
+    works_in_sessions: ClassVar[bool] = True
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True

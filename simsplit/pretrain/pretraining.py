@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simsplit.errors import DataError, RunError, RunFailedError
-from simsplit.pretrain.corpus import fingerprint, hold_out, read_documents
+from simsplit.pretrain.corpus import compute_fingerprint, hold_out, read_documents
 from simsplit.pretrain.networks import build_model
+from simsplit.pretrain.pretrain_progress import PretrainProgress, Watch
 from simsplit.pretrain.tiers import PretrainConfig
-from simsplit.pretrain.tokens import as_transformers, encode_stream, train_tokenizer
-from simsplit.pretrain.watching import Progress, Watch
+from simsplit.pretrain.tokenizer import encode_stream, to_transformers, train_tokenizer
 from simsplit.seeds import rng_for
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def pretrain(
 
     On a CPU the weights depend only on the config, the text and torch's number of threads.
     """
-    if is_there(out, config):
+    if has_pretraining(out, config):
         return out
     device = device or torch.device("cpu")
     with _write_whole(out) as folder:
@@ -67,7 +67,7 @@ def pretrain(
         train_loss = _train(model, config, streams[0], watch)
         facts = {
             "config": config.model_dump(mode="json"),
-            "source": fingerprint(config.text),
+            "source": compute_fingerprint(config.text),
             "documents": len(documents),
             "tokens": sum(map(len, streams)),
             "tokens_seen": config.steps * config.batch_size * config.length,
@@ -83,7 +83,7 @@ def pretrain(
     return out
 
 
-def facts_of(folder: Path) -> dict[str, Any]:
+def read_facts(folder: Path) -> dict[str, Any]:
     """Read the facts that a pretraining saved; raise RunError if they cannot be read."""
     try:
         facts: dict[str, Any] = json.loads((folder / FACTS).read_text(encoding="utf-8"))
@@ -92,15 +92,15 @@ def facts_of(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def is_there(out: Path, config: PretrainConfig) -> bool:
+def has_pretraining(out: Path, config: PretrainConfig) -> bool:
     """Return whether `out` has this very pretraining; raise RunError if it has other content."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if not (out / FACTS).is_file():
         raise RunError(f"{out} exists and is not a pretrained model; name another folder")
-    facts, fields = facts_of(out), config.model_dump(mode="json")
+    facts, fields = read_facts(out), config.model_dump(mode="json")
     same = {**facts.get("config", {}), "text": None} == {**fields, "text": None}
-    if same and facts.get("source") == fingerprint(config.text):
+    if same and facts.get("source") == compute_fingerprint(config.text):
         return True
     raise RunError(
         f"{out} has a model that was pretrained with another config or text (see its {FACTS}); "
@@ -136,7 +136,7 @@ def _train(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor, wat
         if done % _EVERY == 0 or done in (1, config.steps):
             tokens = done * config.batch_size * config.length
             now = _check_finite(losses[step].item(), done)
-            watch(Progress(done, config.steps, now, tokens, time.monotonic() - started))
+            watch(PretrainProgress(done, config.steps, now, tokens, time.monotonic() - started))
     return losses[-max(1, config.steps // 10) :].mean().item()
 
 
@@ -222,7 +222,7 @@ def _save(
     """Save model and tokenizer as transformers would, without its progress bars."""
     from safetensors.torch import save_file
 
-    as_transformers(tokenizer, config.context).save_pretrained(folder)
+    to_transformers(tokenizer, config.context).save_pretrained(folder)
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
     weights = {name: weight.cpu().contiguous() for name, weight in model.state_dict().items()}

@@ -20,7 +20,7 @@ from simsplit.data.images import Channels, Form, choose_form, open_image, stack_
 from simsplit.data.samples import DataInfo, DataSet, Samples, check_labels
 from simsplit.data.splits import Limit
 from simsplit.data.stored import build_unreadable, find_parquet_files, load_hub_table, read_parquet
-from simsplit.errors import DataError, near
+from simsplit.errors import DataError, suggest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -194,7 +194,7 @@ def _choose_column(role: str, wanted: str | None, fitting: list[str], where: str
         problem = f"{len(fitting)} columns can be the {role}"
         raise DataError(f"data.source.{role}: {where}: {problem}, name one of: {choice}")
     raise DataError(
-        f"data.source.{role}: {where}: no {role} column '{wanted}'{near(wanted, fitting)} "
+        f"data.source.{role}: {where}: no {role} column '{wanted}'{suggest(wanted, fitting)} "
         f"allowed: {choice}"
     )
 

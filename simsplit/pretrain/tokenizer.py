@@ -47,7 +47,7 @@ def encode_stream(tokenizer: "Tokenizer", documents: Sequence[str]) -> Tensor:
     return torch.from_numpy(np.concatenate(parts))
 
 
-def as_transformers(tokenizer: "Tokenizer", context: int) -> "PreTrainedTokenizerFast":
+def to_transformers(tokenizer: "Tokenizer", context: int) -> "PreTrainedTokenizerFast":
     """Convert a tokenizer to one of transformers, which can save and load it."""
     from transformers import PreTrainedTokenizerFast
 

@@ -8,7 +8,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Progress:
+class PretrainProgress:
     """The progress of a pretraining."""
 
     step: int
@@ -32,7 +32,7 @@ class Progress:
         return f"loss {self.loss:.3f}  {self.rate:,.0f} tokens/s  {self.left_s:,.0f} s left"
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[PretrainProgress], None]
 """A function that is called with the progress every few steps."""
 
 
@@ -43,7 +43,7 @@ class Tenths:
         self.say = say
         self.shown = 0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: PretrainProgress) -> None:
         """Show a line if another tenth is done."""
         tenth = 10 * progress.step // progress.steps
         if tenth > self.shown:

@@ -1,7 +1,7 @@
 """This module defines the base class of sources of images or features, shipped or a user's own.
 
-Tables of images (`tables.TableConfig`) and of texts (`texts.TextTable`) take more arguments when
-they are loaded, so they have base classes of their own.
+Tables of images (`image_tables.TableConfig`) and of texts (`texts.TextTable`) take more arguments
+when they are loaded, so they have base classes of their own.
 """
 
 from abc import ABC, abstractmethod
