@@ -193,7 +193,7 @@ def _parse_only(text: str | None) -> dict[str, str]:
 
 
 def _import(built: "Sequence[EvidenceTable]", folder: Path, *, quiet: bool) -> None:
-    from simsplit.errors import counted
+    from simsplit.errors import format_count
     from simsplit.evidence.reproducing import import_runs
 
     if len(built) != 1:
@@ -201,7 +201,7 @@ def _import(built: "Sequence[EvidenceTable]", folder: Path, *, quiet: bool) -> N
     rows = import_runs(built[0], folder)
     runs = len({(row.setting, row.seed) for row in rows})
     if not quiet:
-        say(f"{counted(len(rows), 'row')} of {counted(runs, 'run')} taken from {folder}")
+        say(f"{format_count(len(rows), 'row')} of {format_count(runs, 'run')} taken from {folder}")
 
 
 def _measure(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from simsplit.errors import SimsplitError, listed, near
+from simsplit.errors import SimsplitError, format_list, suggest
 from simsplit.evidence.claims import TIERS, Claim, Claims, Tier, load_claims
 from simsplit.scenario.shipped import CLAIMS, find_folder
 
@@ -41,7 +41,7 @@ class PaperTable:
             why = self.claim.out_of_reach or self.claim.describes
             raise SimsplitError(f"{self.full_name} has no scenario that measures it: {why}")
         if wanted is not None and wanted not in self.tiers:
-            known = listed(self.tiers)
+            known = format_list(self.tiers)
             raise SimsplitError(f"{self.full_name} has no tier '{wanted}', it has: {known}")
         return wanted or self.tiers[0]
 
@@ -61,8 +61,10 @@ def list_tables(paper: str | None = None) -> list[PaperTable]:
     """
     papers = load_papers()
     if paper is not None and paper not in papers:
-        known = listed(papers, 20)
-        raise SimsplitError(f"unknown paper '{paper}'{near(paper, papers) or ','} known: {known}")
+        known = format_list(papers, 20)
+        raise SimsplitError(
+            f"unknown paper '{paper}'{suggest(paper, papers) or ','} known: {known}"
+        )
     return [
         PaperTable(folder, name, claim, find_folder() / "papers" / folder)
         for folder, claims in papers.items()
@@ -81,5 +83,5 @@ def find_table(name: str) -> PaperTable:
     if (found := tables.get(name)) is not None:
         return found
     alike = [full for full in tables if full.endswith(f"/{name}")]
-    hint = f", did you mean {listed(alike)}?" if alike else near(name, tables)
+    hint = f", did you mean {format_list(alike)}?" if alike else suggest(name, tables)
     raise SimsplitError(f"unknown table '{name}'{hint}; `simsplit papers` lists all tables")

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from simsplit.errors import counted
+from simsplit.errors import format_count
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.selecting import estimate, write_minutes
 from simsplit.evidence.tables import EvidenceRow, EvidenceTable, JudgedStatement, Known
@@ -95,7 +95,7 @@ def write_statement(built: EvidenceTable, each: JudgedStatement) -> str:
     if judged.missing:
         return f"{figure}{each}; lacks {', '.join(judged.missing)}"
     half = "" if judged.half is None else f" ± {judged.half:.3g}"
-    seeds = counted(judged.seeds, "seed")
+    seeds = format_count(judged.seeds, "seed")
     return f"{figure}{each}; left minus right {judged.mean:.3g}{half} over {seeds}"
 
 
@@ -106,14 +106,16 @@ def write_card(built: EvidenceTable) -> list[str]:
     if not built.fresh:
         return lines
     runs = {(row.setting, row.seed): row.minutes for row in built.fresh}
-    machines = sorted({f"{row.machine}, {counted(row.threads, 'thread')}" for row in built.fresh})
+    machines = sorted(
+        {f"{row.machine}, {format_count(row.threads, 'thread')}" for row in built.fresh}
+    )
     commits = sorted({row.commit[:12] for row in built.fresh if row.commit})
     dates = sorted({row.date[:10] for row in built.fresh})
     versions = sorted({row.version for row in built.fresh})
     span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     took = write_minutes(sum(runs.values()))
     lines.append(
-        f"measured: {counted(len(runs), 'run')}, {took} in all, {span}, on "
+        f"measured: {format_count(len(runs), 'run')}, {took} in all, {span}, on "
         f"{'; '.join(machines)}; simsplit {', '.join(versions)}"
         + (f" at {', '.join(commits)}" if commits else "")
     )
@@ -126,18 +128,18 @@ def write_gaps(built: EvidenceTable) -> list[str]:
     beyond = sum(1 for row in built.rows if not row.reachable)
     if beyond:
         lines.append(
-            f"{counted(beyond, 'row')} of the paper's are not measured at tier {built.tier}"
+            f"{format_count(beyond, 'row')} of the paper's are not measured at tier {built.tier}"
         )
     if built.stale:
         lines.append(
-            f"{counted(len(built.stale), 'measurement')} stale: made with a scenario that has "
+            f"{format_count(len(built.stale), 'measurement')} stale: made with a scenario that has "
             "changed since, or with a figure that is read otherwise"
         )
     if built.lacking:
         minutes = estimate(built)
         takes = write_minutes(sum(minutes[cell.setting] for cell in built.lacking))
         lines.append(
-            f"{counted(len(built.lacking), 'cell')} of {len(built.cells)} missing, about {takes}"
+            f"{format_count(len(built.lacking), 'cell')} of {len(built.cells)} missing, about {takes}"
         )
     return lines
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simsplit.errors import RunError, listed, near
+from simsplit.errors import RunError, format_list, suggest
 from simsplit.evidence.cells import MeasuringCell
 from simsplit.evidence.claims import Tier
 from simsplit.evidence.digests import digest_of
@@ -32,7 +32,7 @@ def read_run(run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier) -> li
         figure = table.claim.figures[name]
         values = measure([run], figure.at)
         if figure.is_ not in values:
-            hint = near(figure.is_, values) or f"; it has {listed(values, 40)}"
+            hint = suggest(figure.is_, values) or f"; it has {format_list(values, 40)}"
             raise RunError(
                 f"{table.full_name}: figure '{name}' is '{figure.is_}', which the run {run.path} "
                 f"lacks{hint}"

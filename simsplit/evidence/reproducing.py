@@ -19,7 +19,7 @@ from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, pa
 from simsplit.evidence.reading_runs import find_runs, read_run
 from simsplit.evidence.selecting import ChosenCell, Selection
 from simsplit.evidence.tables import EvidenceTable
-from simsplit.metrics.intervals import half_width
+from simsplit.metrics.intervals import compute_half_width
 from simsplit.results import CHECKPOINTS, Run
 from simsplit.scenario import Cell, Sweep
 from simsplit.seeds import numpy_rng_for
@@ -164,7 +164,7 @@ class _CellObserver:
         """Note how many cells run at a time."""
         self.jobs = jobs
 
-    def starts(self, cell: str) -> None:
+    def start_cell(self, cell: str) -> None:
         """Note that a cell starts; refuse one that would not end in time."""
         chosen = self.cells[cell]
         # with several jobs a refusal would take the cells beside it down
@@ -173,7 +173,7 @@ class _CellObserver:
             raise _OutOfTimeError
         self.watch.starts(chosen)
 
-    def ends(self, cell: str, status: str, reason: str = "") -> None:
+    def end_cell(self, cell: str, status: str, reason: str = "") -> None:
         """Write the rows of a cell that has finished."""
         chosen = self.cells[cell]
         if status == "failed":
@@ -268,7 +268,7 @@ def compare_with_known(table: EvidenceTable, outcome: Outcome) -> list[CheckedFi
                     row.figure,
                     before=seeds[row.seed],
                     now=row.value,
-                    half=half_width([*seeds.values()]),
+                    half=compute_half_width([*seeds.values()]),
                     mean=statistics.fmean(seeds.values()),
                 )
             )

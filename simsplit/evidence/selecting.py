@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from simsplit.errors import RunError, SimsplitError, listed, near
+from simsplit.errors import RunError, SimsplitError, format_list, suggest
 from simsplit.evidence.cells import MeasuringCell
 from simsplit.evidence.claims import Tier
 from simsplit.evidence.papers import PaperTable
@@ -114,15 +114,15 @@ def pick(
     """
     for axis, value in only.items():
         if axis not in table.claim.axes:
-            axes = listed(table.claim.axes)
-            hint = near(axis, table.claim.axes) or ","
+            axes = format_list(table.claim.axes)
+            hint = suggest(axis, table.claim.axes) or ","
             raise SimsplitError(
                 f"--only: {table.full_name} has no axis '{axis}'{hint} it has: {axes}"
             )
         if value not in (known := table.claim.values(axis)):
-            hint = near(value, known) or ","
+            hint = suggest(value, known) or ","
             raise SimsplitError(
-                f"--only: {axis} has no value '{value}'{hint} it has: {listed(known, 20)}"
+                f"--only: {axis} has no value '{value}'{hint} it has: {format_list(known, 20)}"
             )
     return [cell for cell in cells if all(cell.axes[a] == value for a, value in only.items())]
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import typer
 from rich.console import Console
 
-from simsplit.errors import counted
+from simsplit.errors import format_count
 from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.presenting import (
@@ -31,7 +31,7 @@ from simsplit.terminal.printing import print_table
 def print_overview(tables: Sequence[JudgedTable]) -> None:
     """Print a line for each table, and the counts of verdicts."""
     print_table(tabulate_overview(tables), "table")
-    typer.echo(f"{counted(len(tables), 'table')}: {count_verdicts(tables)}")
+    typer.echo(f"{format_count(len(tables), 'table')}: {count_verdicts(tables)}")
 
 
 def print_evidence(built: EvidenceTable) -> None:
@@ -62,11 +62,11 @@ def print_plan(selection: Selection, jobs: int | None, say: Callable[[str], None
     """Say what is about to be measured, and what it will take."""
     tables = list(dict.fromkeys(chosen.group for chosen in selection.cells))
     takes = selection.minutes / (jobs or 1)
-    parts = f"{counted(len(selection.cells), 'cell')} of {counted(len(tables), 'table')}"
+    parts = f"{format_count(len(selection.cells), 'cell')} of {format_count(len(tables), 'table')}"
     at_once = f" with {jobs} at a time" if jobs and jobs > 1 else ""
     say(f"{parts}, about {write_minutes(takes)}{at_once}; ends about {_clock_at(takes)}")
     if selection.beyond:
-        say(f"{counted(selection.beyond, 'cell')} more do not fit the budget")
+        say(f"{format_count(selection.beyond, 'cell')} more do not fit the budget")
     for name, why in selection.absent.items():
         say(f"{name} is left out: {why}")
 
