@@ -18,7 +18,7 @@ from simsplit.parties.calls import (
     Abandon,
     Assess,
     Begin,
-    BeginAside,
+    BeginInterleaved,
     Call,
     CloseSession,
     ContinueTexts,
@@ -56,7 +56,7 @@ MOST_WORD = 1000
 SEGMENTS = frozenset({"head", "trunk", "tail", "method"})
 _PACKET = ("client", "leg", "round", "step", "names", "session", "position", "tensors", "sealed")
 _FLAGS = ("gradients", "task", "crosses", "returns")
-_PHASE = ("name", "rounds", "source", "learns", *_FLAGS, "lr", "aside")
+_PHASE = ("name", "rounds", "source", "learns", *_FLAGS, "lr", "interleaved")
 Writing = Callable[[Any, list[Tensor]], object]
 Reading = Callable[[object, Iterator[Tensor]], Any]
 
@@ -234,11 +234,14 @@ def _read_packet(value: object, left: Iterator[Tensor]) -> Packet:
 
 
 def _write_phase(phase: Phase, tensors: list[Tensor]) -> object:
-    aside = phase.interleaved
+    interleaved = phase.interleaved
     header = {name: getattr(phase, name) for name in _PHASE}
     header["learns"] = sorted(phase.learns)
-    if aside is not None:
-        header["aside"] = {"phase": _write_phase(aside.phase, tensors), "every": aside.every}
+    if interleaved is not None:
+        header["interleaved"] = {
+            "phase": _write_phase(interleaved.phase, tensors),
+            "every": interleaved.every,
+        }
     return header
 
 
@@ -248,17 +251,17 @@ def _read_phase(value: object, left: Iterator[Tensor], depth: int = 0) -> Phase:
         _require(each, each in SEGMENTS, "a segment") for each in _read_list(header["learns"])
     ]
     source = _require(header["source"], header["source"] in ("private", "public"), "a source")
-    aside = None
-    if header["aside"] is not None:
-        inner = _read_object(header["aside"], ("phase", "every"))
+    interleaved = None
+    if header["interleaved"] is not None:
+        inner = _read_object(header["interleaved"], ("phase", "every"))
         if depth:  # a hostile nesting must not exhaust the stack
-            raise ProtocolError("a phase aside within a phase aside")
+            raise ProtocolError("an interleaved phase within an interleaved phase")
         phase = _read_phase(inner["phase"], left, depth + 1)
-        aside = Interleaved(phase, max(1, NUMBER.read(inner["every"], left)))
+        interleaved = Interleaved(phase, max(1, NUMBER.read(inner["every"], left)))
     name, rounds = WORD.read(header["name"], left), NUMBER.read(header["rounds"], left)
     flags = {flag: bool(FLAG.read(header[flag], left)) for flag in _FLAGS}
     lr = None if header["lr"] is None else float(FACTOR.read(header["lr"], left))
-    return Phase(name, rounds, source, frozenset(learns), **flags, lr=lr, interleaved=aside)
+    return Phase(name, rounds, source, frozenset(learns), **flags, lr=lr, interleaved=interleaved)
 
 
 def _write_packets(packets: Packets, tensors: list[Tensor]) -> object:
@@ -286,7 +289,7 @@ ANNOUNCED = Codec(_write_announced, _read_announced)
 ANSWERS: dict[type[Call[object]], Codec] = {
     Enter: NOTHING,
     Begin: PACKETS,
-    BeginAside: PACKETS,
+    BeginInterleaved: PACKETS,
     Proceed: PACKETS,
     ReportRound: FIGURES,
     CountSteps: NUMBER,

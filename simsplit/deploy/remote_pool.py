@@ -25,7 +25,7 @@ from simsplit.errors import ProtocolError, SimsplitError
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import (
     Begin,
-    BeginAside,
+    BeginInterleaved,
     Call,
     HandOver,
     Plan,
@@ -67,7 +67,7 @@ class RemotePool(Pool):
         self._received: dict[ClientId, Packet] = {}
         self._turns_ahead: deque[ClientId] = deque()
         self._round = 0
-        self._asides = False
+        self._has_interleaved = False
         self._begun_early: dict[ClientId, int] = {}
         self._stepping: set[ClientId] = set()
         self._stopping = threading.Event()
@@ -86,14 +86,14 @@ class RemotePool(Pool):
         else:
             number = self._send(client, call)
         answer = self._receive_answer(client, call, number)
-        if isinstance(call, Proceed | BeginAside) and answer == ():
+        if isinstance(call, Proceed | BeginInterleaved) and answer == ():
             self._finish_step(client)
         return answer
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
         """Send a call without waiting; a failure is raised with the next awaited answer."""
         self._send(client, call, awaited=False)
-        if isinstance(call, Proceed) and not self._asides:
+        if isinstance(call, Proceed) and not self._has_interleaved:
             self._finish_step(client)
 
     def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
@@ -102,9 +102,15 @@ class RemotePool(Pool):
         numbers = {client: self._send(client, call) for client, call in present.items()}
         return {c: self._receive_answer(c, calls[c], number) for c, number in numbers.items()}
 
-    def expect(self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False) -> None:
+    def expect(
+        self, turns: Sequence[ClientId], round_number: int, *, has_interleaved: bool = False
+    ) -> None:
         """Have each client begin its next step as soon as it has finished its last one."""
-        self._turns_ahead, self._round, self._asides = deque(turns), round_number, asides
+        self._turns_ahead, self._round, self._has_interleaved = (
+            deque(turns),
+            round_number,
+            has_interleaved,
+        )
         self._work_ahead()
 
     def train_rounds(
@@ -215,7 +221,7 @@ class RemotePool(Pool):
                 return [tuple(topology.inference.turns[0].sends), ()]
             case Probe() | Write():
                 return [tuple(topology.inference.turns[0].sends)]
-            case Begin() | BeginAside():
+            case Begin() | BeginInterleaved():
                 return [tuple(turns[0].sends), ()]
             case Proceed():
                 return [tuple(turn.sends) for turn in turns[1:]] + [()]

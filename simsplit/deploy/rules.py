@@ -16,7 +16,7 @@ from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import (
     Begin,
-    BeginAside,
+    BeginInterleaved,
     Call,
     Enter,
     HandOver,
@@ -69,7 +69,7 @@ class Rules:
         self._probed: set[Call[object]] = set()
         self._sent: Sequence[Packet] = ()
         self._turn = 0
-        self._aside = False
+        self._interleaved = False
         self._has_heard = False
         self._marked: int | None = None
 
@@ -102,7 +102,7 @@ class Rules:
         checks: dict[type, Callable[[Any], None]] = {
             Enter: self._check_enter,
             Begin: self._check_begin,
-            BeginAside: self._check_begin_aside,
+            BeginInterleaved: self._check_begin_interleaved,
             Proceed: self._check_proceed,
             Probe: self._check_probe,
             Note: self._check_note,
@@ -119,7 +119,7 @@ class Rules:
         """Note which packets the client has sent, and whether it waits within a step."""
         if not waiting:
             self._turn = 0
-        if isinstance(call, Begin | BeginAside | Proceed | Probe | Write | WriteOn):
+        if isinstance(call, Begin | BeginInterleaved | Proceed | Probe | Write | WriteOn):
             assert isinstance(answer, tuple), "these calls are note_answer by packets"
             self._sent = answer
 
@@ -145,13 +145,13 @@ class Rules:
             raise ProtocolError(
                 f"{self._steps_begun} steps in round {number}; the scenario allows {most}"
             )
-        self._turn, self._aside = 1, False
+        self._turn, self._interleaved = 1, False
 
-    def _check_begin_aside(self, call: BeginAside) -> None:
-        aside: Interleaved | None = None if self._phase is None else self._phase.interleaved
-        if aside is None or call.round != self.round or self._turn or self._aside:
-            raise ProtocolError("to begin a step aside that the scenario does not have")
-        self._turn, self._aside = 1, True
+    def _check_begin_interleaved(self, call: BeginInterleaved) -> None:
+        interleaved: Interleaved | None = None if self._phase is None else self._phase.interleaved
+        if interleaved is None or call.round != self.round or self._turn or self._interleaved:
+            raise ProtocolError("to begin an interleaved step that the scenario does not have")
+        self._turn, self._interleaved = 1, True
 
     def _count_steps(self, phase: Phase) -> int:
         """Return how many steps the client takes in a round of the phase."""

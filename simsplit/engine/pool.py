@@ -160,11 +160,11 @@ class Pool(ABC):
         return self.ask_each(dict.fromkeys(clients, call))
 
     def expect(  # noqa: B027 - most pools do nothing ahead
-        self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False
+        self, turns: Sequence[ClientId], round_number: int, *, has_interleaved: bool = False
     ) -> None:
         """Announce who will be asked to `Begin` next, in this order, so that a pool can work ahead.
 
-        `asides`: every step is followed by a `BeginAside`.
+        `has_interleaved`: every step is followed by a `BeginInterleaved`.
         """
 
     @abstractmethod

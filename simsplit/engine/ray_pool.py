@@ -23,7 +23,7 @@ from simsplit.engine.host import Failure, Host, Recipe, move_to_device, register
 from simsplit.engine.pool import HostLost, Job, Outcome, Pool
 from simsplit.errors import ScenarioError
 from simsplit.packets import ClientId
-from simsplit.parties.calls import Begin, BeginAside, Call, Proceed
+from simsplit.parties.calls import Begin, BeginInterleaved, Call, Proceed
 
 AHEAD = 2
 """Forward passes, and whole rounds, that each host may have waiting."""
@@ -157,7 +157,7 @@ class RayPool(Pool):
         self.hosts, self.where, self.device = hosts, list(where), device
         self._ahead: deque[ClientId] = deque()
         self._round = 0
-        self._asides = False
+        self._has_interleaved = False
         self._early: dict[ClientId, Any] = {}
         self._stepping: set[ClientId] = set()
         self._send_out(recipe)
@@ -195,19 +195,25 @@ class RayPool(Pool):
         else:
             reference = self.hosts.actors[host].ask.remote(client, call)
         answer: Answer = move_to_device(self._get(reference, host), self.device)
-        if isinstance(call, Begin | Proceed | BeginAside) and answer == ():
+        if isinstance(call, Begin | Proceed | BeginInterleaved) and answer == ():
             self._finish_step(client)
         return answer
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
         """Send one message and wait for nothing: a failure comes with the host's next answer."""
         self.hosts.actors[self.where[client]].tell.remote(client, call)
-        if isinstance(call, Proceed) and not self._asides:
+        if isinstance(call, Proceed) and not self._has_interleaved:
             self._finish_step(client)
 
-    def expect(self, turns: Sequence[ClientId], round_number: int, *, asides: bool = False) -> None:
+    def expect(
+        self, turns: Sequence[ClientId], round_number: int, *, has_interleaved: bool = False
+    ) -> None:
         """Start the first turns' forward passes now, and others as these are used up."""
-        self._ahead, self._round, self._asides = deque(turns), round_number, asides
+        self._ahead, self._round, self._has_interleaved = (
+            deque(turns),
+            round_number,
+            has_interleaved,
+        )
         self._work_ahead()
 
     def _finish_step(self, client: ClientId) -> None:

@@ -138,9 +138,8 @@ def write_gaps(built: EvidenceTable) -> list[str]:
     if built.lacking:
         minutes = estimate(built)
         takes = write_minutes(sum(minutes[cell.setting] for cell in built.lacking))
-        lines.append(
-            f"{format_count(len(built.lacking), 'cell')} of {len(built.cells)} missing, about {takes}"
-        )
+        lacking = format_count(len(built.lacking), "cell")
+        lines.append(f"{lacking} of {len(built.cells)} missing, about {takes}")
     return lines
 
 

@@ -72,11 +72,11 @@ class Begin(_Beginning):
 
 
 @dataclass(frozen=True)
-class BeginAside(_Beginning):
-    """Begin a step of the phase aside; nothing is sent if none is due."""
+class BeginInterleaved(_Beginning):
+    """Begin a step of the interleaved phase; nothing is sent if none is due."""
 
     def on(self, client: Client) -> Packets:
-        return client.training.begin_aside(self.round)
+        return client.training.begin_interleaved(self.round)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Pending:
     learns: bool = True
     """Whether the client learns from the step; not if it only exposes packets to attacks."""
     counted: bool = True
-    """Whether the step counts in the round's figures; not if it is aside."""
+    """Whether the step counts in the round's figures; not if it is interleaved."""
     turn: int = 0
     """Index of the client's current turn."""
     over: bool = False

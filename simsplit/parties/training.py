@@ -37,22 +37,22 @@ class Training:
             learner.learn(phase.learns)
             learner.set_lr_factor(lr_factor, phase.lr)
 
-    def begin(self, round_number: int, aside: Phase | None = None) -> Packets:
-        """Take the next batch of the phase, or of one aside, and send a step's first packets."""
-        phase = aside or self.phase
-        self._pending = pending = self._open(phase, round_number, counted=aside is None)
+    def begin(self, round_number: int, interleaved: Phase | None = None) -> Packets:
+        """Take the next batch of the phase, or of an interleaved one, and send first packets."""
+        phase = interleaved or self.phase
+        self._pending = pending = self._open(phase, round_number, counted=interleaved is None)
         if not phase.crosses:
             self.end.practise(pending)
             self._end(pending)
             return ()
         return self._make(self.turns[0].sends, pending)
 
-    def begin_aside(self, round_number: int) -> Packets:
-        """Begin a step of the phase aside; nothing is sent if none is due."""
-        aside = self.phase.interleaved
-        if aside is None or self.taken[self.phase.source] % aside.every:
+    def begin_interleaved(self, round_number: int) -> Packets:
+        """Begin a step of the interleaved phase; nothing is sent if none is due."""
+        interleaved = self.phase.interleaved
+        if interleaved is None or self.taken[self.phase.source] % interleaved.every:
             return ()
-        return self.begin(round_number, aside.phase)
+        return self.begin(round_number, interleaved.phase)
 
     def proceed(self, packets: Packets) -> Packets:
         """Process the server's packets; send the next ones, or learn if the step is over."""

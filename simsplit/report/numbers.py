@@ -144,7 +144,9 @@ def _measure_detectors(run: Run) -> dict[str, float]:
 
 def _measure_distances(run: Run) -> dict[str, float]:
     """Return the mean |z| of malicious clients by detector, in the last round that it judged."""
-    figures = {}
+    figures: dict[str, float] = {}
+    if run.detections.empty:  # clients.csv can be large, and need not be read
+        return figures
     for detector in list_detectors(run):
         column = f"{detector}_z"
         judged = run.clients.dropna(subset=[column])

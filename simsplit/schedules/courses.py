@@ -93,8 +93,8 @@ class InTurn(Course):
         left = dict(lineup.steps)
         # A client may only begin ahead of its turn if nothing of other turns reaches its head.
         if not (self.hands_over or self.pace.skips or lineup.drops):
-            asides = lineup.phase.interleaved is not None
-            self.exchange.pool.expect(turns, lineup.round, asides=asides)
+            has_interleaved = lineup.phase.interleaved is not None
+            self.exchange.pool.expect(turns, lineup.round, has_interleaved=has_interleaved)
         for done, client in enumerate(turns, start=1):
             if self.turns is not None and left[client] == lineup.steps[client]:
                 self.turns.begin()

@@ -22,7 +22,7 @@ from simsplit.packets import ClientId, Leg, Packet, Packets
 from simsplit.parties.calls import (
     Abandon,
     Begin,
-    BeginAside,
+    BeginInterleaved,
     Call,
     CloseSession,
     ContinueTexts,
@@ -211,12 +211,12 @@ class Exchange:
 
     def _step_aside(self, client: ClientId) -> None:
         """Let a client take the step that the phase has between its own, if one is due."""
-        aside = self.moment.phase.interleaved
-        if aside is None:
+        interleaved = self.moment.phase.interleaved
+        if interleaved is None:
             return
-        manner = _choose_manner(gradients=aside.phase.gradients)
-        walk = _Walk(BeginAside(self.moment.round), self.topology.training.turns, manner)
-        with self.moment.count_as(aside.phase.name):
+        manner = _choose_manner(gradients=interleaved.phase.gradients)
+        walk = _Walk(BeginInterleaved(self.moment.round), self.topology.training.turns, manner)
+        with self.moment.count_as(interleaved.phase.name):
             _exhaust(self._walk([client], walk))
 
     def _collect_packets(self, client: ClientId, walk: _Walk) -> list[Packet]:

@@ -134,8 +134,8 @@ class TestSteps:
             server.ask(Begin(1))
 
     def test_not_aside(self, server):
-        with pytest.raises(ProtocolError, match="aside"):
-            server.ask(calls.BeginAside(1))
+        with pytest.raises(ProtocolError, match="interleaved"):
+            server.ask(calls.BeginInterleaved(1))
 
     @pytest.mark.parametrize(
         "phase",

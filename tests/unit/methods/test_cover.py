@@ -20,12 +20,12 @@ class Public:
     def __init__(self):
         self.ids = torch.randint(1, WORDS, (30, 7), generator=rng_for(0, "public"))
 
-    def texts(self, rows):
+    def get_texts(self, rows):
         return Batch(self.ids[rows], self.ids[rows], rows)
 
-    def support(self, count, rows, rng):
+    def draw_support(self, count, rows, rng):
         drawn = torch.randint(30, (count, rows), generator=rng)
-        return [self.texts(each) for each in drawn]
+        return [self.get_texts(each) for each in drawn]
 
 
 def cover(**fields):

@@ -21,7 +21,7 @@ class Public:
 
     vocabulary, pad = WORDS, PAD
 
-    def support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
+    def draw_support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
         ids = torch.randint(1, WORDS, (count, rows, 7), generator=rng)
         return [Batch(each, each, torch.arange(rows)) for each in ids]
 
@@ -234,7 +234,7 @@ PLAIN, CALIBRATED, MIXED = "plain", "calibrated", "mixed"
 def test_evaluation_is_plain_unless_it_is_asked_for_otherwise(fields, reading, wanted):
     method = mixguard(tokens=0, **fields)
     nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
-    at, batch = step(training=False, reading=reading), texts()
+    at, batch = step(training=False, evaluation_mode=reading), texts()
     mixes = wanted in (MIXED, "unmixed")
     assert (method.transform(batch, at) is batch) != mixes
     back, sent = through(method, linear(), at)
