@@ -4,8 +4,11 @@
 >>> result = run(load_scenario("scenarios/quickstart.yaml"))  # doctest: +SKIP
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from simsplit.renamed import OldModules
 
 if TYPE_CHECKING:
     from simsplit.assembly.trained import trained
@@ -42,6 +45,8 @@ _HOMES = {
     "run": "simsplit.experiment",
     "run_sweep": "simsplit.sweep",
 }
+
+sys.meta_path.append(OldModules())
 
 __all__ = [
     "CodecConfig",

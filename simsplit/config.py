@@ -6,8 +6,10 @@ A part (a method, a partition, an optimizer, ...) keeps its config beside its co
 
 from pydantic import BaseModel, ConfigDict
 
+from simsplit.renamed import Renamed
 
-class Config(BaseModel):
+
+class Config(Renamed, BaseModel):
     """The base of all parts of a scenario: frozen, strict, with field docstrings as help."""
 
     model_config = ConfigDict(

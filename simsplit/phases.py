@@ -8,9 +8,11 @@ raise.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from simsplit.packets import ClientId
+from simsplit.renamed import find_by_old_name
 
 Segment = Literal["head", "trunk", "tail", "method"]
 SEGMENTS: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
@@ -104,3 +106,7 @@ class Moment:
             yield
         finally:
             self.counted_phase = before
+
+
+if not TYPE_CHECKING:  # type checkers know the new names alone
+    __getattr__ = partial(find_by_old_name, __name__)

@@ -1,11 +1,12 @@
 """This module defines what a run reports to its observers: terminals, notebooks and trackers."""
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
+from simsplit.renamed import find_by_old_name
 from simsplit.rows import ClientRow, RoundRow
 
 Status = Literal["running", "finished", "interrupted", "failed"]
@@ -127,16 +128,6 @@ class SweepObserver(Protocol):
         """Show a warning to the user."""
 
 
-if not TYPE_CHECKING:  # type checkers should not accept every name of this module
-
-    def __getattr__(name: str) -> object:
-        """Return RoundEnded for its old name, RoundTold, with a warning."""
-        if name != "RoundTold":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        warnings.warn("RoundTold is now RoundEnded", FutureWarning, stacklevel=2)
-        return RoundEnded
-
-
 class SilentSweep:
     """An observer of a sweep that shows nothing."""
 
@@ -151,3 +142,7 @@ class SilentSweep:
 
     def warn(self, message: str) -> None:
         """Show nothing."""
+
+
+if not TYPE_CHECKING:  # type checkers know the new names alone
+    __getattr__ = partial(find_by_old_name, __name__)

@@ -9,9 +9,13 @@ where a run was resumed. The global generators are neither read nor advanced, ex
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+
+from simsplit.renamed import find_by_old_name
 
 Scope = str | int
 
@@ -47,3 +51,7 @@ def isolate(seed: int, *scope: Scope, device: torch.device | None = None) -> Ite
             with torch.cuda.device(each):
                 torch.cuda.manual_seed(derive_seed(seed, *scope))
         yield
+
+
+if not TYPE_CHECKING:  # type checkers know the new names alone
+    __getattr__ = partial(find_by_old_name, __name__)

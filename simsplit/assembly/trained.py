@@ -1,7 +1,6 @@
 """The network that a run trained is rebuilt here from its last checkpoint."""
 
 import copy
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +19,7 @@ from simsplit.models.fresh import CutNetwork, LaidOut, Owner
 from simsplit.models.language import LanguageConfig
 from simsplit.packets import ClientId, Leg
 from simsplit.plugins import Given
+from simsplit.renamed import Renamed
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.states import select_below
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 OWNERS: tuple[Owner, ...] = ("head", "trunk", "tail")
 
 
-class Trained(nn.Module):
+class Trained(Renamed, nn.Module):
     """A trained network in inference mode: head, trunk and tail, with the methods between them."""
 
     def __init__(
@@ -47,16 +47,6 @@ class Trained(nn.Module):
         self.methods = nn.ModuleList([stack.modules for stack in stacks])
         self.scenario, self.facts = scenario, facts
         self.eval()
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """The facts, under their older name."""
-        warnings.warn(
-            "Trained.told is now called facts; the old name goes with the next version",
-            FutureWarning,
-            stacklevel=2,
-        )
-        return self.facts
 
     @property
     def classes(self) -> list[str]:

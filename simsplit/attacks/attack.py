@@ -43,7 +43,7 @@ class AttackConfig(Config, ABC):
     """Whether it needs the gradients that clients send for the targets' features."""
     causal: ClassVar[bool] = False
     """Whether it needs a causal language model, which predicts tokens."""
-    suits: ClassVar[frozenset[Modality]] = IMAGES
+    modalities: ClassVar[frozenset[Modality]] = IMAGES
     """The modalities of data that it can attack."""
     recovers: ClassVar[str] = "inputs"
     """What it recovers, a key of `results.recovers.RECOVERS`: each has its own judge and table."""
@@ -65,7 +65,7 @@ class AttackConfig(Config, ABC):
 
         Override this to add to `super().needs`.
         """
-        wanted = [*needs_modality(self.suits)]
+        wanted = [*needs_modality(self.modalities)]
         wanted += [need_leg(Leg.SMASHED)] if self.reads_smashed else []
         wanted += [Need(Given.PUBLIC)] if self.public else []
         wanted += [Need(Given.WATCHED)] if self.online else []
@@ -91,7 +91,7 @@ class AttackConfig(Config, ABC):
 class TextAttackConfig(AttackConfig):
     """Base class of the fields of attacks on texts."""
 
-    suits: ClassVar[frozenset[Modality]] = TEXTS
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
 
 
 @dataclass(frozen=True)

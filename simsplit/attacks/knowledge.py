@@ -24,6 +24,7 @@ from simsplit.models.fresh import InputShape, Shape, SplitConfig
 from simsplit.packets import Leg, Packet
 from simsplit.parties.feed import Feed
 from simsplit.parties.optimizers import OptimizerConfig
+from simsplit.renamed import Renamed
 from simsplit.seeds import derive_seed
 
 ViewName = Literal["features", "shift", "gradient", "direction", "adapter_gradient"]
@@ -84,7 +85,7 @@ class SeenViews:
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class Knowledge(Renamed):
     """The server's knowledge: its segments, its half of the methods, public data."""
 
     trunk: nn.Module

@@ -66,7 +66,7 @@ class LabelAttackConfig(AttackConfig):
     mixes_targets: ClassVar[bool] = True
     public: ClassVar[bool] = False
     gradients: ClassVar[bool] = True
-    suits: ClassVar[frozenset[Modality]] = ANYTHING
+    modalities: ClassVar[frozenset[Modality]] = ANYTHING
     effort: ClassVar[tuple[str, ...]] = ()
     two_classes: ClassVar[bool] = False
     """Whether it separates two classes only, and gives no result for more."""

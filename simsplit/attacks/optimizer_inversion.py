@@ -62,7 +62,7 @@ class OptimizerInversionConfig(LabelAttackConfig):
     """
     starts: int = Field(default=10, ge=1)
     """Number of runs of k-means; the best one counts."""
-    suits: ClassVar[frozenset[Modality]] = TEXTS
+    modalities: ClassVar[frozenset[Modality]] = TEXTS
     online: ClassVar[bool] = True
     gradients: ClassVar[bool] = False  # the targets' gradients, which it does not use
 

@@ -25,7 +25,7 @@ Queries = Sequence[tuple[Packet, Tensor]]
 class RidgeConfig(AttackConfig):
     """A linear map from payloads to pixels, fitted to true pairs: a floor under the ceiling."""
 
-    suits: ClassVar[frozenset[Modality]] = NUMBERS
+    modalities: ClassVar[frozenset[Modality]] = NUMBERS
     kind: Literal["ridge"] = "ridge"
     pairs: int = Field(default=6000, ge=2)
     """Maximum number of auxiliary images that a client encodes; a tenth of them is held out to

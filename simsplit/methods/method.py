@@ -5,10 +5,11 @@ side must know travels in packets. Learned parts are its `module`, stepped by th
 
     client                                   wire                server
     batch = transform(batch)
-    z     = encode(head(x))      pack  --- SMASHED ------>  unpack; lift
-    u     = decode(...)        unpack  <-- FEATURES ------  pack
-    tail_loss, outgoing(grad)    pack  --- FEATURES_GRAD ->  unpack
-    loss, accept               unpack  <-- SMASHED_GRAD --  pack
+    z     = encode(head(x))        pack  --- SMASHED ------>  unpack; lift
+    u     = decode(...)          unpack  <-- FEATURES ------  pack
+    compute_tail_loss
+    split_gradient(grad)           pack  --- FEATURES_GRAD ->  unpack
+    compute_encode_loss, accept  unpack  <-- SMASHED_GRAD --  pack
 
 A method that acts on the feature leg is built a second time for it, with the roles of the two sides
 exchanged: the server encodes, the client lifts. `pack` and `unpack` are the wire format (a cast, an
@@ -19,7 +20,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +33,7 @@ from simsplit.methods.tokens import Tokens
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import TRAIN, Interleaved, Phase, Segment
+from simsplit.renamed import Renamed, find_by_old_name
 from simsplit.seeds import Scope, rng_for
 
 Side = Literal["client", "server"]
@@ -148,7 +151,7 @@ class SessionState(Protocol):
 
 
 @dataclass(slots=True)
-class Step:
+class Step(Renamed):
     """One side's view of one mini-batch."""
 
     client: ClientId
@@ -209,7 +212,7 @@ class Share:
     weight: float = 1.0
 
 
-class Method:
+class Method(Renamed):
     """Base class of methods at the cut. Subclasses override only the hooks that they need.
 
     >>> class Halve(Method):
@@ -415,13 +418,13 @@ class MethodConfig(Config, ABC):
         """Build the method's half for one side and leg."""
 
 
-def needs_modality(suits: frozenset[Modality]) -> Needs:
+def needs_modality(modalities: frozenset[Modality]) -> Needs:
     """Return the needs of a part that can be used only on these kinds of data."""
-    if suits == ANYTHING:
+    if modalities == ANYTHING:
         return ()
-    if suits == NUMBERS:
+    if modalities == NUMBERS:
         return (Need(Given.NUMBERS),)
-    (only,) = suits
+    (only,) = modalities
     return (Need(Given(only)),)
 
 
@@ -444,3 +447,7 @@ class LabelDefenceConfig(MethodConfig):
     works_in_sessions: ClassVar[bool] = True
     once: ClassVar[bool] = True
     everywhere: ClassVar[bool] = True
+
+
+if not TYPE_CHECKING:  # type checkers know the new names alone
+    __getattr__ = partial(find_by_old_name, __name__)

@@ -22,6 +22,7 @@ from simsplit.data.samples import Samples
 from simsplit.errors import ScenarioError
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId, Packet
+from simsplit.renamed import Renamed
 from simsplit.seeds import rng_for
 from simsplit.states import select_below
 
@@ -106,7 +107,7 @@ class BatchPoisonConfig(PoisonConfig):
         return (Need(Given.IMAGES if self.pixels else Given.NUMBERS),)
 
 
-class Poison:
+class Poison(Renamed):
     """Base class of poisons; every hook does nothing by default."""
 
     def for_client(self, number: ClientId, part: Rows) -> Self:

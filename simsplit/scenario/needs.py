@@ -306,9 +306,9 @@ def refuse_idle(scenario: ScenarioFields, client: Stack) -> None:
 _BASES = (MethodConfig, CodecConfig)
 _HOOKS: dict[str, Need] = {
     "decode": need_leg(Leg.FEATURES),
-    "tail_loss": need_leg(Leg.FEATURES),
-    "task_loss": Need(Given.SCORING),
-    "outgoing": need_leg(Leg.FEATURES_GRAD),
+    "compute_tail_loss": need_leg(Leg.FEATURES),
+    "compute_task_loss": Need(Given.SCORING),
+    "split_gradient": need_leg(Leg.FEATURES_GRAD),
 }
 
 

@@ -7,7 +7,6 @@ numpy, on the CPU. `strategies.py` lists the strategies.
 
 import gc
 import logging
-import warnings
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,14 +59,6 @@ class StrategyConfig(Config, ABC):
 
     def make_strategy(self) -> Any:  # noqa: ANN401 - Flower is not imported for its types
         """Make Flower's strategy, which remembers nothing yet; plugins override it."""
-        if (older := getattr(self, "fresh", None)) is not None:
-            warnings.warn(
-                f"{type(self).__name__}.fresh is now called make_strategy; the old name goes with "
-                "the next version",
-                FutureWarning,
-                stacklevel=2,
-            )
-            return older()
         from flwr.serverapp import strategy
 
         return getattr(strategy, self.flower)(**self.model_dump(exclude={"kind"}))

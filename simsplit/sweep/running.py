@@ -22,6 +22,7 @@ from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
 from simsplit.observers.observer import refuse_lacking
 from simsplit.plugins import Origin, gather_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
+from simsplit.renamed import Renamed
 from simsplit.results import Run, SweepDirectory
 from simsplit.results.processes import describe_process
 from simsplit.scenario import Cell, Scenario, Sweep, parse
@@ -35,7 +36,7 @@ from simsplit.sweep.plan import (
 
 
 @dataclass(frozen=True)
-class SweepResult:
+class SweepResult(Renamed):
     """The runs of a sweep's finished cells, and the reasons of its failed ones."""
 
     path: Path

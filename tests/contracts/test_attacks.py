@@ -74,7 +74,7 @@ def brief(fields):
 
 def test_every_registered_attack_has_cases():
     inputs = {kind: each for kind, each in ATTACKS.items() if each.recovers == "inputs"}
-    of_images = {kind for kind, each in inputs.items() if each.suits >= IMAGES}
+    of_images = {kind for kind, each in inputs.items() if each.modalities >= IMAGES}
     assert CASES.keys() == of_images, "write cases for the new attack"
 
 

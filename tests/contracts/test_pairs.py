@@ -92,8 +92,10 @@ def of(kind: str, leg: str = "smashed") -> MethodConfig:
     return METHODS[kind](**FINE.get(kind, {}), **legs)
 
 
-def fitting(suits: frozenset[Any]) -> list[str]:
-    return [kind for kind, each in METHODS.items() if each.modalities >= suits and kind != "raw"]
+def fitting(modalities: frozenset[Any]) -> list[str]:
+    return [
+        kind for kind, each in METHODS.items() if each.modalities >= modalities and kind != "raw"
+    ]
 
 
 def refused(configs: list[MethodConfig]) -> ScenarioError | None:
@@ -105,9 +107,9 @@ def refused(configs: list[MethodConfig]) -> ScenarioError | None:
     return None
 
 
-@pytest.mark.parametrize("suits", [IMAGES, TEXTS], ids=["images", "texts"])
-def test_the_order_that_a_refusal_names_is_one(suits: frozenset[Any]) -> None:
-    wrong, bad, kinds = [], set(), fitting(suits)
+@pytest.mark.parametrize("modalities", [IMAGES, TEXTS], ids=["images", "texts"])
+def test_the_order_that_a_refusal_names_is_one(modalities: frozenset[Any]) -> None:
+    wrong, bad, kinds = [], set(), fitting(modalities)
     for first, second in itertools.product(kinds, kinds):
         try:
             refuse_disorder([of(first), of(second)])

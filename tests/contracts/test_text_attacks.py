@@ -59,7 +59,7 @@ def recovered(
 
 def test_every_attack_on_texts_has_a_case():
     tokens = {kind: each for kind, each in ATTACKS.items() if each.recovers == "inputs"}
-    of_texts = {kind for kind, each in tokens.items() if each.suits == TEXTS}
+    of_texts = {kind for kind, each in tokens.items() if each.modalities == TEXTS}
     assert CASES.keys() | {"adaptive_online"} == of_texts
 
 

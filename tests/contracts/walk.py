@@ -137,9 +137,9 @@ def variants(where: str, registry: Mapping[str, type[Config]]) -> Iterator[Part]
         ways: list[dict[str, Any]] = [
             {name: each} for name in varied for each in _ways(config, name)
         ]
-        suits = getattr(config, "modalities", IMAGES)
+        modalities = getattr(config, "modalities", IMAGES)
         for way in ways or [{}]:
-            for modality in suits:
+            for modality in modalities:
                 yield Part(where, kind, config, way, texts={modality} <= TEXTS)
 
 

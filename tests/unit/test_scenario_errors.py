@@ -485,7 +485,7 @@ def matched(values):
     if str(kind).startswith(("text_", "python_docs")):
         return {"model": WRITES, **values}
     parts = {**METHODS, **ATTACKS}
-    of_texts = {kind for kind, each in parts.items() if each.suits == TEXTS_ALONE}
+    of_texts = {kind for kind, each in parts.items() if each.modalities == TEXTS_ALONE}
     listed = [values[name] for name in ("method", "attacks") if isinstance(values.get(name), list)]
     named = [each.get("kind") for several in listed for each in several if isinstance(each, dict)]
     for kind, wanted in AROUND.items():

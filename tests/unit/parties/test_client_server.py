@@ -209,7 +209,7 @@ def test_misuse_is_a_protocol_error(misuse: Callable[[Cut], None], message: str)
 
 def test_a_method_that_splits_nothing_is_sent_as_it_is() -> None:
     class Once(Method):
-        def outgoing(self, grad: Tensor, step: Step) -> list[Share]:
+        def split_gradient(self, grad: Tensor, step: Step) -> list[Share]:
             return [Share(2 * grad, 0.5)]
 
     weighed, plain = cut(methods=[Once()], optimizer=PLAIN).train(), cut(optimizer=PLAIN).train()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError, RunFailedError
 from simsplit.schedules.averaging import Averager, Update
-from simsplit.schedules.strategies import STRATEGIES, FedAvg, Strategy
+from simsplit.schedules.strategies import STRATEGIES, Strategy
 from simsplit.seeds import rng_for
 
 STEPPING = {"fedavgm", "fedadam", "fedyogi", "fedadagrad"}
@@ -582,17 +582,3 @@ def test_with_the_updates_it_needs_a_trimmed_mean_trims() -> None:
 def test_options_out_of_range(kind: str, option: str, value: float) -> None:
     with pytest.raises(ValidationError, match=option):
         STRATEGIES[kind](**{option: value})
-
-
-class _Older(FedAvg):
-    """A plugin's strategy from before `make_strategy` was called so."""
-
-    def fresh(self):
-        return FedAvg().make_strategy()
-
-
-def test_a_plugins_older_name_works_and_warns_of_the_new_one() -> None:
-    made = _Older().build(one(0), "test")
-    with pytest.warns(FutureWarning, match="make_strategy"):
-        made.average(1, {0: (one(3), 1)})
-    assert made.weights["w"].item() == 3
