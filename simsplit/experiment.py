@@ -25,7 +25,7 @@ from simsplit.packets import ClientId
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
 from simsplit.plugins.record import list_changed
-from simsplit.progress import Observer, Observers, RunPlan, RoundEnded
+from simsplit.progress import Observer, Observers, RoundEnded, RunPlan
 from simsplit.rehearsal import rehearse
 from simsplit.results import TRACEBACK, Run
 from simsplit.results.ledger import Ledger, Round

@@ -29,7 +29,7 @@ from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter, Plan
 from simsplit.phases import EVALUATE, Phase
 from simsplit.scenario import Scenario
-from simsplit.seeds import isolated, numpy_rng_for
+from simsplit.seeds import isolate, numpy_rng_for
 
 FEW = 2
 """Number of samples of a client, of targets, and of each class in an evaluation."""
@@ -63,7 +63,7 @@ def list_own_parts(scenario: Scenario) -> frozenset[str]:
     parts: list[Config] = [scenario.model, scenario.data.source, scenario.data.partition]
     parts += [*scenario.method, *scenario.attacks, *scenario.detectors]
     parts += malicious.poison if malicious else ()
-    named = {part.word for part in parts if _is_own(part, scenario)}
+    named = {part.kind_name for part in parts if _is_own(part, scenario)}
     return frozenset(named | (set(scenario.metrics) & plugins.of("METRICS").keys()))
 
 
@@ -94,7 +94,7 @@ def _undo_draws(seed: int, device: torch.device) -> Iterator[None]:
     """Open a context after which global generators are as before, and that shows no warnings."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - a plugin may use it
     try:
-        with isolated(seed, "rehearsal", device=device), warnings.catch_warnings():
+        with isolate(seed, "rehearsal", device=device), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -123,12 +123,12 @@ class _Rehearsal:
         exchange.announce(self.clients, counted=False)
         before, main = self.parts.pool.ask(self.clients[0], Plan(1))
         self.phases = [*before, main]
-        with exchange.moment.of_round(1, main, self.clients):
+        with exchange.moment.enter_round(1, main, self.clients):
             # Detectors and attacks listen to the wire, so they come before the training.
             stages: list[Callable[[], object]] = [self._train, self._evaluate]
             with _raise_own():
                 detection = Detection(self.scenario, self.parts, self.data.info.classes)
-                stages.insert(1, lambda: detection.look(1))
+                stages.insert(1, lambda: detection.judge_round(1))
             with _raise_own():
                 attacking = Attacking(self.scenario, self.parts, self.data, self.device)
                 stages.append(lambda: self._attack(attacking))
@@ -140,7 +140,7 @@ class _Rehearsal:
         """Let each client take a step of each phase, and report it."""
         exchange = self.parts.exchange
         for phase in self.phases:
-            with exchange.moment.of_round(1, phase, self.clients), _raise_own():
+            with exchange.moment.enter_round(1, phase, self.clients), _raise_own():
                 self.parts.server.enter(phase, 1.0)
                 self.parts.pool.ask_all(self.clients, Enter(phase, 1.0))
                 for client in self.clients:
@@ -151,7 +151,7 @@ class _Rehearsal:
         evaluator = self.parts.evaluator
         if evaluator.clients is not None:
             evaluator.clients = self.clients[:1]
-        with self.parts.exchange.moment.counting_as(EVALUATE):
+        with self.parts.exchange.moment.count_as(EVALUATE):
             evaluator.evaluate(1)
 
     def _attack(self, attacking: Attacking) -> None:
@@ -164,7 +164,7 @@ class _Rehearsal:
 
         for config in self.scenario.attacks:
             attacking.configs = (config,)
-            with self.parts.exchange.moment.counting_as(EVALUATE), _raise_own(), suppress(_Enough):
+            with self.parts.exchange.moment.count_as(EVALUATE), _raise_own(), suppress(_Enough):
                 attacking.judge(1, stop)
 
 
@@ -232,7 +232,7 @@ def _make_data(scenario: Scenario) -> Prepared | None:
     Other data than a plugin's are not read: they may have to be downloaded.
     """
     if _is_own(scenario.data.source, scenario):
-        return scenario.prepared()
+        return scenario.prepare_data()
     info = scenario.data.describe()
     if info is None or info.texts:
         return None

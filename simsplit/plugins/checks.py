@@ -8,20 +8,20 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from simsplit.attacks import Attack
-from simsplit.attacks.base import payloads
+from simsplit.attacks.attack import payloads
 from simsplit.config import Config
-from simsplit.data.base import SourceConfig
 from simsplit.data.batches import Batch
 from simsplit.data.partitions import Dealing
 from simsplit.data.samples import DataInfo, DataSet, Samples
-from simsplit.detectors.base import SignalDetector
-from simsplit.methods.base import Method, MethodConfig, Share, Trait
+from simsplit.data.source_config import SourceConfig
+from simsplit.detectors.detector import SignalDetector
+from simsplit.methods.method import Method, MethodConfig, Share, Trait
 from simsplit.methods.stack import count_side_tensors
 from simsplit.models.fresh import Shape
 from simsplit.packets import Leg, Packet
 from simsplit.plugins.expectations import describe
 from simsplit.poisons import Poison
-from simsplit.poisons.base import BatchPoison
+from simsplit.poisons.poison import BatchPoison
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ def _compare(made: Tensor, shape: Sequence[int]) -> Wrong | None:
 
 def _keep_rows(configs: Sequence[Config | None]) -> bool:
     """Return whether each row is one sample after these methods."""
-    return not any(isinstance(c, MethodConfig) and Trait.SAMPLES in c.undoes() for c in configs)
+    return not any(
+        isinstance(c, MethodConfig) and Trait.SAMPLES in c.get_ended_traits() for c in configs
+    )
 
 
 def _check_encoded(
@@ -209,10 +211,10 @@ CHECKS: dict[tuple[type, str], Check] = {
     (Method, "decode"): _check_decoded,
     (Method, "pack"): _check_packed,
     (Method, "unpack"): _check_unpacked,
-    (Method, "loss"): _check_loss,
-    (Method, "task_loss"): _check_loss,
-    (Method, "tail_loss"): _check_loss,
-    (Method, "outgoing"): _check_shares,
+    (Method, "compute_encode_loss"): _check_loss,
+    (Method, "compute_task_loss"): _check_loss,
+    (Method, "compute_tail_loss"): _check_loss,
+    (Method, "split_gradient"): _check_shares,
     (Method, "transform"): _check_transformed,
     (Poison, "on_batch"): _check_batch,
     (Poison, "on_packet"): _check_packet,

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from simsplit.attacks import Attack
 from simsplit.config import Config
 from simsplit.detectors import Detector
-from simsplit.detectors.base import View
+from simsplit.detectors.detector import RoundView
 from simsplit.errors import Fault, PluginError, SimsplitError
-from simsplit.methods.base import Method, MethodConfig, Site, Step
+from simsplit.methods.method import Method, MethodConfig, Site, Step
 from simsplit.models.fresh import Owner as Segment
 from simsplit.models.fresh import SegmentRequest, Segments, Shape, SplitConfig
 from simsplit.packets import Leg, Packet
@@ -50,10 +50,10 @@ _LEGS = {
     "transform": Leg.SMASHED,
     "stand_in": Leg.SMASHED,
     "decode": Leg.FEATURES,
-    "task_loss": Leg.FEATURES_GRAD,
-    "tail_loss": Leg.FEATURES_GRAD,
-    "outgoing": Leg.FEATURES_GRAD,
-    "loss": Leg.SMASHED_GRAD,
+    "compute_task_loss": Leg.FEATURES_GRAD,
+    "compute_tail_loss": Leg.FEATURES_GRAD,
+    "split_gradient": Leg.FEATURES_GRAD,
+    "compute_encode_loss": Leg.SMASHED_GRAD,
     "accept": Leg.SMASHED_GRAD,
 }
 """The legs of a method's hooks that are the same wherever the method acts."""
@@ -158,7 +158,7 @@ def _find_owner(of: object) -> Owner | None:
     """Return the part that an object belongs to, if a plugin's config built it."""
     if isinstance(of, Config):
         kinds = (_configs[each] for each in type(of).__mro__ if each in _configs)
-        return next((Owner(*kind, of.word, of) for kind in kinds), None)
+        return next((Owner(*kind, of.kind_name, of) for kind in kinds), None)
     return vars(of).get(_OWNER)
 
 
@@ -291,7 +291,7 @@ def _make_fault(hook: _Hook, owner: Owner, given: Sequence[Any], wrong: Wrong) -
             return replace(fault, leg=leg, round=each.round, client=client)
         if isinstance(each, Packet):
             return replace(fault, leg=each.leg, round=each.round, client=each.client)
-        if isinstance(each, View):
+        if isinstance(each, RoundView):
             return replace(fault, round=each.round)
     return fault
 
@@ -313,7 +313,7 @@ def _guard_result(hook: _Hook, owner: Owner, given: Sequence[Any], made: Any) ->
 
 def _place(owner: Owner, site: Site) -> Owner:
     assert isinstance(owner.config, MethodConfig), "only methods have a site"
-    sent = owner.config.sent_shape(site.shape, site.where)
+    sent = owner.config.compute_sent_shape(site.shape, site.where)
     features = None if site.adapters else site.features
     return replace(owner, leg=site.leg, given=site.shape, made=sent, features=features)
 
@@ -335,7 +335,7 @@ def _adopt_segment(
 ) -> None:
     """Guard a model's segment: its class becomes a subclass whose `forward` is checked."""
     assert isinstance(owner.config, SplitConfig), "only models have segments"
-    cut, features = owner.config.shapes(input_shape)
+    cut, features = owner.config.compute_shapes(input_shape)
     shapes = {"head": (input_shape, cut), "trunk": (cut, features), "tail": (features, (classes,))}
     given, made = shapes[segment]
     owner = replace(owner, leg=_SEGMENT_LEGS[segment], given=given, made=made)

@@ -32,11 +32,12 @@ from torch import nn
 
 from simsplit import CodecConfig, Method
 from simsplit.attacks import Attack, AttackConfig
-from simsplit.attacks.base import payloads
+from simsplit.attacks.attack import payloads
 from simsplit.data import Batch, DataInfo, DataSet, SourceConfig
 from simsplit.data.samples import Samples
-from simsplit.detectors.base import Detector, DetectorConfig, SignalDetector, SignalDetectorConfig
-from simsplit.methods.base import Share
+from simsplit.detectors.detector import Detector, DetectorConfig
+from simsplit.detectors.detector import SignalDetector, SignalDetectorConfig
+from simsplit.methods.method import Share
 from simsplit.models.fresh import LaidOut, Segments
 from simsplit.packets import Packet
 from simsplit.poisons import Poison, PoisonConfig
@@ -95,8 +96,8 @@ def reshape(value):
 class MethodConfig(CodecConfig):
     kind: Literal["my_method"] = "my_method"
 
-    def sent_shape(self, shape, where):
-        return spoil("sent_shape", shape)
+    def compute_sent_shape(self, shape, where):
+        return spoil("compute_sent_shape", shape)
 
     def build(self, site):
         return spoil("build", Mine())
@@ -119,17 +120,17 @@ class Mine(Method):
     def decode(self, u, step):
         return spoil("decode", u)
 
-    def loss(self, step):
-        return spoil("loss", 0 * step.memo[self].sum())
+    def compute_encode_loss(self, step):
+        return spoil("compute_encode_loss", 0 * step.memo[self].sum())
 
-    def task_loss(self, outputs, labels, loss, step):
-        return spoil("task_loss", loss(outputs, labels))
+    def compute_task_loss(self, outputs, labels, loss, step):
+        return spoil("compute_task_loss", loss(outputs, labels))
 
-    def tail_loss(self, step):
-        return spoil("tail_loss", torch.zeros(()))
+    def compute_tail_loss(self, step):
+        return spoil("compute_tail_loss", torch.zeros(()))
 
-    def outgoing(self, grad, step):
-        return spoil("outgoing", (Share(grad),))
+    def split_gradient(self, grad, step):
+        return spoil("split_gradient", (Share(grad),))
 
     def pack(self, x, step):
         return spoil("pack", (x,))
@@ -143,8 +144,8 @@ class Mine(Method):
     def report(self):
         return spoil("report", {{}})
 
-    def plan(self, rounds):
-        return spoil("plan", ())
+    def plan_phases(self, rounds):
+        return spoil("plan_phases", ())
 
 
 class MyAttackConfig(AttackConfig):
@@ -181,9 +182,9 @@ class MyDetectorConfig(DetectorConfig):
 
 
 class MyDetector(Detector):
-    def scores(self, view):
+    def score(self, view):
         clients = view.readings.compute_means("payload")
-        return spoil("scores", {{client: 1.0 * client for client in clients}})
+        return spoil("score", {{client: 1.0 * client for client in clients}})
 
 
 class BySignalConfig(SignalDetectorConfig):
@@ -206,8 +207,8 @@ class MyPoisonConfig(PoisonConfig):
 
 
 class MyPoison(Poison):
-    def client(self, number, part):
-        return spoil("client", self)
+    def for_client(self, number, part):
+        return spoil("for_client", self)
 
     def on_batch(self, batch):
         return spoil("on_batch", batch)
@@ -232,13 +233,13 @@ class Layer(nn.Linear):
 class MyModelConfig(LaidOut):
     kind: Literal["my_model"] = "my_model"
 
-    def shapes(self, input_shape):
-        return spoil("shapes", ((8,), (8,)))
+    def compute_shapes(self, input_shape):
+        return spoil("compute_shapes", ((8,), (8,)))
 
-    def segments(self, input_shape, num_classes):
+    def make_segments(self, input_shape, num_classes):
         size = math.prod(input_shape)
         layers = Layer("head.forward", size, 8), Layer("trunk.forward", 8, 8)
-        return spoil("segments", Segments(*layers, Layer("tail.forward", 8, num_classes)))
+        return spoil("make_segments", Segments(*layers, Layer("tail.forward", 8, num_classes)))
 
 
 class MySourceConfig(SourceConfig):
@@ -288,37 +289,37 @@ WORDS = {
 ALL = ("raises", "none", "nan", "shape")
 CASES = {
     # (part, hook): faults, leg
-    ("my_method", "sent_shape"): (("raises", "none"), None),
+    ("my_method", "compute_sent_shape"): (("raises", "none"), None),
     ("my_method", "build"): (("raises", "none"), None),
     ("my_method", "announce"): (("raises", "none", "nan"), "smashed"),
     ("my_method", "transform"): (ALL[:3], "smashed"),
     ("my_method", "encode"): (ALL, "smashed"),
     ("my_method", "lift"): (ALL, "smashed"),
     ("my_method", "decode"): (ALL, "features"),
-    ("my_method", "loss"): (("raises", "nan", "shape"), "smashed_grad"),
-    ("my_method", "task_loss"): (("raises", "nan", "shape"), "features_grad"),
-    ("my_method", "tail_loss"): (("raises", "nan", "shape"), "features_grad"),
-    ("my_method", "outgoing"): (ALL, "features_grad"),
+    ("my_method", "compute_encode_loss"): (("raises", "nan", "shape"), "smashed_grad"),
+    ("my_method", "compute_task_loss"): (("raises", "nan", "shape"), "features_grad"),
+    ("my_method", "compute_tail_loss"): (("raises", "nan", "shape"), "features_grad"),
+    ("my_method", "split_gradient"): (ALL, "features_grad"),
     ("my_method", "pack"): (ALL, "smashed"),
     ("my_method", "unpack"): (ALL, "smashed"),
     ("my_method", "accept"): (("raises", "none"), "smashed_grad"),
     ("my_method", "report"): (("raises", "none", "shape"), "smashed"),
-    ("my_method", "plan"): (("raises", "none"), "smashed"),
+    ("my_method", "plan_phases"): (("raises", "none"), "smashed"),
     ("my_attack", "build"): (("raises", "none"), None),
     ("my_attack", "observe"): (("raises",), "smashed"),
     ("my_attack", "work"): (("raises", "none", "shape"), None),
     ("my_attack", "recovered"): (ALL, None),
     ("my_detector", "signals"): (("raises", "none"), None),
     ("my_detector", "build"): (("raises", "none"), None),
-    ("my_detector", "scores"): (ALL, None),
+    ("my_detector", "score"): (ALL, None),
     ("by_signal", "compare"): (ALL, None),
     ("my_poison", "build"): (("raises", "none"), None),
-    ("my_poison", "client"): (("raises", "none"), None),
+    ("my_poison", "for_client"): (("raises", "none"), None),
     ("my_poison", "on_batch"): (ALL, None),
     ("my_poison", "on_packet"): (ALL, "smashed"),
     ("my_metric", "my_metric"): (ALL, None),
-    ("my_model", "shapes"): (("raises", "none", "shape"), None),
-    ("my_model", "segments"): (("raises", "none", "shape"), None),
+    ("my_model", "compute_shapes"): (("raises", "none", "shape"), None),
+    ("my_model", "make_segments"): (("raises", "none", "shape"), None),
     ("my_model", "head.forward"): (ALL, "smashed"),
     ("my_model", "trunk.forward"): (ALL, "features"),
     ("my_model", "tail.forward"): (ALL[:3], None),
@@ -485,7 +486,7 @@ class Halved(Mine):
 class HalvedConfig(CodecConfig):
     kind: Literal["halved"] = "halved"
 
-    def sent_shape(self, shape, where):
+    def compute_sent_shape(self, shape, where):
         return (4,)
 
     def build(self, site):
