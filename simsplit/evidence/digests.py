@@ -7,6 +7,7 @@ and are left out. Of a data set's path the last folder counts: it says which dat
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ _INCIDENTAL = ("name", "seed", "output", "checkpoint", "threads", "device", "eng
 _PLACES = ("root", "cache", "download")
 """Fields of data that say where their files lie, or how they come there."""
 _PATH = "path"
+_PLACE = re.compile(r"\.\d+(?=\.|$)")
 ADDED: Mapping[str, object] = {}
-"""Dotted field that came after rows were measured -> the value that changes nothing."""
+"""Field that came after rows were measured, such as `method.*.lift`, with `*` for a place in a list
+-> the value with which all is as before. A new field whose default is null need not stand here."""
 
 
 def digest_of(scenario: Scenario) -> str:
@@ -33,9 +36,15 @@ def digest_figure(scenario: str, recipe: Mapping[str, Any]) -> str:
 
 
 def _hash(values: Mapping[str, Any]) -> str:
-    leaves = {name: value for name, value in _flatten(values, "") if ADDED.get(name, ...) != value}
+    leaves = {name: value for name, value in _flatten(values, "") if not _is_as_before(name, value)}
     text = json.dumps(leaves, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _is_as_before(name: str, value: object) -> bool:
+    """Return whether a field has the value that all scenarios had before there was the field."""
+    place = _PLACE.sub(".*", name)
+    return place in ADDED and ADDED[place] == value
 
 
 def _without_places(value: Any) -> Any:  # noqa: ANN401 - plain values

@@ -1,5 +1,6 @@
 """Tables of papers beside ours, as text tables: for the terminal and for pages."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -78,8 +79,16 @@ def _write_known(known: Known | None, decimals: int, row: EvidenceRow) -> str:
     if known is None:
         return "stale" if row.stale else ""
     half = known.half
-    interval = f" ± {half:.{decimals}f}" if half is not None else ""
-    return f"{known.mean:.{decimals}f}{interval}"
+    digits = choose_decimals(known.mean, decimals)
+    interval = f" ± {half:.{digits}f}" if half is not None else ""
+    return f"{known.mean:.{digits}f}{interval}"
+
+
+def choose_decimals(value: float, decimals: int) -> int:
+    """Return the paper's decimals, or as many as show three digits of a smaller value."""
+    if not value:
+        return decimals
+    return max(decimals, min(6, 2 - math.floor(math.log10(abs(value)))))
 
 
 def list_statements(built: EvidenceTable) -> Iterator[str]:

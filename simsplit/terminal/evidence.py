@@ -12,6 +12,7 @@ from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.presenting import (
     JudgedTable,
+    choose_decimals,
     count_statements,
     count_verdicts,
     list_statements,
@@ -182,7 +183,8 @@ def _describe_rows(chosen: ChosenCell, rows: Sequence[Measurement]) -> str:
     words = []
     for row in rows:
         paper = f" (paper {printed[row.figure]})" if row.figure in printed else ""
-        words.append(f"{row.figure} {row.value:.{claim.decimals(row.figure)}f}{paper}")
+        decimals = choose_decimals(row.value, claim.decimals(row.figure))
+        words.append(f"{row.figure} {row.value:.{decimals}f}{paper}")
     return ", ".join(words)
 
 

@@ -25,6 +25,22 @@ def test_parts_of_pages_are_as_the_data_have_them(made):
         assert text.count("<!-- made: ") == text.count("<!-- end: ") > 0
 
 
+def test_every_shipped_row_was_measured_with_the_scenario_that_ships():
+    """A scenario or a figure's recipe that changes makes rows stale: measure them again."""
+    from simsplit.evidence.papers import list_tables
+    from simsplit.evidence.tables import build_table, read_known_rows
+
+    known = read_known_rows()
+    tiers = {(t.paper, t.name, tier): t for t in list_tables() for tier in t.tiers}
+    assert set(known.by_file) <= set(tiers), "rows of a table that there is not"
+    stale = {}
+    for (paper, name, tier), table in tiers.items():
+        if (paper, name, tier) in known.by_file:
+            built = build_table(table, tier, known)
+            stale |= {f"{paper}/{name}.{tier}": len(built.stale)} if built.stale else {}
+    assert not stale, "simsplit papers --stale; simsplit reproduce measures them again"
+
+
 def test_every_table_is_on_its_papers_page(made):
     papers = made("papers")
     pages = dict(papers.pages())
