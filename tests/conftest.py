@@ -1,8 +1,9 @@
 """What every test shares: a flag to rewrite golden files, one torch thread, no wait for disks."""
 
+import functools
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from simsplit import pretrain
 from simsplit.pretrain import PretrainConfig, fetch_pretrained
+from simsplit.results import environment
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,10 +30,16 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def rarely_collected() -> Iterator[None]:
-    """Torch and others hold a million objects; to go through all of them takes half a second."""
+    """Torch and others hold a million objects; to go through all of them takes half a second.
+
+    Objects that exist before the first test stay, so the collector leaves them out.
+    """
     before = gc.get_threshold()
     gc.set_threshold(20_000, 20, 50)
+    gc.collect()
+    gc.freeze()
     yield
+    gc.unfreeze()
     gc.set_threshold(*before)
 
 
@@ -57,3 +65,15 @@ def no_wait_for_disks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def git_asked_once() -> Iterator[Callable[[], str | None]]:
+    """Find the repository's commit once: every run records it, and git takes 10 ms each time.
+
+    Return the true function, for the test of it.
+    """
+    true = environment._find_commit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(environment, "_find_commit", functools.cache(true))
+        yield true

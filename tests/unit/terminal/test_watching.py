@@ -179,12 +179,10 @@ def test_every_command_of_a_run_is_kept_with_its_commit(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("changes", [False, True])
-def test_the_commit_is_that_of_the_working_folder(tmp_path, monkeypatch, changes):
-    from simsplit.results.environment import _find_commit
-
+def test_the_commit_is_that_of_the_working_folder(tmp_path, monkeypatch, changes, git_asked_once):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert _find_commit() is None
+    assert git_asked_once() is None
     (tmp_path / "file").write_text("one")
     who = ("-c", "user.name=x", "-c", "user.email=x@x")
     for words in (("init", "-q"), ("add", "file"), (*who, "commit", "-qm", "one")):
@@ -192,6 +190,6 @@ def test_the_commit_is_that_of_the_working_folder(tmp_path, monkeypatch, changes
     head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
     if changes:
         (tmp_path / "file").write_text("two")
-    assert _find_commit() == head.stdout.strip() + ("-dirty" if changes else "")
+    assert git_asked_once() == head.stdout.strip() + ("-dirty" if changes else "")
     monkeypatch.setenv("PATH", "")
-    assert _find_commit() is None
+    assert git_asked_once() is None
