@@ -30,16 +30,10 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def rarely_collected() -> Iterator[None]:
-    """Torch and others hold a million objects; to go through all of them takes half a second.
-
-    Objects that exist before the first test stay, so the collector leaves them out.
-    """
+    """Torch and others hold a million objects; to go through all of them takes half a second."""
     before = gc.get_threshold()
     gc.set_threshold(20_000, 20, 50)
-    gc.collect()
-    gc.freeze()
     yield
-    gc.unfreeze()
     gc.set_threshold(*before)
 
 

@@ -33,7 +33,7 @@ from simsplit.commands.options import load_plugins, parse_pairs
 from simsplit.deploy.terms import refuse_undeployable
 from simsplit.experiment import choose_run_directory
 from simsplit.results import SCENARIO, SWEEP
-from simsplit.scenario import Scenario, has_sweep, load_scenario, load_sweep
+from simsplit.scenario import Scenario, Sweep, has_sweep, load_scenario, load_sweep
 from simsplit.scenario.starting import start_file
 from simsplit.sweep.plan import choose_sweep_directory
 
@@ -129,8 +129,8 @@ class Reader:
 
     folder: Path
     page: Page
-    left: list[str] = field(default_factory=list)
-    """Files that earlier commands wrote."""
+    cells: dict[Path, Scenario] = field(default_factory=dict)
+    """The runs of sweeps, whose scenarios are written when they are read: there are hundreds."""
 
     def follow(self) -> None:
         """Check every block and every command of the page."""
@@ -210,28 +210,30 @@ class Reader:
 
     # What each command would read or write
 
-    def _load(self, name: str, given: dict[str, Any]) -> "list[tuple[str, Scenario]]":
+    def _load(self, name: str, given: dict[str, Any]) -> Scenario | Sweep:
         file, overrides = given["file"], parse_pairs(list(given["set_"] or ()))
         plugins = load_plugins(list(given["plugin"] or ()))
         if name == "validate" and has_sweep(file, overrides):
             name = "sweep"
         if name == "sweep":
-            swept = load_sweep(file, overrides, plugins)
-            return [(cell.name, cell.scenario) for cell in swept.cells]
-        return [("", load_scenario(file, overrides, plugins))]
+            return load_sweep(file, overrides, plugins)
+        return load_scenario(file, overrides, plugins)
 
     def _check_run(self, **given: Any) -> None:
-        ((_, scenario),) = self._load("run", given)
+        scenario = self._load("run", given)
+        assert isinstance(scenario, Scenario)
         folder = choose_run_directory(scenario, given["out"], resume=given["resume"])
         assert not given["resume"] or folder.exists(), f"nothing was run in {folder} before"
         self._wrote(folder, scenario)
 
     def _check_sweep(self, **given: Any) -> None:
-        cells = self._load("sweep", given)
-        swept = load_sweep(given["file"], parse_pairs(list(given["set_"] or ())))
+        swept = self._load("sweep", given)
+        assert not isinstance(swept, Scenario)
         folder = choose_sweep_directory(swept, given["out"], resume=given["resume"])
-        for cell, scenario in cells:
-            self._wrote(folder / cell, scenario)
+        for cell in swept.cells:
+            self.cells[folder / cell.name] = cell.scenario
+            (folder / cell.name).mkdir(parents=True, exist_ok=True)
+            (folder / cell.name / SCENARIO).touch()
         (folder / SWEEP).write_text("")
 
     def _wrote(self, folder: Path, scenario: Scenario) -> None:
@@ -265,6 +267,8 @@ class Reader:
         overrides = {"attacks": "[]", "attacks.0.kind": given["kind"], **fields}
         known = load_plugins(list(given["plugin"] or ()))
         for folder in self._runs([given["run_dir"]]):
+            if folder in self.cells:
+                self._wrote(folder, self.cells[folder])
             load_scenario(folder / SCENARIO, overrides, known)
 
     def _check_show(self, **given: Any) -> None:
@@ -292,9 +296,14 @@ class Reader:
         load_sweep(file) if has_sweep(file) else load_scenario(file)
 
 
+@cache
+def _make_group() -> Any:
+    return get_command(app)
+
+
 def parse_command(words: list[str]) -> tuple[str, dict[str, Any]]:
     """The name of a command and its parameters, as the command line itself reads them."""
-    group: Any = get_command(app)
+    group: Any = _make_group()
     context = typer.Context(group, info_name="simsplit")
     while hasattr(group, "commands"):
         name, command, words = group.resolve_command(context, list(words))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from builders import StopAt, finished, scenario
 from comparing import assert_equal, weights
+from pace import quick
 
 from simsplit.assembly import Assembler
 from simsplit.experiment import Experiment
@@ -47,7 +48,7 @@ def seats(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda count: monkeypatch.setattr(Assembler, "seats", count)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", quick(CASES, *list(CASES)[1:]))
 def test_resting_clients_are_live_ones_bit_for_bit(case: str, tmp_path: Path, seats: Any) -> None:
     wanted = given(**CASES[case])
     seats(ALL)
@@ -59,6 +60,7 @@ def test_resting_clients_are_live_ones_bit_for_bit(case: str, tmp_path: Path, se
     assert_equal(tmp_path / "plain", tmp_path / "resting")
 
 
+@pytest.mark.slow
 def test_resumed_between_one_crew_and_the_other(tmp_path: Path, seats: Any) -> None:
     wanted = given(train={"client": ADAM}, schedule={"rounds": 3})
     seats(ALL)

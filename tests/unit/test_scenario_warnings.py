@@ -239,7 +239,8 @@ def test_a_defence_that_changes_nothing_is_warned_of(method, column, tmp_path):
     """At a strength so low that it is off, though it is on."""
     said = {}
     for epsilon in (1e6, 0.1):
-        given = text_scenario(tmp_path, method=[{**method, "epsilon": epsilon}])
+        changes = {"method": [{**method, "epsilon": epsilon}], "schedule": {"rounds": 1}}
+        given = text_scenario(tmp_path, **changes)
         heard = Warnings()
         run(given, tmp_path / f"at {epsilon}", observers=[heard])
         said[epsilon] = heard.said

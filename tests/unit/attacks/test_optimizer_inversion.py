@@ -92,7 +92,10 @@ def test_what_was_followed_goes_on_in_a_resumed_run(tmp_path):
         assert torch.equal(rows, found(again)[step])
 
 
-@pytest.mark.parametrize("method", [TWO, NOISY], ids=["mixed", "gaussian"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(TWO, id="mixed"), pytest.param(NOISY, id="gaussian", marks=pytest.mark.slow)],
+)
 def test_one_message_of_two_is_enough_where_noise_lies_along_the_gradient(tmp_path, method):
     attacks = [{"kind": INVERSION, "directions": 2}]
     run = finished(given(tmp_path, method, servers=2, attacks=attacks), tmp_path / "run")

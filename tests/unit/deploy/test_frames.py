@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -32,6 +33,18 @@ def ran(tmp_path, given: Scenario, **more: Any) -> Sites:
     return sites
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> Sites:
+    """The run of a scenario without changes, whose clients answer in frames."""
+    return ran(tmp_path_factory.mktemp("plain"), scenario())
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory) -> Path:
+    """The same run in one process."""
+    return finished(scenario(), tmp_path_factory.mktemp("inline") / "run").path
+
+
 def found(sites: Sites, canary: torch.Tensor) -> bool:
     """Whether any frame holds these values one after another."""
     content = canary.detach().contiguous().numpy().tobytes()
@@ -44,16 +57,14 @@ def labels_of(sites: Sites, number: int = 0) -> torch.Tensor:
 
 
 class TestCanaries:
-    def test_labels_cross_under_vanilla_alone(self, tmp_path):
-        u_shaped = ran(tmp_path / "u", scenario())
-        vanilla = ran(tmp_path / "v", scenario(topology="vanilla"))
+    def test_labels_cross_under_vanilla_alone(self, tmp_path, plain):
+        vanilla = ran(tmp_path, scenario(topology="vanilla"))
         assert found(vanilla, labels_of(vanilla)), "the control"
-        assert not found(u_shaped, labels_of(u_shaped))
+        assert not found(plain, labels_of(plain))
 
-    def test_inputs_never_cross(self, tmp_path):
-        sites = ran(tmp_path, scenario())
-        inputs = sites.sites[0].client.training.feeds["private"].batch(0).inputs
-        assert not found(sites, inputs[0])
+    def test_inputs_never_cross(self, plain):
+        inputs = plain.sites[0].client.training.feeds["private"].batch(0).inputs
+        assert not found(plain, inputs[0])
 
     @pytest.mark.parametrize(
         ("changes", "crosses"),
@@ -68,12 +79,11 @@ class TestCanaries:
         assert weights
         assert [found(sites, each) for each in weights] == [crosses] * len(weights)
 
-    def test_logits_never_cross(self, tmp_path):
+    def test_logits_never_cross(self, plain):
         """Under a U shape the frames of an evaluation bring figures."""
-        sites = ran(tmp_path, scenario())
-        width, batch = sites.data.info.classes, len(sites.data.test)
+        width, batch = plain.data.info.classes, len(plain.data.test)
         told = f"[{batch},{width}]".encode()
-        assert not any(told in frame for frame in sites.frames)
+        assert not any(told in frame for frame in plain.frames)
 
     def test_nor_where_clients_write(self, tmp_path):
         """Of a text that is written, the cut's packets cross, and in the end figures."""
@@ -115,17 +125,15 @@ class TestTheSameAsInline:
         find_differences = {n for n in theirs.summary if ours.summary[n] != theirs.summary[n]}
         assert find_differences <= {"resident_bytes", "seconds", "per_sample"}
 
-    def test_but_not_with_rows_in_another_order(self, tmp_path):
+    def test_but_not_with_rows_in_another_order(self, tmp_path, inline):
         data = scenario().prepare_data()
         first, *others = data.parts
         reordered = replace(data, parts=[first[::-1].copy(), *others])
         Sites(scenario(), tmp_path, reordered).experiment().run(resume=False)
-        finished(scenario(), tmp_path / "inline")
-        tables = [(tmp_path / place / "rounds.csv").read_text() for place in ("run", "inline")]
+        runs = tmp_path / "run", inline
+        tables = [(run / "rounds.csv").read_text() for run in runs]
         assert tables[0] != tables[1]
-        bytes_of = [
-            Run.load(tmp_path / place).wire["bytes"].tolist() for place in ("run", "inline")
-        ]
+        bytes_of = [Run.load(run).wire["bytes"].tolist() for run in runs]
         assert bytes_of[0] == bytes_of[1]
 
     def test_nor_with_strides_dropped_on_the_way(self, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from builders import TINY, StopAt, finished
 from direct import Sites
+from pace import quick
 
 from simsplit.deploy.client_session import ClientLost
 from simsplit.scenario import parse
@@ -31,7 +32,7 @@ def test_of_everybody(tmp_path, inline):
     assert_same(tmp_path / "run", inline)
 
 
-@pytest.mark.parametrize("calls", [2, 20, 35])
+@pytest.mark.parametrize("calls", quick([2, 20, 35], 2, 35))
 def test_of_one_client(calls, tmp_path, inline):
     """In its first step, and in the middle of two later rounds."""
     sites = Sites(GIVEN, tmp_path)

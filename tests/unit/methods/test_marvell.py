@@ -63,7 +63,7 @@ def searched(problem: Problem, total: float) -> float:
     ]
     found = [
         minimize(of, rng.dirichlet(np.ones(4)), bounds=[(1e-9, 1)] * 4, constraints=within)
-        for _ in range(12)
+        for _ in range(6)
     ]
     return min(float(each.fun) for each in found if each.success)
 
