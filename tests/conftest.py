@@ -5,7 +5,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -13,6 +13,11 @@ import torch
 from simsplit import pretrain
 from simsplit.pretrain import PretrainConfig, fetch_pretrained
 from simsplit.results import environment
+
+if TYPE_CHECKING:
+    from hosted import SharedHosts
+
+    from simsplit.engine.ray_pool import Hosts
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +40,27 @@ def rarely_collected() -> Iterator[None]:
     gc.set_threshold(20_000, 20, 50)
     yield
     gc.set_threshold(*before)
+
+
+@pytest.fixture(scope="session")
+def shared_hosts() -> "Iterator[SharedHosts]":
+    from hosted import SharedHosts
+
+    made = SharedHosts()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def hosts(shared_hosts: "SharedHosts") -> "Hosts":
+    """Three Ray hosts, which all tests of this process share: they cost ten seconds to start."""
+    return shared_hosts.start()
+
+
+@pytest.fixture
+def without_hosts(shared_hosts: "SharedHosts") -> None:
+    """End the shared hosts, for a test that starts Ray in this process itself."""
+    shared_hosts.end()
 
 
 SELDOM = {"slow", "ray", "notebook", "deploy"}

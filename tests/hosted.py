@@ -2,12 +2,31 @@
 
 import copy
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from simsplit.engine.ray_pool import Hosts
+from simsplit.engine.engine_config import HostsConfig
+from simsplit.engine.ray_pool import Hosts, hosts_for
 from simsplit.experiment import Experiment
 from simsplit.progress import Observer
 from simsplit.scenario import Scenario
+
+
+class SharedHosts:
+    """Three hosts in a Ray of this process, started when they are first needed."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._hosts: Hosts | None = None
+
+    def start(self) -> Hosts:
+        if self._hosts is None:
+            self._hosts = self._open.enter_context(hosts_for(HostsConfig(), 3, 2**28))
+        return self._hosts
+
+    def end(self) -> None:
+        self._open.close()
+        self._hosts = None
 
 
 def on_hosts(given: Scenario, path: Path, hosts: Hosts, *observers: Observer) -> Experiment:

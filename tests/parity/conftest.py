@@ -1,23 +1,10 @@
-"""Hosts cost seconds to start; the tests of a file share them."""
+"""Commands in a folder of their own, whose processes end with the test."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from commands import Command
-
-if TYPE_CHECKING:
-    from simsplit.engine.ray_pool import Hosts
-
-
-@pytest.fixture(scope="module")
-def hosts() -> "Iterator[Hosts]":
-    from simsplit.engine.engine_config import HostsConfig
-    from simsplit.engine.ray_pool import hosts_for
-
-    with hosts_for(HostsConfig(), 3, 2**28) as three:
-        yield three
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ import torch
 import transformers
 from builders import StopAt, finished
 from comparing import assert_equal
+from hosted import on_hosts
 from pace import quick
 from texts import text_scenario
 
 from simsplit import run
 from simsplit.data.batches import draw_batches
 from simsplit.data.texts import TextBatcher
+from simsplit.engine.ray_pool import Hosts
 from simsplit.models.whole import build_config
 from simsplit.results import Run
 from simsplit.scenario import Scenario
@@ -129,14 +131,8 @@ def test_a_run_that_is_stopped_and_resumed_is_the_same(tmp_path):
 
 
 @pytest.mark.ray
-def test_hosts_change_nothing(tmp_path: Path):
+def test_hosts_change_nothing(tmp_path: Path, hosts: Hosts):
     given = text_scenario(tmp_path, model=LM, clients={"count": 3, "heads": "per_client"})
     run(given, tmp_path / "here")
-    there = text_scenario(
-        tmp_path,
-        model=LM,
-        clients={"count": 3, "heads": "per_client"},
-        engine={"kind": "ray", "hosts": 2},
-    )
-    run(there, tmp_path / "there")
+    on_hosts(given, tmp_path / "there", hosts).run(resume=False)
     assert_equal(tmp_path / "here", tmp_path / "there")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from builders import StopAt, experiment, finished
 from comparing import assert_equal
+from hosted import on_hosts
 from pace import quick
 from texts import text_scenario
 
@@ -167,10 +168,10 @@ def test_a_run_that_is_stopped_and_resumed_is_the_same(heads, tmp_path):
 
 
 @pytest.mark.ray
-def test_hosts_change_nothing(tmp_path):
+def test_hosts_change_nothing(tmp_path, hosts):
     changes = {"clients": {"count": 3, "heads": "per_client"}, "mixguard": {"tokens": 3}}
     run(mixed(tmp_path, **changes), tmp_path / "here")
-    run(mixed(tmp_path, engine={"kind": "ray", "hosts": 2}, **changes), tmp_path / "there")
+    on_hosts(mixed(tmp_path, **changes), tmp_path / "there", hosts).run(resume=False)
     assert_equal(tmp_path / "here", tmp_path / "there")
 
 

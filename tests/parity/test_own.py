@@ -111,6 +111,7 @@ def test_a_file_and_own_data_make_a_sweep(tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("without_hosts")
 @pytest.mark.slow
 def test_hosts_and_workers_are_given_the_same(tmp_path: Path) -> None:
     values = {**VALUES, "clients": {"count": 3, "heads": "per_client"}}

@@ -7,10 +7,11 @@ import pytest
 import torch
 from builders import experiment, finished, scenario
 from comparing import assert_equal
+from hosted import on_hosts
 from pace import quick
 from torch import Tensor, nn
 
-from simsplit import Run, run
+from simsplit import Run
 from simsplit.attacks import fora, fsha
 from simsplit.experiment import Experiment
 
@@ -129,11 +130,10 @@ def test_a_forged_gradient_takes_the_place_of_the_servers(tmp_path):
 
 
 @pytest.mark.ray
-def test_hosts_make_no_difference(tmp_path):
-    finished(attacked(), tmp_path / "here")
-    elsewhere = attacked(engine={"kind": "ray", "hosts": 2})
-    run(elsewhere, tmp_path / "there")
-    ours, theirs = (tmp_path / name / "recovered.csv" for name in ("here", "there"))
+def test_hosts_make_no_difference(tmp_path, whole, hosts):
+    there = on_hosts(attacked(), tmp_path / "there", hosts)
+    there.run(resume=False)
+    ours, theirs = (made.path / "recovered.csv" for made in (whole, there))
     assert ours.read_bytes() == theirs.read_bytes()
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from builders import TINY, StopAt
+from hosted import on_hosts
 from pace import quick
 from texts import TINY as TEXTS
 from texts import reviews
 
 from simsplit import Run, run
+from simsplit.engine.ray_pool import Hosts
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 
@@ -139,7 +141,8 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.parametrize("case", ["own heads, client by client", "splitfed_v1", "fused"])
-def test_on_hosts(case: str, tmp_path: Path) -> None:
-    engine = {"kind": "ray", "hosts": 2}
-    there = run(given("echo", **CASES[case], engine=engine), tmp_path / "there")
-    same_but_for_the_echo(there, run(given("u_shaped", **CASES[case]), tmp_path / "here"))
+def test_on_hosts(case: str, tmp_path: Path, hosts: Hosts) -> None:
+    there = on_hosts(given("echo", **CASES[case]), tmp_path / "there", hosts)
+    there.run(resume=False)
+    here = run(given("u_shaped", **CASES[case]), tmp_path / "here")
+    same_but_for_the_echo(Run.load(there.path), here)

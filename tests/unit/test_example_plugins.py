@@ -211,6 +211,7 @@ def test_bench_measures_methods_and_models(simsplit):
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("without_hosts")
 def test_hosts_and_workers_import_the_same_files(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = everything()

@@ -267,6 +267,7 @@ def test_a_damaged_sweep_file_says_so(swept, tmp_path):
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("without_hosts")
 def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path, plugin, capfd):
     import ray
 
@@ -311,6 +312,7 @@ def test_cells_that_fail_alike_are_reported_in_one_line(tmp_path):
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("without_hosts")
 def test_a_cluster_within_a_cluster_is_the_same_one():
     import ray
 
@@ -332,6 +334,7 @@ def test_a_cluster_within_a_cluster_is_the_same_one():
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("without_hosts")
 @pytest.mark.parametrize(
     ("said", "starts"),
     [("The current node timed out during startup.", 2), ("no space is left", 1)],
