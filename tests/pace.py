@@ -25,11 +25,6 @@ def quick_rows(rows: Iterable[tuple[Any, ...]], *chosen: tuple[Any, ...]) -> lis
     return [r if r in chosen else pytest.param(*r, marks=pytest.mark.slow) for r in every]
 
 
-first_cells_or_all = pytest.mark.parametrize(
-    "cells", quick([slice(1), slice(None)], slice(1)), ids=["the first", "all"]
-)
-"""Of a sweep that is shipped: all its cells say much the same twice."""
-
 Check = Callable[..., None]
 SHOWN = 5
 

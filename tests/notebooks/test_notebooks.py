@@ -28,7 +28,7 @@ SHORTER = {
     },
     "02_client_signals": {
         '"rounds": 6': '"rounds": 2',
-        '"train_samples": 900': '"train_samples": 500',
+        '"train_samples": 900': '"train_samples": 300',
     },
     "03_scaling": {
         '"[5, 20, 80]"': '"[3, 6, 12]"',
@@ -36,7 +36,8 @@ SHORTER = {
         '"data.train_samples": "800"': '"data.train_samples": "200"',
     },
     "04_reconstruction": {
-        '"data.train_samples": "500"': '"data.train_samples": "250"',
+        '"data.train_samples": "500"': '"data.train_samples": "130", "attacks.0.pairs": "60"',
+        '"targets.count": "10"': '"targets.count": "4"',
         '"schedule.rounds": "4"': '"schedule.rounds": "1"',
         '"attacks.0.iterations": "150"': '"attacks.0.iterations": "10"',
         '"attacks.1.outer": "6"': '"attacks.1.outer": "1"',
@@ -45,13 +46,16 @@ SHORTER = {
     "05_split_llm": {
         '"model.tail": "1"': '"model.tail": "1", "data.train_samples": "160"',
         '"attacks.0.lr": "0.005", "attacks.2.lr": "0.005", "attacks.1.iterations": "60"': (
-            '"attacks.0.iterations": "9", "attacks.2.iterations": "9", "attacks.1.iterations": "9"'
+            ", ".join(f'"attacks.{attack}.iterations": "5"' for attack in range(5))
+            + ', "targets.count": "4", "data.test_samples": "24"'
         ),
     },
     "06_labels": {
         '"data.train_samples": "300"': '"data.train_samples": "64", "data.test_samples": "40"',
-        '"schedule.rounds": "4"': '"schedule.rounds": "2"',
-        '"targets.count": "100"': '"targets.count": "40"',
+        '"schedule.rounds": "4"': '"schedule.rounds": "1"',
+        '"evaluate.every": "2"': '"evaluate.every": "1"',
+        '"targets.every": "2"': '"targets.every": "1"',
+        '"targets.count": "100"': '"targets.count": "30"',
     },
     "07_generation": {
         'tier = "demo"': 'tier = "ci"',

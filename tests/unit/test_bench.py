@@ -103,7 +103,9 @@ TITLES = ["first", "second", "third"]
 @pytest.mark.slow
 def test_the_overhead_bench_yields_its_three_tables_in_one_document(simsplit, monkeypatch) -> None:
     raw = OverheadCase("raw", {"kind": "simplecnn"}, 16, [], 1.1, 20)
-    small = partial(overhead, cases=[TINY, raw], further={"simplecnn": 100})
+    small = partial(overhead, cases=[TINY, raw], further={"simplecnn": 30})
+    crowd = OverheadCase("100 clients against 1", {"kind": "simplecnn"}, 4, [], 1.05, 10)
+    monkeypatch.setattr(sys.modules[overhead.__module__], "CROWD", crowd)
     monkeypatch.setattr("simsplit.bench.BENCHES", {"overhead": small})
     code, out, _ = simsplit("bench", "overhead", "--quick", "--json")
     assert code == 0

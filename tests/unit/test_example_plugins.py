@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from pace import quick
 
 from simsplit import load_scenario, load_sweep, run, run_sweep
+from simsplit.engine.cluster import cluster
 from simsplit.plugins import guard
 from simsplit.results import Run
 from simsplit.scenario import parse
@@ -218,11 +219,12 @@ def test_hosts_and_workers_import_the_same_files(file, tmp_path, monkeypatch):
     file.write_text(yaml.safe_dump(values))
     hosts = {"engine": "{kind: ray, hosts: 2}"}
     inline = run(load_scenario(file, plugins=plugins()), "inline")
-    remote = run(load_scenario(file, hosts, plugins=plugins()), "remote")
-    assert_equal(inline.path, remote.path, load_scenario(file, plugins=plugins()))
-
+    given, over_hosts = (load_scenario(file, more, plugins=plugins()) for more in ({}, hosts))
     file.write_text(yaml.safe_dump({**values, "sweep": {"seed": [3, 4]}}))
-    swept = run_sweep(load_sweep(file, plugins=plugins()), "swept", jobs=2)
+    with cluster(None, processors=2):  # started once for both
+        remote = run(over_hosts, "remote")
+        swept = run_sweep(load_sweep(file, plugins=plugins()), "swept", jobs=2)
+    assert_equal(inline.path, remote.path, given)
     assert not swept.failed
     cell = swept.runs["seed=3"]
     assert (cell.path / "rounds.csv").read_text() == (inline.path / "rounds.csv").read_text()

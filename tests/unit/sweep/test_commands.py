@@ -192,7 +192,7 @@ def test_validate_counts_and_names_the_cells(simsplit, file):
 @pytest.mark.parametrize("jobs", [pytest.param(2, marks=pytest.mark.ray)])
 def test_an_interrupted_sweep_goes_on_with_the_command_that_it_names(simsplit, file, jobs):
     """Ctrl-C, as a terminal sends it: to the process that runs the command and all its children."""
-    flags = ["--set", "schedule.rounds=12", "--set", "train.batch_size=2", "--jobs", str(jobs)]
+    flags = ["--set", "schedule.rounds=6", "--set", "train.batch_size=2", "--jobs", str(jobs)]
     running = subprocess.Popen(
         [sys.executable, "-m", "simsplit", "sweep", str(file), *flags],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=file.parent,
@@ -222,4 +222,4 @@ def test_an_interrupted_sweep_goes_on_with_the_command_that_it_names(simsplit, f
     assert code == 0
     assert f"{done}: kept" in err
     assert Run.load(finished).summary == before
-    assert Run.load("runs/small/ratio=16,seed=1").rounds["round"].tolist() == list(range(1, 13))
+    assert Run.load("runs/small/ratio=16,seed=1").rounds["round"].tolist() == list(range(1, 7))
