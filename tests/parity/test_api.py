@@ -194,7 +194,10 @@ def undefended(tmp_path_factory):
     return two_adapters(tmp_path_factory.mktemp("plain")).rounds["train_loss"].tolist()
 
 
-@pytest.mark.parametrize("kind", DEFENCES)
+@pytest.mark.parametrize(
+    "kind",
+    quick(DEFENCES, "randomised_response", "pslf", "marvell", "private_backprop"),
+)
 def test_defences_of_labels_change_what_is_learned_and_tell_of_it(kind, tmp_path, undefended):
     """But for the gradient that is sent privately, which is the same in the end."""
     made = two_adapters(tmp_path, {"kind": kind})

@@ -166,7 +166,7 @@ def test_layers_that_methods_add_leave_a_bf16_run_as_wide_as_it_was(
 def test_show_says_how_much_less_the_legs_of_the_cut_are(tmp_path: Path) -> None:
     """By hand: 20 channels of 12 x 12 sent as 5, 512 features, and both back."""
     method = METHODS["learned1x1"]  # whose own weights make hand-overs larger
-    given = images(tmp_path, "simplecnn", method=method)
+    given = images(tmp_path, "simplecnn", method=method, schedule={"rounds": 1})
     finished(given, tmp_path / "run")
     made = Run.load(tmp_path / "run")
     _, legs, *_ = show(made)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from builders import StopAt, experiment, finished
+from pace import quick
 from texts import api_scenario
 
 from simsplit.errors import ScenarioError
@@ -58,7 +59,7 @@ def off(got, wanted):
     return ((got / size - wanted).norm() / wanted.norm()).item()
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("kind", quick(OPTIMIZERS, "adamw"))
 @pytest.mark.parametrize(
     "method",
     [pytest.param(TWO, id="mixed"), pytest.param(NOISY, id="gaussian", marks=pytest.mark.slow)],

@@ -68,8 +68,11 @@ class TestCanaries:
 
     @pytest.mark.parametrize(
         ("changes", "crosses"),
-        [({"clients": OWN}, False), ({}, False), ({"aggregation": "splitfed_v2"}, True)],
-        ids=["own", "handed on", "averaged"],
+        [
+            pytest.param({"clients": OWN}, False, marks=pytest.mark.slow, id="own"),
+            pytest.param({}, False, id="handed on"),
+            pytest.param({"aggregation": "splitfed_v2"}, True, id="averaged"),
+        ],
     )
     def test_heads_cross_where_the_server_averages_them_alone(self, tmp_path, changes, crosses):
         sites = ran(tmp_path, scenario(**changes))

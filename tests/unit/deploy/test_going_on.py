@@ -32,7 +32,7 @@ def test_of_everybody(tmp_path, inline):
     assert_same(tmp_path / "run", inline)
 
 
-@pytest.mark.parametrize("calls", quick([2, 20, 35], 2, 35))
+@pytest.mark.parametrize("calls", quick([2, 20, 35], 35))
 def test_of_one_client(calls, tmp_path, inline):
     """In its first step, and in the middle of two later rounds."""
     sites = Sites(GIVEN, tmp_path)

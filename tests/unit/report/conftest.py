@@ -27,7 +27,7 @@ def variant(finished_run, tmp_path):
 
     def make(name, scenario=None, last=None, total=None, **summary):
         path = tmp_path / name
-        shutil.copytree(finished_run.path, path)
+        shutil.copytree(finished_run.path, path, ignore=shutil.ignore_patterns("checkpoints"))
         values = merge(load_saved_scenario(path), {"name": name, **(scenario or {})})
         (path / "scenario.yaml").write_text(dump(values))
         facts = json.loads((path / "summary.json").read_text()) | {"name": name} | summary

@@ -3,6 +3,7 @@
 import matplotlib as mpl
 import pytest
 from gists import gist, says
+from pace import together
 
 from simsplit.errors import RunError
 from simsplit.report.grouping import Entry, name_rows
@@ -102,8 +103,7 @@ def test_names_stand_apart_even_where_points_do_not(variant):
         assert not [other for other in boxes[:index] if box.overlaps(other)]
 
 
-@pytest.mark.parametrize(
-    ("pair", "said"),
+@together(
     [
         (
             "bytes_totl,test_accuracy",
@@ -116,9 +116,10 @@ def test_names_stand_apart_even_where_points_do_not(variant):
         ),
         ("batch_size,test_accuracy,bytes_total", "no unit"),
         ("bytes_total", "--plot takes X,Y, got 'bytes_total'; allowed: round, "),
-    ],
+    ]
 )
-def test_an_unknown_figure_is_answered_with_those_that_there_are(entries, pair, said):
+def test_an_unknown_figure_is_answered_with_those_that_there_are(case, entries):
+    pair, said = case
     with pytest.raises(RunError, match=gist(said)):
         scatter(entries, pair, "last", name_rows(entries))
 
