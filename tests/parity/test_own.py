@@ -14,7 +14,7 @@ from torch import nn
 
 from simsplit import SplitModel, load_sweep, own, run, run_sweep
 from simsplit.data import draw_batches
-from simsplit.engine.cluster import cluster
+from simsplit.engine.cluster import run_with_cluster
 from simsplit.errors import DataError, ScenarioError, SimsplitError
 from simsplit.results import Run
 from simsplit.results.checkpoints import compute_digest, load
@@ -120,7 +120,7 @@ def test_hosts_and_workers_are_given_the_same(tmp_path: Path) -> None:
     run(values, tmp_path / "inline", **given)
     file = tmp_path / "sweep.yaml"
     file.write_text(dump({**values, "sweep": {"seed": [0, 1]}}))
-    with cluster(None, processors=2):  # started once for both
+    with run_with_cluster(None, processors=2):  # started once for both
         run({**values, "engine": {"kind": "ray", "hosts": 2}}, tmp_path / "ray", **given)
         swept = run_sweep(load_sweep(file, own(**given)), tmp_path / "sweep", jobs=2)
     assert_equal(tmp_path / "inline", tmp_path / "ray")

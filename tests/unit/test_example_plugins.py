@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from pace import quick
 
 from simsplit import load_scenario, load_sweep, run, run_sweep
-from simsplit.engine.cluster import cluster
+from simsplit.engine.cluster import run_with_cluster
 from simsplit.plugins import guard
 from simsplit.results import Run
 from simsplit.scenario import parse
@@ -221,7 +221,7 @@ def test_hosts_and_workers_import_the_same_files(file, tmp_path, monkeypatch):
     inline = run(load_scenario(file, plugins=plugins()), "inline")
     given, over_hosts = (load_scenario(file, more, plugins=plugins()) for more in ({}, hosts))
     file.write_text(yaml.safe_dump({**values, "sweep": {"seed": [3, 4]}}))
-    with cluster(None, processors=2):  # started once for both
+    with run_with_cluster(None, processors=2):  # started once for both
         remote = run(over_hosts, "remote")
         swept = run_sweep(load_sweep(file, plugins=plugins()), "swept", jobs=2)
     assert_equal(inline.path, remote.path, given)
