@@ -30,11 +30,15 @@ PAPERS: Mapping[str, set[str]] = {
     "lightsplit": numbered("table", 17) | numbered("figure", 24),
     "mixguard": numbered("table", 8) | numbered("figure", 5),
     "p3eft": numbered("table", 8) | numbered("figure", 3) | {"appendix_c"},
+    "pidi": numbered("table", 13) | numbered("figure", 11),
+    "safesplit": numbered("table", 6) | numbered("figure", 11),
 }
 DRAWINGS = {
-    "lightsplit": {"figure1", "figure2", "figure3"},
+    "lightsplit": numbered("figure", 3),
     "mixguard": {"figure1"},
     "p3eft": {"figure1"},
+    "pidi": numbered("figure", 3),
+    "safesplit": numbered("figure", 4),
 }
 _ONCE = {"seconds", "simulated_s", "resident_bytes", "attack_success", "attack_success_all"}
 _ONCE |= {"bytes_total", "bytes_plain", "bytes_per_sample", "seconds_per_sample"}
