@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,34 @@ from simsplit.scenario import load_scenario
 _PLATFORM = re.compile(r"^(\w+).*?(x86_64|amd64|arm64|aarch64)", re.IGNORECASE)
 
 
-def read_run(run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier) -> list[Measurement]:
+_DIRTY = "-dirty"
+
+
+def find_clean_commit() -> str:
+    """Return the working folder's commit if nothing but rows differs from it, else nothing."""
+    words = ["git", "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)results"]
+    commit = ["git", "rev-parse", "HEAD"]
+    try:
+        subprocess.run(words, capture_output=True, timeout=20, check=True)
+        done = subprocess.run(commit, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def read_run(
+    run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier, clean: str = ""
+) -> list[Measurement]:
     """Return the rows of a finished run that measured a cell.
+
+    `clean` is a commit from which nothing but rows differs: git calls it dirty all the same.
 
     Raises:
         RunError: where the run lacks a figure of the claim.
     """
     facts = run.environment
+    commit = str(facts["commit"] or "")
+    commit = clean if commit == clean + _DIRTY else commit
     rows = []
     for name, digest in cell.digests.items():
         figure = table.claim.figures[name]
@@ -45,7 +67,7 @@ def read_run(run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier) -> li
                 value=round(values[figure.is_][0] * figure.times, 10),
                 digest=digest,
                 version=str(facts["packages"]["simsplit"]),
-                commit=str(facts["commit"] or ""),
+                commit=commit,
                 command=write_command(cell, table, tier),
                 machine=_describe_machine(facts),
                 threads=int(facts["threads"]),

@@ -16,7 +16,7 @@ from typing import Protocol
 from simsplit.errors import RunError, SimsplitError
 from simsplit.evidence.data_at_hand import explain_absence, move_data
 from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, path_of
-from simsplit.evidence.reading_runs import find_runs, read_run
+from simsplit.evidence.reading_runs import find_clean_commit, find_runs, read_run
 from simsplit.evidence.selecting import ChosenCell, Selection
 from simsplit.evidence.tables import EvidenceTable
 from simsplit.metrics.intervals import compute_half_width
@@ -159,6 +159,7 @@ class _CellObserver:
         self.cells = {chosen.cell.name: chosen for chosen in cells}
         self.folder, self.watch, self.outcome = folder, watch, outcome
         self.end, self.keep, self.jobs = end, keep, 1
+        self.clean = find_clean_commit()
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
         """Note how many cells run at a time."""
@@ -181,7 +182,7 @@ class _CellObserver:
             self.watch.ends(chosen, (), reason)
             return
         run = Run.load(self.folder / cell)
-        rows = read_run(run, chosen.cell, chosen.table, chosen.tier)
+        rows = read_run(run, chosen.cell, chosen.table, chosen.tier, self.clean)
         self.keep(chosen, rows)
         # its rows are what is kept of a run; the weights of hundreds of runs fill a disk
         shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
