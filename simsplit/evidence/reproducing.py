@@ -202,22 +202,27 @@ def _write_rows(chosen: ChosenCell, rows: Sequence[Measurement]) -> None:
 def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
     """Write the rows of finished runs in a folder whose scenarios are the table's own.
 
+    Cells that are known already keep their rows.
+
     Raises:
         RunError: where no run of the folder fits, or another process writes the table's rows.
     """
     cells = {(cell.digest, cell.seed): cell for cell in table.cells}
-    rows: list[Measurement] = []
-    count = 0
-    for digest, run in find_runs(folder):
-        count += 1
-        cell = cells.get((digest, int(run.scenario["seed"])))
-        if cell is not None:
-            rows += read_run(run, cell, table.table, table.tier)
-    if not rows:
+    lacking = {cell.name for cell in table.lacking}
+    found = [
+        (cells.get((digest, int(run.scenario["seed"]))), run) for digest, run in find_runs(folder)
+    ]
+    if not any(cell is not None for cell, _ in found):
         raise RunError(
-            f"{folder}: none of its {count} finished runs was made with a scenario that measures "
-            f"{table.table.full_name} at tier {table.tier}; nothing is written"
+            f"{folder}: none of its {len(found)} finished runs was made with a scenario that "
+            f"measures {table.table.full_name} at tier {table.tier}; nothing is written"
         )
+    rows = [
+        row
+        for cell, run in found
+        if cell is not None and cell.name in lacking
+        for row in read_run(run, cell, table.table, table.tier)
+    ]
     with hold_alone([f"{table.table.full_name}.{table.tier}"]):
         add(path_of(OWN, table.table.paper, table.table.name, table.tier), rows)
     return rows

@@ -143,9 +143,11 @@ def test_rows_are_taken_from_a_finished_sweep(paper, simsplit):
     code, _, err = simsplit("reproduce", "tiny/table1", "--from", "mine")
     assert (code, len(read(paper.rows))) == (0, 4), err
     assert not table_here().lacking
+    before = paper.rows.read_bytes()
+    assert simsplit("reproduce", "tiny/table1", "--from", "mine")[0] == 0
+    assert paper.rows.read_bytes() == before
     other = load_sweep(paper.folder / "small" / "table1.yaml", {"train.batch_size": "8"})
     run_sweep(other, "other", jobs=1)
-    before = paper.rows.read_bytes()
     code, _, err = simsplit("reproduce", "tiny/table1", "--from", "other")
     assert (code, paper.rows.read_bytes()) == (2, before)
     assert says(err, "none of its 4 finished runs")
