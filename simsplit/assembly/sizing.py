@@ -14,6 +14,7 @@ from simsplit.data.batches import Batch
 from simsplit.methods.method import Step
 from simsplit.network.clock import Flops
 from simsplit.network.flops import count_flops
+from simsplit.plugins.guard import accept_nan
 from simsplit.preflight import (
     READING,
     RUNTIME,
@@ -29,6 +30,7 @@ FEW = 2
 """Number of samples to measure on: batch normalisation refuses a single one."""
 
 
+@accept_nan()
 def measure_flops(owners: Ownership) -> Flops:
     """Return the operations of one sample's forward pass by segment, methods included."""
     model, client, server = owners.model, owners.client_stack, owners.server_stack
@@ -88,6 +90,7 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
     )
 
 
+@accept_nan()
 def _measure_activations(owners: Ownership, data: Prepared) -> int:
     """Return the bytes of activations that the largest batch of a client keeps for a step."""
     model, batch, topology = owners.model, _make_batch(owners), owners.topology

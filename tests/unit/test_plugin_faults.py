@@ -472,6 +472,14 @@ def test_nan_of_a_training_that_diverges_is_not_the_plugins(tmp_path):
     assert not isinstance(failure.value, PluginFailedError)
 
 
+def test_nan_of_blank_samples_is_no_fault(tmp_path):
+    """Operations are counted on rows that are all alike, and there is nothing to divide by."""
+    file = tmp_path / "late.py"
+    late = "return None if step.training and step.round == 2 else z"
+    file.write_text(LATE.replace(late, "return (z - z.mean(0)) / (z - z.mean(0)).norm()"))
+    run(parse(merge(TINY, {"method": [{"kind": "late"}]}), file), tmp_path / "run")
+
+
 def test_what_hooks_of_one_object_give_each_other_is_not_checked(tmp_path):
     file = written(tmp_path)
     inner = """

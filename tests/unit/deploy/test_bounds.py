@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders import TINY
 from texts import api_scenario
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.deploy.bounds import Bounds
 from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packet
-from simsplit.scenario import Scenario
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.files import merge
 
 ROWS, LENGTH = 4, 6
 
@@ -128,3 +130,37 @@ def test_a_frame_has_room_for_adapters(tmp_path: Path) -> None:
     given = api_scenario(tmp_path, model={"lora": {"rank": 2048}})
     made = Bounds(Ownership(given, given.prepare_data().info, torch.device("cpu")))
     assert made.most_bytes > adapters(made).nbytes > 2**22
+
+
+REMEMBERS = """
+from typing import Literal
+
+from simsplit import CodecConfig, Method
+
+
+class RemembersConfig(CodecConfig):
+    kind: Literal["remembers"] = "remembers"
+
+    def build(self, site):
+        return Remembers()
+
+
+class Remembers(Method):
+    def pack(self, x, step):
+        step.memo[self] = x.shape
+        return (x,)
+
+    def unpack(self, tensors, step):
+        return tensors[0].view(step.memo[self])
+
+
+METHODS = {"remembers": RemembersConfig}
+"""
+
+
+def test_a_plugins_method_that_unpacks_by_its_memory_is_not_checked(tmp_path: Path) -> None:
+    (tmp_path / "remembers.py").write_text(REMEMBERS)
+    given = parse(merge(TINY, {"method": [{"kind": "remembers"}]}), tmp_path / "remembers.py")
+    made = Bounds(Ownership(given, given.prepared().info, torch.device("cpu")))
+    packet = Packet(0, Leg.SMASHED, 1, 0, (torch.zeros(ROWS, *made.shapes[0]),))
+    made.check(packet, by_client=True)
