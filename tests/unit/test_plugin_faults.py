@@ -12,8 +12,9 @@ from comparing import assert_equal
 
 from simsplit.errors import PluginError, PluginFailedError, RunFailedError, ScenarioError
 from simsplit.experiment import run
+from simsplit.methods import Method
 from simsplit.models.fresh import _lay_out
-from simsplit.plugins import gather_plugins
+from simsplit.plugins import checks, gather_plugins, guard
 from simsplit.rehearsal import rehearse
 from simsplit.results import Run
 from simsplit.scenario import Scenario, load_scenario, parse
@@ -377,6 +378,22 @@ def test_a_fault_is_named(case, fault, leg, good, monkeypatch):
 @pytest.mark.parametrize("name", PLACES)
 def test_a_part_without_fault_is_left_alone(name, good):
     rehearsed(scenario_with(name, good))
+
+
+def test_every_check_is_of_a_hook_that_there_is():
+    assert [(cls, hook) for cls, hook in checks.CHECKS if not hasattr(cls, hook)] == []
+    assert [hook for hook in guard._LEGS if not hasattr(Method, hook)] == []
+
+
+def test_a_hook_of_an_older_name_is_guarded_too(tmp_path):
+    file = tmp_path / "late.py"
+    file.write_text(LATE.replace("encode(self, z, step)", "loss(self, step)"))
+    file.write_text(file.read_text().replace("if step.training and step.round == 2 else z", "or 3"))
+    with pytest.warns(FutureWarning, match="loss is now called"):
+        given = parse(merge(TINY, {"method": [{"kind": "late"}]}), file)
+    with pytest.raises(PluginError) as failure:
+        rehearsed(given)
+    assert (failure.value.fault.hook, failure.value.fault.came) == ("compute_encode_loss", "3")
 
 
 def test_a_shape_is_compared_with_the_declared_one(tmp_path):
