@@ -314,6 +314,7 @@ class InputsOf(Call[Tensor]):
     step: int
 
     def on(self, client: Client) -> Tensor:
+        # Drawn from the seed again: nobody keeps the inputs of past steps.
         return client.training.feeds["private"].batch(self.step).inputs
 
 

@@ -27,13 +27,14 @@ class Changes:
     """One end of hand-overs in few bits, which encodes its weights and reads the other end's."""
 
     def __init__(self, bits: int, seed: int, weights: Mapping[str, Tensor]) -> None:
-        """`weights` are the ones that both ends begin with."""
+        """Begin with `weights`, which both ends hold."""
         self.bits, self.seed = bits, seed
         self.held = {name: tensor.detach().clone() for name, tensor in weights.items()}
         """The weights that both ends hold."""
         self.since = torch.tensor(0)
         """The round of the broadcast that brought them."""
         self._rows = {
+            # A range (64 bits) for each value of a vector would outweigh the value itself.
             name: (len(tensor) if tensor.ndim > 1 else 1, tensor.numel())
             for name, tensor in self.held.items()
             if tensor.is_floating_point() and tensor.numel()
@@ -50,11 +51,13 @@ class Changes:
     def encode(self, packet: Packet, *scope: Scope) -> Packet:
         """Encode a packet of whole weights as a packet of changes."""
         weights = dict(zip(packet.names, packet.tensors, strict=True))
+        # Counters are exact integers, and empty tensors have no range: both cross whole.
         whole = {n: t for n, t in weights.items() if n not in self._rows}
         rng = rng_for(self.seed, "changes", *scope)
         codes, ranges = [], []
         for name, (rows, _) in self._rows.items():
             change = (weights[name].detach().float() - self.held[name].float()).reshape(rows, -1)
+            # Drawn on the CPU, so that a device does not change what crosses.
             noise = torch.rand(change.shape, generator=rng).to(change.device)
             code, its_range = quantise_even(change, self.bits, noise)
             codes.append(code.flatten())
@@ -70,6 +73,7 @@ class Changes:
         brought = dict(zip(packet.names, packet.tensors, strict=True))
         if CODES not in brought:
             return brought
+        # Any weights can be added to changes, so a wrong base would go unnoticed.
         if int(brought[SINCE]) != int(self.since):
             raise ProtocolError(
                 f"changes of the weights of round {int(brought[SINCE])} for one who has those of "

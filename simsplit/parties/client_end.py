@@ -182,12 +182,14 @@ class ClientEnd:
         step.session = pending.session
         batch = self.stack.transform(given, step)
         pending.labels, pending.context, step.mask = batch.labels, batch.context, batch.mask
+        # Where no gradient returns and the head does not learn, nothing would use its graph.
         learned = torch.is_grad_enabled() and (phase.gradients or "head" in phase.learns)
         with self.autocast(), self._seed_dropout(step, "head"), self._keep_embedding(step):
             with torch.set_grad_enabled(learned):
                 made = self.head(batch.inputs, *pending.beside("head", batch.inputs))
             pending.sent = self.stack.encode(made, step)
         pending.plain = count_plain_bytes(given, made, self.features)
+        # Values alone cross, as between machines; the graph stays in `pending.sent`.
         packed = self.stack.pack(Leg.SMASHED, pending.sent.detach(), step)
         return (*packed, *(batch.context if pending.session is None else pending.session.news))
 
@@ -228,6 +230,7 @@ class ClientEnd:
         terms = [term for term in (loss, extra) if term is not None]
         whole = sum(terms[1:], start=terms[0])
         if not pending.learns:
+            # Gradients of parameters would be added to those of the next step.
             whole.backward(inputs=[arrived])
         elif phase.gradients:  # a method's own way to the head is needed again in `carry_back`
             whole.backward(retain_graph=self.stack.reaches_head)
@@ -242,6 +245,7 @@ class ClientEnd:
         assert pending.arrived.grad is not None, "the loss does not depend on the features"
         step = pending.step
         shares = self.stack.split_gradient(pending.arrived.grad, step)
+        # The weights stay here: with them the server could sum up the gradient itself.
         step.memo["weights"] = [share.weight for share in shares]
         packed = (self.stack.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares)
         return tuple(chain.from_iterable(packed))
@@ -296,6 +300,7 @@ class ClientEnd:
 
         def keep(module: nn.Module, ids: Tensors, made: Tensor) -> Tensor:
             del module, ids
+            # A frozen embedding gets a leaf, to which a method can still take gradients.
             step.embedded = made if made.requires_grad else made.detach().requires_grad_()
             return step.embedded
 

@@ -58,9 +58,10 @@ class Examination:
         self._views = PLAIN
 
     def probe(self, split: str, round_number: int, number: int, reading: str = "") -> Packets:
-        """The packets that begin batch `number` of a held-out split."""
+        """Make the packets that begin batch `number` of a held-out split."""
         exam, self._split = self.exams[split], split
         packets = self._begin(exam.batch(number), self._step(round_number, number, reading))
+        # Set last, since `_begin` resets it: only evaluation shows an image in several ways.
         self._views = exam.views
         return packets
 
@@ -92,6 +93,7 @@ class Examination:
         """Return the model's outputs for the returned features."""
         if self._pending is None:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it sent")
+        # Cleared first, so that a second reply to one batch is refused.
         pending, self._pending = self._pending, None
         (features,) = packets
         return self._views.average(self.end.compute_outputs(features, pending))

@@ -58,6 +58,7 @@ class Exposure:
     ) -> Tensor | None:
         """Return the mask of the texts' own tokens in what `expose` sends; it scores attacks."""
         pending = self._open(split, round_number, number, as_in_training=as_in_training)
+        # A step's random streams begin anew, so this draws the mask that `expose` drew.
         self.end.stack.transform(pending.given, pending.step)
         return self.end.stack.get_own_tokens(pending.step)
 

@@ -42,6 +42,7 @@ class Feed:
         self.seed = seed
         self.client = client
         self.change = change
+        # A client with less than a batch would otherwise take no step at all.
         self.drop_last = drop_last and len(part) >= batch_size
         whole, rest = divmod(len(part), batch_size)
         self.steps_per_epoch = whole + (1 if rest and not self.drop_last else 0)
@@ -92,7 +93,7 @@ class Exam:
         change: Change = keep_batch,
         views: Views = PLAIN,
     ) -> None:
-        """`views` are the ways in which an image is shown; the mean of its outputs counts."""
+        """Cut the samples into batches; the outputs of an image's `views` are averaged."""
         self.batcher = batcher
         self.change = change
         self.views = views

@@ -45,6 +45,7 @@ class Layout:
         if not self._spare:
             sizes = list(map(sum, self._sizes))
             widths = [kind[0].itemsize * size for kind, size in zip(self.kinds, sizes, strict=True)]
+            # A client larger than a slab gets a slab of its own.
             rows = max(1, SLAB_BYTES // max(1, sum(widths)))
             slabs = [
                 torch.empty(rows, size, dtype=dtype, device=device)
@@ -67,12 +68,12 @@ class Layout:
 
     def split_by_name(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return the parts of flat tensors by name, in their own shapes and strides."""
-        found = {
+        parts = {
             place.name: line.as_strided(place.shape, place.stride)
             for places, lines in zip(self._of_kind, self.cut(flats), strict=True)
             for place, line in zip(places, lines, strict=True)
         }
-        return {place.name: found[place.name] for place in self.places}
+        return {place.name: parts[place.name] for place in self.places}
 
 
 @dataclass(slots=True)
@@ -104,7 +105,7 @@ class Mirror:
     """The live tensors that clients are copied into and out of, one after another."""
 
     def __init__(self, tensors: Mapping[str, Tensor], known: list[Layout]) -> None:
-        """`known` are the layouts so far; clients with tensors of the same forms share one."""
+        """Mirror `tensors`; `known` has the layouts so far: clients of equal forms share one."""
         self.layout = next((each for each in known if each.fits(tensors)), None) or Layout(tensors)
         if self.layout not in known:
             known.append(self.layout)
@@ -114,6 +115,7 @@ class Mirror:
     def mirrors(self, tensors: Sequence[Tensor]) -> bool:
         """Tell whether these are the very tensors that it copies."""
         mine = self._tensors
+        # Equal values are not enough: a reset optimizer has new tensors, to be copied anew.
         return len(mine) == len(tensors) and all(
             one is other for one, other in zip(mine, tensors, strict=True)
         )
@@ -144,4 +146,5 @@ def _places_of(tensors: Mapping[str, Tensor]) -> tuple[Place, ...]:
 
 def _line(tensor: Tensor) -> Tensor:
     """Return a view of a dense tensor's numbers in the order of memory."""
+    # `flatten` would copy a channels-last tensor, and writes would miss the live one.
     return tensor.detach().as_strided((tensor.numel(),), (1,))

@@ -28,6 +28,7 @@ class Keeping:
         state |= _prefix("poison", [poison.state() for poison in self.poisons])
         if self.parts.changes is not None:
             state |= _prefix("changes", [self.parts.changes.state()])
+        # Moments that travel are saved with what clients share, once for all of them.
         if self.parts.moments_travel or self.parts.shared is None:
             return state
         return state | _prefix("moments", [self.parts.shared.moments()])

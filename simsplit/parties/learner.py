@@ -36,7 +36,8 @@ class Learner:
         own: Mapping[str, Build] | None = None,
         proximal: float = 0.0,
     ) -> None:
-        """`own` has the optimizers that methods bring for their modules, by the module's name.
+        """Own the modules; `own` has methods' optimizers for theirs, by the module's name.
+
         `proximal` is FedProx's mu: the strength of the pull to the weights at the last `anchor`.
         """
         self.modules = dict(modules)
@@ -45,6 +46,7 @@ class Learner:
             p for part in self.modules.values() for p in part.parameters() if p.requires_grad
         ]
         self.optimizers = self._build_optimizers(optimizer, own or {})
+        # A factor is always of these rates: on the last round's rates, factors would multiply.
         self._base_lrs = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
         self.clip_norm, self.proximal = clip_norm, proximal
         self._anchor: list[Tensor] = []
@@ -89,6 +91,7 @@ class Learner:
     def clear(self) -> None:
         """Set the parameters' gradients to None."""
         for parameter in self.parameters:
+            # None, not 0: an optimizer still moves a weight with gradient 0, by momentum and decay.
             parameter.grad = None
 
     def anchor(self) -> None:
@@ -114,6 +117,7 @@ class Learner:
 
     def moments(self) -> dict[str, Tensor]:
         """Return the optimizers' live tensors, by the parameter's number and their name."""
+        # Torch keys moments by the tensor, a state by a number that another process has too.
         kept = {p: state for each in self.optimizers for p, state in each.state.items()}
         return {
             f"optimizer.{index}.{name}": value
@@ -127,7 +131,7 @@ class Learner:
         return {**self.weights(), **self.moments()}
 
     def _list_tensors(self) -> dict[str, Tensor]:
-        """List all live parameters and buffers, those that never change too."""
+        """List all live parameters and buffers, including constant ones."""
         return {
             f"{name}.{key}": tensor
             for name, module in self.modules.items()
@@ -164,6 +168,7 @@ class Learner:
 
     def list_travelling(self, *, moments: bool) -> Travelling:
         """List the names and live tensors that a hand-over carries."""
+        # Moments appear with the first step, so their number shows whether the list is old.
         key = (moments, sum(len(each.state) for each in self.optimizers))
         if key != self._travel_key:
             carried = self.state() if moments else self.weights()
@@ -251,6 +256,7 @@ def _is_frozen(part: nn.Module) -> bool:
 def step_together(learners: Sequence[Learner]) -> None:
     """Take one optimizer step of all learners of a side; gradients are clipped together."""
     for learner in learners:
+        # Before clipping, since the proximal term is part of the loss whose gradient is clipped.
         learner.pull()
     if (norm := learners[0].clip_norm) is not None:
         parameters = [p for learner in learners for p in learner.parameters]

@@ -186,6 +186,7 @@ class LrScheduleConfig(Config, ABC):
     def factor(self, round_number: int, rounds: int) -> float:
         """Return the factor on the learning rates in a round (from 1) of `rounds`."""
         if round_number <= self.warmup:
+            # One more than `warmup`: the first round at the full rate is the one after it.
             return round_number / (self.warmup + 1)
         return self.decay(round_number - self.warmup - 1, max(1, rounds - self.warmup))
 

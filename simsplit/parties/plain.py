@@ -21,6 +21,7 @@ def count_plain_bytes(given: Batch, made: Tensor, features: tuple[int, ...]) -> 
     lead = 1 if given.inputs.is_floating_point() else 2  # a text has values for each of its tokens
     count = given.inputs.shape[:lead].numel() * made.element_size()
     up = count * made.shape[lead:].numel()
+    # `count` has the tokens of these texts, so the length in `features` is left out.
     down = count * Size(features[lead - 1 :]).numel()
     return {
         Leg.SMASHED: up + sum(tensor.nbytes for tensor in given.context),

@@ -29,7 +29,7 @@ class ClientOrigin(Protocol):
     """Makes clients, and what a resting client needs to become live."""
 
     def make(self, number: ClientId) -> Client:
-        """Make a live client, as it is before training."""
+        """Make a live client, in its state before training."""
 
     def feeds(self, number: ClientId) -> dict[str, Feed]:
         """Return a client's streams of batches."""
@@ -42,7 +42,7 @@ class ClientOrigin(Protocol):
         """Whether all clients start from the same weights."""
 
     def start(self, number: ClientId) -> Mapping[str, nn.Module]:
-        """Return a client's own modules as they are before training, to copy from."""
+        """Return a client's own modules in their state before training, to copy from."""
 
 
 class Seat:
@@ -70,10 +70,11 @@ class Seat:
         moments = self._live_moments()
         flat.moments = moments.read(flat.moments) if moments is not None else None
         flat.taken = tuple(training.taken.values())
+        # A crowd of empty tallies takes more memory than None.
         flat.tally = None if training.end.tally.empty else training.end.tally
 
     def become(self, number: ClientId, origin: ClientOrigin, flat: Flat | None) -> None:
-        """Become another client; one without a flat form is as before training."""
+        """Change into another client; one without a flat form is in its state before training."""
         training = self.client.training
         training.end.number, training.end.seed = number, origin.seed(number)
         training.feeds = origin.feeds(number)
@@ -94,6 +95,7 @@ class Seat:
 
     def enter(self, call: Enter | None) -> None:
         """Bring the client to the phase that the call enters."""
+        # A round's clients all get one object: a seat sets up its phase once, not for each client.
         if call is not None and call is not self._entered:
             call.on(self.client)
             self._entered = call
@@ -113,11 +115,12 @@ class Seat:
         return self._moments
 
     def _remember(self, flat: Flat) -> None:
-        """Copy in a client's moments, or drop those that are there."""
+        """Copy in a client's moments, or drop the present ones."""
         if flat.moments is None:
             self.learner.forget_moments()
             return
         live = self._live_moments()
+        # Before its first step a seat has no moments to copy into; afterwards it keeps them.
         if live is None or live.layout is not flat.moments.layout:
             self.learner.forget_moments()
             self.learner.load_moments(flat.moments.split_by_name())
@@ -162,6 +165,7 @@ class Roster(Mapping[ClientId, Client]):
             raise KeyError(number)
         free = None
         if len(self._seats) >= self._most:
+            # Oldest first; a client in a step has a graph, which cannot be copied out.
             free = next((each for each, seat in self._seats.items() if not seat.busy), None)
         flat = self._flats.get(number)
         if free is None:
@@ -201,6 +205,7 @@ class Roster(Mapping[ClientId, Client]):
 
     def _own_state(self, number: ClientId, call: OwnState) -> dict[str, Tensor]:
         """Return a client's own state as views of its flat form, without a seat."""
+        # A live client's flat form is out of date, and one that never sat has no weights yet.
         if number in self._seats or number not in self._flats:
             self[number]
             self._seats[number].leave(self._flats.setdefault(number, Flat()))
@@ -214,6 +219,7 @@ class Roster(Mapping[ClientId, Client]):
         )
 
 
+# All clients get these at once: with a seat each, the whole crowd would be copied through.
 _BRIEF: Mapping[type, Callable[..., Any]] = {
     Enter: Roster._enter,
     ReportRound: Roster._report,

@@ -28,7 +28,7 @@ class Server:
     """The server's side of training, which answers packets and updates the trunk."""
 
     def __init__(self, end: ServerEnd, returned: frozenset[Leg]) -> None:
-        """`returned` are the legs on which gradients go back to clients."""
+        """Serve by `end`; `returned` are the legs on which gradients go back to clients."""
         self.end, self.learner, self.stack = end, end.learner, end.stack
         self._returned = returned
         self.updates = 0
@@ -139,6 +139,7 @@ class Server:
         return Flight(members, training, self.updates)
 
     def _take_flight(self, packets: Sequence[Packet]) -> Flight:
+        # Popped, so that a second answer cannot train the trunk on the same pass again.
         flight = self._flights.pop(packets[0].client, None)
         clients = [packet.client for packet in packets]
         if flight is None or [member.client for member in flight.members] != clients:

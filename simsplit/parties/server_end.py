@@ -108,7 +108,7 @@ class ServerEnd:
         device: torch.device,
         autocast: Autocast = nullcontext,
     ) -> None:
-        """`tail` is None if clients have it."""
+        """Hold the server's segments; `tail` is None if clients have it."""
         self.trunk, self.tail, self.stack, self.learner = trunk, tail, stack, learner
         self.loss = loss
         self.seed, self.device = seed, device
@@ -135,6 +135,7 @@ class ServerEnd:
         first, trunk = members[0].step, _skip_trunk if flight.skips_trunk else self.trunk
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         with grad, self.autocast(), self._seed_dropout(first):
+            # Only one client's batch can have masks or a session: `fused` refuses texts.
             if len(members) == 1:
                 lifted = self.stack.lift(members[0].arrived, first)
                 out = trunk(lifted, *members[0].beside("trunk", lifted))
@@ -176,6 +177,7 @@ class ServerEnd:
             ]
             for member in flight.members:
                 member.arrived.grad = None  # the reply to a message is its gradient alone
+            # All messages pass through one graph, which the last of them frees.
             more = index < count - 1
             torch.autograd.backward(flight.features, grads, retain_graph=more)
             self._note_grads(flight)

@@ -73,7 +73,7 @@ class Session:
         return self._pasts[segment]
 
     def _keep(self, rows: Tensor) -> None:
-        """Keep these texts, and forget those that have ended."""
+        """Keep these texts, and forget the ones that have ended."""
         self.rows = len(rows)
         if self.mask is not None:
             self.mask = self.mask[rows]

@@ -39,6 +39,7 @@ class Sharing:
             packet = poison.on_packet(packet)
         if self.changes is None or not tensors:
             return packet
+        # Encoded last: poisons change weights, and codes are bytes.
         return self.changes.encode(packet, "up", packet.client, round_number)
 
     def receive(self, packet: Packet) -> None:
@@ -56,6 +57,7 @@ class Sharing:
         if self.shared is not None:
             self.shared.take(dict(zip(packet.names, packet.tensors, strict=True)))
             self.training.end.sessions.clear()
+            # Only a broadcast is the average that FedProx pulls to; a hand-over is one client's.
             if packet.leg is Leg.BROADCAST:
                 self.shared.anchor()
 

@@ -97,4 +97,5 @@ def _sum_weighted(values: list[Tensor], weights: list[int]) -> float:
     """Return the weighted sum, in double precision."""
     stacked = torch.stack(values).cpu().double()
     counts = torch.tensor(weights, dtype=torch.float64)
+    # A loss over no token is nan, which a weight of 0 would not remove.
     return (stacked * counts)[counts > 0].sum().item()

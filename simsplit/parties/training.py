@@ -92,7 +92,7 @@ class Training:
         return self.end.stack.plan_phases(rounds), self.end.stack.make_training_phase()
 
     def _is_last(self, made: Packets, phase: Phase) -> bool:
-        """Whether a step ends with these packets, as no gradient of its first ones returns."""
+        """Tell whether a step ends with these packets: no gradient of its first ones returns."""
         first, legs = self.protocol.crossings[0], self.protocol.legs
         return not phase.returns and legs[legs.index(made[-1].leg) + 1 :] == (first.gradient,)
 
@@ -105,8 +105,10 @@ class Training:
 
     def _open(self, phase: Phase, round_number: int, *, counted: bool = True) -> Pending:
         number = self.taken[phase.source]
+        # Counted even for a dropped step: the client goes on with the batch after it.
         self.taken[phase.source] += 1
         for poison in self.poisons:
+            # Before the batch is drawn, since a poison may change batches in some rounds only.
             poison.on_round(round_number)
         batch = self.feeds[phase.source].batch(number)
         step = self.end.open_step(round_number, number, phase.name, training=True)

@@ -59,7 +59,9 @@ class Versions:
                 setattr(place.owner, place.name, place.live)
 
     def hand_over(self, version: Version) -> None:
-        """Add the copies' gradients to the live parameters."""
+        """Hand the copies' gradients to the live parameters."""
         for number, copy in version.items():
+            # Set, not added: the trunk steps after each backward pass, so none waits here.
             self._places[number].live.grad = copy.grad
+            # Another client may still be in flight on the same copies.
             copy.grad = None

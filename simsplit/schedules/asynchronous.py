@@ -67,6 +67,7 @@ class AsTheyCome(Course):
         for event in self.exchange.step_by_events(client):
             if isinstance(event, Turn):
                 yield self.clock.build_computing(client, event, rows)
+                # Counted after the simulated wait, in which others may have stepped the trunk.
                 if event.last and not event.by_client:
                     self._stale[client].append(self.exchange.server.count_staleness(client))
                 continue

@@ -59,6 +59,7 @@ class StrategyConfig(Config, ABC):
 
     def make_strategy(self) -> Any:  # noqa: ANN401 - Flower is not imported for its types
         """Make Flower's strategy, which remembers nothing yet; plugins override it."""
+        # Imported here, since Flower is slow to import and only averaging needs it.
         from flwr.serverapp import strategy
 
         return getattr(strategy, self.flower)(**self.model_dump(exclude={"kind"}))
@@ -101,6 +102,7 @@ class Averager:
         Integer tensors, and the buffers that a strategy spares, get the mean weighted by samples,
         which is rounded for integers.
         """
+        # Sorted, since a float sum depends on its order, and a round's order may be random.
         trained = [updates[client] for client in sorted(updates) if updates[client][1] > 0]
         if not trained:
             return
@@ -136,6 +138,7 @@ class Averager:
         }
         slots = sorted({name.split(".", 1)[0] for name in state} - {"weights"})
         self._memory = {
+            # FedAvgM's momentum is a list, so the names must be in the strategy's order.
             slot: {name: _copy(state[f"{slot}.{name}"]).cpu() for name in self._names}
             for slot in slots
         }

@@ -1,4 +1,4 @@
-"""Cohorts: the clients that take part in a round, and those that drop out of it.
+"""Cohorts: the clients that take part in a round, and the ones that drop out of it.
 
 Both are drawn from the seed and the round alone. So rounds are independent of each other, and a
 client's dropouts do not depend on the number of others.
@@ -89,7 +89,7 @@ def choose(
     round_number: int,
     seed: int,
 ) -> tuple[dict[ClientId, int], frozenset[ClientId]]:
-    """Draw the clients that take part, in order, with their steps, and those that drop out.
+    """Draw the clients that take part, in order, with their steps, and the ones that drop out.
 
     `batches` has the number of each client's batches in a pass over its data.
     """
@@ -107,6 +107,7 @@ def choose(
     for client in chosen if config.dropout else ():
         rng = numpy_rng_for(seed, "dropout", round_number, client)
         if rng.random() < config.dropout:
+            # Plus 1, as the step that it drops out of is begun.
             dropped[client] = int(rng.integers(steps[client])) + 1
     return taken | dropped, frozenset(dropped)
 
@@ -122,7 +123,8 @@ def _draw(
     round_number: int,
     seed: int,
 ) -> list[ClientId]:
-    """Draw as many clients as the config says from those that are able, sorted by number."""
+    """Draw as many clients as the config says from the able ones, sorted by number."""
+    # A share of all clients, so that absent ones do not make rounds smaller.
     wanted = config.count_selected(len(batches))
     if wanted >= len(able):
         return list(able)
@@ -131,4 +133,5 @@ def _draw(
     if config.sampling == "weighted":
         total = sum(batches[client] for client in able)
         chances = [batches[client] / total for client in able]
+    # `order` alone decides who comes first, not the order of the draw.
     return sorted(int(c) for c in rng.choice(able, wanted, replace=False, p=chances))

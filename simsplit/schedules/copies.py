@@ -25,7 +25,7 @@ class TrunkCopies:
         keep_moments: bool,
         elsewhere: "Callable[[], TrunkCopies]",
     ) -> None:
-        """`elsewhere` makes another one, with its own trunk."""
+        """Train here; `elsewhere` makes another one, with its own trunk."""
         self.exchange, self.pace, self._elsewhere = exchange, pace, elsewhere
         self.keep_moments = keep_moments
         self._moments: dict[ClientId, dict[str, Tensor]] = {}
@@ -35,6 +35,7 @@ class TrunkCopies:
         exchange, learner = self.exchange, self.exchange.server.learner
         with exchange.moment.enter_round(job.round, job.phase, [client]), exchange.name_failures():
             exchange.server.enter(job.phase, job.lr_factor)
+            # The modules still have the moments of the client that was trained here before.
             learner.forget_moments()
             learner.take({**trunk, **self._moments.get(client, {})})
             learner.anchor()

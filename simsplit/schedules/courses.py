@@ -102,6 +102,7 @@ class InTurn(Course):
             if not self.pace.stops(client):
                 if self.hands_over and (packet := self.exchange.hand_over(client)) is not None:
                     self.pace.receive(client, packet)
+                # A dropping client's steps end with the one that it drops out of (see `choose`).
                 dropping = left[client] == 0 and client in lineup.drops
                 (self.exchange.abandon if dropping else self.exchange.step)(client)
             if self.turns is not None and left[client] == 0:
@@ -134,6 +135,7 @@ class Together(Course):
                 self.exchange.abandon(client)
             if staying:
                 self.exchange.step_together(staying)
+            # Late clients count too, so that progress reaches the total.
             done += len(lap)
             tick(done, total)
         return self.finish(lineup)
@@ -161,6 +163,7 @@ class Apart(Course):
         trunks, reports, late = {}, {}, set()
         outcomes = self.exchange.pool.train_rounds(jobs, self.federation.trunk.weights)
         for client, outcome in outcomes:
+            # A host or thread counts on a wire of its own; tables are made from this one.
             self.exchange.wire.absorb(outcome.counts)
             if self.exchange.sensor and outcome.readings:
                 self.exchange.sensor.merge(outcome.readings)

@@ -50,6 +50,7 @@ WITHOUT_TRUNK = "without_trunk"
 Event = Packet | Turn
 """An event of a walk: a packet that sets out, or the turn that is about to be taken."""
 Probing = Probe | ProbeTexts | ContinueTexts
+# The itertools recipe to run a generator to its end: fast, and no packet is kept alive.
 _exhaust: Callable[[Iterator[object]], None] = deque[object](maxlen=0).extend
 Proceeding = Callable[[Packets, Leg], Call[Packets]]
 """Makes the call to a client that has received packets and is to make a leg."""
@@ -84,12 +85,12 @@ class Exchange:
     def step(self, client: ClientId) -> None:
         """Let one client take one training step."""
         _exhaust(self._walk([client], self._plan_training()))
-        self._step_aside(client)
+        self._step_interleaved(client)
 
     def step_by_events(self, client: ClientId) -> Iterator[Event]:
         """Let one client take one training step; the caller decides when each event happens."""
         yield from self._walk([client], self._plan_training())
-        self._step_aside(client)
+        self._step_interleaved(client)
 
     def step_together(self, clients: Sequence[ClientId]) -> None:
         """Let a cohort take one step on the concatenation of its batches."""
@@ -152,7 +153,7 @@ class Exchange:
     def expose(self, client: ClientId, expose: Expose, until: Leg | None = None) -> list[Packet]:
         """Collect what would cross for a batch that attacks are judged by; nobody learns.
 
-        `until` is the last leg of the client's that is wanted; None: those that a step begins with.
+        `until` is the last wanted leg of the client; None: the legs that a step begins with.
         """
         every = self.topology.training.turns
         last = (
@@ -209,7 +210,7 @@ class Exchange:
         manner = _choose_manner(gradients=self.moment.phase.gradients)
         return _Walk(Begin(self.moment.round), self.topology.training.turns, manner)
 
-    def _step_aside(self, client: ClientId) -> None:
+    def _step_interleaved(self, client: ClientId) -> None:
         """Let a client take the step that the phase has between its own, if one is due."""
         interleaved = self.moment.phase.interleaved
         if interleaved is None:
@@ -237,6 +238,7 @@ class Exchange:
             else:
                 calls = {c: walk.proceed(packets, turn.leg) for c, packets in arrived.items()}
                 sent = self._ask(calls, turn)
+            # A phase whose gradients do not cross ends before the protocol does.
             if not any(sent.values()):
                 break
             arrived = {}
@@ -255,6 +257,7 @@ class Exchange:
         ((client, call),) = calls.items()
         if turn.sends:
             return {client: self.pool.ask(client, call)}
+        # Nothing comes back, so nobody needs to wait until the client has learned.
         self.pool.tell(client, call)
         return {}
 

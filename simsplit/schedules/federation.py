@@ -36,7 +36,7 @@ class Federation:
         trunk: Averager | None,
         changes: Changes | None = None,
     ) -> None:
-        """`changes` encodes shared weights in few bits; None: they cross whole."""
+        """Average here; `changes` encodes shared weights in few bits; None: they cross whole."""
         self.pool, self.server, self.wire = pool, server, wire
         self.shared, self.trunk, self.changes = shared, trunk, changes
         self._up_to_date: set[ClientId] | None = None
@@ -53,6 +53,7 @@ class Federation:
     def settle(self, clients: Sequence[ClientId]) -> None:
         """Bring the averages to clients that are about to be evaluated with them; not counted."""
         if self.shared is not None:
+            # Round 0: no change will refer to these weights (see `Sharing.receive`).
             self.pool.ask_each({p.client: Receive(p) for p in self._broadcast(clients, 0)})
 
     def collect(
@@ -60,6 +61,7 @@ class Federation:
     ) -> None:
         """Collect what clients have trained (HANDOVER), and average it, weighted by samples."""
         trusted = {c: self.trust.get(c, 1.0) * count for c, count in samples.items()}
+        # Flower weighs by whole samples, and an update of 0 samples would be left out.
         samples = {client: max(1, round(count)) for client, count in trusted.items()}
         if self.shared is not None:
             sent = self.pool.ask_all(samples, HandOver(round_number))
@@ -69,6 +71,7 @@ class Federation:
         if self.trunk is not None:
             parts = {client: (trunks[client], samples[client]) for client in samples}
             self.trunk.average(round_number, parts)
+            # Evaluation and checkpoints read the server's own trunk.
             self.server.learner.take(self.trunk.weights)
 
     def state(self) -> dict[str, Tensor]:
@@ -100,6 +103,7 @@ class Federation:
         """Encode a broadcast as changes for clients that had the last one; others get it whole."""
         if self.changes is None or not packets:
             return packets
+        # Encoded once for all: rounding is random, and all ends must hold the same weights.
         encoded = self.changes.encode(packets[0], "down", packets[0].round)
         # The server holds what clients read, rounding included, so that its errors do not add up.
         read = self.changes.read(encoded)

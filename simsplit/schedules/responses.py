@@ -42,13 +42,14 @@ class Guard:
 
     def respond(self, flagged: Mapping[str, Collection[ClientId]]) -> bool:
         """Note flagged clients, by response, and tell whether the round is to be undone."""
+        # A barred client took no part, so a flag on it is no reason to undo the round.
         undone = set(flagged.get("rollback", ())) - self.barred
         self.barred |= undone | set(flagged.get("skip", ()))
         self.trust |= dict.fromkeys(flagged.get("downweight", ()), DOWNWEIGHT)
         return bool(undone)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the clients that are barred, and those that count less."""
+        """Return the clients that are barred, and the ones that count less."""
         return {
             "barred": torch.tensor(sorted(self.barred), dtype=torch.int64),
             "trust": torch.tensor(sorted(self.trust), dtype=torch.int64),
@@ -76,7 +77,7 @@ class Turns:
     """Each client's last turn over the trunk, and the way back to an earlier one."""
 
     def __init__(self, exchange: Exchange, *, hands_over: bool) -> None:
-        """`hands_over`: shared weights go from client to client."""
+        """Watch an exchange; `hands_over`: shared weights go from client to client."""
         self.exchange, self.hands_over = exchange, hands_over
         self.judge: Judge = lambda turns: ()
         self.undone: set[ClientId] = set()
@@ -96,6 +97,7 @@ class Turns:
     def end(self, client: ClientId) -> None:
         """End a client's turn: keep its result, unless it is to be undone."""
         shared = self._get_shared(client) if self.hands_over else {}
+        # Taken out first, so that the newest turn stands last.
         self._kept.pop(client, None)
         self._kept[client] = _Kept(TrunkTurn(client, self._before, self._weights()), shared)
         bad = self.judge(self.turns)
@@ -108,6 +110,7 @@ class Turns:
         benign = [kept for number, kept in self._kept.items() if number not in bad]
         learner = self.exchange.server.learner
         learner.take(benign[-1].turn.after if benign else self._before)
+        # The moments come from the undone steps, and earlier ones were not kept.
         learner.forget_moments()
         if benign and benign[-1].shared:
             self._give(client, benign[-1].shared)

@@ -54,6 +54,7 @@ class ScheduleConfig(Config, ABC):
         if self.local_steps is None:
             return dict(steps_per_epoch)
         steps = self.local_steps
+        # `local_steps` cannot be taken by a client without a batch.
         return {client: steps if epoch else 0 for client, epoch in steps_per_epoch.items()}
 
     @abstractmethod

@@ -123,6 +123,7 @@ class FedTrimmedAvg(StrategyConfig):
         if self.beta == 0:
             return 1
         least = math.ceil(1 / self.beta)
+        # Flower trims int(beta * n), and in floats beta * least may fall short of 1.
         return least if int(self.beta * least) else least + 1
 
 
