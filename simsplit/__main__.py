@@ -9,9 +9,9 @@ import typer
 import typer.core
 
 from simsplit.commands import attacking, evidence, measuring, results, scenarios, training
-from simsplit.commands.options import say
 from simsplit.deploy import commands as deployment
 from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
+from simsplit.terminal.saying import echo, say
 
 # Plain help: it answers sooner, and pipes and NO_COLOR need no care. The mode alone does not do:
 # Typer would still escape square brackets for rich.
@@ -28,7 +28,7 @@ app = typer.Typer(
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"simsplit {version('simsplit')}")
+        echo(f"simsplit {version('simsplit')}")
         raise typer.Exit
 
 
@@ -87,6 +87,12 @@ def main() -> None:
         sys.exit(1)
     except SimsplitError as error:
         say(_blame(error))
+        sys.exit(2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # Such as a name of 300 letters, or a path below a file: any command may be given one.
+        say(f"error: cannot use {error.filename}: {error.strerror}")
         sys.exit(2)
 
 

@@ -31,7 +31,12 @@ from simsplit.results import TRACEBACK, Run
 from simsplit.results.ledger import Ledger, Round
 from simsplit.running.checkpointing import Checkpoints
 from simsplit.running.columns import table_columns
-from simsplit.running.directories import choose_run_directory, describe_resumption, describe_start
+from simsplit.running.directories import (
+    choose_run_directory,
+    claimed,
+    describe_resumption,
+    describe_start,
+)
 from simsplit.running.live import LiveRun
 from simsplit.running.lost_hosts import LostHosts
 from simsplit.running.notes import Notes, Pictures
@@ -123,7 +128,14 @@ class Experiment:
         return self.live.parts
 
     def run(self, *, resume: bool) -> None:
-        """Train until the last round, and notify observers of the end, however it comes."""
+        """Train until the last round, and notify observers of the end, however it comes.
+
+        Raise RunError if another process writes the run directory, or has written a run into it.
+        """
+        with claimed(self.path, resume=resume):
+            self._run(resume=resume)
+
+    def _run(self, *, resume: bool) -> None:
         resumed = resume and self._resume()
         if not resumed:
             describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)

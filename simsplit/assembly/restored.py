@@ -36,7 +36,8 @@ def restore(
     assembler = Assembler(scenario, data, find_device(scenario.device))
     parts = assembler.assemble()
     parts.exchange.holder = done.holder
-    restore_state(parts, tensors)
+    with checkpoints.fitting(path):
+        restore_state(parts, tensors)
     parts.exchange.announce(parts.clients, counted=False)
     parts.exchange.moment.counted_phase = EVALUATE
     (parts.federation or parts.exchange).settle([client])

@@ -117,7 +117,17 @@ def trained(run: Run | str | Path, client: ClientId | None = None, plugins: Give
     )
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint; did the run write one?")
-    tensors, facts = checkpoint[0], run.data
+    with checkpoints.fitting(run.path):
+        return _rebuild(scenario, checkpoint[0], run.data, client)
+
+
+def _rebuild(
+    scenario: Scenario,
+    tensors: Mapping[str, Tensor],
+    facts: dict[str, Any],
+    client: ClientId | None,
+) -> Trained:
+    """Build a network and fill it with a checkpoint's tensors."""
     info = DataInfo(tuple(facts["sample"]), len(facts["classes"]), texts=scenario.reads_texts)
     owners = Ownership(scenario, info, torch.device("cpu"))
     model, stacks = owners.model, (owners.client_stack, owners.server_stack)

@@ -17,7 +17,8 @@ from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import find_device, pin_threads
 from simsplit.plugins import Given, gather_plugins
 from simsplit.results import SCENARIO, Run, checkpoints
-from simsplit.results.directory import replace, writing
+from simsplit.results.directory import make_folder, replace, writing
+from simsplit.results.locking import locked
 from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import Scenario, load_scenario
 
@@ -134,11 +135,20 @@ class _AttackOnFinished:
         self._kept_at = time.monotonic()
 
     def work(self, settings: str) -> None:
-        """Run the attack, save its state from time to time, then score it and save the results."""
+        """Run the attack, save its state from time to time, then score it and save the results.
+
+        Raise RunError if another process writes its folder; attacks with other names have others.
+        """
+        with writing(self.folder):
+            make_folder(self.folder.parent)
+            make_folder(self.folder)
+        with locked(self.folder):
+            self._work_locked(settings)
+
+    def _work_locked(self, settings: str) -> None:
         import pandas as pd
 
         with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
             replace(self.folder / _SETTINGS, settings.encode())
         number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
         judged = self.attacking.judge(number, self._report, None if kept is None else kept[0])

@@ -16,8 +16,9 @@ from simsplit.commands.options import (
     make_flags,
     parse_pairs,
     print_json,
-    say,
 )
+from simsplit.terminal.interrupting import end_interrupted, heed_termination
+from simsplit.terminal.saying import echo, make_console
 
 
 def attack(
@@ -39,9 +40,8 @@ def attack(
     as_json: Json = False,
 ) -> None:
     """Attack a finished run through what its clients send."""
+    heed_termination()
     hush_if(quiet or as_json)
-    from rich.console import Console
-
     from simsplit.attacking.finished import attack as attack_finished
     from simsplit.terminal.documents import document_attack
     from simsplit.terminal.printing import print_attack
@@ -50,15 +50,14 @@ def attack(
     changes = parse_pairs(set_ or [])
     name, known = changes.get("name", kind), load_plugins(plugin)
     try:
-        with count_work(Console(stderr=True), name, quiet=quiet or as_json) as progress:
+        with count_work(make_console(stderr=True), name, quiet=quiet or as_json) as progress:
             run = attack_finished(
                 run_dir, kind, changes, resume=resume, progress=progress, plugins=known
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         again = ["simsplit", "attack", str(run_dir), "--kind", kind, "--resume"]
         again += [*make_flags("--set", set_ or []), *make_flags("--plugin", plugin or [])]
-        say(f"\ninterrupted; go on with: {shlex.join(again)}")
-        raise typer.Exit(130) from None
+        end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
     if as_json:
         print_json(document_attack(run, name))
     elif not quiet:
@@ -89,7 +88,7 @@ def chat(
     asked = [prompt] if prompt is not None else iter(lambda: typer.prompt("prompt", ""), "")
     for each in asked:
         written = made.write(each, tokens, sampling)
-        typer.echo(written.text)
+        echo(written.text)
         if written.read is not None:
-            typer.echo(f"the server reads: {written.read}")
+            echo(f"the server reads: {written.read}")
         print_table(written.tabulate_bytes(), format_)

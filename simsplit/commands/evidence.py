@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from simsplit.commands.options import Json, Quiet, hush_if, print_json, say
+from simsplit.commands.options import Json, Quiet, hush_if, print_json
 from simsplit.errors import RunFailedError, SimsplitError
+from simsplit.terminal.interrupting import end_interrupted, heed_termination
+from simsplit.terminal.saying import make_console, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,6 +150,7 @@ def reproduce(
     if from_ is not None:
         _import(built, from_, quiet=quiet)
         return
+    heed_termination()
     try:
         if check is not None:
             _check(built, _parse_only(only), check, lot=lot, jobs=jobs, data=data)
@@ -162,9 +165,8 @@ def reproduce(
             dry=dry,
             quiet=quiet or as_json,
         )
-    except KeyboardInterrupt:
-        say(f"\ninterrupted; go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as interrupt:
+        end_interrupted(interrupt, f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
     _finish(built, outcome, quiet=quiet, as_json=as_json)
 
 
@@ -215,8 +217,6 @@ def _measure(
     dry: bool,
     quiet: bool,
 ) -> "Outcome":
-    from rich.console import Console
-
     from simsplit.evidence.reproducing import Outcome, measure_cells, place_data
     from simsplit.evidence.selecting import parse_minutes, select
     from simsplit.terminal.evidence import MeasuringLines, MeasuringSilently, print_plan
@@ -229,7 +229,7 @@ def _measure(
         print_plan(selection, jobs, say)
     if dry or not selection.cells:
         return Outcome()
-    watch = MeasuringSilently() if quiet else MeasuringLines(Console(stderr=True))
+    watch = MeasuringSilently() if quiet else MeasuringLines(make_console(stderr=True))
     return measure_cells(selection, watch, jobs=jobs, budget_min=minutes)
 
 
@@ -252,8 +252,6 @@ def _check(
 ) -> None:
     import secrets
 
-    from rich.console import Console
-
     from simsplit.evidence.reproducing import (
         compare_with_known,
         draw_cells,
@@ -270,7 +268,7 @@ def _check(
     selection = _require_data(place_data(selection, data), alone=True)
     say(f"lot {lot} (--lot {lot} draws the same cells again)")
     print_plan(selection, jobs, say)
-    outcome = measure_again(selection, MeasuringLines(Console(stderr=True)), lot, jobs=jobs)
+    outcome = measure_again(selection, MeasuringLines(make_console(stderr=True)), lot, jobs=jobs)
     checked = compare_with_known(built[0], outcome)
     print_check(checked)
     if outcome.failed or not all(each.agrees for each in checked):

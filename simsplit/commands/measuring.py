@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from simsplit.commands.options import Quiet, load_plugins, print_json, say
+from simsplit.commands.options import Quiet, load_plugins, print_json
+from simsplit.terminal.interrupting import end_interrupted, heed_termination
+from simsplit.terminal.saying import echo, make_console, say
 
 
 def bench(
@@ -79,13 +81,12 @@ def pretrain(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Train a small language model from nothing."""
+    heed_termination()
     fields = {
         "text": text, "family": family, "width": width, "layers": layers, "heads": heads,
         "vocabulary": vocabulary, "context": context, "steps": steps, "batch_size": batch_size,
         "length": length, "lr": lr, "seed": seed,
     }  # fmt: skip
-    from rich.console import Console
-
     from simsplit import pretrain as training
     from simsplit.machine import pin_threads
     from simsplit.pretrain.tiers import change_tier
@@ -102,15 +103,14 @@ def pretrain(
         say(describe_start(config, out))
     try:
         with (
-            watch_pretraining(Console(stderr=True), config, quiet=quiet or as_json) as watch,
+            watch_pretraining(make_console(stderr=True), config, quiet=quiet or as_json) as watch,
             pin_threads(threads),
         ):
             training.pretrain(config, out, watch, place)
-    except KeyboardInterrupt:
-        say("\ninterrupted; nothing was kept")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as interrupt:
+        end_interrupted(interrupt, "nothing was kept")
     facts = training.read_facts(out)
     if as_json:
         print_json({**facts, "path": str(out)})
     elif not quiet:
-        typer.echo(describe_end(facts, out, kept=kept))
+        echo(describe_end(facts, out, kept=kept))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simsplit.errors import SimsplitError
+from simsplit.terminal.saying import echo
 
 if TYPE_CHECKING:
     from simsplit.plugins import Plugins
@@ -86,7 +87,7 @@ def make_flags(option: str, values: list[str]) -> list[str]:
 
 def print_json(document: object) -> None:
     """Print the one document that a command with --json has on stdout."""
-    typer.echo(json.dumps(_replace_infinite(document), indent=2, allow_nan=False))
+    echo(json.dumps(_replace_infinite(document), indent=2, allow_nan=False))
 
 
 def _replace_infinite(value: object) -> object:
@@ -104,8 +105,3 @@ def hush_if(quiet: bool) -> None:
         from simsplit.terminal.hushing import hush
 
         hush()
-
-
-def say(text: str) -> None:
-    """Print a message for the user on stderr; stdout is for results."""
-    typer.echo(text, err=True)

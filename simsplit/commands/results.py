@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from simsplit.commands.options import Format, Json, Plugin, Unneeded, load_plugins, print_json, say
+from simsplit.commands.options import Format, Json, Plugin, Unneeded, load_plugins, print_json
+from simsplit.terminal.saying import echo, say
 
 
 def show_(
@@ -16,14 +17,16 @@ def show_(
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
     from simsplit.results import Run
+    from simsplit.results.stored import making_sense_of
     from simsplit.terminal.documents import document_run
     from simsplit.terminal.printing import print_run
 
     load_plugins(plugin)
-    if as_json:
-        print_json(document_run(Run.load(run_dir)))
-    else:
-        print_run(Run.load(run_dir), format_)
+    with making_sense_of([run_dir]):
+        if as_json:
+            print_json(document_run(Run.load(run_dir)))
+        else:
+            print_run(Run.load(run_dir), format_)
 
 
 def compare(
@@ -60,16 +63,18 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs in tables or a drawing; seeds become means."""
+    from simsplit.results.stored import making_sense_of
     from simsplit.terminal.documents import document_comparison
     from simsplit.terminal.printing import plot_comparison, print_comparison
 
     load_plugins(plugin)
-    if as_json:
-        print_json(document_comparison(run_dirs))
-    elif plot is not None:
-        typer.echo(f"figure: {plot_comparison(run_dirs, plot, out, figure, say)}")
-    else:
-        print_comparison(run_dirs, format_, figure, baseline, say, table=table)
+    with making_sense_of(run_dirs):
+        if as_json:
+            print_json(document_comparison(run_dirs))
+        elif plot is not None:
+            echo(f"figure: {plot_comparison(run_dirs, plot, out, figure, say)}")
+        else:
+            print_comparison(run_dirs, format_, figure, baseline, say, table=table)
 
 
 def report(
@@ -83,10 +88,12 @@ def report(
     plugin: Unneeded = None,
 ) -> None:
     """Write one HTML page on runs and sweeps, with new figures."""
+    from simsplit.results.stored import making_sense_of
     from simsplit.terminal.reporting import write_report
 
     load_plugins(plugin)
-    typer.echo(f"report: {write_report(run_dirs, out, say)}")
+    with making_sense_of(run_dirs):
+        echo(f"report: {write_report(run_dirs, out, say)}")
 
 
 def export(
@@ -108,7 +115,7 @@ def export(
 
     network = trained(run_dir, client, load_plugins(plugin))
     for file in write(network, out or run_dir / "export", as_):
-        typer.echo(str(file))
+        echo(str(file))
     if as_ == "safetensors" and network.scenario.method:
         names = ", ".join(method.kind_name for method in network.scenario.method)
         say(f"note: the file is without {names}, which it was trained with (simsplit.trained)")

@@ -16,9 +16,9 @@ from simsplit.commands.options import (
     load_plugins,
     parse_pairs,
     print_json,
-    say,
 )
 from simsplit.errors import ScenarioError
+from simsplit.terminal.saying import echo, say
 
 if TYPE_CHECKING:
     from simsplit.scenario import Scenario
@@ -54,7 +54,7 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
     if as_json:
         print_json({"file": str(file), **document, "warnings": warnings})
         return
-    typer.echo(f"{file}: {words}")
+    echo(f"{file}: {words}")
     for warning in warnings:
         say(f"warning: {warning}")
 
@@ -85,15 +85,15 @@ def new(
     from simsplit.scenario.starting import SCHEMA, start_file
 
     file = start_file(name, from_, Path())
-    typer.echo(f"{file}: a copy of {from_}; {SCHEMA} beside it tells editors its fields")
-    typer.echo(f"check it: simsplit validate {file}")
+    echo(f"{file}: a copy of {from_}; {SCHEMA} beside it tells editors its fields")
+    echo(f"check it: simsplit validate {file}")
 
 
 def schema(plugin: Plugin = None) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from simsplit.scenario import file_schema
 
-    typer.echo(json.dumps(file_schema(load_plugins(plugin)), indent=2))
+    echo(json.dumps(file_schema(load_plugins(plugin)), indent=2))
 
 
 def list_(

@@ -18,9 +18,10 @@ from simsplit.commands.options import (
     make_flags,
     parse_pairs,
     print_json,
-    say,
 )
 from simsplit.errors import RunFailedError
+from simsplit.terminal.interrupting import end_interrupted, heed_termination
+from simsplit.terminal.saying import echo, make_console, say
 
 
 def run(
@@ -38,13 +39,12 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Train what a scenario describes into a run directory."""
+    heed_termination()
     hush_if(quiet or as_json)
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "run", str(file)]
     try:
         known = load_plugins(plugin)
-        from rich.console import Console
-
         from simsplit import experiment
         from simsplit.running.directories import choose_run_directory
         from simsplit.scenario import load_scenario
@@ -58,11 +58,10 @@ def run(
         path = choose_run_directory(scenario, out, resume=resume)
         again += ["--out", str(path), "--resume", *make_flags("--set", overrides)]
         again += [*make_flags("--plugin", plugin or []), *make_flags("--track", track or [])]
-        observer = make_observer(Console(stderr=True), quiet=quiet or as_json)
+        observer = make_observer(make_console(stderr=True), quiet=quiet or as_json)
         result = experiment.run(scenario, path, resume=resume, observers=[observer])
-    except KeyboardInterrupt:
-        say(f"\ninterrupted; go on with: {shlex.join(again)}")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as interrupt:
+        end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
     if as_json:
         print_json({**result.summary, "path": str(path)})
     elif not quiet:
@@ -70,8 +69,8 @@ def run(
 
         print_run(result)
         if drawn := sorted(file.stem for file in (result.path / "figures").glob("*.png")):
-            typer.echo(f"figures: {', '.join(drawn)}, in {result.path / 'figures'}")
-        typer.echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
+            echo(f"figures: {', '.join(drawn)}, in {result.path / 'figures'}")
+        echo(f"The run lies in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
 
 
 def sweep(
@@ -92,12 +91,11 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
     """Run every cell of a scenario's sweep, and compare them."""
+    heed_termination()
     hush_if(quiet or as_json)
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "sweep", str(file)]
     try:
-        from rich.console import Console
-
         from simsplit.scenario import load_sweep
         from simsplit.scenario.tracked import add_observers_to_sweep
         from simsplit.sweep import run_sweep
@@ -115,11 +113,10 @@ def sweep(
         again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
         again += [*make_flags("--set", overrides), *make_flags("--plugin", plugin or [])]
         again += make_flags("--track", track or [])
-        with watch_sweep(Console(stderr=True), quiet=quiet or as_json) as watch:
+        with watch_sweep(make_console(stderr=True), quiet=quiet or as_json) as watch:
             result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
-    except KeyboardInterrupt:
-        say(f"\ninterrupted; go on with: {shlex.join(again)}")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as interrupt:
+        end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
     if as_json:
         print_json(result.to_dict())
     elif not quiet:
@@ -129,7 +126,7 @@ def sweep(
             print_comparison([result.path])
             print_pictures(result.runs, result.path)
         show = shlex.join(["simsplit", "compare", str(result.path)])
-        typer.echo(f"The sweep lies in {result.path}  ({show})")
+        echo(f"The sweep lies in {result.path}  ({show})")
     if result.failed:
         raise RunFailedError(f"{result.why()}\ngo on with: {shlex.join(again)}")
 
@@ -140,12 +137,10 @@ def watch_(
     ],
 ) -> None:
     """Follow a run or a sweep of another process until it ends."""
-    from rich.console import Console
-
     from simsplit.terminal.watching import watch
 
     try:
-        finished = watch(run_dir, Console())
+        finished = watch(run_dir, make_console())
     except KeyboardInterrupt:
         raise typer.Exit from None
     if not finished:

@@ -3,8 +3,10 @@
 Features are not scaled. A .npz file and arrays passed from Python are read by the same code.
 """
 
+import math
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +18,7 @@ from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
 from simsplit.errors import DataError, format_list
+from simsplit.machine import free_bytes
 from simsplit.seeds import numpy_rng_for
 
 MOST_CLASSES = 1000
@@ -169,7 +172,7 @@ class NpzSource(SourceConfig):
         where = f"data.source.path: {self.path}"
         form = _to_images(few, where) if kind == np.uint8 else _to_features(few, where)
         with self._open() as arrays:
-            classes = len(find_class_names(arrays[pairs.y], f"{where}, {pairs.y}"))
+            classes = len(find_class_names(self._read(arrays, pairs.y), f"{where}, {pairs.y}"))
         return DataInfo(tuple(form.shape[1:]), classes)
 
     def load(self) -> DataSet:
@@ -177,28 +180,52 @@ class NpzSource(SourceConfig):
             raise DataError(f"data.source.path: no file {self.path.absolute()}")
         pairs, where = self._find_arrays(), f"data.source.path: {self.path}"
         with self._open() as arrays:
-            y = arrays[pairs.y]
+            y = self._read(arrays, pairs.y)
             names = find_class_names(y, f"{where}, {pairs.y}")
-            train = make_samples(arrays[pairs.x], y, names, f"{where}, {pairs.x}")
+            train = make_samples(self._read(arrays, pairs.x), y, names, f"{where}, {pairs.x}")
             if pairs.x_test:
-                there = arrays[pairs.x_test], arrays[pairs.y_test]
+                there = self._read(arrays, pairs.x_test), self._read(arrays, pairs.y_test)
                 test = make_samples(*there, names, f"{where}, {pairs.x_test}")
                 return DataSet(self.path.stem, train, test, names)
         return split_off_test(self.path.stem, train, names, self.test_fraction)
 
-    def _open(self) -> Any:  # noqa: ANN401 - numpy types it as Any too
-        try:
+    @contextmanager
+    def _open(self) -> Iterator[Any]:  # numpy types it as Any too
+        """Open the file within a context; whatever is wrong with it there is a DataError."""
+        with self._reading(), self.path.open("rb") as file:
             # no pickles: unpickling a file could run its code
-            return np.load(self.path, allow_pickle=False)
-        except (OSError, ValueError) as error:
+            arrays = np.load(file, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                raise TypeError("it holds one array without a name")
+            yield arrays
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Open a context in which whatever is wrong with the file is a DataError that names it."""
+        try:
+            yield
+        except DataError:
+            raise
+        except Exception as error:  # zip, zlib and numpy raise a dozen types for damaged files
             raise DataError(
-                f"data.source.path: {self.path} is not an .npz file ({error}); "
+                f"data.source.path: {self.path} is not an .npz file that can be read ({error}); "
                 "numpy.savez writes one"
             ) from error
 
+    def _read(self, arrays: Any, name: str) -> np.ndarray:  # noqa: ANN401
+        """Return one array; raise DataError if it is damaged or larger than the memory."""
+        shape, kind = self._read_header(name)
+        size = math.prod(shape) * kind.itemsize
+        if size > (free := free_bytes(torch.device("cpu"))):
+            raise DataError(
+                f"data.source.path: {self.path}, {name}: {size:,} bytes, and {free:,} are free"
+            )
+        array: np.ndarray = arrays[name]
+        return array
+
     def _find_arrays(self) -> _ArrayNames:
         with self._open() as arrays:
-            there = getattr(arrays, "files", [])
+            there = arrays.files
         for names in _NAMES:
             if all(name in there for name in names if name):
                 return _ArrayNames(*names)
@@ -209,7 +236,11 @@ class NpzSource(SourceConfig):
 
     def _read_header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Return an array's shape and type from its header, without reading its values."""
-        with zipfile.ZipFile(self.path) as file, file.open(f"{name}.npy") as array:
+        with (
+            self._reading(),
+            zipfile.ZipFile(self.path) as file,
+            file.open(f"{name}.npy") as array,
+        ):
             version = np.lib.format.read_magic(array)
             read = getattr(np.lib.format, f"read_array_header_{version[0]}_{version[1]}")
             shape, _, kind = read(array)

@@ -5,6 +5,7 @@ since so small an image keeps the interpreter's lock for most of its decoding.
 """
 
 import io
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 Channels = Literal[1, 3]
 
+MOST_PIXELS = 64_000_000
+"""Pixels of an image, at most: eight thousand squared."""
 _GREY_MODES = frozenset({"1", "L", "LA"})
 _COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB"})
 
@@ -50,13 +53,28 @@ def choose_form(first: "Image", size: int | None, channels: Channels | None, whe
 
 
 def open_image(source: "bytes | Path", where: str) -> "Image":
-    """Open the image in `source` without decoding its pixels."""
+    """Open the image in `source` without decoding its pixels; raise DataError if it is too large.
+
+    Its size is what its header says, whatever there is behind it.
+    """
     from PIL import Image
 
     try:
-        return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    except OSError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # refused below
+            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    except Image.DecompressionBombError as error:
+        raise DataError(f"{where}: too large an image ({error})") from error
+    except Exception as error:  # Pillow's many readers raise a dozen types for damaged files
         raise DataError(f"{where}: not an image that Pillow can read ({error})") from error
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        image.close()
+        raise DataError(
+            f"{where}: {width}x{height} pixels, more than {MOST_PIXELS:,}; replace the "
+            "file, or make it smaller"
+        )
+    return image
 
 
 def convert_image(image: "Image", form: Form, where: str, *, strict: bool = True) -> np.ndarray:
@@ -70,7 +88,7 @@ def convert_image(image: "Image", form: Form, where: str, *, strict: bool = True
         )
     try:
         plain = image.convert("L" if form.channels == 1 else "RGB")
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:
         raise DataError(f"{where}: cannot be decoded ({error}); replace the file") from error
     if plain.size != (form.width, form.height):
         if not form.resize:

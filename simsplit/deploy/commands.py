@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simsplit.errors import RunFailedError, SimsplitError, install_command
+from simsplit.terminal.interrupting import end_interrupted, heed_termination
+from simsplit.terminal.saying import echo, make_console, say
 
 if TYPE_CHECKING:
     from simsplit.scenario import Scenario
@@ -50,10 +52,8 @@ def keys(
     from simsplit.deploy.keys import make_keys
 
     for made in make_keys(folder, clients, days):
-        typer.echo(str(made))
-    typer.echo(
-        f"Give each folder to its own party only; keep {folder / 'ca'} offline, no run needs it"
-    )
+        echo(str(made))
+    echo(f"Give each folder to its own party only; keep {folder / 'ca'} offline, no run needs it")
 
 
 @deploy_app.command()
@@ -70,7 +70,7 @@ def check(
     from simsplit.deploy.join_check import check_join
 
     for line in check_join(address, client, keys, _load_deployable(approve, set_), mode):
-        typer.echo(line)
+        echo(line)
 
 
 def serve(
@@ -87,8 +87,7 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Train with clients that join from other machines."""
-    from rich.console import Console
-
+    heed_termination()
     from simsplit.deploy.keys import SERVER, load_keys
     from simsplit.deploy.server_run import serve as serve_run
     from simsplit.running.directories import choose_run_directory
@@ -97,7 +96,7 @@ def serve(
 
     scenario, proof = _load_deployable(file, set_), load_keys(keys, SERVER)
     path = choose_run_directory(scenario, out, resume=resume)
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     again = ["simsplit", "serve", str(file), "--listen", listen, "--keys", str(keys)]
     again += ["--out", str(path), "--mode", mode, "--resume", *_format_overrides(set_)]
     try:
@@ -111,14 +110,13 @@ def serve(
             deadline_s=deadline,
             patience_s=patience,
             observers=[make_observer(console, quiet=quiet)],
-            say=_ignore if quiet else _say,
+            say=_ignore if quiet else say,
         )
-    except KeyboardInterrupt:
-        _say(f"\ninterrupted; go on with: {shlex.join(again)}")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as interrupt:
+        end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
     if not quiet:
         print_run(run)
-        typer.echo(f"The run is in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
+        echo(f"The run is in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
 
 
 def join(
@@ -141,6 +139,7 @@ def join(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Take part, as one client, in a run that another machine serves."""
+    heed_termination()
     from simsplit.deploy.connection import join as join_run
     from simsplit.deploy.keys import check_validity, client_name, load_keys
     from simsplit.deploy.site_setup import make_site
@@ -151,18 +150,19 @@ def join(
     place = out or scenario.output.root / f"{scenario.name}-{client_name(client)}"
     again = ["simsplit", "join", address, "--client", str(client), "--keys", str(keys)]
     again += ["--approve", str(approve), "--out", str(place), "--mode", mode, "--resume"]
-    say = _ignore if quiet else _say
+    tell = _ignore if quiet else say
     again += ["--data", str(data)] if data else []
     with pin_threads(scenario.threads):
         site = make_site(scenario, client, place, mode, data=data, resume=resume)
         try:
-            join_run(address, proof, site, patience_s=patience, say=say)
-        except KeyboardInterrupt:
-            _say(f"\ninterrupted; go on with: {shlex.join([*again, *_format_overrides(set_)])}")
-            raise typer.Exit(130) from None
+            join_run(address, proof, site, patience_s=patience, say=tell)
+        except KeyboardInterrupt as interrupt:
+            end_interrupted(
+                interrupt, f"go on with: {shlex.join([*again, *_format_overrides(set_)])}"
+            )
         except RunFailedError as error:
             raise RunFailedError(f"{error}\ngo on with: {shlex.join(again)}") from None
-    say(f"the run is over; this client sent {site.steps} batches; its checkpoints are in {place}")
+    tell(f"the run is over; this client sent {site.steps} batches; its checkpoints are in {place}")
 
 
 def require_deploy_packages() -> None:
@@ -193,10 +193,6 @@ def _load_deployable(file: Path, overrides: list[str] | None) -> "Scenario":
 def _format_overrides(overrides: list[str] | None) -> list[str]:
     """Return the overrides as command-line words, for a command that resumes."""
     return [word for value in overrides or () for word in ("--set", value)]
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _ignore(text: str) -> None:

@@ -5,6 +5,7 @@ the bytes that TLS and HTTP/2 add. A repeated round crossed twice, so it is list
 """
 
 import csv
+import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Call
 from simsplit.progress import Observer, RoundEnded
-from simsplit.results.directory import SOCKET, writing
+from simsplit.results.directory import SOCKET, append, writing
 
 COLUMNS = ("round", "client", "call", "leg", "down_frames", "down_bytes", "up_frames", "up_bytes")
 
@@ -56,11 +57,11 @@ class SocketTable(Observer):
     def round(self, ended: RoundEnded) -> None:
         """Append a row for each purpose of the frames since the last round."""
         counts_of_round, self._counts = self._counts, {}
+        rows = io.StringIO()
+        writer = csv.writer(rows, lineterminator="\n")
+        if not self.file.exists():
+            writer.writerow(COLUMNS)
+        for (client, purpose), counts in counts_of_round.items():
+            writer.writerow([ended.number, client, purpose.call, purpose.leg, *counts])
         with writing(self.file):
-            is_new = not self.file.exists()
-            with self.file.open("a", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                if is_new:
-                    writer.writerow(COLUMNS)
-                for (client, purpose), counts in counts_of_round.items():
-                    writer.writerow([ended.number, client, purpose.call, purpose.leg, *counts])
+            append(self.file, rows.getvalue())

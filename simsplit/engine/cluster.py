@@ -7,9 +7,11 @@ a cluster is needed.
 import logging
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,12 +115,16 @@ def _init_with_retry(options: Mapping[str, Any]) -> None:
 def _init(options: Mapping[str, Any]) -> None:
     import ray
 
+    heeded = signal.getsignal(signal.SIGTERM)
     ray.init(
         log_to_driver=False,
         logging_level=logging.ERROR,
         runtime_env={"env_vars": {"PYTHONPATH": get_import_path(), **_WORKERS}},
         **options,
     )
+    if threading.current_thread() is threading.main_thread() and heeded is not None:
+        # Ray has set a handler of its own, which would abort this process.
+        signal.signal(signal.SIGTERM, heeded)
 
 
 def _refuse_unreachable(address: str) -> None:

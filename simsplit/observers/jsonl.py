@@ -7,9 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from simsplit.foreign import MOST_TABLE, read_text
 from simsplit.observers.observer import ObserverConfig
 from simsplit.progress import Observer, RoundEnded, RunPlan
-from simsplit.results.directory import replace, writing
+from simsplit.results.directory import append, replace, writing
+from simsplit.results.stored import reading
 
 
 class JsonlConfig(ObserverConfig):
@@ -33,9 +35,13 @@ class Jsonl(Observer):
 
     def begin(self, plan: RunPlan) -> None:
         """Keep the lines of finished rounds; drop later ones, and an incomplete last line."""
-        text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
-        whole = text[: text.rfind("\n") + 1].splitlines(keepends=True)
-        self._rewrite({json.loads(line)["round"]: line for line in whole}, plan.done)
+        lines: dict[int, str] = {}
+        if self.file.exists():
+            with reading(self.file):
+                text = read_text(self.file, MOST_TABLE)
+                whole = text[: text.rfind("\n") + 1].splitlines(keepends=True)
+                lines = {int(json.loads(line)["round"]): line for line in whole}
+        self._rewrite(lines, plan.done)
 
     def round(self, ended: RoundEnded) -> None:
         """Append the round's line."""
@@ -44,8 +50,8 @@ class Jsonl(Observer):
         if number <= max(self.lines, default=0):
             self._rewrite(self.lines, number - 1)
         self.lines[number] = line
-        with writing(self.file), self.file.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with writing(self.file):
+            append(self.file, line)
 
     def _rewrite(self, lines: dict[int, str], last: int) -> None:
         """Rewrite the file with the lines up to a round."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import install_command
+from simsplit.foreign import read_facts
 from simsplit.observers.observer import ObserverConfig
 from simsplit.progress import Observer, RoundEnded, RunPlan, Status
 from simsplit.results import SWEEP, load_saved_scenario
@@ -178,10 +179,9 @@ class ResumeNote:
     def read(self) -> dict[str, Any]:
         """Return what was written; empty if nothing was."""
         try:
-            values: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
+            return read_facts(self.file)
         except (OSError, ValueError):
             return {}
-        return values
 
     def write(self, **values: object) -> None:
         """Replace the file's content."""

@@ -1,12 +1,12 @@
 """A run directory records the run's plugins, to be named in messages; they are never imported."""
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
 from simsplit.errors import RunError, ScenarioError
+from simsplit.foreign import read_facts
 from simsplit.plugins.gathering import Plugins
 from simsplit.plugins.loading import Origin
 from simsplit.results.directory import ENVIRONMENT
@@ -47,7 +47,7 @@ def _read_origins(folder: Path) -> Iterator[Origin]:
     known = {field.name for field in fields(Origin)}
     # The file may be missing, or be another program's.
     with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
-        plugins = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8")).get("plugins", [])
+        plugins = read_facts(folder / ENVIRONMENT).get("plugins", [])
         yield from [Origin(**{name: one[name] for name in known}) for one in plugins]
 
 

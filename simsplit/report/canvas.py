@@ -1,9 +1,11 @@
 """All figures share axes, colours and the way to a file; matplotlib is imported when first used."""
 
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simsplit.results.directory import make_folder, replace
 from simsplit.topologies import LEGS
 
 if TYPE_CHECKING:
@@ -44,8 +46,11 @@ def figure_of(ax: "Axes") -> "Figure":
 
 def save_figure(figure: "Figure", file: Path, *, fitted: bool = True) -> Path:
     """Write a figure to a file and close it; `fitted` crops it to its content."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=120, bbox_inches="tight" if fitted else None)
+    content = io.BytesIO()
+    form = file.suffix.removeprefix(".") or None
+    figure.savefig(content, format=form, dpi=120, bbox_inches="tight" if fitted else None)
+    make_folder(file.parent)
+    replace(file, content.getvalue())
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close(figure)
     return file

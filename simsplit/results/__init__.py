@@ -13,7 +13,8 @@ from simsplit.results.directory import (
     TRACEBACK,
     RunWriter,
 )
-from simsplit.results.run import Run, load_saved_scenario
+from simsplit.results.run import Run
+from simsplit.results.stored import load_saved_scenario
 from simsplit.results.sweep_directory import (
     SWEEP,
     CellEntry,

@@ -9,15 +9,20 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import NonNegativeInt
 from torch import Tensor
 
-from simsplit.errors import RunError
-from simsplit.results.directory import replace, writing
+from simsplit.errors import RunError, SimsplitError
+from simsplit.foreign import read_bytes
+from simsplit.results.directory import make_folder, replace, writing
+from simsplit.results.shapes import Shape, read_shaped
+from simsplit.results.stored import reading
 from simsplit.states import stack_clients, unstack_clients
 
 _TENSORS = "state.safetensors"
@@ -46,6 +51,35 @@ class Progress:
     """Simulated time of the rounds so far, if the scenario has a network."""
 
 
+class _ProgressShape(Shape):
+    """The shape of a progress, as JSON has it."""
+
+    round: NonNegativeInt
+    tables: dict[str, NonNegativeInt]
+    holder: NonNegativeInt | None
+    bytes_up: NonNegativeInt
+    bytes_down: NonNegativeInt
+    best: float | None
+    waited: NonNegativeInt
+    elapsed_s: float
+    simulated_s: float
+
+
+class _TensorsShape(Shape):
+    """The shape of what is known of the file of tensors."""
+
+    bytes: NonNegativeInt
+    blake2b: str
+
+
+class _FactsShape(Shape):
+    """The shape of a checkpoint's facts."""
+
+    scenario: str
+    progress: _ProgressShape
+    tensors: _TensorsShape
+
+
 def save(
     folder: Path, tensors: Mapping[str, Tensor], progress: Progress, digest: str, keep: int
 ) -> None:
@@ -62,8 +96,9 @@ def save(
     target = folder / _NAME.format(progress.round)
     partial = folder / f"{target.name}.partial"
     with writing(target):
+        make_folder(folder)
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        partial.mkdir()
         replace(partial / _TENSORS, blob)
         replace(partial / _FACTS, json.dumps(facts, indent=2).encode())
         shutil.rmtree(target, ignore_errors=True)
@@ -84,7 +119,7 @@ def load(folder: Path, digest: str) -> tuple[dict[str, Tensor], Progress, list[s
     for candidate in _list_folders(folder):
         try:
             tensors, facts = _read(candidate)
-        except (OSError, ValueError, KeyError) as error:
+        except RunError as error:
             complaints.append(f"{candidate.name} is damaged ({error})")
             continue
         if facts["scenario"] != digest:
@@ -93,7 +128,9 @@ def load(folder: Path, digest: str) -> tuple[dict[str, Tensor], Progress, list[s
                 "checkpoints, threads and output may change. Resume with the scenario.yaml that "
                 "lies in the run directory, or give another --out"
             )
-        return tensors, Progress(**facts["progress"]), complaints
+        names = [each.name for each in fields(Progress)]
+        progress = Progress(**{name: facts["progress"][name] for name in names})
+        return tensors, progress, complaints
     if complaints:
         raise RunError(f"no usable checkpoint in {folder}: {'; '.join(complaints)}")
     return None
@@ -104,7 +141,7 @@ def load_round(folder: Path, digest: str, number: int) -> dict[str, Tensor]:
     place = folder / _NAME.format(number)
     try:
         tensors, facts = _read(place)
-    except (OSError, ValueError, KeyError) as error:
+    except RunError as error:
         raise RunError(f"no usable checkpoint of round {number} in {folder}: {error}") from None
     if facts["scenario"] != digest:
         raise RunError(f"{place} was written by another scenario")
@@ -114,7 +151,7 @@ def load_round(folder: Path, digest: str, number: int) -> dict[str, Tensor]:
 def drop_after(folder: Path, number: int) -> None:
     """Remove the checkpoints of later rounds."""
     for place in _list_folders(folder):
-        if int(place.name.removeprefix("round-")) > number:
+        if (_get_round(place) or 0) > number:
             shutil.rmtree(place)
 
 
@@ -123,26 +160,50 @@ def compute_digest(text: str) -> str:
     return _hash(text.encode())
 
 
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Open a context in which tensors of a checkpoint that do not fit a run are a RunError.
+
+    `path` is the run's.
+    """
+    try:
+        yield
+    except SimsplitError:
+        raise
+    except Exception as error:
+        why, *_ = f"{type(error).__name__}: {error}".splitlines()
+        raise RunError(
+            f"{path}: its checkpoint does not fit its scenario ({why}); remove it to go on from "
+            "the one before"
+        ) from error
+
+
 def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    from safetensors import SafetensorError
+    """Read a checkpoint; raise RunError if it is damaged."""
     from safetensors.torch import load as from_bytes
 
-    facts = json.loads((candidate / _FACTS).read_text(encoding="utf-8"))
-    blob = (candidate / _TENSORS).read_bytes()
-    if len(blob) != facts["tensors"]["bytes"]:
-        raise ValueError(f"{len(blob)} of {facts['tensors']['bytes']} bytes are there")
-    if _hash(blob) != facts["tensors"]["blake2b"]:
-        raise ValueError("its content is not what was written")
-    try:
+    facts = read_shaped(candidate / _FACTS, _FactsShape)
+    with reading(candidate / _TENSORS):
+        if (number := facts["progress"]["round"]) != _get_round(candidate):
+            raise ValueError(f"it is of round {number}")
+        blob = read_bytes(candidate / _TENSORS, facts["tensors"]["bytes"])
+        if len(blob) != facts["tensors"]["bytes"]:
+            raise ValueError(f"{len(blob)} of {facts['tensors']['bytes']} bytes are there")
+        if _hash(blob) != facts["tensors"]["blake2b"]:
+            raise ValueError("its content is not what was written")
         return unstack_clients(from_bytes(blob)), facts
-    except SafetensorError as error:
-        raise ValueError(f"its tensors cannot be read: {error}") from None
 
 
 def _list_folders(folder: Path) -> list[Path]:
     """List the folders of complete checkpoints, the newest first."""
-    folders = (path for path in folder.glob("round-*") if path.is_dir())
-    return sorted((path for path in folders if path.suffix != ".partial"), reverse=True)
+    folders = (path for path in folder.glob("round-*") if path.is_dir() and not path.is_symlink())
+    return sorted((path for path in folders if _get_round(path) is not None), reverse=True)
+
+
+def _get_round(place: Path) -> int | None:
+    """Return the round that a checkpoint's folder names; None if it names none."""
+    number = place.name.removeprefix("round-")
+    return int(number) if number.isdecimal() and number.isascii() and len(number) < 16 else None
 
 
 def _hash(content: bytes) -> str:

@@ -37,16 +37,15 @@ class RunWriter:
 
     def start(self, scenario: str, environment: Cells) -> None:
         """Create the folder, the files that describe the run, and tables without rows."""
-        try:
-            (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(
-                f"cannot make the folder {self.path}: {error.strerror or error}; give another --out"
-            ) from None
+        make_directory(self.path)
+        with writing(self.path):
+            make_folder(self.path / CHECKPOINTS)
         self.describe(scenario)
         self.write_json(ENVIRONMENT, environment)
         for table, names in self.columns.items():
             with writing(self._file(table)):
+                refuse_link(self._file(table))
+                self._file(table).unlink(missing_ok=True)  # it may have a second name elsewhere
                 self._file(table).write_bytes(_encode_header(names))
 
     def describe(self, scenario: str) -> None:
@@ -59,8 +58,8 @@ class RunWriter:
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns[table], restval="", lineterminator="\n")
         writer.writerows(rows)
-        with writing(self._file(table)), self._file(table).open("a", encoding="utf-8") as file:
-            file.write(text.getvalue())
+        with writing(self._file(table)):
+            append(self._file(table), text.getvalue())
 
     def sync_tables(self) -> dict[str, int]:
         """Flush all tables to the disk, and return their sizes."""
@@ -75,15 +74,20 @@ class RunWriter:
         return {table: len(_encode_header(names)) for table, names in self.columns.items()}
 
     def rewind(self, sizes: Mapping[str, int]) -> None:
-        """Truncate the tables to the sizes that a checkpoint has saved."""
-        for table in self.columns:
+        """Replace each table by its beginning, of the size that a checkpoint has saved."""
+        for table, names in self.columns.items():
             file = self._file(table)
-            if not file.exists() or file.stat().st_size < sizes.get(table, 0):
+            if table not in sizes or not file.exists() or file.stat().st_size < sizes[table]:
                 raise RunError(
                     f"{file} is shorter than when its checkpoint was written; cannot resume"
                 )
             with writing(file):
-                os.truncate(file, sizes[table])
+                content = file.read_bytes()
+            if not content.startswith(_encode_header(names)):
+                raise RunError(f"{file} has other columns than the run's; cannot resume")
+            # Never truncated in place: the file may have a second name, outside of this run.
+            with writing(file):
+                replace(file, content[: sizes[table]])
 
     def write_text(self, name: str, text: str) -> None:
         """Write a small file, completely or not at all."""
@@ -125,11 +129,42 @@ class writing:  # noqa: N801 - reads as a verb: `with writing(path):`
             ) from error
 
 
+def make_directory(path: Path) -> None:
+    """Create a run or sweep directory, which the user chose; raise RunError if that fails."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"cannot make the folder {path}: {error.strerror or error}; give another --out"
+        ) from None
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder in a run directory, or use the one that is there unless it is a link."""
+    refuse_link(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def refuse_link(path: Path) -> None:
+    """Raise RunError if the path is a link: its target may be anything else of the user's."""
+    if path.is_symlink():
+        raise RunError(f"{path} is a link, and nothing is written through links; remove it")
+
+
+def append(file: Path, text: str) -> None:
+    """Append text to a file, which is created if there is none."""
+    refuse_link(file)
+    with file.open("a", encoding="utf-8", newline="") as opened:
+        opened.write(text)
+
+
 def replace(target: Path, content: bytes) -> None:
-    """Write `content` to `target` atomically and durably."""
+    """Write `content` to `target` atomically and durably; raise RunError if it is a link."""
+    refuse_link(target)
     partial = target.with_name(target.name + ".partial")
     try:
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)
+        with partial.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

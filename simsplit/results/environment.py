@@ -41,9 +41,9 @@ def describe_environment(
 
 def add_resumption(before: Mapping[str, object]) -> dict[str, object]:
     """Return a run's environment with this process as another that resumes the run."""
-    earlier = before.get("resumed", [])
-    assert isinstance(earlier, list), "`describe_environment` writes a list"
-    return {**before, "resumed": [*earlier, _describe_session()], "process": describe_process()}
+    earlier = before.get("resumed")
+    sessions = [*(earlier if isinstance(earlier, list) else []), _describe_session()]
+    return {**before, "resumed": sessions, "process": describe_process()}
 
 
 def _describe_session() -> dict[str, object]:

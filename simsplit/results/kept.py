@@ -1,5 +1,6 @@
 """A run directory keeps what attacks recovered, in folders with a file for each judged round."""
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError
-from simsplit.results.directory import AFTERWARDS, replace, writing
+from simsplit.foreign import MOST_TABLE, read_bytes, read_text
+from simsplit.results.directory import AFTERWARDS, make_folder, replace, writing
+from simsplit.results.stored import read_table, reading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +32,7 @@ class RoundFiles:
         """Write a round's file into a run directory, or into the folder of an attack."""
         folder = path / self.folder
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             replace(folder / f"{self.name.format(number)}.{self.ending}", content)
 
     def list_all(self, path: Path) -> list[Path]:
@@ -84,7 +87,7 @@ def load_images(path: Path, number: int | None = None) -> dict[str, "np.ndarray"
 
     They are uint8, N x C x H x W; the true images are among them as `originals`.
     """
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load
 
     kept = IMAGES.list_all(path)
     if number is not None:
@@ -92,7 +95,8 @@ def load_images(path: Path, number: int | None = None) -> dict[str, "np.ndarray"
     if not kept:
         when = "" if number is None else f" after round {number}"
         raise RunError(f"{path} has no recovered images{when}; did it have attacks?")
-    images: dict[str, np.ndarray] = load_file(kept[-1])
+    with reading(kept[-1]):
+        images: dict[str, np.ndarray] = load(read_bytes(kept[-1], MOST_TABLE))
     return images
 
 
@@ -132,7 +136,11 @@ def _load_lines(
 ) -> "pd.DataFrame":
     import pandas as pd
 
-    tables = [pd.read_json(file, lines=True, dtype=dtype) for file in files.list_newest(path)]
+    tables = []
+    for file in files.list_newest(path):
+        with reading(file):
+            text = io.StringIO(read_text(file, MOST_TABLE))
+            tables.append(pd.read_json(text, lines=True, dtype=dtype))
     if not tables:
         return pd.DataFrame()
     # Each file repeats the guesses that need no attack, for the same targets.
@@ -142,4 +150,4 @@ def _load_lines(
 def _load_csv(files: Sequence[Path]) -> "pd.DataFrame":
     import pandas as pd
 
-    return pd.concat(map(pd.read_csv, files), ignore_index=True) if files else pd.DataFrame()
+    return pd.concat(map(read_table, files), ignore_index=True) if files else pd.DataFrame()

@@ -17,10 +17,12 @@ def is_alive(process: Mapping[str, Any] | None) -> bool | None:
     """Return whether a process lives, or None if unknown, such as on another machine."""
     if not process or process.get("host") != platform.node():
         return None
-    pid = int(process["pid"])
+    pid = process.get("pid")
+    if not isinstance(pid, int) or pid < 1:
+        return None
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass

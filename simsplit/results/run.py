@@ -1,22 +1,18 @@
 """A `Run` reads a run directory: its tables as DataFrames, its summary as a dict."""
 
-import csv
-import io
-import json
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, format_count, format_list
 from simsplit.results.directory import AFTERWARDS, DATA, ENVIRONMENT, SCENARIO, SOCKET, SUMMARY
 from simsplit.results.input_results import average_over_targets
 from simsplit.results.recovers import RECOVERS
-from simsplit.rows import TableRow
+from simsplit.results.shapes import DataShape, EnvironmentShape, SummaryShape, read_shaped
+from simsplit.results.stored import load_saved_scenario, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Kind = TypeVar("Kind", bound=TableRow)
 
 
 class Run:
@@ -69,7 +65,7 @@ class Run:
 
         if not (self.path / SOCKET).exists():
             return pd.DataFrame()
-        return _read_table(self.path / SOCKET)
+        return read_table(self.path / SOCKET)
 
     @cached_property
     def holdings(self) -> "pd.DataFrame":
@@ -127,7 +123,7 @@ class Run:
         files = [*self.path.glob(name), *sorted(self.path.glob(f"{AFTERWARDS}/{name}"))]
         if not files:
             return pd.DataFrame()
-        together = pd.concat(map(_read_table, files))
+        together = pd.concat(map(read_table, files))
         place = [column for column in recovered.place if column in together]
         # Each file repeats the guesses that need no attack, for the same targets.
         unique = together.drop_duplicates(place, ignore_index=True)
@@ -154,64 +150,17 @@ class Run:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The run's summary; its `status` is `finished` if the run reached its end."""
-        return self._read_json(SUMMARY)
+        return read_shaped(self.path / SUMMARY, SummaryShape)
 
     @cached_property
     def data(self) -> dict[str, Any]:
         """Facts about the data: samples per split, names of classes, means and deviations."""
-        return self._read_json(DATA)
+        return read_shaped(self.path / DATA, DataShape)
 
     @cached_property
     def environment(self) -> dict[str, Any]:
         """The machine, versions and commands of the run."""
-        return self._read_json(ENVIRONMENT)
+        return read_shaped(self.path / ENVIRONMENT, EnvironmentShape)
 
     def _table(self, name: str) -> "pd.DataFrame":
-        return _read_table(self.path / f"{name}.csv")
-
-    def _read_json(self, name: str) -> dict[str, Any]:
-        file = self.path / name
-        try:
-            values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError) as error:
-            raise RunError(f"cannot read {file}: {error}") from None
-        return values
-
-
-def read_rows(file: Path, kind: type[Kind]) -> list[Kind]:
-    """Read the complete lines of a table that may still be growing.
-
-    The list is empty if there is no such table, or if it cannot be read.
-    """
-    try:
-        with file.open(encoding="utf-8", newline="") as lines:
-            whole = csv.DictReader(line for line in lines if line.endswith("\n"))
-            return [kind.from_table(cells) for cells in whole if None not in cells.values()]
-    except (OSError, ValueError, KeyError):
-        return []
-
-
-def _read_table(file: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"cannot read {file}: {error.strerror}") from None
-    whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
-    if not whole:
-        raise RunError(f"cannot read {file}: it has no header")
-    # pandas 3 reads floats exactly by default, and warns if the option is given
-    precision: Literal["round_trip"] | None
-    precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None
-    return pd.read_csv(io.StringIO(whole), float_precision=precision)
-
-
-def load_saved_scenario(path: Path) -> dict[str, Any]:
-    """Load a run directory's scenario as plain values."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is faster, if it is there
-    text = (path / SCENARIO).read_text(encoding="utf-8")
-    values: dict[str, Any] = yaml.load(text, Loader=loader)
-    return values
+        return read_table(self.path / f"{name}.csv")

@@ -6,14 +6,15 @@ is not there: the settings of the sweep, and why a cell failed.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError
 from simsplit.metrics.headline import find_headline
-from simsplit.results.directory import SUMMARY, replace, writing
-from simsplit.results.run import read_rows
+from simsplit.results.directory import SUMMARY, make_directory, replace, writing
+from simsplit.results.shapes import SummaryShape, SweepShape, read_shaped
+from simsplit.results.stored import read_rows
 from simsplit.rows import RoundRow
 
 SWEEP = "sweep.json"
@@ -46,20 +47,18 @@ class SweepDirectory:
     def load(cls, path: str | Path) -> "SweepDirectory":
         """Read a sweep directory; raise RunError if the path is none."""
         path = Path(path)
-        try:
-            values = json.loads((path / SWEEP).read_text(encoding="utf-8"))
-            cells = [CellEntry(**cell) for cell in values["cells"]]
-            rest = (values["fields"], cells, values["failed"], values.get("process"))
-            return cls(path, values["name"], *rest)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunError(f"cannot read {path / SWEEP}: {error}") from None
+        values = read_shaped(path / SWEEP, SweepShape)
+        known = [each.name for each in fields(CellEntry)]
+        cells = [CellEntry(**{k: cell[k] for k in known if k in cell}) for cell in values["cells"]]
+        rest = (values["fields"], cells, values["failed"], values.get("process"))
+        return cls(path, values["name"], *rest)
 
     def save(self) -> None:
         """Write `sweep.json`, completely or not at all."""
         values = asdict(self)
         del values["path"]
         with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path)
             replace(self.path / SWEEP, json.dumps(values, indent=2).encode() + b"\n")
 
     def note(self, cell: str, reason: str | None) -> None:
@@ -103,9 +102,8 @@ def read_progress(path: Path) -> RunProgress:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """Read a run's current summary; it is empty if there is none yet."""
+    """Read a run's current summary; it is empty if there is none yet, or none that can be read."""
     try:
-        values: dict[str, Any] = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_shaped(path / SUMMARY, SummaryShape)
+    except RunError:
         return {}
-    return values

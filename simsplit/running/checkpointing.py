@@ -73,7 +73,10 @@ class Checkpoints(Observer):
                 f"{self.folder.parent} has trained {progress.round} rounds already, but the "
                 f"scenario ends after {rounds}; give another --out for a shorter run"
             )
+        if progress.holder is not None and progress.holder >= self.live.scenario.clients.count:
+            raise RunError(f"{self.folder.parent}: the checkpoint names a client that it has not")
         self.kept = progress.round
+        with checkpoints.fitting(self.folder.parent):
+            self.live.load(state, progress)
         self.writer.rewind(progress.tables)
-        self.live.load(state, progress)
         return [f"{complaint}; resumed from round {progress.round}" for complaint in complaints]

@@ -1,6 +1,7 @@
 """The run directory is chosen here, and described by the files that exist from a run's start."""
 
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -10,19 +11,54 @@ from simsplit.errors import RunError
 from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run, RunWriter
 from simsplit.results.directory import ENVIRONMENT
 from simsplit.results.environment import add_resumption, describe_environment
+from simsplit.results.locking import locked, refuse_locked
 from simsplit.scenario import Scenario
 
 
 def choose_run_directory(scenario: Scenario, out: str | Path | None, *, resume: bool) -> Path:
-    """Return the directory of a run; raise RunError if it holds another run."""
-    if out is None:
-        return choose_free_name(scenario.output.root / scenario.name, resume=resume, foreign=SWEEP)
-    path = Path(out)
-    if not resume and (path / SCENARIO).exists():
+    """Return the directory of a run.
+
+    Raise RunError if it holds another run, if another process writes it, or if it cannot exist.
+    """
+    path = scenario.output.root / scenario.name if out is None else Path(out)
+    with checking(path):
+        if out is None:
+            path = choose_free_name(path, resume=resume, foreign=SWEEP)
+        refuse_locked(path)
+        if not resume:
+            refuse_existing(path)
+    return path
+
+
+@contextmanager
+def claimed(path: Path, *, resume: bool) -> Iterator[None]:
+    """Open a context in which this process alone writes a run directory.
+
+    Raise RunError if another process writes it, or has written a run meanwhile.
+    """
+    with locked(path):
+        if not resume:
+            refuse_existing(path)
+        yield
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise RunError if a directory holds a run."""
+    if (path / SCENARIO).exists():
         raise RunError(
             f"{path} already holds a run; give another --out, or --resume to go on with it"
         )
-    return path
+
+
+@contextmanager
+def checking(path: Path) -> Iterator[None]:
+    """Open a context in which a path that cannot exist, or is a file, becomes a RunError."""
+    try:
+        yield
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} is a file; give another --out")
+    except OSError as error:
+        raise RunError(f"cannot use {path}: {error.strerror}; give another --out") from None
 
 
 def choose_free_name(base: Path, *, resume: bool, foreign: str) -> Path:
@@ -50,5 +86,7 @@ def describe_start(
 def describe_resumption(writer: RunWriter, scenario: Scenario, path: Path) -> None:
     """Write the resumed run's scenario, and add the resuming command to the environment."""
     writer.describe(scenario.yaml())
+    before: Mapping[str, object] = {}
     with suppress(RunError):  # a lost note must not stop a run
-        writer.write_json(ENVIRONMENT, add_resumption(Run.load(path).environment))
+        before = Run.load(path).environment
+    writer.write_json(ENVIRONMENT, add_resumption(before))

@@ -7,9 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from simsplit.errors import PluginError, RunError
+from simsplit.foreign import strip_controls
 from simsplit.parties.calls import CountSteps
 from simsplit.progress import Observer, RunPlan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
+from simsplit.results.stored import making_sense_of
 from simsplit.results.summary import summarise
 from simsplit.rows import WireRow
 from simsplit.running.accounting import count_releases, list_guarantees, summarise_privacy
@@ -35,18 +37,19 @@ class Notes(Observer):
         error = sys.exception()
         if status == "finished":
             scenario = self.live.scenario
-            results = summarise(Run.load(self.path), scenario.figures)
-            resident = self.live.resident_bytes()
-            wanted = self.live.parts.evaluator.wanted
-            if wanted is not None:
-                results["attack_samples"] = len(wanted)
-            results |= self._summarise_privacy()
+            with making_sense_of([self.path]):  # a resumed run's tables may have been changed
+                results = summarise(Run.load(self.path), scenario.figures)
+                resident = self.live.resident_bytes()
+                wanted = self.live.parts.evaluator.wanted
+                if wanted is not None:
+                    results["attack_samples"] = len(wanted)
+                results |= self._summarise_privacy()
             self._note(status, seed=scenario.seed, **results, resident_bytes=resident)
         elif status == "failed" and error is not None:
             ours = isinstance(error, RunError | PluginError)
             why = str(error) if ours else f"{type(error).__name__}: {error}"
             self._note(status, reason=why)
-            self.writer.write_text(TRACEBACK, traceback.format_exc())
+            self.writer.write_text(TRACEBACK, strip_controls(traceback.format_exc()))
         else:
             self._note(status)
 

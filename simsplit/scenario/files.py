@@ -5,6 +5,7 @@ Unquoted values mean what YAML 1.2 says. PyYAML follows 1.1 and would read `on:`
 """
 
 import copy
+import os
 import re
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from simsplit.errors import ScenarioError, suggest
+from simsplit.foreign import MOST_YAML, read_text, refuse_huge_yaml
 from simsplit.scenario.cells import sweep_over
 from simsplit.scenario.shipped import list_names, locate
 
@@ -168,7 +170,8 @@ def _parse_position(here: list[Any], key: str, field: str) -> int:
 
 def _read_with_parents(path: Path, children: tuple[Path, ...]) -> Values:
     """Return a file's values merged over those of the files that it extends."""
-    if path.resolve() in [child.resolve() for child in children]:
+    # `Path.resolve` would raise for links that go in a circle; reading them is an error anyway.
+    if os.path.realpath(path) in map(os.path.realpath, children):
         chain = " -> ".join(file.name for file in (*children, path))
         raise ScenarioError("extends", f"goes in a circle: {chain}")
     values = _load(path, children)
@@ -188,7 +191,7 @@ def _load(path: Path, children: tuple[Path, ...]) -> Values:
     field = "extends" if children else ""
     named = f" (named in {children[-1]})" if children else ""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read_text(path, extended=bool(children))
     except UnicodeDecodeError as error:
         raise ScenarioError(
             field, f"{path}{named} is not UTF-8 text, from byte {error.start} on"
@@ -197,13 +200,41 @@ def _load(path: Path, children: tuple[Path, ...]) -> Values:
         raise ScenarioError(
             field, f"cannot read {path}{named}: {error.strerror}{_suggest_file(path)}"
         ) from None
-    values = _parse(text, field, str(path))
+    except ValueError as error:
+        raise ScenarioError(field, f"cannot read {path}{named}: {error}") from None
+    shown = _is_named_as_yaml(path)
+    values = _parse(text, field, str(path), shown=shown)
     if values is None:
         return {}
     if not isinstance(values, dict):
-        kind = "a list" if isinstance(values, list) else repr(values)
+        kinds = ((list, "a list"), (str, "text"), (object, "a value"))
+        kind = next(word for kind, word in kinds if isinstance(values, kind))
         raise ScenarioError(field, f"{path}{named} must hold a mapping of fields, got {kind}")
+    if (children or not shown) and not all(map(_FIELD.fullmatch, values)):
+        raise ScenarioError(field, f"{path}{named} is no scenario: it has names that no field has")
     return values
+
+
+def _read_text(path: Path, *, extended: bool) -> str:
+    """Return a file's text; raise OSError or ValueError if it cannot be a scenario's.
+
+    The user may name /dev/stdin, or what a shell makes of <(command). What a scenario extends was
+    named by whoever wrote it: it must be a file with a YAML file's name, also where links end.
+    """
+    if not extended and path.is_relative_to("/dev") and not path.is_file():
+        with path.open("rb") as opened:
+            content = opened.read(MOST_YAML + 1)
+        if len(content) > MOST_YAML:
+            raise ValueError(f"it has more than {MOST_YAML:,} bytes")
+        return content.decode("utf-8")
+    if extended and path.exists() and not _is_named_as_yaml(path):
+        raise ValueError(f"it is no scenario; its name must end with {' or '.join(_SUFFIXES)}")
+    return read_text(path, MOST_YAML)
+
+
+def _is_named_as_yaml(path: Path) -> bool:
+    """Return whether a file, where its links end, is named as one of YAML."""
+    return os.path.realpath(path).endswith(_SUFFIXES)
 
 
 def _suggest_file(path: Path) -> str:
@@ -218,20 +249,33 @@ def _suggest_file(path: Path) -> str:
 
 
 _SUFFIXES = (".yaml", ".yml")
+_FIELD = re.compile(r"[a-z_]{1,20}")
+"""How fields of a scenario are named; other names may be secrets of a file that is none."""
+_SHORT = 2**16
+"""Characters of a text that the slow loader reads, at most."""
 _NO_SUCH_NAME = "; simsplit list scenarios lists the shipped ones"
 
 
-def _parse(text: str, field: str, source: str) -> Any:  # noqa: ANN401 - any YAML value
-    """Return the value of a YAML text; raise ScenarioError, with line and column, if it is none."""
-    # The slow loader reads a text again only if it is wrong, for its better messages.
-    with suppress(yaml.YAMLError, ValueError):
-        return yaml.load(text, Loader=_Fast)
+def _parse(text: str, field: str, source: str, *, shown: bool = True) -> Any:  # noqa: ANN401 - any
+    """Return the value of a YAML text; raise ScenarioError, with line and column, if it is none.
+
+    Unless `shown`, the error says nothing of what the text holds: it may be none that is to be
+    shown.
+    """
     try:
-        return yaml.load(text, Loader=_Loader)
+        refuse_huge_yaml(text)
+        # The slow loader reads a text again only if it is wrong, for its better messages.
+        with suppress(yaml.YAMLError, ValueError):
+            return yaml.load(text, Loader=_Fast)
+        return yaml.load(text, Loader=_Loader if len(text) < _SHORT else _Fast)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ScenarioError(field, f"{source}{where} is not valid YAML: {problem}") from None
+        more = f": {problem}" if shown else ""
+        raise ScenarioError(field, f"{source}{where} is not valid YAML{more}") from None
+    except RecursionError:
+        raise ScenarioError(field, f"{source} is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise ScenarioError(field, f"{source} is not valid YAML: {error}") from None
+        more = f": {error}" if shown else ""
+        raise ScenarioError(field, f"{source} is not valid YAML{more}") from None

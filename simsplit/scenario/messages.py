@@ -39,6 +39,8 @@ _TYPES = {
 }
 _DEEPEST, _MOST = 3, 2
 """Levels of a scenario that are searched for a misplaced name, and most places that are named."""
+_MOST_EXPLAINED = 50
+"""Most mistakes of a scenario that are explained: a file of thousands is no scenario."""
 _SURE = 0.85
 """The similarity at which a field of the same part is suggested along with one elsewhere, as
 `heads` is for `head`."""
@@ -54,7 +56,10 @@ def explain(
     kept = [
         one for one in problems if one["type"] != "too_short" or not _has_deeper(one["loc"], wrong)
     ]
-    return ScenarioError.of_many([_explain(one, model, values) for one in kept])
+    explained = [_explain(one, model, values) for one in kept[:_MOST_EXPLAINED]]
+    if (more := len(kept) - len(explained)) > 0:
+        explained.append(ScenarioError("", f"{more:,} more mistakes"))
+    return ScenarioError.of_many(explained)
 
 
 def _has_deeper(loc: tuple[int | str, ...], others: Sequence[tuple[int | str, ...]]) -> bool:

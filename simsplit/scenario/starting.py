@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from simsplit.errors import SimsplitError
+from simsplit.results.directory import replace
 from simsplit.scenario.files import read
 from simsplit.scenario.schema import file_schema
 from simsplit.scenario.shipped import SUFFIX, find_folder, locate
@@ -33,9 +34,9 @@ def start_file(name: str, source: str, into: Path) -> Path:
     text = re.sub(
         r"^extends:\s*(\S+)", lambda m: _move_extends(m[1], original), text, flags=re.MULTILINE
     )
-    file.write_text(f"# yaml-language-server: $schema={SCHEMA}\n{text}", encoding="utf-8")
+    replace(file, f"# yaml-language-server: $schema={SCHEMA}\n{text}".encode())
     schema = json.dumps(file_schema(), indent=2)
-    (into / SCHEMA).write_text(f"{schema}\n", encoding="utf-8")
+    replace(into / SCHEMA, f"{schema}\n".encode())
     return file
 
 

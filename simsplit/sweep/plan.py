@@ -6,7 +6,8 @@ from simsplit.errors import RunError, ScenarioError
 from simsplit.machine import count_processors
 from simsplit.report.short_names import short_names
 from simsplit.results import SCENARIO, SWEEP, CellEntry, SweepDirectory
-from simsplit.running.directories import choose_free_name
+from simsplit.results.locking import refuse_locked
+from simsplit.running.directories import checking, choose_free_name
 from simsplit.scenario import Cell, Scenario, Sweep, differences, load_scenario
 
 _MAY_CHANGE = {"output", "checkpoint", "threads", "device", "engine", "observers"}
@@ -14,11 +15,21 @@ _MAY_CHANGE = {"output", "checkpoint", "threads", "device", "engine", "observers
 
 
 def choose_sweep_directory(sweep: Sweep, out: str | Path | None, *, resume: bool) -> Path:
-    """Return a sweep's directory; raise RunError if it would overwrite files."""
-    if out is None:
-        base = sweep.cells[0].scenario.output.root / sweep.name
-        return choose_free_name(base, resume=resume, foreign=SCENARIO)
-    path = Path(out)
+    """Return a sweep's directory.
+
+    Raise RunError if the sweep would overwrite files, or if the directory cannot exist.
+    """
+    path = sweep.cells[0].scenario.output.root / sweep.name if out is None else Path(out)
+    with checking(path):
+        if out is None:
+            return choose_free_name(path, resume=resume, foreign=SCENARIO)
+        refuse_locked(path)
+        refuse_overwriting(sweep, path, resume=resume)
+    return path
+
+
+def refuse_overwriting(sweep: Sweep, path: Path, *, resume: bool) -> None:
+    """Raise RunError if the directory holds a run, or a sweep that is not to be resumed."""
     if (path / SCENARIO).exists():
         raise RunError(f"{path} holds a run, not a sweep; give another --out")
     cells = [path / cell.name / SCENARIO for cell in sweep.cells]
@@ -26,7 +37,6 @@ def choose_sweep_directory(sweep: Sweep, out: str | Path | None, *, resume: bool
         raise RunError(
             f"{path} already holds a sweep; give another --out, or --resume to go on with it"
         )
-    return path
 
 
 def choose_jobs(sweep: Sweep) -> int:

@@ -24,6 +24,7 @@ from simsplit.plugins import Origin, gather_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.renamed import Renamed
 from simsplit.results import Run, SweepDirectory
+from simsplit.results.locking import locked
 from simsplit.results.processes import describe_process
 from simsplit.scenario import Cell, Scenario, Sweep, parse
 from simsplit.scenario.own import collect_held
@@ -32,6 +33,7 @@ from simsplit.sweep.plan import (
     choose_sweep_directory,
     list_unfinished,
     open_directory,
+    refuse_overwriting,
 )
 
 
@@ -83,9 +85,16 @@ def run_sweep(
     """
     for cell in sweep.cells:
         refuse_lacking(cell.scenario.observers)
-    directory = open_directory(sweep, choose_sweep_directory(sweep, out, resume=resume))
+    path = choose_sweep_directory(sweep, out, resume=resume)
+    with locked(path):
+        refuse_overwriting(sweep, path, resume=resume)
+        return _run_locked(sweep, path, jobs, watch or SilentSweep())
+
+
+def _run_locked(sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver) -> SweepResult:
+    """Train every cell of a sweep into a directory that no other process writes."""
+    directory = open_directory(sweep, path)
     todo = list_unfinished(sweep, directory)
-    watch = watch or SilentSweep()
     jobs = min(choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
     directory.process = {**describe_process(), "command": sys.argv}
     directory.save()

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-import typer
 from rich.console import Console
 
 from simsplit.errors import format_count
@@ -27,36 +26,37 @@ from simsplit.evidence.selecting import ChosenCell, Selection, write_minutes
 from simsplit.evidence.tables import EvidenceTable
 from simsplit.terminal.pace import format_clock
 from simsplit.terminal.printing import print_table
+from simsplit.terminal.saying import echo
 
 
 def print_overview(tables: Sequence[JudgedTable]) -> None:
     """Print a line for each table, and the counts of verdicts."""
     print_table(tabulate_overview(tables), "table")
-    typer.echo(f"{format_count(len(tables), 'table')}: {count_verdicts(tables)}")
+    echo(f"{format_count(len(tables), 'table')}: {count_verdicts(tables)}")
 
 
 def print_evidence(built: EvidenceTable) -> None:
     """Print a table with the paper's figures beside ours, its verdict and how it was measured."""
     claim = built.claim
-    typer.echo(f"{built.table.full_name}, {claim.title}, tier {built.tier}: {claim.says}")
+    echo(f"{built.table.full_name}, {claim.title}, tier {built.tier}: {claim.says}")
     print_table(tabulate_rows(built), "table")
-    typer.echo(f"verdict: {built.verdict.value} ({count_statements(built) or 'no statement'})")
+    echo(f"verdict: {built.verdict.value} ({count_statements(built) or 'no statement'})")
     for line in list_statements(built):
-        typer.echo(f"  {line}")
+        echo(f"  {line}")
     for line in claim.silent:
-        typer.echo(f"the paper leaves open: {line}")
+        echo(f"the paper leaves open: {line}")
     for line in (*write_gaps(built), *write_card(built)):
-        typer.echo(line)
+        echo(line)
 
 
 def print_printed(table: PaperTable) -> None:
     """Print what the paper prints of a table that is not measured, and why it is not."""
     claim = table.claim
-    typer.echo(f"{table.full_name}, {claim.title}: {claim.says}")
+    echo(f"{table.full_name}, {claim.title}: {claim.says}")
     if claim.rows:
         print_table(tabulate_printed(table), "table")
     word = "describes" if claim.describes else "out of reach"
-    typer.echo(f"{word}: {claim.describes or claim.out_of_reach}")
+    echo(f"{word}: {claim.describes or claim.out_of_reach}")
 
 
 def print_plan(selection: Selection, jobs: int | None, say: Callable[[str], None]) -> None:
@@ -78,7 +78,7 @@ def print_check(checked: Sequence[CheckedFigure]) -> None:
         where = ", ".join(each.chosen.cell.axes.values())
         interval = "" if each.half is None else f" (interval {each.mean:.4g} ± {each.half:.2g})"
         verdict = "agrees" if each.agrees else "DIFFERS"
-        typer.echo(
+        echo(
             f"{verdict}: {where}, seed {each.chosen.cell.seed}, {each.figure}: "
             f"known {each.before:.6g}, now {each.now:.6g}{interval}"
         )

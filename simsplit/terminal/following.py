@@ -3,17 +3,17 @@
 Nothing is locked, and nothing is written. A line that is still incomplete is read the next time.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simsplit.results import read_summary
+from simsplit.errors import RunError
+from simsplit.results import Run, read_summary
 from simsplit.results.directory import ENVIRONMENT, SUMMARY
 from simsplit.results.processes import is_alive
-from simsplit.results.run import read_rows
+from simsplit.results.stored import read_rows
 from simsplit.rows import RoundRow, TimingRow
 
 
@@ -61,7 +61,7 @@ class Snapshot:
 
 def read_snapshot(path: Path) -> Snapshot:
     """Read a run's current state from its directory, which may still be empty."""
-    alive = is_alive(_read(path / ENVIRONMENT).get("process"))
+    alive = is_alive(_read_process(path))
     # The summary is read after the check: a process that has just ended has written its status.
     summary = read_summary(path)
     resuming = _find_change(path / SUMMARY) < _find_change(path / ENVIRONMENT)
@@ -84,9 +84,10 @@ def _find_change(file: Path) -> float:
         return 0.0
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_process(path: Path) -> Mapping[str, Any]:
+    """Read which process writes a run; nothing if that is unknown."""
     try:
-        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        process: Mapping[str, Any] = Run(path).environment.get("process", {})
+    except RunError:
         return {}
-    return values
+    return process

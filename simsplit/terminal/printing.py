@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import typer
-
 from simsplit.errors import RunError
 from simsplit.report.canvas import save_figure
 from simsplit.report.comparison import compare
@@ -26,12 +24,13 @@ from simsplit.report.runs import show, write_heading
 from simsplit.report.tables import Format, Table
 from simsplit.results import Run
 from simsplit.results.recovers import RECOVERS
+from simsplit.terminal.saying import echo, make_console
 
 
 def print_run(run: Run, form: Format = "table") -> None:
     """Print a run's figures and bytes."""
     if form == "table":
-        typer.echo(write_heading(run))
+        echo(write_heading(run))
     for table in show(run):
         print_table(table, form)
 
@@ -43,14 +42,14 @@ def print_attack(run: Run, name: str, form: Format) -> None:
         print_table(table, form)
     if presented.draw_attack is not None:
         file = save_figure(presented.draw_attack(run, name), run.path / "figures" / f"{name}.png")
-        typer.echo(f"what was recovered, in a picture: {file}")
+        echo(f"what was recovered, in a picture: {file}")
 
 
 def print_pictures(runs: Mapping[str, Run], sweep: Path) -> None:
     """Save pictures of what attacks recovered in a sweep's cells, and print their files."""
     for each in PRESENTATIONS.values():
         if (file := each.save_pictures(runs, sweep)) is not None:
-            typer.echo(f"what was recovered, in a picture: {file}")
+            echo(f"what was recovered, in a picture: {file}")
 
 
 def print_comparison(
@@ -72,7 +71,7 @@ def print_comparison(
     for line in left_out:
         say(line)
     if form == "csv" and table not in list_shown_tables():
-        typer.echo(write_csv(entries, figure, table or SETTINGS, parse_baseline(baseline, entries)))
+        echo(write_csv(entries, figure, table or SETTINGS, parse_baseline(baseline, entries)))
         return
     made: dict[str, Callable[[], Sequence[Table | None]]] = {
         "overview": lambda: (
@@ -102,12 +101,10 @@ def print_table(table: Table, form: Format) -> None:
     if form != "table":
         named = {"markdown": f"{table.heading}\n\n", "latex": f"% {table.heading}\n"}
         title = named.get(form, "")
-        typer.echo((title if table.title else "") + table.text(form) + "\n")
+        echo((title if table.title else "") + table.text(form) + "\n")
         return
-    from rich.console import Console
-
     # NO_COLOR leaves rich its bold and italics, which are escape codes too
-    console = Console(force_terminal=False if os.environ.get("NO_COLOR") else None)
+    console = make_console(force_terminal=False if os.environ.get("NO_COLOR") else None)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 140
     for part in table.split_to_fit(console.width):

@@ -8,6 +8,7 @@ from simsplit.report.entries import load_entries
 from simsplit.report.page import Subject, write_page
 from simsplit.report.run_figures import draw_figures
 from simsplit.results import SWEEP, Run
+from simsplit.results.directory import replace
 
 NAME = "report.html"
 
@@ -23,7 +24,7 @@ def write_report(paths: Sequence[Path], out: Path | None, say: Callable[[str], N
     page = write_page(Subject(entries, left_out))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page, encoding="utf-8")
+        replace(target, page.encode())
     except OSError as error:
         raise RunError(f"cannot write {target}: {error.strerror or error}") from None
     for path in paths:

@@ -1,6 +1,7 @@
 """The command line in an empty folder, modules of the user's in it, and real data."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -19,10 +20,13 @@ def simsplit(monkeypatch, capsys, tmp_path):
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["simsplit", *map(str, words)])
         code = 0
+        heeded = signal.getsignal(signal.SIGTERM)
         try:
             main()
         except SystemExit as stopped:
             code = stopped.code or 0
+        finally:
+            signal.signal(signal.SIGTERM, heeded)
         said = capsys.readouterr()
         return code, said.out, said.err
 

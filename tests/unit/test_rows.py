@@ -7,7 +7,7 @@ import pytest
 from simsplit.packets import Leg
 from simsplit.results import ledger
 from simsplit.results.ledger import Ledger, TableColumns
-from simsplit.results.run import _read_table, read_rows
+from simsplit.results.stored import read_rows, read_table
 from simsplit.rows import ClientRow, RoundRow, TimingRow, WireRow
 
 
@@ -52,7 +52,7 @@ def test_rows_come_back_from_csv_and_from_pandas_with_their_types(rows, tmp_path
         writer.writeheader()
         writer.writerows(rows)
     types = [[type(value) for value in row.values()] for row in rows]
-    for back in (read_rows(table, kind), list(kind.in_frame(_read_table(table)))):
+    for back in (read_rows(table, kind), list(kind.in_frame(read_table(table)))):
         assert back == rows
         assert [[type(value) for value in row.values()] for row in back] == types
 

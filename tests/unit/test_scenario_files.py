@@ -87,7 +87,7 @@ def test_an_empty_file_is_a_scenario_of_defaults(tmp_path, text):
     ("text", "said"),
     [
         ("- 1", "mapping ... a list"),
-        ("word", "mapping ... 'word'"),
+        ("word", "mapping ... text"),
         ("a: 1\nb: 2\na: 3", "line 3, column 1 ... YAML: ... 'a'"),
         ("t: {on: 1, on: 2}", "line 1, column 12 ... YAML: ... 'on'"),
         ("a: [", "line 1, column 5 ... YAML"),

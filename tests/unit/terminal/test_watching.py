@@ -15,7 +15,7 @@ from gists import says
 
 from simsplit import load_sweep, run, run_sweep
 from simsplit.results.processes import describe_process, is_alive
-from simsplit.results.run import read_rows
+from simsplit.results.stored import read_rows
 from simsplit.rows import RoundRow
 from simsplit.terminal.following import read_snapshot
 

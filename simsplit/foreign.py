@@ -1,0 +1,118 @@
+"""Files and texts that others wrote are read within bounds here, and made harmless for a terminal.
+
+A run directory, a scenario or a client's message may come from anyone. Whoever reads one states how
+large it may be; nothing is read from devices and pipes, which have no end.
+"""
+
+import errno
+import json
+import os
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+MOST_FACTS = 64 * 2**20
+"""Bytes of a file of facts (JSON), at most."""
+MOST_TABLE = 2**30
+"""Bytes of a table, at most."""
+MOST_YAML = 2**20
+"""Bytes of a YAML file, at most."""
+MOST_NODES, DEEPEST = 50_000, 64
+"""Values of a YAML text and their levels, at most; an alias counts as what it stands for."""
+_CONTROLS = re.compile(
+    # Escape sequences begin with one of the first two ranges; the others turn the direction of a
+    # line, or are halves of a pair that no encoding has.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def strip_controls(text: str) -> str:
+    """Return a text with a question mark for each control character but tabs and line ends.
+
+    So text of others cannot move the cursor, change colours or hide parts of a line.
+    """
+    return _CONTROLS.sub("?", text)
+
+
+def read_bytes(file: Path, most: int) -> bytes:
+    """Read a regular file; raise OSError, or ValueError for other files and for larger ones."""
+    # To open a pipe would otherwise wait for its writer.
+    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb") as opened:
+        about = os.fstat(handle)
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("it is not a regular file")
+        # A file may have grown since; what is beyond its size now is read the next time.
+        content = opened.read(min(about.st_size, most + 1))
+    if len(content) > most:
+        raise ValueError(f"it has {about.st_size:,} bytes, more than {most:,}")
+    return content
+
+
+def read_text(file: Path, most: int) -> str:
+    """Read a regular file as UTF-8; raise OSError or ValueError as `read_bytes` does."""
+    return read_bytes(file, most).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_facts(file: Path, most: int = MOST_FACTS) -> dict[str, Any]:
+    """Read a JSON file that holds a mapping; raise OSError or ValueError."""
+    try:
+        values = json.loads(read_text(file, most))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"it must hold a mapping, got {type(values).__name__}")  # noqa: TRY004
+    return values
+
+
+def refuse_huge_yaml(text: str) -> None:
+    """Raise ValueError if a YAML text has too many values or levels, aliases included.
+
+    Whoever composes values from such a text would run out of time, memory or stack. A text that is
+    not valid YAML passes.
+    """
+    import yaml
+
+    with suppress(yaml.YAMLError):
+        _Measure().measure(text)
+
+
+class _Measure:
+    """The number of values of a YAML text and their levels, as its parser tells of them."""
+
+    def __init__(self) -> None:
+        self.anchored: dict[str, tuple[int, int]] = {}
+        """Values and levels of what has a name, for its aliases."""
+        self.open: list[tuple[str | None, int, int]] = [(None, 0, 0)]
+        """The names, values and levels of the collections that are not complete yet."""
+
+    def measure(self, text: str) -> None:
+        """Raise ValueError at the first value that is one too many, or lies too deep."""
+        import yaml
+
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(event, yaml.CollectionStartEvent):
+                self.open.append((event.anchor, 1, 0))
+                self._add(0, 0)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchor, size, height = self.open.pop()
+                if anchor:
+                    self.anchored[anchor] = size, height
+                self._add(size, height)
+            elif isinstance(event, yaml.AliasEvent):
+                self._add(*self.anchored.get(event.anchor or "", (1, 0)))
+            elif isinstance(event, yaml.ScalarEvent):
+                self._add(1, 0)
+
+    def _add(self, size: int, height: int) -> None:
+        """Add something of this size and height to the innermost collection."""
+        anchor, before, deepest = self.open[-1]
+        self.open[-1] = anchor, before + size, max(deepest, height + 1)
+        if before + size > MOST_NODES:
+            raise ValueError(f"it has more than {MOST_NODES:,} values")
+        if max(len(self.open), height) > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} levels deep")

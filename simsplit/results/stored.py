@@ -1,0 +1,139 @@
+"""Tables and scenarios of run directories are read here, within bounds, and their types checked.
+
+A run directory may come from anyone, and be damaged: an error names the file and what is wrong.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from simsplit.errors import RunError, listed
+from simsplit.foreign import MOST_TABLE, MOST_YAML, read_text, refuse_huge_yaml
+from simsplit.results.directory import SCENARIO
+from simsplit.results.shapes import ScenarioShape, check_shape
+from simsplit.rows import TableRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = TypeVar("Kind", bound=TableRow)
+
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "rounds": ("round", "phase", "steps", "samples", "bytes_up", "bytes_down", "bytes_total"),
+    "clients": ("round", "client", "steps", "samples"),
+    "wire": ("round", "client", "phase", "leg", "packets", "bytes"),
+    "timing": ("round", "train_s", "evaluate_s", "elapsed_s"),
+    "detections": ("round", "detector"),
+    "holdings": ("client", "samples"),
+    "recovered": ("round", "attack"),
+    "labels": ("round", "attack", "figure", "leak", "samples", "known"),
+    "sessions": ("round", "attack", "session", "side"),
+}
+"""Columns that have no gaps, by the tables' names."""
+_TEXT = frozenset(
+    {"phase", "leg", "detector", "window", "threshold", "class"}
+    | {"attack", "view", "figure", "side"}
+)
+"""Columns of text in these tables; all others hold numbers."""
+_WHOLE = frozenset(
+    {"round", "client", "steps", "samples", "packets", "bytes", "session"}
+    | {"bytes_up", "bytes_down", "bytes_total"}
+)
+"""Columns of whole numbers, where they have no gaps."""
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Open a context in which whatever is wrong with a file becomes a RunError that names it."""
+    try:
+        yield
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 - readers raise a dozen types for damaged files
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise RunError(f"cannot read {file}: {why}") from None
+
+
+@contextmanager
+def making_sense_of(paths: Sequence[Path]) -> Iterator[None]:
+    """Open a context in which files that do not fit together become a RunError.
+
+    Their types are checked where they are read; here it is what they say of each other, such as a
+    detector that only one of two tables has.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{listed(paths)}: the files do not fit together ({type(error).__name__}: {error}); "
+            "if nobody has changed them, please report it as a defect of simsplit"
+        ) from error
+
+
+def read_rows(file: Path, kind: type[Kind]) -> list[Kind]:
+    """Read the complete lines of a table that may still be growing.
+
+    The list is empty if there is no such table, or if it cannot be read.
+    """
+    try:
+        lines = io.StringIO(read_text(file, MOST_TABLE), newline="")
+        whole = csv.DictReader(line for line in lines if line.endswith("\n"))
+        return [kind.from_table(cells) for cells in whole if None not in cells.values()]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+        return []
+
+
+def read_table(file: Path) -> "pd.DataFrame":
+    """Read a table; raise RunError if it is missing or damaged."""
+    import pandas as pd
+
+    with reading(file):
+        text = read_text(file, MOST_TABLE)
+        whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
+        if not whole:
+            raise RunError(f"cannot read {file}: it has no header")
+        # pandas 3 reads floats exactly by default, and warns if the option is given
+        precision: Literal["round_trip"] | None
+        precision = "round_trip" if int(pd.__version__.split(".")[0]) < 3 else None
+        table = pd.read_csv(io.StringIO(whole), float_precision=precision, low_memory=False)
+        _check_columns(table, file.stem)
+    return table
+
+
+def _check_columns(table: "pd.DataFrame", name: str) -> None:
+    """Raise ValueError if a column has gaps, or holds text where numbers belong."""
+    from pandas.api.types import is_integer_dtype, is_numeric_dtype
+
+    if (needed := _NEEDED.get(name)) is None or table.empty:
+        return
+    for column, cells in table.items():
+        if column in needed and cells.isna().any():
+            raise ValueError(f"column '{column}' has gaps")
+        if column not in _TEXT and not is_numeric_dtype(cells):
+            raise ValueError(f"column '{column}' must hold numbers")
+        if column in needed and column in _WHOLE and not is_integer_dtype(cells):
+            raise ValueError(f"column '{column}' must hold whole numbers")
+
+
+def load_saved_scenario(path: Path) -> dict[str, Any]:
+    """Load a run directory's scenario as plain values; raise RunError if it is damaged."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is faster, if it is there
+    file = path / SCENARIO
+
+    def read() -> object:
+        text = read_text(file, MOST_YAML)
+        refuse_huge_yaml(text)
+        try:
+            return yaml.load(text, Loader=loader)
+        except yaml.YAMLError as error:
+            # Only the place: the text itself may be none that is to be shown.
+            mark = getattr(error, "problem_mark", None)
+            where = f", in line {mark.line + 1}" if mark else ""
+            raise ValueError(f"it is not valid YAML{where}") from None
+
+    return check_shape(file, ScenarioShape, read)

@@ -1,0 +1,73 @@
+"""Nothing foreign moves a terminal's cursor; what rich writes itself is kept."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from builders import finished, scenario
+from rich.live import Live
+from rich.text import Text
+
+import simsplit
+from simsplit.terminal import saying
+from simsplit.terminal.runs import Lines
+from simsplit.terminal.saying import echo, make_console, say
+from simsplit.terminal.sweeps import SweepLines
+
+NASTY = "a\x1b[2J\x1b]0;title\x07\x9b31m\r\u202eb"
+FEW = {"data": {"train_samples": 40}, "clients": {"count": 1}, "schedule": {"rounds": 1}}
+
+
+def is_clean(text: str) -> bool:
+    return not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+
+
+def test_messages_results_and_lines_are_stripped(capsys):
+    say(NASTY)
+    echo(NASTY)
+    Lines(make_console(stderr=True)).warn(NASTY)
+    SweepLines(make_console()).warn(NASTY)
+    printed = capsys.readouterr()
+    assert is_clean(printed.out)
+    assert is_clean(printed.err)
+    assert printed.out.count("a?[2J") == printed.err.count("a?[2J") == 2
+
+
+def test_on_a_terminal_the_codes_of_rich_alone_remain(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    console = make_console(force_terminal=True)
+    console.file = io.StringIO()
+    with Live(Text(NASTY, style="bold"), console=console, auto_refresh=False) as live:
+        live.refresh()
+    written = console.file.getvalue()
+    assert "\x1b[1m" in written
+    assert "\x1b[2J" not in written
+    assert "a?[2J" in written
+
+
+@pytest.mark.parametrize("words", [("show",), ("compare",), ("watch",), ("report",)])
+def test_what_a_run_directory_says_is_stripped(simsplit, tmp_path, words):
+    run = finished(scenario(**FEW), tmp_path / "run").path
+    for file in (run / "summary.json", run / "scenario.yaml"):
+        name = '"a\\u001b[2J"' if file.suffix == ".yaml" else "a\\u001b[2J"
+        file.write_text(file.read_text().replace("tiny", name))
+    moved = run.rename(tmp_path / "b\x1b[2J")
+    code, out, err = simsplit(*words, moved)
+    assert code == 0
+    assert is_clean(out + err)
+    assert "?[2J" in out
+
+
+def test_an_error_is_stripped(simsplit, tmp_path):
+    (tmp_path / "bad.yaml").write_text('"k\\x1b[2J": 1\nname: "\\x1b[31m"\n')
+    code, _, err = simsplit("validate", "bad.yaml")
+    assert code == 2
+    assert is_clean(err)
+    assert "k?[2J" in err
+
+
+def test_consoles_are_made_in_one_place():
+    folder = Path(simsplit.__file__).parent
+    making = [file for file in folder.rglob("*.py") if "Console(" in file.read_text()]
+    assert making == [Path(saying.__file__)]
