@@ -18,7 +18,7 @@ from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
 from simsplit.errors import DataError, format_list
-from simsplit.machine import free_bytes
+from simsplit.machine import read_free_bytes
 from simsplit.seeds import numpy_rng_for
 
 MOST_CLASSES = 1000
@@ -216,7 +216,7 @@ class NpzSource(SourceConfig):
         """Return one array; raise DataError if it is damaged or larger than the memory."""
         shape, kind = self._read_header(name)
         size = math.prod(shape) * kind.itemsize
-        if size > (free := free_bytes(torch.device("cpu"))):
+        if size > (free := read_free_bytes(torch.device("cpu"))):
             raise DataError(
                 f"data.source.path: {self.path}, {name}: {size:,} bytes, and {free:,} are free"
             )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from simsplit.errors import RunError, listed
+from simsplit.errors import RunError, format_list
 from simsplit.foreign import MOST_TABLE, MOST_YAML, read_text, refuse_huge_yaml
 from simsplit.results.directory import SCENARIO
 from simsplit.results.shapes import ScenarioShape, check_shape
@@ -68,7 +68,7 @@ def making_sense_of(paths: Sequence[Path]) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise RunError(
-            f"{listed(paths)}: the files do not fit together ({type(error).__name__}: {error}); "
+            f"{format_list(paths)}: the files do not fit together ({type(error).__name__}: {error}); "
             "if nobody has changed them, please report it as a defect of simsplit"
         ) from error
 
