@@ -67,9 +67,10 @@ def making_sense_of(paths: Sequence[Path]) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
         raise RunError(
-            f"{format_list(paths)}: the files do not fit together ({type(error).__name__}: {error}); "
-            "if nobody has changed them, please report it as a defect of simsplit"
+            f"{format_list(paths)}: the files do not fit together ({why}); if nobody has changed "
+            "them, please report it as a defect of simsplit"
         ) from error
 
 
