@@ -23,8 +23,10 @@ def refuse_ambiguous(
         for client in detector.trusted:
             _refuse_stranger(f"detectors.{index}.root", client, clients.count)
     _refuse_stranger("targets.client", target, clients.count)
+    # Tables list floors beside attacks, so no attack may have the name of one.
     floors = [name for recovered in RECOVERS.values() for name in recovered.floors]
     _refuse_twins("attacks", [attack.title for attack in attacks], floors)
+    # The wire has room for one forger.
     forging = [index for index, attack in enumerate(attacks) if attack.active]
     if len(forging) > 1:
         raise ScenarioError(

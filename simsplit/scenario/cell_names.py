@@ -21,6 +21,7 @@ def name_choice(settings: Mapping[str, Any], short: Mapping[str, str], taken: se
         f"{short[field]}={_abbreviate_value(field, value)}" for field, value in settings.items()
     ]
     name = ",".join(words) or "base"
+    # In lower case, since some file systems hold `A` and `a` for one folder.
     return f"{name}~{_digest(settings)}" if name.casefold() in taken else name
 
 
@@ -39,6 +40,7 @@ def name_scenario(sweep: str, cell: str) -> str:
 
 def _abbreviate_value(field: str, value: Any) -> str:  # noqa: ANN401 - any YAML value
     """Return a value in few characters; a part is named by its kind and the values that it sets."""
+    # Without a method raw activations are sent, so such a cell is called that.
     text = _abbreviate(value, nothing="raw" if field == "method" else "none")
     if len(text) <= _LONGEST_VALUE:
         return text
@@ -62,6 +64,7 @@ def _abbreviate_part(part: Mapping[str, Any]) -> Iterator[str]:
         yield _abbreviate(part["kind"])
     for name, value in part.items():
         if name != "kind":
+            # `true` alone would not say what is true.
             yield f"{name}-{_abbreviate(value)}" if isinstance(value, bool) else _abbreviate(value)
 
 

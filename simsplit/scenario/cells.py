@@ -65,9 +65,11 @@ def expand(declared: Any) -> list[Draft]:  # noqa: ANN401 - any YAML value
     if not axes:
         raise ScenarioError("sweep", "is empty; write fields and lists: {seed: [0, 1, 2]}")
     _refuse_swept_twice(axes)
+    # Counted before they are made, since a mistake can have billions.
     count = math.prod(len(axis) for _, axis in axes)
     if count > MOST:
         raise ScenarioError("sweep", f"has {count:,} cells; at most {MOST:,} are allowed")
+    # Of all axes at once: fields that end alike need longer names.
     short = short_names(list(dict.fromkeys(f for _, axis in axes for one in axis for f in one)))
     named = [_name_drafts(axis, short) for _, axis in axes]
     return [_combine(parts) for parts in itertools.product(*named)]
@@ -96,6 +98,7 @@ def sweep_over(values: Settings, swept: str, value: Any) -> None:  # noqa: ANN40
     elif form in FORMS:
         _open_form(sweep, form)[below] = value
     elif any(known in sweep for known in FORMS):
+        # Where the field is swept already: on a second axis it would be refused.
         homes = (known for known in ("zip", "random") if swept in (sweep.get(known) or {}))
         home = next(homes, "grid")
         _open_form(sweep, home)[swept] = value
@@ -192,6 +195,7 @@ def _read_entries(where: str, content: Any) -> list[Settings]:  # noqa: ANN401
         for key in entry:
             if key != "name":
                 _refuse_unsweepable(f"{here}.{key}", key)
+        # x stands for any allowed name, where an entry has none.
         label = entry.get("name", "x")
         if not (isinstance(label, str) and LABEL.fullmatch(label)):
             raise ScenarioError(
@@ -219,6 +223,7 @@ def _refuse_twins(where: str, values: Sequence[Any]) -> None:
     """Raise ScenarioError for a value that is listed twice."""
     seen: set[str] = set()
     for value in values:
+        # As text, since lists and mappings cannot be in a set.
         spelled = json.dumps(value, sort_keys=True, default=str)
         if spelled in seen:
             raise ScenarioError(where, f"has {format_value(value)} twice")

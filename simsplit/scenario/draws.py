@@ -53,6 +53,7 @@ def draw_cells(where: str, content: Mapping[str, Any], most: int) -> list[dict[s
     cells: list[dict[str, Any]] = []
     for index in range(_TRIES * count):
         cell = {key: _draw_value(key, values, index) for key, values in fields.items()}
+        # Lists can give a combination twice, and a sweep refuses equal cells.
         if cell not in cells:
             cells.append(cell)
         if len(cells) == count:
@@ -65,6 +66,7 @@ def draw_cells(where: str, content: Mapping[str, Any], most: int) -> list[dict[s
 
 def _check_count(where: str, count: object, most: int) -> int:
     """Return the number of cells; raise ScenarioError if it is not from 1 to `most`."""
+    # True is an int to Python, and hardly a number of cells.
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= most:
         raise ScenarioError(
             where, f"must be the number of cells, from 1 to {most:,}, got {format_value(count)}"

@@ -55,6 +55,7 @@ def extend(model: type[C], plugins: Plugins) -> type[C]:
     return cast("type[C]", _get_extension(plugins).extend_config(model))
 
 
+# Cached, since configs are only equal if they are of the same class.
 @lru_cache(maxsize=32)
 def _get_extension(plugins: Plugins) -> "_Extension":
     return _Extension(plugins)
@@ -111,6 +112,7 @@ class _Extension:
         if made in (None, type(value)):
             return value
         fields = {name: self._convert_default(getattr(value, name)) for name in made.model_fields}
+        # Constructed, since validation would mark every field as set by the user.
         return made.model_construct(value.model_fields_set, **fields)
 
     def _extend_annotation(self, given: Any) -> Any:  # noqa: ANN401 - any annotation

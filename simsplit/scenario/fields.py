@@ -44,6 +44,7 @@ def _make_union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a
     return together if len(configs) == 1 else Annotated[together, Discriminator("kind")]
 
 
+# mypy cannot follow a union that is made from a registry.
 if TYPE_CHECKING:
     AnyMethod = MethodConfig
     AnyDetector = DetectorConfig
@@ -220,6 +221,7 @@ class ScenarioFields(Config):
         """Numbers of the malicious clients, drawn from the seed."""
         if self.clients.malicious is None:
             return []
+        # A detector measures others against trusted clients, so these stay honest.
         trusted = {client for detector in self.detectors for client in detector.trusted}
         return self.clients.malicious.choose(self.clients.count, self.seed, trusted)
 

@@ -51,12 +51,15 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise _locate_problem("a field's name must be plain text", key)
+            # `<<` is no field: PyYAML puts the fields of another mapping in its place.
             if key.tag.endswith(":merge"):
                 continue
             if key.value in seen:
                 raise _locate_problem(f"the field '{key.value}' occurs twice", key)
             seen.add(key.value)
+            # A name such as 1 or null would otherwise be read as another type.
             key.tag = "tag:yaml.org,2002:str"
+        # Not super(), as `_Fast` borrows this function and has other bases.
         return yaml.constructor.SafeConstructor.construct_mapping(self, node, deep)
 
 
@@ -125,6 +128,7 @@ def assign(values: Values, field: str, value: Any) -> None:  # noqa: ANN401 - an
         here = _descend(here, key, keys[index + 1], ".".join(keys[: index + 1]))
     if isinstance(here, list):
         position = _parse_position(here, keys[-1], field)
+        # A slice, so that the position behind the last one appends.
         here[position : position + 1] = [value]
     else:
         here[keys[-1]] = value
@@ -182,6 +186,7 @@ def _read_with_parents(path: Path, children: tuple[Path, ...]) -> Values:
         raise ScenarioError("extends", f"must be the path of a YAML file, got {parent!r} in {path}")
     beside = path.parent / parent
     shipped = locate(Path(parent))
+    # Where there is neither, the error names the path beside the child.
     source = beside if beside.exists() or shipped == Path(parent) else shipped
     return merge(_read_with_parents(source, (*children, path)), values)
 
@@ -218,8 +223,9 @@ def _load(path: Path, children: tuple[Path, ...]) -> Values:
 def _read_text(path: Path, *, extended: bool) -> str:
     """Return a file's text; raise OSError or ValueError if it cannot be a scenario's.
 
-    The user may name /dev/stdin, or what a shell makes of <(command). What a scenario extends was
-    named by whoever wrote it: it must be a file with a YAML file's name, also where links end.
+    The user may name /dev/stdin, or what a shell makes of <(command). A file that a scenario
+    extends is named by the scenario's author: it must have a YAML file's name, also where links
+    end.
     """
     if not extended and path.is_relative_to("/dev") and not path.is_file():
         with path.open("rb") as opened:
@@ -239,6 +245,7 @@ def _is_named_as_yaml(path: Path) -> bool:
 
 def _suggest_file(path: Path) -> str:
     """Return a hint at a file or a shipped scenario with a similar name."""
+    # It is there and cannot be read, so another name is no help.
     if path.exists():
         return ""
     folder = path.parent

@@ -26,6 +26,7 @@ def fill_kinds(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, A
             continue
         fields = type(default).model_fields
         if "kind" in fields:
+            # With a foreign field another kind is meant; the error lists kinds that have it.
             if value and "kind" not in value and value.keys() <= fields.keys():
                 filled[name] = {"kind": getattr(default, "kind"), **value}  # noqa: B009 - its own field
         else:

@@ -27,6 +27,7 @@ def refuse_overlong(data: DataConfig, methods: Sequence[MethodConfig], positions
                     f"must be at most {max(0, room - length)}: {field} is {length}, and the model "
                     f"has {positions} positions; got {method.added_tokens}",
                 )
+        # Each method adds its tokens to texts that the methods before have lengthened.
         room -= method.added_tokens
 
 

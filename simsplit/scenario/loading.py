@@ -52,8 +52,10 @@ def scenario_of(
     if isinstance(given, Scenario):
         if not changes:
             return given
+        # As plain values: a change can reach below a part, as method.0.ratio does.
         values, plugins = given.model_dump(mode="json"), given.plugins
     else:
+        # `assign` changes values in place, and these are the caller's.
         values = copy.deepcopy(dict(given))
     for field, value in changes.items():
         assign(values, field, value)

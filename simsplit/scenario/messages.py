@@ -108,6 +108,7 @@ def _find_misread(got: Any, made: Any, path: tuple[str, ...]) -> Iterator[Scenar
     elif isinstance(got, list | tuple):
         for index, value in enumerate(got):
             yield from _find_misread(value, made[index], (*path, str(index)))
+    # pydantic takes true for 1 and 1 for true, which hardly a user means.
     elif isinstance(got, bool) != isinstance(made, bool) and isinstance(made, int | float):
         wanted = "true or false" if isinstance(made, bool) else "a number"
         if not isinstance(got, str):  # pydantic decides which texts, such as yes, it accepts
@@ -129,6 +130,7 @@ def _explain(
         bare = isinstance(_get_written(values, path), str)
         return _explain_kind(field, got, kinds, bare=bare, model=model)
     if kind == "literal_error":
+        # pydantic gives the allowed words as a sentence alone.
         known = [word.strip("'") for word in str(ctx["expected"]).replace(" or ", ", ").split(", ")]
         return ScenarioError(field, describe_unknown(got, known))
     if kind == "string_pattern_mismatch" and owner is not None:
@@ -149,6 +151,7 @@ def _describe_misplaced(
     """Return the reason to refuse a field that its config lacks, and the kinds that have it."""
     if field in _NEW_NAMES:
         return f"renamed, use {_NEW_NAMES[field]}"
+    # Two less: pydantic puts the kind between a part and its field.
     kinds, name = _locate(loc[:-2], model, values)[2], str(loc[-1])
     if others := [kind for kind, one in kinds.items() if name in one.model_fields]:
         own = ", ".join(owner.model_fields) if owner else "none"
@@ -285,6 +288,7 @@ def _open_union(annotation: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _find_member(members: list[Any], tag: str) -> Any:  # noqa: ANN401
+    # Twice, since `_map_kinds` takes a single config for no union.
     return next((member for member in members if tag in _map_kinds([member, member])), None)
 
 

@@ -130,6 +130,7 @@ def refuse_as_torch_does(scenario: ScenarioFields, side: Literal["client", "serv
     if (refusal := _ask_torch(optimizer)) is None:
         return
     defaults = {name: type(optimizer).model_fields[name].default for name in changed}
+    # To blame is an option whose default torch would accept.
     cures = [n for n in changed if not _ask_torch(optimizer.model_copy(update={n: defaults[n]}))]
     field = ".".join(("train", side, *cures[:1]))
     got = format_value(changed[cures[0]] if cures else changed)
@@ -139,6 +140,7 @@ def refuse_as_torch_does(scenario: ScenarioFields, side: Literal["client", "serv
 def _ask_torch(optimizer: OptimizerConfig) -> str | None:
     """Return torch's reason to refuse an optimizer's options, or None if it accepts them."""
     try:
+        # Torch itself is asked, as its rules may change with its version.
         optimizer.build([nn.Parameter(torch.zeros(1))])
     except (ValueError, RuntimeError) as error:
         return f"torch's message: {error}"

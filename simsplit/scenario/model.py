@@ -51,6 +51,7 @@ class Scenario(ScenarioFields):
         """Return a copy with other fields, checked as a whole."""
         if not update:
             return super().model_copy(deep=deep)
+        # pydantic's own copy would not check the changed fields.
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**kept | dict(update))
 
@@ -76,6 +77,7 @@ class Scenario(ScenarioFields):
         refuse_sessions(self)
         refuse_unmet(self)
         refuse_disorder(self.method)
+        # Without attacks the target is not read, so client 0 stands for it.
         refuse_ambiguous(
             self.detectors, self.attacks, self.clients, self.targets.client if self.attacks else 0
         )
@@ -95,7 +97,7 @@ class Scenario(ScenarioFields):
         return isinstance(self.model, TextModel) and not info.texts
 
     def shapes(self, info: DataInfo) -> tuple[tuple[Shape, Shape], tuple[Shape, Shape]]:
-        """Return the shapes (cut, features) in the model, and those that cross the wire.
+        """Return the shapes (cut, features) in the model, and the shapes that cross the wire.
 
         Raise ScenarioError if the model cannot read samples of this shape.
         """
@@ -123,7 +125,7 @@ class Scenario(ScenarioFields):
         return prepare(self.data, self.clients.count, self.seed, reader, mixes=mixes)
 
     def yaml(self) -> str:
-        """Return the complete scenario as YAML, as it is saved with a run to repeat it."""
+        """Return the complete scenario as YAML, in the form that is saved with a run."""
         return dump(self.model_dump(mode="json"))
 
     def identity(self) -> str:
@@ -131,7 +133,7 @@ class Scenario(ScenarioFields):
         return dump(self.select_identity())
 
     def select_identity(self) -> dict[str, Any]:
-        """Return all fields except those that a resumed run may change."""
+        """Return all fields except the ones that a resumed run may change."""
         values = self.model_dump(mode="json")
         for name in ("output", "checkpoint", "threads", "device", "stop", "engine", "observers"):
             del values[name]

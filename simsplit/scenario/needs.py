@@ -168,10 +168,12 @@ def find_setting(scenario: ScenarioFields) -> Setting:
         or isinstance(data.source.task, Classification),
         Given.SCORING: tail,
         Given.CLASSIFIES: scenario.model.kind != "causal_lm",
+        # Checked by `refuse_classes`, when the number of classes is known.
         Given.TWO_CLASSES: True,
         Given.FROZEN_TRUNK: not learned,
         Given.ADAPTER_SETS: getattr(scenario.model, "adapters", 0),
         Given.OWN_ADAPTERS: _has_own_adapters(scenario),
+        # Messages go round the servers: from 2 m on, none is asked in two steps in a row.
         Given.IN_A_ROW: scenario.servers < 2 * count_messages(methods),
         Given.LEARNED_TRUNK: learned,
         Given.IMAGES: data.source.modality == "images",
@@ -299,6 +301,7 @@ def refuse_idle(scenario: ScenarioFields, client: Stack) -> None:
     for (index, config), method in zip(chain, client.smashed, strict=True):
         own = {name for kind in type(config).__mro__ for name in vars(kind) if kind not in _BASES}
         part = _Part(f"method.{index}", f"method.{index}.kind", config, METHODS)
+        # Declared needs were checked by `refuse_unmet`.
         for need in () if "needs" in own else _infer_needs(method):
             _refuse_need(scenario, setting, part, need)
 
@@ -328,6 +331,7 @@ def _refuse_need(scenario: ScenarioFields, setting: Setting, part: _Part, need: 
     if _is_met(setting, need):
         return
     lack, words = _LACKS[need.what], _collect_words(scenario, setting, need)
+    # Where a method stops the leg, another topology is no remedy.
     if need.what is Given.CROSSES and words["culprit"]:
         lack = _STOPPED
     if need.field == "kind":
@@ -350,6 +354,7 @@ def _format_remedies(ways: list[str], mend: str) -> str:
 
 
 def _is_met(setting: Setting, need: Need) -> bool:
+    # Legs that the topology lacks are not in the setting.
     return setting.get((need.what, need.leg), 0) >= need.least
 
 
@@ -394,7 +399,7 @@ def list_options(annotation: Any) -> list[Any]:  # noqa: ANN401 - a type
 
 
 def format_bare(value: Any) -> str:  # noqa: ANN401 - a field's
-    """Return a value as it is written within a sentence."""
+    """Return a value in the form that it has within a sentence."""
     if isinstance(value, tuple):
         return ", ".join(map(format_bare, value))
     if isinstance(value, Config):

@@ -26,6 +26,7 @@ def own(data: Any = None, model: Any = None, **columns: Any) -> dict[str, Any]: 
             data, **columns
         )
         changes["data.source"] = source.model_dump(mode="json")
+        # Data that are given client by client stay with these clients.
         if source.owners:
             changes["data.partition"] = {"kind": "natural"}
             changes["clients.count"] = source.owners

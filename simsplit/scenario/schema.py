@@ -58,6 +58,7 @@ def _require_kind(part: dict[str, Any]) -> None:
     """Require a part's `kind`, and describe it by the part's docstring."""
     if "kind" in part["properties"]:
         part["properties"]["kind"]["description"] = part.get("description", "")
+        # pydantic requires no field with a default, but a union needs `kind` to choose.
         part["required"] = ["kind", *(name for name in part.get("required", ()) if name != "kind")]
 
 
@@ -75,6 +76,7 @@ def _allow_no_kind(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
     part = parts[ref.split("/")[-1]]
     others = {name: each for name, each in part["properties"].items() if name != "kind"}
     required = [name for name in part["required"] if name != "kind"]
+    # At least one property, since `fill_kinds` leaves an empty part alone.
     alone = part | {"properties": others, "required": required, "minProperties": 1}
     field["oneOf"] = [*field["oneOf"], alone]
 

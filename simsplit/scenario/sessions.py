@@ -19,6 +19,7 @@ def refuse_sessions(scenario: ScenarioFields) -> None:
     """Raise ScenarioError if `evaluate.sessions` is true but sessions are not possible."""
     if not scenario.evaluate.sessions:
         return
+    # A control can make a method read otherwise, and then need whole texts.
     for reading in ("", *scenario.evaluate.controls):
         if (why := _find_hindrance(scenario, reading)) is not None:
             raise ScenarioError(

@@ -33,8 +33,8 @@ def find_folder() -> Path:
 
 def list_names() -> list[str]:
     """Return the names of all shipped scenarios, papers' last."""
-    found = (file for file in find_folder().rglob(f"*{SUFFIX}") if file.name != CLAIMS)
-    files = [file.relative_to(find_folder()) for file in found]
+    every = (file for file in find_folder().rglob(f"*{SUFFIX}") if file.name != CLAIMS)
+    files = [file.relative_to(find_folder()) for file in every]
     shown = sorted(files, key=lambda file: (len(file.parts) > 1, str(file)))
     return [file.with_suffix("").as_posix() for file in shown]
 

@@ -26,6 +26,7 @@ def start_file(name: str, source: str, into: Path) -> Path:
     if file.exists():
         raise SimsplitError(f"new: {file} exists already; choose another name")
     read(original, {})  # raises ScenarioError if the original is no valid file
+    # As text, since a dump of its values would lose the comments.
     text = original.read_text(encoding="utf-8")
     text = re.sub(r"^name:\s*\S+", f"name: {name}", text, count=1, flags=re.MULTILINE)
     if not re.search(r"^name:", text, flags=re.MULTILINE):
@@ -52,5 +53,6 @@ def _move_extends(parent: str, child: Path) -> str:
     """Return the line `extends` that names the same parent from another folder."""
     path = (child.parent / parent).resolve()
     if path.is_relative_to(find_folder()):
+        # By name, since the package lies elsewhere on another machine.
         return f"extends: {path.relative_to(find_folder()).with_suffix('').as_posix()}"
     return f"extends: {path}"

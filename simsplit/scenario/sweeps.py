@@ -48,6 +48,7 @@ class Sweep:
 
     def hides(self, field: str) -> bool:
         """Return whether every cell sets a field, so that its value in the file has no effect."""
+        # The dots keep `train.client` from hiding `train.client_x`.
         return all(
             any(f"{field}.".startswith(f"{name}.") for name in cell.settings) for cell in self.cells
         )
@@ -75,6 +76,7 @@ def load_sweep(
         raise ScenarioError(
             "sweep", f"{path} has none; add one, such as {{seed: [0, 1, 2]}}, or use: simsplit run"
         )
+    # Cells' scenarios are named after it, so it must be there.
     name = values.setdefault("name", Scenario.model_fields["name"].default)
     known = gather_plugins(plugins)
     cells, problems = [], _Problems()
@@ -133,6 +135,7 @@ def _refuse_twins(cells: Sequence[Cell]) -> None:
     """Raise ScenarioError for cells with equal scenarios, such as ratios of 8 and 8.0."""
     seen: dict[str, str] = {}
     for cell in cells:
+        # Names are left out, since they always differ.
         content = cell.scenario.model_dump_json(exclude={"name"})
         if content in seen:
             raise ScenarioError("sweep", f"{seen[content]} and {cell.name} are the same scenario")

@@ -1,6 +1,6 @@
 """Warnings about scenarios that are allowed and hardly meant.
 
-A run prints them before its first round; `simsplit validate` prints those that need no data.
+A run prints them before its first round; `simsplit validate` prints the ones that need no data.
 """
 
 from collections.abc import Iterator
@@ -42,6 +42,7 @@ def _check_device(scenario: Scenario) -> str:
     try:
         find_device(scenario.device)
     except ScenarioError as error:
+        # A warning alone: a scenario may be validated here to run elsewhere.
         return f"{error}. It cannot run on this machine"
     return ""
 
@@ -142,6 +143,7 @@ def _is_gaussian(scenario: Scenario) -> bool:
 def _check_since(scenario: Scenario) -> str:
     """Return a warning about a detector that starts after the last round, or an empty text."""
     schedule = scenario.schedule
+    # Epochs become rounds only when the number of batches is known.
     rounds = schedule.rounds or (None if schedule.epochs else DEFAULT_ROUNDS)
     for index, detector in enumerate(scenario.detectors):
         if isinstance(detector, RootClassConfig) and rounds is not None:

@@ -21,7 +21,8 @@ announcements."""
 
 
 def _order_legs() -> Iterator[Leg]:
-    """List the legs of all shipped topologies, each behind those that it follows in a step."""
+    """List the legs of all shipped topologies, each behind the legs that it follows in a step."""
+    # Sorted by all topologies, so that a leg that only one has stands at its place in a step.
     before: dict[Leg, list[Leg]] = {}
     for topology in TOPOLOGIES.values():
         for first, then in pairwise(topology.training.legs):

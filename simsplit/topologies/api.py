@@ -23,6 +23,7 @@ Tensors = tuple[Tensor, ...]
 
 def _get_inputs(batch: Batch) -> Tensors:
     """Return a batch's tokens, in four bytes each, and the mask of real ones."""
+    # An eight-byte token, as torch has it, would double the bytes that cross.
     return batch.inputs.int(), batch.real if batch.mask is None else batch.mask
 
 
@@ -46,6 +47,7 @@ class ApiClient(ClientEnd):
             pending.step.labels = pending.labels
         inputs = _get_inputs(batch)
         pending.plain = {Leg.INPUTS: sum(each.nbytes for each in inputs)}
+        # Servers share nothing, so each needs the tokens.
         return inputs * self._count_asked(pending)
 
     def send_adapters(self, pending: Pending) -> Tensors:
@@ -98,6 +100,7 @@ class ApiServer(ServerEnd):
         self.learner.train(flight.training)
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         for member, packet in zip(flight.members, packets, strict=True):
+            # Client by client: each has adapters of its own, so there is no common batch.
             arrived = self.stack.unpack(Leg.ADAPTERS, packet.tensors, member.step)
             member.arrived = arrived.detach().requires_grad_(flight.training)
             with grad, self.autocast():
@@ -124,6 +127,7 @@ API = Topology(
     training=Protocol(
         (
             Crossing(Leg.INPUTS),
+            # No work: adapters are weights, which take no pass to make.
             Crossing(Leg.ADAPTERS, gradient=Leg.ADAPTERS_GRAD),
             Crossing(Leg.FEATURES, gradient=Leg.FEATURES_GRAD, work={"trunk": 1}),
             Crossing(Leg.FEATURES_GRAD, work={"tail": 3}),
@@ -133,6 +137,7 @@ API = Topology(
     inference=Protocol(
         (
             Crossing(Leg.INPUTS),
+            # The server keeps nothing between calls, so each call brings the adapters.
             Crossing(Leg.ADAPTERS),
             Crossing(Leg.FEATURES, work={"trunk": 1}),
         ),

@@ -72,7 +72,7 @@ class Topology:
 
     @property
     def legs(self) -> tuple[Leg, ...]:
-        """All legs of a step, in order, and those that only inference has."""
+        """All legs of a step, in order, and then the legs that only inference has."""
         return tuple(dict.fromkeys((*self.training.legs, *self.inference.legs)))
 
     @property
@@ -84,5 +84,5 @@ class Topology:
         return frozenset(leg for leg in self.training.gradients if not leg.up)
 
     def has(self, leg: Leg) -> bool:
-        """Return whether training uses a leg."""
+        """Tell whether training uses a leg."""
         return leg in self.training.legs

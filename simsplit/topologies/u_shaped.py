@@ -38,6 +38,7 @@ class UShapedServer(ServerEnd):
 
 U_SHAPED = Topology(
     "clients keep tail and labels",
+    # A backward pass counts as two: the tail does both passes (3) in one turn, the head in two.
     training=Protocol(
         (
             Crossing(Leg.SMASHED, gradient=Leg.SMASHED_GRAD, work={"head": 1}),

@@ -44,6 +44,7 @@ class VanillaServer(ServerEnd):
 
 VANILLA = Topology(
     "the server has the tail and sees labels",
+    # No features cross: the server has the labels, and computes the loss itself.
     training=Protocol(
         (
             Crossing(Leg.SMASHED, gradient=Leg.SMASHED_GRAD, work={"head": 1}),
@@ -52,6 +53,7 @@ VANILLA = Topology(
         ),
         closing={"head": 2},
     ),
+    # Held-out samples and labels are the clients', so outputs go back to them.
     inference=Protocol(
         (
             Crossing(Leg.SMASHED, work={"head": 1}),
