@@ -99,7 +99,8 @@ class _Answering:
         del client
         return self.making
 
-    def moved(self, device: torch.device) -> Self:
+    def to_device(self, device: torch.device) -> Self:
+        """Return the call with its packets on a device."""
         return replace(self, packets=tuple(packet.to_device(device) for packet in self.packets))
 
 
