@@ -56,6 +56,12 @@ class Detection:
             for client in detector.find_flagged(turns)
         }
 
+    def leave_out(self, clients: Collection[ClientId]) -> None:
+        """Bar clients that the run continues without, and forget their turns."""
+        self.guard.barred.update(clients)
+        if self.turns is not None:
+            self.turns.forget(clients)
+
     @property
     def _remembering(self) -> dict[str, Watch | Guard | Turns]:
         """The parts that remember something between rounds, by their keys in a checkpoint."""

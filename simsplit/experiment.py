@@ -17,7 +17,7 @@ from typing import Any
 from simsplit.assembly import Assembly
 from simsplit.data import Prepared
 from simsplit.engine.pool import Places
-from simsplit.errors import PluginError, PluginFailedError, RunFailedError
+from simsplit.errors import PluginError, PluginFailedError, ProtocolError, RunFailedError
 from simsplit.hosting import choose_engine, provide_hosts
 from simsplit.machine import find_device, pin_threads
 from simsplit.observers.observer import refuse_lacking
@@ -145,8 +145,11 @@ class Experiment:
             self.observers.begin(self._make_plan())
             for warning in list_first_warnings(self.scenario, self.data, resumed=resumed):
                 self.observers.warn(warning)
-            if not self.live.program.rounds and not resumed:
-                self.evaluate_untrained()
+            evaluated = resumed or self.live.program.rounds > 0
+            while not evaluated:
+                with self.lost_hosts.recover(0):
+                    self.evaluate_untrained()
+                    evaluated = True
             while not self.stopping.is_over:
                 number = self.live.progress.round + 1
                 with self.lost_hosts.recover(number):
@@ -167,7 +170,7 @@ class Experiment:
         with self.parts.exchange.name_failures():
             if not number:
                 self.parts.pool.return_to(0)
-            self.parts.exchange.announce(self.clients, counted=counted)
+            self.parts.exchange.announce(self.live.list_present(), counted=counted)
 
     def _warn(self, message: str) -> None:
         self.observers.warn(message)
@@ -176,6 +179,7 @@ class Experiment:
         """Train one round, enter it in the tables, and notify observers."""
         live, progress, parts = self.live, self.live.progress, self.live.parts
         started = time.perf_counter()
+        live.refuse_too_few(number)
         lineup = live.detection.guard.admit(live.program.choose_lineup(number))
         with parts.exchange.moment.enter_round(number, lineup.phase, lineup.clients):
             live.enter(lineup)
@@ -241,6 +245,8 @@ class Experiment:
             return False
         for complaint in complaints:
             self.observers.warn(complaint)
+        if self.live.hosts is not None:
+            self.live.leave_out(self.live.hosts.left_out)
         describe_resumption(self.ledger.writer, self.scenario, self.path)
         return True
 
@@ -294,8 +300,12 @@ class Experiment:
     def _refuse_infinite_losses(self, number: int, reports: Mapping[ClientId, Figures]) -> None:
         """Raise RunFailedError if a loss is not finite, before it enters tables and checkpoints."""
         for client, report in reports.items():
-            losses = report.get("train_loss", 0.0) + report.get("method_loss", 0.0)
-            if not math.isfinite(losses):
+            with self.parts.pool.work_on({client: ()}):
+                losses = report.get("train_loss", 0.0) + report.get("method_loss", 0.0)
+                if math.isfinite(losses):
+                    continue
+                if self.parts.pool.remote:
+                    raise ProtocolError("a training loss that is not finite")
                 raise RunFailedError(
                     f"round {number}: client {client}'s training loss is no longer finite; the "
                     f"run's state after round {self.checkpoints.kept} is kept. A smaller learning "

@@ -3,6 +3,7 @@
 The plan follows from the scenario, the clients' data and the methods; it has no state.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from simsplit.assembly import Assembly
@@ -18,14 +19,19 @@ from simsplit.schedules.cohort import Lineup, choose
 class Program:
     """The phases, rounds and lineups of one run."""
 
-    def __init__(self, scenario: Scenario, parts: Assembly) -> None:
+    def __init__(
+        self, scenario: Scenario, parts: Assembly, left_out: Collection[ClientId] = ()
+    ) -> None:
+        """Plan a run; the clients in `left_out` take part in no round."""
         self.scenario = scenario
+        self.left_out = frozenset(left_out)
         main = Phase(TRAIN, rounds=0)
-        self._steps_per_epoch = {main.source: _count_steps(parts, main)}
+        self.steps_per_epoch = {main.source: _count_steps(parts, main)}
+        """Each client's number of batches in a pass over its data, by source."""
         self.phases = self._plan_phases(parts)
         for phase in self.phases:
-            if phase.source not in self._steps_per_epoch:
-                self._steps_per_epoch[phase.source] = _count_steps(parts, phase)
+            if phase.source not in self.steps_per_epoch:
+                self.steps_per_epoch[phase.source] = _count_steps(parts, phase)
         self.rounds = sum(phase.rounds for phase in self.phases)
         self._refuse_idle_poisons()
 
@@ -34,7 +40,10 @@ class Program:
         scenario = self.scenario
         phase, done = self._find_phase(number)
         factor = scenario.train.lr_schedule.factor(done + 1, phase.rounds)
-        batches = self._steps_per_epoch[phase.source]
+        batches = {
+            client: 0 if client in self.left_out else count
+            for client, count in self.steps_per_epoch[phase.source].items()
+        }
         schedule = scenario.schedule
         chosen, drops = choose(scenario.cohort, schedule, batches, number, scenario.seed)
         return Lineup(number, phase, factor, chosen, drops)
@@ -45,7 +54,7 @@ class Program:
 
     def _plan_phases(self, parts: Assembly) -> list[Phase]:
         """Return the phases that the methods ask for, then the main phase."""
-        steps = self._steps_per_epoch["private"]
+        steps = self.steps_per_epoch["private"]
         if not any(steps.values()):
             raise DataError("no client has any data to train on")
         rounds = self.scenario.schedule.count_rounds(steps)
@@ -58,6 +67,8 @@ class Program:
     def _refuse_late(self, most: int) -> None:
         """Raise ScenarioError if a method would begin after every client's last batch."""
         for index, config in enumerate(self.scenario.method):
+            if self.left_out:  # one of these may have had the most batches
+                return
             if config.start_field is not None and getattr(config, config.start_field) >= most:
                 raise ScenarioError(
                     f"method.{index}.{config.start_field}",
@@ -88,5 +99,6 @@ class Program:
 
 
 def _count_steps(parts: Assembly, phase: Phase) -> dict[ClientId, int]:
-    """Return each client's number of batches in a pass over its data."""
-    return parts.pool.ask_all(parts.clients, CountSteps(phase.source))
+    """Return each client's number of batches in a pass over its data; 0 of one that is absent."""
+    counts = parts.pool.ask_all(parts.clients, CountSteps(phase.source))
+    return dict.fromkeys(parts.clients, 0) | counts

@@ -8,13 +8,14 @@ import torch
 
 from simsplit.data import Prepared
 from simsplit.deploy.bounds import Bounds
-from simsplit.deploy.client_session import ClientSession
+from simsplit.deploy.client_session import ClientLost, ClientSession
 from simsplit.deploy.keys import client_name, load_keys, make_keys
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.site import ClientSite
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import describe_data
+from simsplit.errors import ProtocolError
 from simsplit.experiment import Experiment
 from simsplit.progress import Observer
 from simsplit.scenario import Scenario
@@ -33,7 +34,10 @@ class Direct(ClientSession):
         number = super().ask(*args, **more)
         frame = self._leaving.get()
         assert frame is not None
-        answer = self.site.answer(frame)
+        try:
+            answer = self.site.answer(frame)
+        except ProtocolError as error:  # a client that leaves
+            raise ClientLost(self.client, str(error)) from None
         self.frames += [frame, answer]
         self.arrive(answer)
         return number
@@ -79,8 +83,11 @@ class Sites:
         return RemotePool(sessions, bounds, device, lambda client, *_: self.lost.add(client))
 
     @property
-    def expelled(self) -> tuple[int, ...]:
+    def left_out(self) -> tuple[int, ...]:
         return ()
+
+    def give_up(self, host: int, why: str, round_number: int) -> bool:
+        return False
 
     def revive(self) -> list[int]:
         """A client that was lost comes back in another process, with its checkpoints alone."""

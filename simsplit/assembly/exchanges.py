@@ -19,6 +19,7 @@ from simsplit.wire import Wire
 def build_exchange(owners: Ownership, autocast: Autocast, pool: Pool) -> Exchange:
     """Build a pool's exchange: a server, a wire, and a sensor if detectors ask for one."""
     exchange = Exchange(pool, _build_server(owners, autocast), Wire(), owners.topology)
+    exchange.watch = pool.watch(exchange.server.learner)
     detectors = owners.scenario.detectors
     if list_signals(detectors) or list_sketched(detectors):
         exchange.sensor = _build_sensor(owners.scenario, exchange.server, exchange.moment)

@@ -23,6 +23,7 @@ from simsplit.deploy.connection import join
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
+from simsplit.deploy.left_out import LeftOutTable
 from simsplit.deploy.site import ClientSite
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import digest_terms
@@ -118,6 +119,7 @@ def open_deployment(given: Scenario, *, echo: bool = False) -> Iterator[Door]:
             given,
             digest_terms(given, "rehearsal"),
             SocketTable(place),
+            LeftOutTable(place, resume=False),
             deadline_s=PATIENCE_S,
             patience_s=PATIENCE_S,
             say=_ignore,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.left_out import clean
 from simsplit.deploy.socket_table import FramePurpose, SocketTable
 from simsplit.engine.pool import HostLost
 from simsplit.errors import ProtocolError, RunFailedError
@@ -24,8 +25,8 @@ class ClientLost(HostLost):
     advice: ClassVar[str] = "See the output in that client's own terminal"
 
     def __init__(self, client: ClientId, cause: str) -> None:
-        self.host, self.cause = client, cause
-        RunFailedError.__init__(self, f"client {client} was lost: {cause}")
+        self.host, self.cause = client, clean(cause)
+        RunFailedError.__init__(self, f"client {client} was lost: {self.cause}")
 
 
 class Blame(ProtocolError):  # noqa: N818 - a claim that the server judges

@@ -84,6 +84,14 @@ def serve(
     resume: Resume = False,
     deadline: Annotated[float, typer.Option(help="Seconds for one answer.")] = ANSWER_S,
     patience: Patience = AWAY_S,
+    without: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Start or continue without client N, for good; may be given again.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Train with clients that join from other machines."""
@@ -109,6 +117,7 @@ def serve(
             mode=mode,
             deadline_s=deadline,
             patience_s=patience,
+            without=without or (),
             observers=[make_observer(console, quiet=quiet)],
             say=_ignore if quiet else say,
         )

@@ -20,6 +20,7 @@ from simsplit.deploy.client_session import ClientLost, ClientSession
 from simsplit.deploy.frames import LEAST_BYTES, write_frame
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.keys import Keys, parse_client
+from simsplit.deploy.left_out import LeftOutTable, clean
 from simsplit.deploy.messages import MOST_NUMBER, MOST_WORD
 from simsplit.deploy.remote_data import check_form
 from simsplit.deploy.remote_pool import RemotePool
@@ -57,6 +58,7 @@ class Gate:
         scenario: Scenario,
         terms: str,
         sockets: SocketTable,
+        left_out: LeftOutTable,
         *,
         deadline_s: float,
         patience_s: float,
@@ -64,7 +66,8 @@ class Gate:
     ) -> None:
         """Make a gate that is not open yet.
 
-        `terms` is the digest that clients must send. `deadline_s` is the time for one answer, and
+        `terms` is the digest that clients must send. `left_out` has the clients that the run
+        continues without. `deadline_s` is the time for one answer, and
         `patience_s` the time for clients that are away. `say` prints who comes and goes.
         """
         self.scenario, self.terms, self.sockets = scenario, terms, sockets
@@ -78,7 +81,9 @@ class Gate:
         self._server: grpc.Server | None = None
         self._keys: Keys | None = None
         self._closing = ""
-        self.expelled: set[ClientId] = set()
+        self._table = left_out
+        self.round = 1
+        """The round in which a client was last lost."""
 
     def __len__(self) -> int:
         return 0
@@ -117,25 +122,37 @@ class Gate:
             self._server.stop(grace=2).wait()
 
     def wait(self) -> None:
-        """Wait until every client is here; raise RunFailedError after `patience_s`."""
+        """Wait until every client is here.
+
+        After `patience_s`, continue without the others if `clients.quorum` allows that; else raise
+        RunFailedError.
+        """
         end = time.monotonic() + self.patience_s
+        if len(self.left_out) == self.count:
+            raise RunFailedError("no client remains; expelled.csv has the reasons")
         with self._changed:
             while missing := self._find_missing():
                 if not self._changed.wait(min(1.0, max(0.0, end - time.monotonic()))):
                     if time.monotonic() < end:
                         continue
-                    names = format_list(missing)
-                    raise RunFailedError(
-                        f"client {names} did not connect within {self.patience_s:g} s; continue "
-                        "from the last checkpoint with: simsplit serve ... --resume"
-                    )
+                    if not self._is_quorum_without(missing):
+                        raise RunFailedError(
+                            f"client {format_list(missing)} did not connect within "
+                            f"{self.patience_s:g} s; continue from the last checkpoint with: "
+                            "simsplit serve ... --resume, or without it: --resume --without "
+                            f"{missing[0]}"
+                        )
+                    for client in missing:
+                        why = f"it did not connect within {self.patience_s:g} s"
+                        self._table.add(client, self.round, "away", why)
+                        self.say(f"continuing without client {client}: {why}")
 
     def pool(
         self, recipe_of: Callable[[str], Any], samples: Sequence[int], device: torch.device
     ) -> RemotePool:
         """Return a pool of the clients that are here; each has built itself from the scenario."""
         del recipe_of, samples
-        present = {c: each for c, each in self.sessions.items() if c not in self.expelled}
+        present = {c: each for c, each in self.sessions.items() if c not in self.left_out}
         bounds = self.make_bounds()
         judge = HandoverJudge(self._keys, bounds) if bounds.hands_on and self._keys else None
         return RemotePool(present, bounds, device, self.lose, judge)
@@ -151,11 +168,19 @@ class Gate:
     @property
     def form(self) -> dict[str, Any]:
         """The description of data that all clients share."""
-        return dict(self.greetings[0]["form"])
+        return dict(next(iter(self.greetings.values()))["form"])
 
     def count_samples(self) -> list[int]:
-        """Return the number of training samples of each client."""
-        return [int(self.greetings[client]["samples"]) for client in range(self.count)]
+        """Return the number of training samples of each client; 0 of one that never greeted."""
+        return [
+            int(self.greetings[client]["samples"]) if client in self.greetings else 0
+            for client in range(self.count)
+        ]
+
+    @property
+    def left_out(self) -> frozenset[ClientId]:
+        """The clients that the run continues without."""
+        return self._table.clients
 
     def revive(self) -> list[int]:
         """Wait for clients that were lost; no host starts anew."""
@@ -168,17 +193,30 @@ class Gate:
         """Return nothing: clients use the memory of their own machines."""
         return []
 
-    def lose(self, client: ClientId, why: str, for_good: bool) -> None:
+    def lose(self, client: ClientId, why: str, for_good: bool, round_number: int) -> None:
         """End a client's stream, and ignore what it still sends.
 
         With `for_good` the client is expelled: it is not admitted again.
         """
-        session = self.sessions[client]
-        if for_good:
-            self.expelled.add(client)
+        self.round, why = round_number, clean(why)
+        session = self.sessions.get(client)
+        if for_good and client not in self.left_out:
+            self._table.add(client, round_number, "expelled", why)
             self.say(f"client {client} is expelled: {why}")
-            session.say({"over": "expelled"})
-        session.end(why)
+            if session is not None:
+                session.say({"over": "expelled"})
+        if session is not None:
+            session.end(why)
+
+    def give_up(self, host: ClientId, why: str, round_number: int) -> bool:
+        """Expel a client that is lost again and again."""
+        self.lose(host, why, True, round_number)
+        return True
+
+    def _is_quorum_without(self, missing: Sequence[ClientId]) -> bool:
+        """Return whether the run may continue without these clients too."""
+        quorum = self.scenario.clients.quorum
+        return quorum is not None and self.count - len(self.left_out | {*missing}) >= quorum
 
     def _find_missing(self) -> list[ClientId]:
         """Return the clients that the run waits for."""
@@ -186,7 +224,7 @@ class Gate:
         return [
             client
             for client, session in enumerate(present)
-            if client not in self.expelled and (session is None or session.over is not None)
+            if client not in self.left_out and (session is None or session.over is not None)
         ]
 
     def _serve_stream(
@@ -216,8 +254,9 @@ class Gate:
         """Receive a client's greeting; raise ProtocolError if the client is not admissible."""
         if client is None or client >= self.count:
             raise ProtocolError("no client of this run has this certificate")
-        if client in self.expelled:
-            raise ProtocolError("it was expelled for what it sent")
+        if (row := self._table.get(client)) is not None:
+            why = "it was expelled for what it sent" if row.kind == "expelled" else row.reason
+            raise ProtocolError(f"the run continues without it: {why}")
         session.most_bytes = LEAST_BYTES  # a greeting is small; do not allocate for more
         greeting = session.hear(HANDSHAKE_S)
         session.most_bytes = self.most_bytes

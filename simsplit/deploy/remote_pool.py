@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -19,9 +20,10 @@ from simsplit.deploy.client_session import Blame, ClientLost, ClientSession
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.messages import get_answer_codec, read_value, write_call
 from simsplit.deploy.socket_table import FramePurpose, describe_call
+from simsplit.deploy.trunk_watch import Sent, TrunkWatch, find_odd
 from simsplit.engine.host import move_to_device
-from simsplit.engine.pool import Job, Outcome, Pool, Workshop
-from simsplit.errors import ProtocolError, SimsplitError
+from simsplit.engine.pool import ClientAtFault, Job, Outcome, Pool, Workshop
+from simsplit.errors import ProtocolError, RunError, RunFailedError
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import (
     Begin,
@@ -35,6 +37,7 @@ from simsplit.parties.calls import (
     Write,
     WriteOn,
 )
+from simsplit.parties.learner import Learner
 
 Answer = TypeVar("Answer")
 KEEP, BACK_TO = "keep", "back_to"
@@ -42,6 +45,10 @@ MARK, UNDO = "mark", "undo"
 """The commands beside calls, by which clients keep and restore their own states."""
 MOST_CONCURRENT = 8
 """Most clients that train concurrently, as each needs memory for its own trunk."""
+OWN_FAULTS = (MemoryError, OSError, ImportError, RunError, torch.OutOfMemoryError)
+"""Errors of the server itself, whatever it works on."""
+Lose = Callable[[ClientId, str, bool, int], None]
+"""Cuts off a client, with the reason, whether it is expelled for it, and the round."""
 
 
 class RemotePool(Pool):
@@ -54,12 +61,11 @@ class RemotePool(Pool):
         sessions: Mapping[ClientId, ClientSession],
         bounds: Bounds,
         device: torch.device,
-        lose: Callable[[ClientId, str, bool], None],
+        lose: Lose,
         judge: HandoverJudge | None = None,
     ) -> None:
         """Make a pool of the clients that have sessions.
 
-        `lose` cuts off a client, with the reason and whether it is expelled for what it sent.
         `judge` decides who is at fault for an invalid hand-over.
         """
         self.sessions, self.bounds, self.device = sessions, bounds, device
@@ -73,6 +79,20 @@ class RemotePool(Pool):
         self._stopping = threading.Event()
         """Set while clients that train concurrently stop, because one of them was lost."""
         self._workshops: list[Workshop] = []
+        self._growth: dict[ClientId, float] = {}
+        """How much each client's steps have made norms of the trunk larger."""
+        self._round_under_way = 1
+
+    def work_on(self, sent: Sent) -> "_Blaming":
+        """Open a context in which the server works on what some clients have sent.
+
+        What is thrown in it expels the client at fault, unless it is the server's own fault.
+        """
+        return _Blaming(self, sent)
+
+    def watch(self, learner: Learner) -> TrunkWatch:
+        """Return a watch over the trunk of a learner."""
+        return TrunkWatch(learner, self._growth)
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Send a call, and wait for its answer."""
@@ -80,7 +100,7 @@ class RemotePool(Pool):
             planned: Answer = self._plan(call)
             return planned
         if self._stopping.is_set():
-            raise ProtocolError("another client of this round was lost")
+            raise RunFailedError("another client of this round was lost")
         if isinstance(call, Begin) and client in self._begun_early:
             number = self._begun_early.pop(client)
         else:
@@ -157,6 +177,7 @@ class RemotePool(Pool):
         """Have every client return to its checkpoint of a round."""
         for session in self.sessions.values():
             session.forget()
+        self._round_under_way = round_number + 1
         self._command(BACK_TO, round_number)
 
     def mark(self, round_number: int) -> None:
@@ -171,23 +192,27 @@ class RemotePool(Pool):
         """Send a command to all clients, then wait for all."""
         numbers = {}
         for client, session in self.sessions.items():
-            with self._guard(client):
+            with self._losing():
                 numbers[client] = session.ask(FramePurpose(name), {name: round_number})
         for client, number in numbers.items():
-            with self._guard(client):
-                self.sessions[client].answer(number)
+            with self.work_on({client: ()}):
+                header, tensors = self.sessions[client].answer(number)
+                if header != {"answer": None} or tensors:
+                    raise ProtocolError(f"an answer to {name}, which has none")
 
     def _send(self, client: ClientId, call: Call[object], *, awaited: bool = True) -> int:
         """Send a call, and return the number of the request."""
         header, tensors = write_call(call)
         if isinstance(call, Receive):
             self._received[client] = call.packet
-        with self._guard(client):
+        if isinstance(call, Begin):
+            self._round_under_way = call.round
+        with self._losing():
             return self.sessions[client].ask(describe_call(call), header, tensors, awaited=awaited)
 
     def _receive_answer(self, client: ClientId, call: Call[Answer], number: int) -> Answer:
         """Wait for an answer, check it, and return it on the server's device."""
-        with self._guard(client):
+        with self.work_on({client: ()}):
             header, tensors = self.sessions[client].answer(number)
             if header.keys() != {"answer"}:
                 raise ProtocolError("a message that is not an answer")
@@ -250,45 +275,69 @@ class RemotePool(Pool):
             self._stepping.add(client)
             self._begun_early[client] = self._send(client, Begin(self._round))
 
-    def _guard(self, client: ClientId) -> "_Guard":
-        """Return a block in which errors are the client's fault."""
-        return _Guard(client, self._lose, self._find_guilty)
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """Open a context in which a client is asked; one whose stream is over is lost."""
+        try:
+            yield
+        except ClientLost as lost:
+            self._lose(lost.host, lost.cause, False, self._round_under_way)
+            raise
+
+    def blame(self, sent: Sent, error: Exception) -> None:
+        """Expel the client at fault for an error, and raise ClientLost.
+
+        Return if the error is the server's own.
+        """
+        if isinstance(error, ClientLost):
+            self._lose(error.host, error.cause, False, self._round_under_way)
+            return
+        if isinstance(error, OWN_FAULTS) or "can't allocate memory" in str(error):
+            return
+        client, why = self._judge_error(sent, error)
+        self._lose(client, why, True, self._round_under_way)
+        raise ClientLost(client, why) from error
+
+    def _judge_error(self, sent: Sent, error: Exception) -> tuple[ClientId, str]:
+        """Return the client at fault for an error while `sent` was worked on, and the reason."""
+        if isinstance(error, Blame):
+            ((receiver, _),) = sent.items()
+            if (guilty := self._find_guilty(receiver, error.key)) != receiver:
+                why = "it sent a hand-over that is not valid, as its receiver has proved"
+                return guilty, why
+        client = error.client if isinstance(error, ClientAtFault) else find_odd(sent)
+        if isinstance(error, ProtocolError):
+            return client, f"it sent {error}"
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        return client, f"it sent what the server cannot process ({reason})"
 
     def _find_guilty(self, client: ClientId, key: Tensor) -> ClientId:
         """Return the client at fault: the blamed one if the key is proof, else the blaming one."""
         packet = self._received.get(client)
         if packet is None or packet.sealed is None or self._judge is None:
             return client
-        is_proof = self._judge.is_proof(packet, key.numpy().tobytes())
+        try:
+            is_proof = self._judge.is_proof(packet, key.numpy().tobytes())
+        except OWN_FAULTS:
+            raise
+        except Exception:  # noqa: BLE001 - what cannot even be read is no proof
+            is_proof = False
         return packet.client if is_proof else client
 
 
-class _Guard:
-    """A block after which the client at fault for an error is cut off."""
+class _Blaming:
+    """A block in which an exception is some client's fault, or the server's own.
 
-    def __init__(
-        self,
-        client: ClientId,
-        lose: Callable[[ClientId, str, bool], None],
-        guilty: Callable[[ClientId, Tensor], ClientId],
-    ) -> None:
-        self.client, self.lose, self.guilty = client, lose, guilty
+    It is a class, as it is entered for each packet and answer.
+    """
+
+    def __init__(self, pool: RemotePool, sent: Sent) -> None:
+        self.pool, self.sent = pool, sent
 
     def __enter__(self) -> None:
         """Enter the block; all is done at its end."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Cut off the client at fault, and raise ClientLost with the reason."""
-        if isinstance(error, ClientLost):
-            self.lose(self.client, error.cause, False)
-            return
-        if isinstance(error, Blame) and (guilty := self.guilty(self.client, error.key)) != (
-            self.client
-        ):
-            why = "it sent a hand-over that is not valid, as its receiver has proved"
-            self.lose(guilty, why, True)
-            raise ClientLost(guilty, why) from None
-        if isinstance(error, SimsplitError):
-            why = f"it sent {error}; it is asked no more"
-            self.lose(self.client, why, True)
-            raise ClientLost(self.client, why) from None
+        """Expel the client at fault, and raise ClientLost with the reason."""
+        if isinstance(error, Exception):
+            self.pool.blame(self.sent, error)

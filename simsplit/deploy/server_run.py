@@ -1,22 +1,27 @@
 """A server runs the simulator's own rounds, with clients that connect from their machines."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from simsplit.deploy.client_session import ClientLost
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.keys import Keys, check_validity
+from simsplit.deploy.left_out import LeftOutTable
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms, refuse_undeployable
-from simsplit.errors import format_count
+from simsplit.errors import ScenarioError, format_count
 from simsplit.experiment import Experiment
 from simsplit.machine import pin_threads
+from simsplit.packets import ClientId
 from simsplit.progress import Observer
-from simsplit.results import SUMMARY, Run
+from simsplit.results import SCENARIO, SUMMARY, Run
 from simsplit.results.directory import replace
+from simsplit.running.lost_hosts import LOSSES
 from simsplit.scenario import Scenario
 
 DECISIVE_FACTS = ("torch", "machine", "capability", "threads")
@@ -33,33 +38,73 @@ def serve(
     mode: Mode = "rehearsal",
     deadline_s: float = 600.0,
     patience_s: float = 600.0,
+    without: Collection[ClientId] = (),
     observers: Sequence[Observer] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
     """Train with the clients that connect, and return the run.
 
-    `deadline_s` is the time for one answer, `patience_s` the time for clients that are away.
+    `deadline_s` is the time for one answer, `patience_s` the time for clients that are away. The
+    run starts or continues without the clients of `without`.
     """
     refuse_undeployable(scenario)
     check_validity(keys)
     sockets = SocketTable(path)
+    left_out = LeftOutTable(path, resume=resume)
+    _leave_out(scenario, left_out, without, path)
     terms = digest_terms(scenario, mode)
+    times = {"deadline_s": deadline_s, "patience_s": patience_s}
     with pin_threads(scenario.threads):
-        gate = Gate(scenario, terms, sockets, deadline_s=deadline_s, patience_s=patience_s, say=say)
+        gate = Gate(scenario, terms, sockets, left_out, **times, say=say)
         with _open_gate(gate, listen, keys):
-            gate.wait()
-            data = make_remote_data(scenario.data.source.kind, gate.form, gate.count_samples())
-            engine = f"deployed ({mode}), {format_count(gate.count, 'client')} of their owners"
-            watching = [*observers, sockets]
-            experiment = Experiment(scenario, path, watching, data, gate, engine=engine)
+            experiment = _build_experiment(gate, path, [*observers, sockets], mode)
             experiment.run(resume=resume)
             _record_deployment(
                 path,
                 mode,
                 describe_machine(),
-                [gate.greetings[c]["facts"] for c in range(gate.count)],
+                [gate.greetings.get(c, {}).get("facts") for c in range(gate.count)],
             )
     return Run.load(path)
+
+
+def _build_experiment(
+    gate: Gate, path: Path, observers: Sequence[Observer], mode: Mode
+) -> Experiment:
+    """Wait for clients and build the run; start anew if one is lost or expelled meanwhile."""
+    losses: Counter[ClientId] = Counter()
+    while True:
+        gate.wait()
+        source = gate.scenario.data.source.kind
+        data = make_remote_data(source, gate.form, gate.count_samples())
+        present = format_count(gate.count - len(gate.left_out), "client")
+        engine = f"deployed ({mode}), {present} of their owners"
+        try:
+            return Experiment(gate.scenario, path, observers, data, gate, engine=engine)
+        except ClientLost as lost:
+            losses[lost.host] += 1
+            if losses[lost.host] > LOSSES:
+                gate.give_up(lost.host, f"it was lost again and again: {lost.cause}", 1)
+
+
+def _leave_out(
+    scenario: Scenario, left_out: LeftOutTable, without: Collection[ClientId], path: Path
+) -> None:
+    """Leave out the clients of `--without`; raise ScenarioError if the scenario needs them."""
+    count, least = scenario.clients.count, scenario.clients.quorum or 1
+    if unknown := [client for client in without if not 0 <= client < count]:
+        raise ScenarioError(
+            "clients.count", f"--without {unknown[0]}: clients are numbered 0 to {count - 1}"
+        )
+    if (remaining := count - len(left_out.clients | {*without})) < least:
+        field = "clients.count" if scenario.clients.quorum is None else "clients.quorum"
+        raise ScenarioError(
+            field,
+            f"{format_count(remaining, 'client')} would remain in {path}, at least {least} must",
+        )
+    done = len(Run.load(path).rounds) if (path / SCENARIO).exists() else 0
+    for client in sorted(without):
+        left_out.add(client, done + 1, "without", "the server's owner continues without it")
 
 
 @contextmanager
@@ -78,18 +123,23 @@ def _open_gate(gate: Gate, listen: str, keys: Keys) -> Iterator[None]:
         gate.close(why)
 
 
-def find_differences(ours: Mapping[str, Any], theirs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe where clients' machines differ from the server's in facts that change figures."""
+def find_differences(
+    ours: Mapping[str, Any], theirs: Sequence[Mapping[str, Any] | None]
+) -> list[str]:
+    """Describe where clients' machines differ from the server's in facts that change figures.
+
+    The facts of a client that never greeted are None.
+    """
     return [
         f"client {client}'s {name}: {facts.get(name)}, not {ours[name]}"
         for client, facts in enumerate(theirs)
         for name in DECISIVE_FACTS
-        if facts.get(name) != ours[name]
+        if facts is not None and facts.get(name) != ours[name]
     ]
 
 
 def _record_deployment(
-    path: Path, mode: Mode, ours: Mapping[str, Any], theirs: list[dict[str, Any]]
+    path: Path, mode: Mode, ours: Mapping[str, Any], theirs: list[dict[str, Any] | None]
 ) -> None:
     """Add to the summary how the run was deployed, and whether a simulation equals it."""
     differs = find_differences(ours, theirs)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -10,15 +11,17 @@ import torch
 from torch import Tensor
 
 from simsplit.detectors import Readings
-from simsplit.errors import RunFailedError, SimsplitError, format_list
-from simsplit.packets import ClientId
+from simsplit.errors import ProtocolError, RunFailedError, SimsplitError, format_list
+from simsplit.packets import ClientId, Packets
 from simsplit.parties.calls import Call
 from simsplit.parties.client import Client
+from simsplit.parties.learner import Learner
 from simsplit.parties.seats import Roster
 from simsplit.phases import Phase
 from simsplit.wire import Counts
 
 Answer = TypeVar("Answer")
+_ANYTHING = nullcontext()
 
 
 class ClientError(Exception):
@@ -47,8 +50,16 @@ class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where th
     """What helps where it happens again and again."""
 
     def __init__(self, host: int, clients: Sequence[ClientId], cause: str) -> None:
-        self.host = host
+        self.host, self.cause = host, cause
         super().__init__(f"host {host} (clients {format_list(clients, 5)}) was lost: {cause}")
+
+
+class ClientAtFault(ProtocolError):  # noqa: N818 - names who is to leave, where that is known
+    """A remote client has sent what is of no use; it is not always the one that is worked on."""
+
+    def __init__(self, client: ClientId, what: str) -> None:
+        self.client = client
+        super().__init__(what)
 
 
 @dataclass(frozen=True)
@@ -99,6 +110,21 @@ class Workshop(Protocol):
         """Restore what `state` returned."""
 
 
+class Watch(Protocol):
+    """A watch over a trunk that remote clients train; it raises ClientAtFault."""
+
+    def restart(self) -> None:
+        """Note the trunk's size at the beginning of a round."""
+
+    def check_step(self, sent: Mapping[ClientId, Packets]) -> None:
+        """Check the trunk after a step on what these clients have sent."""
+
+    def check_answers(
+        self, answers: Mapping[ClientId, Packets], sent: Mapping[ClientId, Packets]
+    ) -> None:
+        """Check the server's answers to what these clients have sent."""
+
+
 class Places(Protocol):
     """Processes that hold a run's clients; they may be lost, and come back."""
 
@@ -116,9 +142,12 @@ class Places(Protocol):
     def resident_bytes(self) -> list[int | None]:
         """Return what each has in memory; None where that cannot be known."""
 
+    def give_up(self, host: int, why: str, round_number: int) -> bool:
+        """Continue without a host that is lost again and again; return False if that cannot be."""
+
     @property
-    def expelled(self) -> Collection[ClientId]:
-        """Clients that may not come back, because of what they sent."""
+    def left_out(self) -> Collection[ClientId]:
+        """The clients that the run continues without: expelled, or away for too long."""
 
 
 class Pool(ABC):
@@ -130,6 +159,19 @@ class Pool(ABC):
     """The clients that live in this process."""
     workshop: Workshop | None = None
     """Where this process trains whole rounds of clients (splitfed_v1)."""
+
+    def work_on(self, sent: Mapping[ClientId, Packets]) -> AbstractContextManager[object]:
+        """Open a context in which the server works on what some clients have sent.
+
+        Where clients are remote, an exception in it expels one of them; see `RemotePool`.
+        """
+        del sent
+        return _ANYTHING
+
+    def watch(self, learner: Learner) -> Watch | None:
+        """Return a watch over the trunk of a learner; None if clients are trusted."""
+        del learner
+        return None
 
     def keep(self, round_number: int) -> None:  # noqa: B027 - most pools have nothing to do
         """Have clients that keep their own state do so after a round."""

@@ -57,9 +57,14 @@ class Hosts:
         return len(self.actors)
 
     @property
-    def expelled(self) -> tuple[ClientId, ...]:
-        """No clients: those of one's own hosts are never expelled."""
+    def left_out(self) -> tuple[ClientId, ...]:
+        """No clients: those of one's own hosts are never left out."""
         return ()
+
+    def give_up(self, host: int, why: str, round_number: int) -> bool:
+        """Return False: a host has a part of the run's clients."""
+        del host, why, round_number
+        return False
 
     def pool(
         self, recipe_of: Callable[[str], Recipe], samples: Sequence[int], device: torch.device

@@ -8,6 +8,7 @@ the trunk. The mean over all clients, which includes the attackers' own heads, i
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from typing import Literal
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from simsplit.config import Config
 from simsplit.data.samples import Choices, Samples
 from simsplit.data.views import Views
+from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS, Generator
 from simsplit.evaluation.sampling import Sampling
 from simsplit.evaluation.scoring import Scorer
@@ -143,6 +145,8 @@ class Evaluator:
         self.splits = splits
         self.wanted = wanted
         self.malicious = frozenset(malicious)
+        self._left_out: set[ClientId] = set()
+        self._able = list(clients or ())
         self.clients = None if clients is None else choose(clients, config.clients, seed)
         # Without an honest client among the chosen ones, a backdoor's success has no mean.
         if wanted is not None and self.clients is not None and not self._honest:
@@ -150,9 +154,12 @@ class Evaluator:
             self.clients = choose(honest, config.clients, seed)
 
     def leave_out(self, clients: Collection[ClientId]) -> None:
-        """Exclude these clients from further evaluations."""
+        """Exclude these clients from further evaluations; others take their places."""
+        self._left_out.update(clients)
         if self.clients is not None:
-            self.clients = [client for client in self.clients if client not in clients]
+            stay = [client for client in self.clients if client not in self._left_out]
+            others = [c for c in self._able if c not in self._left_out and c not in stay]
+            self.clients = sorted([*stay, *others[: len(self.clients) - len(stay)]])
 
     @property
     def scored(self) -> list[ClientId]:
@@ -160,7 +167,9 @@ class Evaluator:
         if self.clients is not None:
             return self.clients
         holder = self.exchange.holder
-        return [0 if holder is None else holder]
+        if holder is None:  # any client can get what is shared
+            holder = next(client for client in count() if client not in self._left_out)
+        return [holder]
 
     @property
     def columns(self) -> list[str]:
@@ -208,7 +217,11 @@ class Evaluator:
                 self.exchange.note(client, probe)
             if any(name in GENERATION_METRICS for name in self.metrics):
                 self.exchange.write(client, split, round_number)
-            return self.exchange.pool.ask(client, Assess(split, self.exchange.reading))
+            figures = self.exchange.pool.ask(client, Assess(split, self.exchange.reading))
+            with self.exchange.pool.work_on({client: ()}):
+                if figures.keys() != set(self.metrics):
+                    raise ProtocolError("figures other than those that the scenario asks for")
+            return figures
         for probe in probes:
             self.scorer.add(split, self.exchange.predict(client, probe))
         figures = self.scorer.figures(split)

@@ -26,6 +26,12 @@ class ClientsConfig(Config):
     start: Literal["same", "own"] = "same"
     """Whether per-client segments start from the same weights, or each from its own draw."""
 
+    quorum: int | None = Field(default=None, ge=1)
+    """The fewest clients with which a run continues: it stops where detectors' responses, or on
+    real machines expulsions, leave fewer. On real machines a client that stays away for longer than
+    `simsplit serve --patience` is left out if as many remain; null: the run waits, and then stops.
+    """
+
     malicious: MaliciousConfig | None = None
     """Malicious clients, and their poisons; null: none."""
 
@@ -35,6 +41,12 @@ class ClientsConfig(Config):
             raise ValueError(
                 "tail: own needs heads: per_client (a shared head takes its tail along)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_too_large_quorum(self) -> Self:
+        if self.quorum is not None and self.quorum > self.count:
+            raise ValueError(f"quorum: must be at most count, {self.count}, got {self.quorum}")
         return self
 
     @property

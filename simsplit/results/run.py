@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, format_count, format_list
-from simsplit.results.directory import AFTERWARDS, DATA, ENVIRONMENT, SCENARIO, SOCKET, SUMMARY
+from simsplit.results.directory import (
+    AFTERWARDS,
+    DATA,
+    ENVIRONMENT,
+    EXPELLED,
+    SCENARIO,
+    SOCKET,
+    SUMMARY,
+)
 from simsplit.results.input_results import average_over_targets
 from simsplit.results.recovers import RECOVERS
 from simsplit.results.shapes import DataShape, EnvironmentShape, SummaryShape, read_shaped
@@ -57,6 +65,15 @@ class Run:
     def wire(self) -> "pd.DataFrame":
         """One row per round, client, phase and leg: packets and bytes."""
         return self._table("wire")
+
+    @cached_property
+    def expelled(self) -> "pd.DataFrame":
+        """One row per client that a deployed run continued without: since when, and why."""
+        import pandas as pd
+
+        if not (self.path / EXPELLED).exists():
+            return pd.DataFrame()
+        return _read_table(self.path / EXPELLED)
 
     @cached_property
     def socket(self) -> "pd.DataFrame":

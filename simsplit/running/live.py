@@ -14,6 +14,7 @@ from simsplit.attacking import Attacking
 from simsplit.data import Prepared
 from simsplit.detection import Detection
 from simsplit.engine.pool import Places
+from simsplit.errors import RunFailedError, format_count
 from simsplit.machine import read_resident_bytes
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter
@@ -48,7 +49,9 @@ class LiveRun:
         self.clock, self.flops = assembler.clock, assembler.flops
         self.progress = Progress()
         self._build(assembler)
-        self.program = Program(scenario, self.parts)
+        absent = () if hosts is None else hosts.left_out
+        self.program = Program(scenario, self.parts, absent)
+        self.leave_out(absent)
 
     def build(self) -> None:
         """Build everything anew, in its state before training."""
@@ -112,7 +115,8 @@ class LiveRun:
 
     def leave_out(self, clients: Collection[ClientId]) -> None:
         """Continue without some clients; if one held the shared weights, another's are used."""
-        self.detection.guard.barred.update(clients)
+        self.program.left_out = frozenset(clients)
+        self.detection.leave_out(clients)
         self.parts.evaluator.leave_out(clients)
         if self.parts.exchange.holder in clients:
             self.parts.exchange.holder = self._find_last_other(clients)
@@ -125,6 +129,21 @@ class LiveRun:
         turns = list(self.scenario.schedule.turns(lineup.steps))
         gone = {*clients, *self.detection.guard.barred}
         return next((client for client in reversed(turns) if client not in gone), None)
+
+    def refuse_too_few(self, number: int) -> None:
+        """Raise RunFailedError if fewer clients remain than `clients.quorum`, or none."""
+        config, gone = self.scenario.clients, len(self.detection.guard.barred)
+        if (remaining := config.count - gone) < (config.quorum or 1):
+            limit = "" if config.quorum is None else f", fewer than clients.quorum: {config.quorum}"
+            everybody = format_count(config.count, "client")
+            raise RunFailedError(
+                f"round {number}: {remaining} of {everybody} remain{limit}; "
+                "the others were flagged by detectors, or are in expelled.csv with the reasons"
+            )
+
+    def list_present(self) -> list[ClientId]:
+        """List the clients that are not left out."""
+        return [client for client in self.parts.clients if client not in self.program.left_out]
 
     def resident_bytes(self) -> int | None:
         """Return the memory of this process and its hosts; None if it cannot be measured."""

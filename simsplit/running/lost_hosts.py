@@ -11,6 +11,9 @@ from simsplit.running.live import LiveRun
 
 LOSSES = 3
 """How many times hosts may be lost in the same round before the run gives up."""
+CLIENT_LOSSES = 10
+"""How many times a remote client may be lost in a run. A client that is lost more often, or more
+than LOSSES times in a round, loses its place: others repeat rounds for it, and only so often."""
 
 
 class LostHosts:
@@ -18,7 +21,10 @@ class LostHosts:
 
     def __init__(self, live: LiveRun, checkpoints: Checkpoints, observer: Observer) -> None:
         self.live, self.checkpoints, self.observer = live, checkpoints, observer
-        self._lost: list[int] = []
+        self._lost: list[tuple[int, int]] = []
+        """The round and the host of each loss."""
+        self._gone: set[int] = set()
+        """Clients whose expulsion has been handled."""
 
     @contextmanager
     def recover(self, number: int) -> Iterator[None]:
@@ -32,18 +38,33 @@ class LostHosts:
         """Restore the last checkpoint; raise RunFailedError after too many losses in a round."""
         assert self.live.hosts is not None, "only a run on hosts loses one"
         # A client is expelled once only, so its loss does not count as a repeated one.
-        if lost.host not in self.live.hosts.expelled:
-            self._lost.append(number)
-        times = self._lost.count(number)
-        if times > LOSSES:
-            raise RunFailedError(
-                f"round {number}: {lost}, for the {times}th time in this round; the run's state "
-                f"after round {self.checkpoints.kept} is kept. {lost.advice}"
-            ) from lost
+        if lost.host in self.live.hosts.left_out and lost.host not in self._gone:
+            self._gone.add(lost.host)
+        else:
+            self._lost.append((number, lost.host))
+            self._refuse_too_many(number, lost)
         try:
             self._start_again(lost)
         except HostLost as another:
             self._put_back(number, another)
+
+    def _refuse_too_many(self, number: int, lost: HostLost) -> None:
+        """Expel a client that is lost too often; for another host, raise RunFailedError."""
+        hosts = self.live.hosts
+        assert hosts is not None, "only a run on hosts loses one"
+        of_round = [host for each, host in self._lost if each == number]
+        of_host = [each for each, host in self._lost if host == lost.host]
+        times = of_round.count(lost.host) if self.live.parts.pool.remote else len(of_round)
+        if times <= LOSSES and (len(of_host) <= CLIENT_LOSSES or not self.live.parts.pool.remote):
+            return
+        why = f"it was lost {len(of_host)} times, at last because of this: {lost.cause}"
+        if lost.host not in self._gone and hosts.give_up(lost.host, why, number):
+            self._gone.add(lost.host)
+            return
+        raise RunFailedError(
+            f"round {number}: {lost}, for the {times}th time in this round; the run's state "
+            f"after round {self.checkpoints.kept} is kept. {lost.advice}"
+        ) from lost
 
     def _start_again(self, lost: HostLost) -> None:
         """Revive hosts, rebuild all parts, and load the last checkpoint into them."""
@@ -60,6 +81,6 @@ class LostHosts:
             self.checkpoints.writer.rewind(self.checkpoints.writer.header_sizes)
         for complaint in complaints or ():
             self.observer.warn(complaint)
-        live.leave_out(live.hosts.expelled)
-        parts = live.parts
-        parts.exchange.announce(parts.clients, counted=live.progress.round == 0)
+        live.leave_out(live.hosts.left_out)
+        counted = live.progress.round == 0
+        live.parts.exchange.announce(live.list_present(), counted=counted)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from simsplit.errors import PluginError, RunError
 from simsplit.foreign import strip_controls
-from simsplit.parties.calls import CountSteps
 from simsplit.progress import Observer, RunPlan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
 from simsplit.results.stored import making_sense_of
@@ -59,7 +58,7 @@ class Notes(Observer):
         guarantees = list_guarantees(live.scenario)
         if not guarantees:
             return {}
-        steps = live.parts.pool.ask_all(live.parts.clients, CountSteps("private"))
+        steps = live.program.steps_per_epoch["private"]
         times = count_releases(WireRow.in_frame(Run.load(self.path).wire), steps)
         samples = [len(part) for part in live.data.parts]
         every = [summarise_privacy(each, times, samples) for each in guarantees]

@@ -39,6 +39,8 @@ class TrunkCopies:
             learner.forget_moments()
             learner.take({**trunk, **self._moments.get(client, {})})
             learner.anchor()
+            if exchange.watch is not None:
+                exchange.watch.restart()
             self.pace.restart({client: job.spent_s})
             for left in range(job.steps - 1, -1, -1):
                 if self.pace.stops(client):

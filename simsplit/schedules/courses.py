@@ -40,6 +40,8 @@ class Course(ABC):
     def run(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Take a lineup through a round, averages included."""
         self.pace.restart()
+        if self.exchange.watch is not None:
+            self.exchange.watch.restart()
         with self.exchange.name_failures():
             if self.federation is not None:
                 self.federation.send(lineup.clients, lineup.round)
@@ -61,11 +63,12 @@ class Course(ABC):
     def count_samples(self, done: RoundDone) -> dict[ClientId, int]:
         """Count the samples of the clients whose work counts in an average."""
         lost = done.dropped | (done.late if self.pace.skips else frozenset())
-        return {
-            client: int(report["samples"])
-            for client, report in done.reports.items()
-            if "samples" in report and client not in lost
-        }
+        counted: dict[ClientId, int] = {}
+        for client, report in done.reports.items():
+            if "samples" in report and client not in lost:
+                with self.exchange.pool.work_on({client: ()}):
+                    counted[client] = int(report["samples"])
+        return counted
 
 
 class InTurn(Course):

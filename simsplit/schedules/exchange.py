@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from simsplit.detectors import Sensor
-from simsplit.engine.pool import ClientError, Pool
+from simsplit.engine.pool import ClientError, Pool, Watch
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.packets import ClientId, Leg, Packet, Packets
 from simsplit.parties.calls import (
@@ -74,6 +74,8 @@ class Exchange:
         self.moment = wire.moment
         self.sensor: Sensor | None = None
         """The tap of the wire by which detectors see."""
+        self.watch: Watch | None = None
+        """The watch over the trunk, where clients are remote."""
         self.holder: ClientId | None = None
         """The client that trained last, and so holds what is handed from client to client."""
         self.reading = ""
@@ -164,8 +166,11 @@ class Exchange:
 
     def collect_reports(self, clients: Sequence[ClientId]) -> dict[ClientId, dict[str, float]]:
         """Collect the sums of clients' steps this round, from the side that computed the losses."""
-        own = self.pool.ask_all(clients, ReportRound())
-        return {client: self.server.report(client) | report for client, report in own.items()}
+        reports = self.pool.ask_all(clients, ReportRound())
+        for client, report in reports.items():
+            with self.pool.work_on({client: ()}):
+                reports[client] = self.server.report(client) | report
+        return reports
 
     def announce(self, clients: Sequence[ClientId], *, counted: bool) -> None:
         """Send every client what the methods broadcast; once per run it is counted."""
@@ -232,7 +237,7 @@ class Exchange:
                 yield turn
             self._at = clients[0], turn.leg
             if not turn.by_client:
-                sent = self.server.answer(arrived, turn, walk.manner)
+                sent = self._answer(arrived, turn, walk.manner)
             elif not sent:
                 sent = self._ask(dict.fromkeys(clients, walk.begin), turn)
             else:
@@ -242,14 +247,29 @@ class Exchange:
             if not any(sent.values()):
                 break
             arrived = {}
-            for packets in zip(*sent.values(), strict=True):  # leg by leg
+            with self.pool.work_on(sent):
+                by_legs = list(zip(*sent.values(), strict=True))
+            for packets in by_legs:
                 for packet in packets:
-                    carried = self.wire.carry(packet)
+                    with self.pool.work_on({packet.client: (packet,)}):
+                        carried = self.wire.carry(packet)
                     arrived[packet.client] = (*arrived.get(packet.client, ()), carried)
                     yield carried
         self._at = None
         # A walk may end before the server's last turn; what it keeps for that turn is dropped.
         self.server.forget(clients[0])
+
+    def _answer(
+        self, arrived: dict[ClientId, Packets], turn: Turn, manner: Manner
+    ) -> dict[ClientId, Packets]:
+        """Let the server take a turn; where clients are remote, check what they have done to it."""
+        with self.pool.work_on(arrived):
+            answers = self.server.answer(arrived, turn, manner)
+            if self.watch is not None:
+                if turn.last and manner == "train":
+                    self.watch.check_step(arrived)
+                self.watch.check_answers(answers, arrived)
+        return answers
 
     def _ask(self, calls: Mapping[ClientId, Call[Packets]], turn: Turn) -> dict[ClientId, Packets]:
         if len(calls) > 1:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from simsplit.engine.pool import Pool
+from simsplit.errors import ProtocolError
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.calls import HandOver, Receive
 from simsplit.parties.changes import Changes
 from simsplit.parties.server import Server
-from simsplit.schedules.averaging import Averager
+from simsplit.schedules.averaging import Averager, Update
 from simsplit.states import select_below
 from simsplit.wire import Wire
 
@@ -65,14 +66,31 @@ class Federation:
         samples = {client: max(1, round(count)) for client, count in trusted.items()}
         if self.shared is not None:
             sent = self.pool.ask_all(samples, HandOver(round_number))
-            packets = {client: self.wire.carry(packet) for client, packet in sent.items()}
-            updates = {client: (self._read(p), samples[client]) for client, p in packets.items()}
-            self.shared.average(round_number, updates)
+            updates = {}
+            for client, packet in sent.items():
+                with self.pool.work_on({client: (packet,)}):
+                    updates[client] = self._read(self.wire.carry(packet)), samples[client]
+            self._average(self.shared, round_number, updates)
         if self.trunk is not None:
             parts = {client: (trunks[client], samples[client]) for client in samples}
-            self.trunk.average(round_number, parts)
+            self._average(self.trunk, round_number, parts)
             # Evaluation and checkpoints read the server's own trunk.
             self.server.learner.take(self.trunk.weights)
+
+    def _average(
+        self, averager: Averager, round_number: int, updates: Mapping[ClientId, Update]
+    ) -> None:
+        """Average updates; where clients are remote, no average is used that is not finite."""
+        sent = {
+            client: (Packet(client, Leg.HANDOVER, round_number, 0, tuple(weights.values())),)
+            for client, (weights, _) in updates.items()
+        }
+        with self.pool.work_on(sent):
+            averager.average(round_number, updates)
+            if self.pool.remote and not all(
+                bool(torch.isfinite(tensor).all()) for tensor in averager.weights.values()
+            ):
+                raise ProtocolError("weights whose average is not finite")
 
     def state(self) -> dict[str, Tensor]:
         """Return both averages, and what their strategies remember."""

@@ -105,6 +105,11 @@ class Turns:
             self.undone.add(client)
             self._go_back(client, bad)
 
+    def forget(self, clients: Collection[ClientId]) -> None:
+        """Forget the turns of clients that the run continues without."""
+        for client in clients:
+            self._kept.pop(client, None)
+
     def _go_back(self, client: ClientId, bad: Collection[ClientId]) -> None:
         """Return to the newest turn of a client that is not bad; if all are, to before this one."""
         benign = [kept for number, kept in self._kept.items() if number not in bad]

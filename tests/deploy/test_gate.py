@@ -22,6 +22,7 @@ from simsplit.deploy.connection import open_channel
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.gate import METHOD, Gate
 from simsplit.deploy.keys import SERVER, Keys, client_name, load_keys, make_keys
+from simsplit.deploy.left_out import LeftOutTable
 from simsplit.deploy.site import ClientSite
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import digest_terms
@@ -68,6 +69,7 @@ class Door:
             GIVEN,
             terms,
             SocketTable(folder),
+            LeftOutTable(folder, resume=False),
             deadline_s=5,
             patience_s=5,
             say=self.said.append,
@@ -158,9 +160,8 @@ class TestWhoMayComeIn:
             keys.check_validity(proof)
 
     def test_no_client_passes_for_the_server(self, door):
-        gate = Gate(
-            GIVEN, "", SocketTable(door.folder), deadline_s=5, patience_s=5, say=lambda _: None
-        )
+        tables = SocketTable(door.folder), LeftOutTable(door.folder, resume=False)
+        gate = Gate(GIVEN, "", *tables, deadline_s=5, patience_s=5, say=lambda _: None)
         port = gate.open("127.0.0.1:0", door.keys("client-1"))
         guest = Guest(f"127.0.0.1:{port}", door.keys("client-0"))
         with pytest.raises(grpc.RpcError):
@@ -244,7 +245,7 @@ class TestWhatAClientAnswers:
             pool.ask(0, call)
         thread.join()
         assert door.gate.sessions[0].over
-        assert 0 in door.gate._find_missing() or 0 in door.gate.expelled
+        assert 0 in door.gate._find_missing() or 0 in door.gate.left_out
         return str(lost.value)
 
     def packet(self, **other: Any) -> list[dict[str, Any]]:

@@ -132,6 +132,25 @@ def loud(response: str, rounds: int = 3, **changes: Any):
     return attacked(LOUD, detectors=watched, schedule=schedule, **changes)
 
 
+def test_a_quorum_stops_a_run_of_which_too_few_clients_remain(tmp_path: Path):
+    given = loud("skip")
+    for quorum in (4, 5):
+        clients = given.clients.model_copy(update={"quorum": quorum})
+        given = given.model_copy(update={"clients": clients})
+        if quorum == 4:
+            finished(given, tmp_path / "enough")
+            continue
+        with pytest.raises(RunFailedError, match="4 of 5 clients"):
+            finished(given, tmp_path / "too few")
+        assert len(Run.load(tmp_path / "too few").rounds) == 1
+
+
+def test_a_quorum_of_more_clients_than_there_are_is_refused():
+    with pytest.raises(ScenarioError) as refused:
+        scenario(clients={"count": 3, "quorum": 4})
+    assert refused.value.field == "clients"
+
+
 def test_skip(tmp_path: Path):
     finished(loud("skip"), tmp_path)
     table = Run.load(tmp_path).clients

@@ -1,0 +1,92 @@
+"""`expelled.csv` lists the clients that a deployed run continues without.
+
+It is kept in the run directory, so that a server that was killed and resumed does not wait for a
+client that may not come back.
+"""
+
+import csv
+import io
+import threading
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Literal, get_args
+
+from simsplit.errors import RunError
+from simsplit.packets import ClientId
+from simsplit.results.directory import EXPELLED, replace, writing
+
+Kind = Literal["expelled", "away", "without"]
+"""expelled: because of what it sent. away: it did not come in time, and `clients.quorum` allows
+that. without: by the server's owner."""
+MOST_REASON = 300
+"""Most characters of a reason, which may quote what a client has sent."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A client that the run continues without, from a round on."""
+
+    client: ClientId
+    round: int
+    kind: Kind
+    reason: str
+
+
+class LeftOutTable:
+    """The clients that are left out of a run; each is written down before the run continues."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        """Read the table of a run that is resumed; a new run has none."""
+        self.file = path / EXPELLED
+        self._rows: dict[ClientId, LeftOut] = {}
+        self._lock = threading.Lock()
+        if resume and self.file.exists():
+            self._rows = {row.client: row for row in _read(self.file)}
+        elif self.file.exists():  # of a run that ended before its directory was complete
+            self.file.unlink()
+
+    @property
+    def clients(self) -> frozenset[ClientId]:
+        """The clients that are left out."""
+        return frozenset(self._rows)
+
+    def get(self, client: ClientId) -> LeftOut | None:
+        """Return the row of a client; None if it is not left out."""
+        return self._rows.get(client)
+
+    def add(self, client: ClientId, round_number: int, kind: Kind, reason: str) -> None:
+        """Leave a client out; the first reason counts."""
+        with self._lock:  # clients that train concurrently may be expelled at the same time
+            if client not in self._rows:
+                reason = clean(reason)[:MOST_REASON]
+                self._rows[client] = LeftOut(client, round_number, kind, reason)
+                self._write()
+
+    def _write(self) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [each.name for each in fields(LeftOut)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in self._rows.values())
+        with writing(self.file):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            replace(self.file, text.getvalue().encode())
+
+
+def clean(text: str) -> str:
+    """Return a text on one line, without control characters, which may be a client's."""
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+def _read(file: Path) -> list[LeftOut]:
+    """Read the table; raise RunError if it is damaged."""
+    try:
+        with file.open(encoding="utf-8", newline="") as opened:
+            return [_parse(row) for row in csv.DictReader(opened)]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise RunError(f"{file} cannot be read ({type(error).__name__}); restore it") from None
+
+
+def _parse(row: dict[str, str]) -> LeftOut:
+    if row["kind"] not in get_args(Kind):
+        raise ValueError(row["kind"])
+    return LeftOut(int(row["client"]), int(row["round"]), row["kind"], row["reason"])  # type: ignore[arg-type]

@@ -1,0 +1,207 @@
+"""Whose step has spoilt the trunk, and whose fault an exception is."""
+
+import errno
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from simsplit.deploy.client_session import ClientLost
+from simsplit.deploy.left_out import LeftOutTable, clean
+from simsplit.deploy.remote_pool import RemotePool
+from simsplit.deploy.trunk_watch import MOST_GROWTH, TrunkWatch, find_odd
+from simsplit.engine.pool import ClientAtFault
+from simsplit.errors import ProtocolError, RunError, RunFailedError
+from simsplit.packets import Leg, Packet
+from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import AdamConfig
+
+NAN = float("nan")
+
+
+def packets(client: int, *tensors: torch.Tensor) -> tuple[Packet, ...]:
+    return (Packet(client, Leg.SMASHED, 1, 0, tensors),)
+
+
+def sent(*clients: int) -> dict[int, tuple[Packet, ...]]:
+    return {client: packets(client, torch.ones(2, 3)) for client in clients}
+
+
+class TestWatch:
+    @pytest.fixture
+    def watched(self) -> tuple[TrunkWatch, Learner]:
+        learner = Learner({"trunk": nn.Linear(3, 3)}, AdamConfig(lr=0.01))
+        watch = TrunkWatch(learner, {})
+        watch.restart()
+        return watch, learner
+
+    def push(self, learner: Learner, value: float) -> None:
+        with torch.no_grad():
+            learner.parameters[0].fill_(value)
+
+    def guilty(self, watch: TrunkWatch, *clients: int) -> int:
+        with pytest.raises(ClientAtFault) as found:
+            watch.check_step(sent(*clients))
+        return found.value.client
+
+    @pytest.mark.parametrize("value", [NAN, float("inf"), 1e20, 3e38, -1e10])
+    def test_the_client_whose_step_it_was(self, watched, value):
+        watch, learner = watched
+        watch.check_step(sent(0))
+        self.push(learner, value)
+        assert self.guilty(watch, 1) == 1
+
+    def test_moments_too(self, watched):
+        """Adam's second moment overflows where its weights hardly move."""
+        watch, learner = watched
+        for parameter in learner.parameters:
+            parameter.grad = torch.full_like(parameter, 1e20)
+        learner.step()
+        assert watch.learner.parameters[0].isfinite().all()
+        assert self.guilty(watch, 1) == 1
+
+    def test_not_an_honest_one_in_whose_step_it_shows(self, watched):
+        watch, learner = watched
+        self.push(learner, 10 * MOST_GROWTH)
+        watch.check_step(sent(2))
+        self.push(learner, NAN)
+        assert self.guilty(watch, 0) == 2
+
+    def test_nor_for_answers_that_are_too_large(self, watched):
+        watch, learner = watched
+        answers = {0: packets(0, torch.tensor([NAN]))}
+        with pytest.raises(ClientAtFault) as found:
+            watch.check_answers(answers, sent(0))
+        assert found.value.client == 0
+        self.push(learner, 10 * MOST_GROWTH)
+        watch.check_step(sent(2))
+        with pytest.raises(ClientAtFault) as found:
+            watch.check_answers(answers, sent(0))
+        assert found.value.client == 2
+
+    def test_integers_and_honest_steps_pass(self, watched):
+        watch, learner = watched
+        for value in (0.5, 1.5, 0.1):
+            self.push(learner, value)
+            watch.check_step(sent(0, 1))
+        watch.check_answers({0: packets(0, torch.arange(3), torch.ones(0))}, sent(0))
+
+
+class TestTheOddOne:
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            (),
+            packets(1),
+            packets(1, torch.ones(2, 4)),
+            packets(1, torch.ones(2, 3).double()),
+            packets(1, torch.ones(2, 3), torch.ones(2, 3)),
+            packets(1, torch.full((2, 3), 9.0)),
+            packets(1, torch.full((2, 3), NAN)),
+            (Packet(1, Leg.FEATURES_GRAD, 1, 0, (torch.ones(2, 3),)),),
+        ],
+        ids=range(8),
+    )
+    def test_is_found_among_others(self, odd):
+        every = sent(0, 1, 2)
+        every[2] = packets(2, torch.ones(7, 3))  # another number of rows is honest
+        assert find_odd(every | {1: odd}) == 1
+
+    def test_of_two_it_is_the_one_that_sends_less(self):
+        assert find_odd(sent(0) | {1: ()}) == 1
+        assert find_odd({0: ()} | sent(1)) == 0
+
+
+class TestWhoseFault:
+    """An exception while an answer is worked on is the client's, except for the server's own."""
+
+    @pytest.fixture
+    def pool(self) -> RemotePool:
+        self.lost: list[tuple[Any, ...]] = []
+        bounds: Any = None
+        return RemotePool({}, bounds, torch.device("cpu"), lambda *all_: self.lost.append(all_))
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            MemoryError(),
+            OSError(errno.ENOSPC, "full"),
+            ImportError("flwr"),
+            RunFailedError("needs at least 3"),
+            RunError("damaged"),
+            torch.OutOfMemoryError("cuda"),
+            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+            KeyboardInterrupt(),
+        ],
+        ids=lambda error: type(error).__name__,
+    )
+    def test_the_servers(self, pool, error):
+        with pytest.raises(type(error)) as raised, pool.work_on({0: ()}):
+            raise error
+        assert raised.value is error
+        assert not self.lost
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ProtocolError("x"),
+            RuntimeError("shape"),
+            KeyError("x"),
+            OverflowError(),
+            ZeroDivisionError(),
+            AssertionError(),
+            RecursionError(),
+            StopIteration(),
+            torch.linalg.LinAlgError("singular"),
+        ],
+        ids=lambda error: type(error).__name__,
+    )
+    def test_the_clients(self, pool, error):
+        with pytest.raises(ClientLost), pool.work_on({3: ()}):
+            raise error
+        (client, _, for_good, round_number) = self.lost[0]
+        assert (client, for_good, round_number) == (3, True, 1)
+
+    def test_another_clients_where_that_is_known(self, pool):
+        with pytest.raises(ClientLost) as raised, pool.work_on({3: ()}):
+            raise ClientAtFault(1, "it was not 3")
+        assert raised.value.host == self.lost[0][0] == 1
+
+    def test_one_that_is_lost_is_not_expelled_by_a_block_around(self, pool):
+        with pytest.raises(ClientLost) as raised, pool.work_on({3: ()}):
+            raise ClientLost(2, "its connection ended")
+        assert raised.value.host == 2
+        assert [(client, for_good) for client, _, for_good, _ in self.lost] == [(2, False)]
+
+
+class TestTable:
+    def test_is_read_again(self, tmp_path):
+        table = LeftOutTable(tmp_path / "run", resume=False)
+        table.add(2, 3, "expelled", 'it sent "a, b"\n\x1b[31m')
+        table.add(2, 4, "away", "the first reason counts")
+        table.add(0, 4, "without", "")
+        again = LeftOutTable(tmp_path / "run", resume=True)
+        assert again.clients == {0, 2}
+        row = again.get(2)
+        assert row == table.get(2)
+        assert row is not None
+        assert (row.round, row.kind, row.reason.isprintable()) == (3, "expelled", True)
+        assert not LeftOutTable(tmp_path / "run", resume=False).clients
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"\xff\xfe\x00",
+            b"a,b\n1,2\n",
+            b"client,round,kind,reason\nx,1,away,\n",
+            b"client,round,kind,reason\n1,1,gone,\n",
+        ],
+    )
+    def test_a_damaged_one_is_named(self, tmp_path, content):
+        (tmp_path / "expelled.csv").write_bytes(content)
+        with pytest.raises(RunError, match=r"expelled\.csv"):
+            LeftOutTable(tmp_path, resume=True)
+
+    def test_foreign_text_moves_no_cursor(self):
+        assert clean("a\x1b[2J\r\nb\u202e").isprintable()
