@@ -73,7 +73,7 @@ class Run:
 
         if not (self.path / EXPELLED).exists():
             return pd.DataFrame()
-        return _read_table(self.path / EXPELLED)
+        return read_table(self.path / EXPELLED)
 
     @cached_property
     def socket(self) -> "pd.DataFrame":
