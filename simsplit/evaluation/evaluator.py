@@ -221,6 +221,8 @@ class Evaluator:
             with self.exchange.pool.work_on({client: ()}):
                 if figures.keys() != set(self.metrics):
                     raise ProtocolError("figures other than those that the scenario asks for")
+                if not all(map(math.isfinite, figures.values())):
+                    raise ProtocolError("figures that are not finite")
             return figures
         for probe in probes:
             self.scorer.add(split, self.exchange.predict(client, probe))
