@@ -15,7 +15,7 @@ from simsplit.terminal.saying import make_console, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simsplit.evidence.reproducing import Outcome
+    from simsplit.evidence.reproducing import Reproduction
     from simsplit.evidence.selecting import Selection
     from simsplit.evidence.tables import EvidenceTable
 
@@ -216,8 +216,8 @@ def _measure(
     named: bool,
     dry: bool,
     quiet: bool,
-) -> "Outcome":
-    from simsplit.evidence.reproducing import Outcome, measure_cells, place_data
+) -> "Reproduction":
+    from simsplit.evidence.reproducing import Reproduction, measure_cells, place_data
     from simsplit.evidence.selecting import parse_minutes, select
     from simsplit.terminal.evidence import MeasuringLines, MeasuringSilently, print_plan
 
@@ -228,7 +228,7 @@ def _measure(
     if not quiet:
         print_plan(selection, jobs, say)
     if dry or not selection.cells:
-        return Outcome()
+        return Reproduction()
     watch = MeasuringSilently() if quiet else MeasuringLines(make_console(stderr=True))
     return measure_cells(selection, watch, jobs=jobs, budget_min=minutes)
 
@@ -276,7 +276,7 @@ def _check(
 
 
 def _finish(
-    built: "Sequence[EvidenceTable]", outcome: "Outcome", *, quiet: bool, as_json: bool
+    built: "Sequence[EvidenceTable]", outcome: "Reproduction", *, quiet: bool, as_json: bool
 ) -> None:
     """Print the tables that were measured, as they are now."""
     from simsplit.evidence.tables import build_table, read_known_rows

@@ -46,7 +46,7 @@ class MeasuringObserver(Protocol):
 
 
 @dataclass
-class Outcome:
+class Reproduction:
     """What became of the cells that were to be measured."""
 
     measured: list[ChosenCell] = field(default_factory=list)
@@ -82,7 +82,7 @@ def measure_cells(
     *,
     jobs: int | None = None,
     budget_min: float | None = None,
-) -> Outcome:
+) -> Reproduction:
     """Measure cells in order and write their rows to ./results as they end.
 
     Raises:
@@ -96,7 +96,7 @@ def measure_cells(
 
 def measure_again(
     selection: Selection, watch: MeasuringObserver, lot: int, *, jobs: int | None = None
-) -> Outcome:
+) -> Reproduction:
     """Measure cells whose rows are known, beside them: no row is written."""
     with hold_alone(f"{chosen.group}.check" for chosen in selection.cells):
         return _run_cells(
@@ -116,8 +116,8 @@ def _run_cells(
     jobs: int | None,
     keep: Keep,
     budget_min: float | None = None,
-) -> Outcome:
-    outcome = Outcome()
+) -> Reproduction:
+    outcome = Reproduction()
     watch.begin(selection, jobs)
     end = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
     # a table's cells are one sweep; the tables follow each other as their first cells do
@@ -151,7 +151,7 @@ class _CellObserver:
         cells: Sequence[ChosenCell],
         folder: Path,
         watch: MeasuringObserver,
-        outcome: Outcome,
+        outcome: Reproduction,
         *,
         keep: Keep,
         end: float,
@@ -259,7 +259,7 @@ def draw_cells(selection: Selection, share: float, lot: int) -> Selection:
     return replace(selection, cells=[selection.cells[place] for place in sorted(drawn)])
 
 
-def compare_with_known(table: EvidenceTable, outcome: Outcome) -> list[CheckedFigure]:
+def compare_with_known(table: EvidenceTable, outcome: Reproduction) -> list[CheckedFigure]:
     """Compare what was measured again with the rows that are known."""
     known: dict[tuple[str, str], dict[int, float]] = {}
     for row in table.fresh:
