@@ -50,7 +50,7 @@ def test_a_run_that_another_one_has_begun_meanwhile_is_not_written_over(tmp_path
     given = scenario(**FEW)
     late = experiment(given, tmp_path / "run")
     first = finished(given, tmp_path / "run")
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(RunError, match="holds a run"):
         late.run(resume=False)
     assert len(Run.load(first.path).rounds) == 1
 
