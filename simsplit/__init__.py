@@ -13,7 +13,7 @@ from simsplit.renamed import OldModules
 if TYPE_CHECKING:
     from simsplit.assembly.trained import trained
     from simsplit.errors import DataError, ProtocolError, RunError, ScenarioError, SimsplitError
-    from simsplit.evidence.frames import papers
+    from simsplit.evidence.data_frames import papers
     from simsplit.experiment import run
     from simsplit.methods.method import CodecConfig, Method, MethodConfig
     from simsplit.models import SplitModel
@@ -40,7 +40,7 @@ _HOMES = {
     "SplitModel": "simsplit.models",
     "load_sweep": "simsplit.scenario",
     "own": "simsplit.scenario",
-    "papers": "simsplit.evidence.frames",
+    "papers": "simsplit.evidence.data_frames",
     "trained": "simsplit.assembly.trained",
     "run": "simsplit.experiment",
     "run_sweep": "simsplit.sweep",

@@ -20,12 +20,12 @@ from simsplit.evidence.presenting import (
     write_gaps,
 )
 from simsplit.evidence.tables import EvidenceTable, judge_table, read_known_rows
-from simsplit.evidence.verdicts import Verdict
+from simsplit.evidence.verdicts import ClaimVerdict
 
 REMARKS = Path(__file__).parents[1] / "results" / "remarks"
 """The folder of remarks by hand: `<paper>/<table>.md`."""
 FOLDER = "results/tables"
-_SETTLED = (Verdict.HOLDS, Verdict.FAILS, Verdict.NOT_SETTLED)
+_SETTLED = (ClaimVerdict.HOLDS, ClaimVerdict.FAILS, ClaimVerdict.NOT_SETTLED)
 
 _HEAD = """\
 # Tables of the papers
@@ -115,12 +115,14 @@ def _write_why(each: PaperTable) -> str:
     )
 
 
-def _write_table(each: PaperTable, verdict: Verdict, built: EvidenceTable | None) -> Iterator[str]:
+def _write_table(
+    each: PaperTable, verdict: ClaimVerdict, built: EvidenceTable | None
+) -> Iterator[str]:
     assert built is not None, "a table with tiers is built"
     claim = each.claim
     yield f"## {claim.title} {{ #{each.name} }}"
     yield plain(claim.says)
-    yield f"Verdict at tier {built.tier}: **{verdict.value}**."
+    yield f"ClaimVerdict at tier {built.tier}: **{verdict.value}**."
     if built.fresh:
         yield f"Ours are means over seeds ± half of the 95 % interval.\n\n{tabulate_rows(built).markdown()}"
         yield "\n\n".join(

@@ -9,10 +9,10 @@ from simsplit.errors import format_count
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.selecting import estimate, write_minutes
 from simsplit.evidence.tables import EvidenceRow, EvidenceTable, JudgedStatement, Known
-from simsplit.evidence.verdicts import Verdict
+from simsplit.evidence.verdicts import ClaimVerdict
 from simsplit.report.tables import Table
 
-JudgedTable = tuple[PaperTable, Verdict, EvidenceTable | None]
+JudgedTable = tuple[PaperTable, ClaimVerdict, EvidenceTable | None]
 """A table, the verdict on it, and its measurements at the tier that was judged."""
 
 _OVERVIEW = ("table", "what it shows", "tiers", "rows", "seeds", "stale", "time", "verdict")
@@ -27,17 +27,21 @@ def tabulate_overview(tables: Sequence[JudgedTable], title: str = "") -> Table:
 def count_verdicts(tables: Iterable[JudgedTable]) -> str:
     """Count tables by verdict, in words."""
     counts = Counter(verdict for _, verdict, _ in tables)
-    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])
+    return ", ".join(
+        f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]
+    )
 
 
 def count_statements(built: EvidenceTable) -> str:
     """Count a table's statements by verdict, in words."""
     counts = Counter(each.judged.verdict for each in built.judged)
-    return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])
+    return ", ".join(
+        f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]
+    )
 
 
 def _describe_line(
-    table: PaperTable, verdict: Verdict, built: EvidenceTable | None
+    table: PaperTable, verdict: ClaimVerdict, built: EvidenceTable | None
 ) -> tuple[str, ...]:
     start = (table.full_name, table.claim.says)
     if built is None:
@@ -166,7 +170,7 @@ def tabulate_printed(table: PaperTable) -> Table:
 def describe_printed(table: PaperTable) -> dict[str, Any]:
     """Describe a table that is not measured, as plain values."""
     claim = table.claim
-    verdict = Verdict.NO_CLAIM if claim.describes else Verdict.OUT_OF_REACH
+    verdict = ClaimVerdict.NO_CLAIM if claim.describes else ClaimVerdict.OUT_OF_REACH
     return {
         "table": table.full_name,
         "title": claim.title,
@@ -178,7 +182,7 @@ def describe_printed(table: PaperTable) -> dict[str, Any]:
 
 
 def describe_judged(
-    table: PaperTable, verdict: Verdict, built: EvidenceTable | None
+    table: PaperTable, verdict: ClaimVerdict, built: EvidenceTable | None
 ) -> dict[str, Any]:
     """Describe a line of the overview as plain values."""
     claim = table.claim

@@ -18,7 +18,7 @@ from simsplit.evidence.measurements import (
 )
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.statements import Comparison
-from simsplit.evidence.verdicts import BySeed, Judged, Verdict, judge, together
+from simsplit.evidence.verdicts import BySeed, ClaimVerdict, Judged, judge, together
 from simsplit.metrics.intervals import compute_half_width
 
 
@@ -132,7 +132,7 @@ class EvidenceTable:
         return {name: known.by_seed for name, known in found.items() if known is not None}
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClaimVerdict:
         """The verdict on all that the claim says."""
         return together(each.judged.verdict for each in self.judged)
 
@@ -258,10 +258,10 @@ def build_table(
     return EvidenceTable(table, tier, cells, fresh, [*stale.values()])
 
 
-def judge_table(table: PaperTable, known: KnownRows) -> tuple[Verdict, EvidenceTable | None]:
+def judge_table(table: PaperTable, known: KnownRows) -> tuple[ClaimVerdict, EvidenceTable | None]:
     """Judge a table by the fullest tier that is measured, else by its cheapest one."""
     if not table.tiers:
-        return (Verdict.NO_CLAIM if table.claim.describes else Verdict.OUT_OF_REACH), None
+        return (ClaimVerdict.NO_CLAIM if table.claim.describes else ClaimVerdict.OUT_OF_REACH), None
     # a tier of which no table has rows cannot be measured, and its cells take long to load
     have_rows = {tier for _, _, tier in known.by_file}
     tiers = [tier for tier in table.tiers if tier in have_rows or tier == table.tiers[0]]
@@ -269,8 +269,8 @@ def judge_table(table: PaperTable, known: KnownRows) -> tuple[Verdict, EvidenceT
     measured = [each for each in built if each.fresh]
     chosen = (measured or built[:1])[-1]
     if table.claim.out_of_reach and not measured:
-        return Verdict.OUT_OF_REACH, chosen
-    return chosen.verdict if table.claim.holds else Verdict.NO_CLAIM, chosen
+        return ClaimVerdict.OUT_OF_REACH, chosen
+    return chosen.verdict if table.claim.holds else ClaimVerdict.NO_CLAIM, chosen
 
 
 def _describe_judged(each: JudgedStatement) -> dict[str, Any]:

@@ -18,7 +18,7 @@ BySeed = Mapping[int, float]
 """Seed -> a figure of a setting's run."""
 
 
-class Verdict(StrEnum):
+class ClaimVerdict(StrEnum):
     """What measurements say of a claim."""
 
     HOLDS = "holds"
@@ -31,7 +31,7 @@ class Verdict(StrEnum):
     @property
     def is_open(self) -> bool:
         """Whether more measurements could change it."""
-        return self in (Verdict.NOT_SETTLED, Verdict.NOT_MEASURED)
+        return self in (ClaimVerdict.NOT_SETTLED, ClaimVerdict.NOT_MEASURED)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Judged:
     """One comparison beside what was measured of it."""
 
     comparison: Comparison
-    verdict: Verdict
+    verdict: ClaimVerdict
     seeds: int = 0
     mean: float = math.nan
     """Of left minus right."""
@@ -53,7 +53,7 @@ def judge(comparison: Comparison, rows: Mapping[str, BySeed]) -> Judged:
     """Judge a comparison by what was measured of each row."""
     missing = tuple(row for row in comparison.rows if not rows.get(row))
     if missing:
-        return Judged(comparison, Verdict.NOT_MEASURED, missing=missing)
+        return Judged(comparison, ClaimVerdict.NOT_MEASURED, missing=missing)
     shared = sorted(set.intersection(*(set(rows[row]) for row in comparison.rows)))
     if shared:
         values = [comparison.difference({r: rows[r][s] for r in comparison.rows}) for s in shared]
@@ -64,19 +64,19 @@ def judge(comparison: Comparison, rows: Mapping[str, BySeed]) -> Judged:
     return Judged(comparison, _verdict(comparison, mean, half), seeds, mean, half)
 
 
-def together(verdicts: Iterable[Verdict]) -> Verdict:
+def together(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict:
     """Sum up the verdicts of all that must hold; of nothing at all: not measured."""
     every = set(verdicts)
     for worst in (
-        Verdict.FAILS,
-        Verdict.NOT_MEASURED,
-        Verdict.NOT_SETTLED,
-        Verdict.OUT_OF_REACH,
-        Verdict.HOLDS,
+        ClaimVerdict.FAILS,
+        ClaimVerdict.NOT_MEASURED,
+        ClaimVerdict.NOT_SETTLED,
+        ClaimVerdict.OUT_OF_REACH,
+        ClaimVerdict.HOLDS,
     ):
         if worst in every:
             return worst
-    return Verdict.NOT_MEASURED
+    return ClaimVerdict.NOT_MEASURED
 
 
 def _unpaired(
@@ -110,19 +110,19 @@ def _of_side(comparison: Comparison, rows: Mapping[str, BySeed], which: str) -> 
     return values or [math.nan]
 
 
-def _verdict(comparison: Comparison, mean: float, half: float | None) -> Verdict:
+def _verdict(comparison: Comparison, mean: float, half: float | None) -> ClaimVerdict:
     if half is None or not math.isfinite(mean):
-        return Verdict.NOT_SETTLED  # one seed has no interval, and settles nothing
+        return ClaimVerdict.NOT_SETTLED  # one seed has no interval, and settles nothing
     low, high = mean - half, mean + half
     if comparison.sign == "~":
         if -comparison.within <= low and high <= comparison.within:
-            return Verdict.HOLDS
+            return ClaimVerdict.HOLDS
         apart = low > comparison.within or high < -comparison.within
-        return Verdict.FAILS if apart else Verdict.NOT_SETTLED
+        return ClaimVerdict.FAILS if apart else ClaimVerdict.NOT_SETTLED
     if comparison.sign in ("<", "<="):
         low, high = -high, -low
     strict = comparison.sign in (">", "<")
     if low > 0 or (low == 0 and not strict):
-        return Verdict.HOLDS
+        return ClaimVerdict.HOLDS
     denied = high < 0 or (high == 0 and strict)
-    return Verdict.FAILS if denied else Verdict.NOT_SETTLED
+    return ClaimVerdict.FAILS if denied else ClaimVerdict.NOT_SETTLED

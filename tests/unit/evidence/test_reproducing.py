@@ -13,7 +13,7 @@ from simsplit.evidence.papers import find_table
 from simsplit.evidence.reading_runs import find_runs
 from simsplit.evidence.selecting import parse_minutes, parse_seeds, select
 from simsplit.evidence.tables import build_table, judge_table, read_known_rows
-from simsplit.evidence.verdicts import Verdict
+from simsplit.evidence.verdicts import ClaimVerdict
 from simsplit.scenario import load_sweep
 from simsplit.scenario.files import merge
 from simsplit.sweep import run_sweep
@@ -58,9 +58,9 @@ def test_what_is_missing_is_measured_and_shown(measured, simsplit):
 
 
 def test_a_table_with_scenarios_may_be_out_of_reach(paper):
-    assert judge_table(find_table("tiny/table1"), read_known_rows())[0] == Verdict.NOT_MEASURED
+    assert judge_table(find_table("tiny/table1"), read_known_rows())[0] == ClaimVerdict.NOT_MEASURED
     paper.write(out_of_reach="needs a GPU")
-    assert judge_table(find_table("tiny/table1"), read_known_rows())[0] == Verdict.OUT_OF_REACH
+    assert judge_table(find_table("tiny/table1"), read_known_rows())[0] == ClaimVerdict.OUT_OF_REACH
 
 
 def test_nothing_is_measured_twice(measured, simsplit):
@@ -123,7 +123,7 @@ def test_a_change_makes_rows_stale(measured, simsplit, changes):
         changes = {"sweep": merge(measured.SWEEP, changes["sweep"])}
     measured.write(**changes)
     table = table_here()
-    assert (len(table.stale), len(table.fresh), table.verdict) == (4, 0, Verdict.NOT_MEASURED)
+    assert (len(table.stale), len(table.fresh), table.verdict) == (4, 0, ClaimVerdict.NOT_MEASURED)
     code, out, _ = simsplit("papers", "--stale", "--json")
     assert (code, [each["table"] for each in json.loads(out)]) == (0, ["tiny/table1"])
 

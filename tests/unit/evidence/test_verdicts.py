@@ -7,12 +7,12 @@ from scipy import stats
 
 from simsplit.errors import ScenarioError
 from simsplit.evidence.statements import parse_statement
-from simsplit.evidence.verdicts import Judged, Verdict, judge, together
+from simsplit.evidence.verdicts import ClaimVerdict, Judged, judge, together
 
 ROWS = ("raw", "lightsplit-8", "lightsplit-32")
 
 
-def judged(text: str, *rows: dict[int, float]) -> list[Verdict]:
+def judged(text: str, *rows: dict[int, float]) -> list[ClaimVerdict]:
     measured = dict(zip(ROWS, rows, strict=False))
     return [judge(one, measured).verdict for one in parse_statement(text, ROWS, "holds")]
 
@@ -22,26 +22,46 @@ def seeds(*values: float, first: int = 0) -> dict[int, float]:
 
 
 CASES = {
-    "an order that holds": ("raw > lightsplit-8", Verdict.HOLDS, (90, 91, 92), (80, 81.5, 82)),
-    "reversed": ("raw > lightsplit-8", Verdict.FAILS, (80, 81.5, 82), (90, 91, 92)),
-    "inside the spread": ("raw > lightsplit-8", Verdict.NOT_SETTLED, (90, 80, 92), (85, 86, 84)),
-    "one seed alone": ("raw > lightsplit-8", Verdict.NOT_SETTLED, (90,), (10,)),
-    "one seed against": ("raw > lightsplit-8", Verdict.NOT_SETTLED, (10,), (90,)),
-    "a row without a measurement": ("raw > lightsplit-8", Verdict.NOT_MEASURED, (90, 91, 92), ()),
-    "a difference below": ("raw - lightsplit-8 < 12", Verdict.HOLDS, (90, 91, 92), (80, 81, 82.5)),
-    "a difference above": ("raw - lightsplit-8 < 5", Verdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
-    "a share": ("lightsplit-8 / raw >= 0.95", Verdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
-    "level": ("raw ~ lightsplit-8 within 2", Verdict.HOLDS, (90, 91, 92), (90.1, 90.9, 92)),
+    "an order that holds": ("raw > lightsplit-8", ClaimVerdict.HOLDS, (90, 91, 92), (80, 81.5, 82)),
+    "reversed": ("raw > lightsplit-8", ClaimVerdict.FAILS, (80, 81.5, 82), (90, 91, 92)),
+    "inside the spread": (
+        "raw > lightsplit-8",
+        ClaimVerdict.NOT_SETTLED,
+        (90, 80, 92),
+        (85, 86, 84),
+    ),
+    "one seed alone": ("raw > lightsplit-8", ClaimVerdict.NOT_SETTLED, (90,), (10,)),
+    "one seed against": ("raw > lightsplit-8", ClaimVerdict.NOT_SETTLED, (10,), (90,)),
+    "a row without a measurement": (
+        "raw > lightsplit-8",
+        ClaimVerdict.NOT_MEASURED,
+        (90, 91, 92),
+        (),
+    ),
+    "a difference below": (
+        "raw - lightsplit-8 < 12",
+        ClaimVerdict.HOLDS,
+        (90, 91, 92),
+        (80, 81, 82.5),
+    ),
+    "a difference above": (
+        "raw - lightsplit-8 < 5",
+        ClaimVerdict.FAILS,
+        (90, 91, 92),
+        (80, 81, 82.5),
+    ),
+    "a share": ("lightsplit-8 / raw >= 0.95", ClaimVerdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
+    "level": ("raw ~ lightsplit-8 within 2", ClaimVerdict.HOLDS, (90, 91, 92), (90.1, 90.9, 92)),
     "level, too wide": (
         "raw ~ lightsplit-8 within .1",
-        Verdict.NOT_SETTLED,
+        ClaimVerdict.NOT_SETTLED,
         (90, 91),
         (90.1, 91.9),
     ),
-    "apart": ("raw ~ lightsplit-8 within 2", Verdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
-    "equal on every seed": ("raw > lightsplit-8", Verdict.FAILS, (5, 6, 7), (5, 6, 7)),
-    "equal, and so at least": ("raw >= lightsplit-8", Verdict.HOLDS, (5, 6, 7), (5, 6, 7)),
-    "not finite": ("raw > lightsplit-8", Verdict.NOT_SETTLED, (5, math.nan, 7), (1, 2, 3)),
+    "apart": ("raw ~ lightsplit-8 within 2", ClaimVerdict.FAILS, (90, 91, 92), (80, 81, 82.5)),
+    "equal on every seed": ("raw > lightsplit-8", ClaimVerdict.FAILS, (5, 6, 7), (5, 6, 7)),
+    "equal, and so at least": ("raw >= lightsplit-8", ClaimVerdict.HOLDS, (5, 6, 7), (5, 6, 7)),
+    "not finite": ("raw > lightsplit-8", ClaimVerdict.NOT_SETTLED, (5, math.nan, 7), (1, 2, 3)),
 }
 
 
@@ -53,17 +73,17 @@ def test_planted_measurements_get_their_verdict(text, verdict, first, second):
 def test_a_chain_is_judged_step_by_step():
     rows = [seeds(90, 91, 92), seeds(80, 81, 82.5), seeds(80.5, 80.7, 82.4)]
     assert judged("raw > lightsplit-8 > lightsplit-32", *rows) == [
-        Verdict.HOLDS,
-        Verdict.NOT_SETTLED,
+        ClaimVerdict.HOLDS,
+        ClaimVerdict.NOT_SETTLED,
     ]
 
 
 def test_what_all_seeds_share_is_no_spread():
     """Pairs by seed: seeds differ by ten points, the difference is one in all of them."""
     better, worse = seeds(60, 70, 80), seeds(59, 69.1, 78.9)
-    assert judged("raw > lightsplit-8", better, worse) == [Verdict.HOLDS]
+    assert judged("raw > lightsplit-8", better, worse) == [ClaimVerdict.HOLDS]
     other_seeds = {seed + 10: value for seed, value in worse.items()}
-    assert judged("raw > lightsplit-8", better, other_seeds) == [Verdict.NOT_SETTLED]
+    assert judged("raw > lightsplit-8", better, other_seeds) == [ClaimVerdict.NOT_SETTLED]
 
 
 def test_intervals_are_scipys():
@@ -83,11 +103,11 @@ def interval(judged: Judged) -> tuple[float, float]:
 
 
 def test_the_worst_of_several_counts():
-    assert together([Verdict.HOLDS, Verdict.HOLDS]) is Verdict.HOLDS
-    assert together([Verdict.HOLDS, Verdict.NOT_SETTLED]) is Verdict.NOT_SETTLED
-    assert together([Verdict.NOT_MEASURED, Verdict.HOLDS]) is Verdict.NOT_MEASURED
-    assert together([Verdict.NOT_MEASURED, Verdict.FAILS]) is Verdict.FAILS
-    assert together([]) is Verdict.NOT_MEASURED
+    assert together([ClaimVerdict.HOLDS, ClaimVerdict.HOLDS]) is ClaimVerdict.HOLDS
+    assert together([ClaimVerdict.HOLDS, ClaimVerdict.NOT_SETTLED]) is ClaimVerdict.NOT_SETTLED
+    assert together([ClaimVerdict.NOT_MEASURED, ClaimVerdict.HOLDS]) is ClaimVerdict.NOT_MEASURED
+    assert together([ClaimVerdict.NOT_MEASURED, ClaimVerdict.FAILS]) is ClaimVerdict.FAILS
+    assert together([]) is ClaimVerdict.NOT_MEASURED
 
 
 @pytest.mark.parametrize(
