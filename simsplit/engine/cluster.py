@@ -46,6 +46,8 @@ SMALL_STORE_BYTES = 100 * 2**20
 """The shared memory for callers that send few numbers; by default Ray takes a third of the memory.
 """
 
+_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""A frame of HTTP/2 with which each side begins; its fourth byte is the kind of frame."""
 ANSWER_S = 5.0
 """The time limit for a cluster's answer, in seconds."""
 
@@ -132,9 +134,22 @@ def _refuse_unreachable(address: str) -> None:
     place = urlsplit(address if "://" in address else f"ray://{address}")
     if address != "auto" and place.hostname and place.port:
         try:
-            socket.create_connection((place.hostname, place.port), timeout=ANSWER_S).close()
+            _greet(place.hostname, place.port)
         except OSError as error:
             raise _make_unreachable_error(address, error) from None
+
+
+def _greet(host: str, port: int) -> None:
+    """Begin to speak HTTP/2, as all of Ray does; raise OSError unless the other side answers so.
+
+    A port can accept connections although the process behind it has stopped.
+    """
+    with socket.create_connection((host, port), timeout=ANSWER_S) as stream:
+        stream.settimeout(ANSWER_S)
+        stream.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
+        with stream.makefile("rb") as answer:
+            if answer.read(len(_SETTINGS))[3:4] != _SETTINGS[3:4]:
+                raise ConnectionError("what answers there is not Ray")
 
 
 def _make_unreachable_error(address: str, error: OSError) -> ScenarioError:

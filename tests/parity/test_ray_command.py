@@ -114,6 +114,36 @@ def test_ctrl_c(command: Command, tmp_path: Path) -> None:
     assert_equal(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.parametrize("everybody", [False, True])
+def test_a_request_to_terminate(command: Command, tmp_path: Path, everybody: bool) -> None:
+    """As docker sends it, to the command, and as slurm does, to all of its processes."""
+    process = command.start(written(LONG, tmp_path), "--out", "run", "--set", TWO_HOSTS)
+    wait_for_rounds(tmp_path / "run", 2, process)
+    if everybody:
+        os.killpg(process.pid, signal.SIGTERM)
+    else:
+        process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, "")
+    assert command.gone()
+    assert "simsplit run scenario.yaml" in err.splitlines()[-1]
+    assert Run.load(tmp_path / "run").summary["status"] == "interrupted"
+
+
+def test_the_death_of_ray_itself(command: Command, tmp_path: Path) -> None:
+    given = scenario(schedule={"rounds": 4000}, clients={"heads": "per_client"})
+    process = command.start(written(given, tmp_path), "--out", "run", "--set", TWO_HOSTS, "-q")
+    wait_for_rounds(tmp_path / "run", 2, process)
+    for raylet in command.named("raylet"):
+        os.kill(raylet, signal.SIGKILL)
+    out, err = process.communicate(timeout=90)
+    assert (process.returncode, out) == (1, "")
+    (line,) = err.splitlines()
+    assert "raylet" in line
+    assert "--resume" in line
+    assert Run.load(tmp_path / "run").summary["status"] == "failed"
+
+
 def test_pulling_the_plug(command: Command, tmp_path: Path) -> None:
     """Nothing tells Ray that its driver is gone; its processes must find out for themselves.
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,29 @@ def test_a_run_is_made_longer_but_not_shorter_nor_under_a_rate_that_depends_on_i
     code, _, err = simsplit(*longer, "y", *cosine)
     assert code == 2
     assert "schedule.rounds was 1, is 2" in err
+
+
+@pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_an_address_at_which_no_ray_answers_is_refused_soon(simsplit, small, monkeypatch, answer):
+    """The system accepts connections for a process that has stopped, until a queue is full."""
+    monkeypatch.setattr("simsplit.engine.cluster.ANSWER_S", 0.3 if answer is None else 10.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with server.accept()[0] as stream:
+                stream.recv(64)
+                stream.sendall(answer)
+
+        thread = threading.Thread(target=serve) if answer is not None else None
+        if thread is not None:
+            thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        engine = ("--set", "engine.kind=ray", "--set", f"engine.address={address}")
+        code, _, err = simsplit("run", small, *engine)
+        if thread is not None:
+            thread.join()
+    assert code == 2
+    assert says(err, f"scenario.engine.address: ... {address}")
 
 
 def test_an_address_at_which_nothing_answers_is_refused_at_once(simsplit, small):
