@@ -6,7 +6,6 @@ from io import BytesIO
 from pathlib import Path
 
 from making.markup import code, fenced, folded, plain, table
-from simsplit.errors import format_count
 from simsplit.evidence.drawing import draw_table, list_drawn
 from simsplit.evidence.papers import PaperTable, list_tables, load_papers
 from simsplit.evidence.presenting import (
@@ -92,7 +91,7 @@ def _write_page(paper: str) -> Iterator[str]:
     of_paper = [each for each in judge_all() if each[0].paper == paper]
     yield f"# Tables of {claims.paper}"
     yield f"{plain(claims.cites)}."
-    yield f"{format_count(len(of_paper), 'table and figure')}: {count_verdicts(of_paper)}. "
+    yield f"{len(of_paper)} tables and figures: {count_verdicts(of_paper)}."
     measurable = [each for each in of_paper if each[0].tiers]
     rows = [
         (f"[{each.claim.title}](#{each.name})", plain(each.claim.says), verdict.value)
