@@ -29,7 +29,7 @@ class ClientsConfig(Config):
     quorum: int | None = Field(default=None, ge=1)
     """The fewest clients with which a run continues: it stops where detectors' responses, or on
     real machines expulsions, leave fewer. On real machines a client that stays away for longer than
-    `simsplit serve --patience` is left out if as many remain; null: the run waits, and then stops.
+    `serve --patience` is left out if as many remain; null: the run waits, and then stops.
     """
 
     malicious: MaliciousConfig | None = None
