@@ -30,5 +30,7 @@ def compute_half_width(values: Sequence[float], confidence: float = CONFIDENCE) 
     count = len(values)
     if count < 2:
         return None
+    if not all(map(math.isfinite, values)):  # statistics.stdev fails on NaN
+        return math.nan
     quantile = float(t.ppf((1 + confidence) / 2, count - 1))
     return quantile * statistics.stdev(values) / math.sqrt(count)
