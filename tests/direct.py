@@ -6,10 +6,13 @@ from typing import Any
 
 import torch
 
-from simsplit.data import Prepared
+from simsplit.assembly.ownership import Ownership
+from simsplit.data import DataInfo, Prepared
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientLost, ClientSession
-from simsplit.deploy.keys import client_name, load_keys, make_keys
+from simsplit.deploy.figure_bounds import Holdings
+from simsplit.deploy.handovers import HandoverJudge, undoes_turns
+from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.site import ClientSite
@@ -61,8 +64,8 @@ class Sites:
             make_keys(self.keys, given.clients.count, 1)
         for site in self.sites:
             site.enable_sealing(load_keys(self.keys, client_name(site.number)))
-        counts = [len(part) for part in data.parts]
-        self.data = make_remote_data("digits", describe_data(data), counts)
+        self.counts, self.form = [len(part) for part in data.parts], describe_data(data)
+        self.data = make_remote_data("digits", self.form, self.counts)
         self.sockets = SocketTable(path)
         self.lost: set[int] = set()
 
@@ -79,8 +82,22 @@ class Sites:
             site.number: Direct(site, site.bounds.most_bytes, self.sockets, self.frames)
             for site in self.sites
         }
-        bounds: Bounds = self.sites[0].bounds
-        return RemotePool(sessions, bounds, device, lambda client, *_: self.lost.add(client))
+        own = self.sites[0].bounds
+        samples_of = dict(enumerate(self.counts))
+        holdings = Holdings(samples_of, own.figures.holdings.held_out)
+        info = DataInfo(tuple(self.form["sample"]), len(self.form["classes"]), self.form["texts"])
+        bounds = Bounds(Ownership(self.given, info, torch.device("cpu")), holdings)
+        judge = None
+        if bounds.hands_on:
+            keys = load_keys(self.keys, SERVER)
+            strict = not undoes_turns(self.given)
+            judge = HandoverJudge(keys, bounds, self.sites[0].terms, strict=strict)
+        return RemotePool(sessions, bounds, device, self.lose, judge)
+
+    def lose(self, client: int, why: str, for_good: bool, round_number: int) -> None:
+        """Note that a client is lost, for whatever reason."""
+        del why, for_good, round_number
+        self.lost.add(client)
 
     @property
     def left_out(self) -> tuple[int, ...]:

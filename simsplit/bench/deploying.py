@@ -66,7 +66,8 @@ def deploying(
 
 
 def _scenario(model: str, batch: int, rounds: int, **more: Any) -> Scenario:  # noqa: ANN401 - fields
-    schedule = {"kind": more.pop("schedule", "round_robin"), "rounds": rounds}
+    kind = more.pop("schedule", "round_robin")
+    schedule = {"kind": kind, "rounds": rounds, "local_steps": STEPS}
     return scenario(model, batch, {"count": CLIENTS}, schedule=schedule, threads=1, **more)
 
 

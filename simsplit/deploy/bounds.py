@@ -1,239 +1,178 @@
-"""The scenario determines what each side may send, so each packet is checked as it arrives.
+"""The bounds of a run: what each side may send the other. Either side may be hostile.
 
-Shapes, types and sizes are known before the first packet. Either side may be hostile.
+They are made once, from scenario, topology and methods, and from the samples that the clients have.
+Each answer and each request is held against them in one place, before it is used.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-
-import torch
-from torch import Tensor
+from collections.abc import Sequence
+from typing import Any
 
 from simsplit.assembly.ownership import Ownership
-from simsplit.errors import ProtocolError, SimsplitError
-from simsplit.methods.method import Method, Step
-from simsplit.methods.stack import Stack, compute_sent_shapes
-from simsplit.models.served import Served
-from simsplit.packets import Packet
-from simsplit.parties.changes import CODES
-from simsplit.parties.learner import Learner
-from simsplit.parties.optimizers import SLOW
+from simsplit.deploy.figure_bounds import FigureBounds, Holdings
+from simsplit.deploy.packet_bounds import PacketBounds
+from simsplit.deploy.weight_bounds import WeightBounds
+from simsplit.errors import ProtocolError
+from simsplit.evaluation.writing import FIRST_STEP
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.calls import (
+    Assess,
+    Begin,
+    BeginInterleaved,
+    Call,
+    CountSteps,
+    HandOver,
+    Hear,
+    Probe,
+    Proceed,
+    ReportRound,
+    Write,
+    WriteOn,
+)
+from simsplit.phases import Phase
 from simsplit.topologies import CARRIED
-from simsplit.topologies.topology import Content
 
 WIDEST = 8
 """Most bytes of one value."""
 ROOM = 2**20
 """Bytes that a frame may have beside its tensors."""
-_ACTIVATIONS: Mapping[Content, int] = {"cut": 0, "features": 1, "outputs": 1}
-"""For each kind of content, the index of its shape in `Bounds.shapes`."""
 
 
 class Bounds:
-    """The shapes, types and sizes of the packets of one run."""
+    """The bounds of one run."""
 
-    def __init__(self, owners: Ownership) -> None:
-        scenario = owners.scenario
-        self.scenario, self.classes = scenario, owners.info.classes
-        self.stacks: tuple[Stack, Stack] = (owners.client_stack, owners.server_stack)
-        self.shapes = compute_sent_shapes(scenario.method, owners.shapes)
-        self.texts = owners.info.texts
-        evaluated = scenario.evaluate.batch_size * len(scenario.evaluate.views.weights)
-        written = scenario.evaluate.generated_texts if self.texts else 0
-        self.rows = max(scenario.train.batch_size, evaluated, written)
-        self.shared = owners.build_client_learner(owners.list_shared_modules())
-        self.named = {name: tensor.detach() for name, tensor in self.shared.weights().items()}
-        self.changes = owners.build_changes(self.shared)
+    def __init__(self, owners: Ownership, holdings: Holdings | None = None) -> None:
+        """Make the bounds; without `holdings` nothing is known of the clients' samples."""
+        self.scenario = scenario = owners.scenario
+        self.holdings = holdings or Holdings()
+        self.packets, self.weights = PacketBounds(owners), WeightBounds(owners)
+        self.figures = FigureBounds(
+            scenario, self.holdings, client_scores=owners.topology.tail_with_client
+        )
         self.hands_on = scenario.shares and scenario.aggregation.kind == "none"
         """Whether clients hand weights to each other; these are sealed against the server."""
-        self.contents = scenario.crossings.contents
-        self.adapters: tuple[int, ...] = ()
-        self.vocabulary = 0
-        if isinstance(owners.model.trunk, Served):
-            self.adapters = tuple(owners.model.head().shape)
-            self.vocabulary = owners.model.trunk.vocabulary
-        self._altered = _altered_by(self.stacks)
-        """The contents whose packets only methods can judge."""
-        self._adds_rows = _any_overrides(self.stacks[0].smashed, "transform")
+        self._announced = [
+            [(tensor.dtype, tensor.shape) for tensor in each]
+            for each in owners.server_stack.announce()
+        ]
 
     @property
     def most_bytes(self) -> int:
         """The most bytes that any frame of the run may have."""
-        messages = max(1, self.stacks[0].count_messages) * self.scenario.servers
-        values = max(math.prod(shape) for shape in self.shapes)
-        of_step = self.rows * values * messages * 4  # methods may stack rows, and send beside them
-        of_step += math.prod(self.adapters) * messages if self.adapters else 0
+        packets = self.packets
+        messages = max(1, packets.stacks[0].count_messages) * self.scenario.servers
+        values = max(math.prod(shape) for shape in packets.shapes)
+        of_step = packets.rows * values * messages * 4  # methods may stack rows, and send beside
+        of_step += math.prod(packets.adapters) * messages if packets.adapters else 0
         slots = 1 + self.scenario.train.client.slots
-        of_weights = sum(tensor.numel() for tensor in self.named.values()) * (slots + 1)
+        of_weights = sum(tensor.numel() for tensor in self.weights.named.values()) * (slots + 1)
         return WIDEST * max(of_step, of_weights) + ROOM
 
     def check(self, packet: Packet, sent: Packet | None = None, *, by_client: bool) -> None:
         """Raise ProtocolError if a packet, which answers `sent`, does not fit the run."""
-        if packet.leg in CARRIED:
-            if by_client and packet.tensors and self.hands_on != (packet.sealed is not None):
-                raise ProtocolError(
-                    "weights that are sealed but must not be, or must be sealed but are not"
-                )
-            self._check_weights(packet)
-        elif not packet.tensors:
-            raise ProtocolError(f"an empty packet on {packet.leg}")
-        elif (content := self.contents.get(packet.leg)) is not None:
-            self._check_content(packet, content, sent, self.stacks[1 if by_client else 0])
-
-    def _check_content(
-        self, packet: Packet, content: Content, sent: Packet | None, receiver: Stack
-    ) -> None:
-        if content == "labels":
-            self._check_labels(packet, sent)
-        elif content == "inputs":
-            self._check_inputs(packet)
-        elif content in self._altered:
-            self._check_unpacked(packet, receiver)
-        elif content == "adapters":
-            self._check_adapters(packet)
-        else:
-            self._check_activations(packet, content, sent)
-
-    def _check_weights(self, packet: Packet) -> None:
-        if self.changes is None or CODES not in packet.names:
-            check_weights(packet, self.shared, self.named)
-        elif not self.changes.fits(packet):
-            raise ProtocolError("changes of weights that do not fit the shared segments")
-
-    def _check_activations(self, packet: Packet, content: Content, sent: Packet | None) -> None:
-        """Raise ProtocolError if a batch, or its gradients, do not have the shape at the cut."""
-        wanted, rows = self._shape(content, packet.tensors[0]), len(packet.tensors[0])
-        # a client may add a mask of real tokens to a batch of texts
-        masked = self.texts and packet.leg.up and content == "cut"
-        self._check_messages(packet, packet.tensors[:1] if masked else packet.tensors)
-        for payload in packet.tensors[: 1 if masked else None]:
-            if not self._is_batch_of(payload, wanted) or len(payload) != rows:
-                raise ProtocolError(f"a payload of shape {tuple(payload.shape)} on {packet.leg}")
-        if not 0 < rows <= self.rows and not self._adds_rows:
-            raise ProtocolError(f"{rows} rows on {packet.leg}; at most {self.rows}")
-        if sent is not None and len(sent.tensors[0]) != rows:
+        if packet.leg not in CARRIED:
+            self.packets.check(packet, sent, by_client=by_client)
+            return
+        if by_client and packet.tensors and self.hands_on != (packet.sealed is not None):
             raise ProtocolError(
-                f"{rows} rows on {packet.leg} in answer to {len(sent.tensors[0])} rows"
+                "weights that are sealed but must not be, or must be sealed but are not"
             )
+        self.weights.check(packet)
 
-    def _check_messages(self, packet: Packet, payloads: Sequence[Tensor]) -> None:
-        """Raise ProtocolError unless a packet has as many messages as the methods make."""
-        split = packet.leg in self.scenario.crossings.training.gradients
-        wanted = self.stacks[0].count_messages if split else 1
-        if len(payloads) != wanted:
-            raise ProtocolError(f"{len(payloads)} tensors on {packet.leg}; {wanted} are expected")
+    def check_announced(self, call: Hear) -> None:
+        """Raise ProtocolError unless announcements have the forms of the scenario's methods."""
+        found = [[(tensor.dtype, tensor.shape) for tensor in each] for each in call.announced]
+        if found != self._announced:
+            raise ProtocolError("announcements that the scenario's methods do not make")
 
-    def _shape(self, content: Content, payload: Tensor) -> tuple[int, ...]:
-        """Return the shape that each sample must have; outputs of texts may have any."""
-        if content == "outputs":
-            return tuple(payload.shape[1:]) if self.texts else (self.classes,)
-        return self.shapes[_ACTIVATIONS[content]]
+    def check_answer(
+        self,
+        client: ClientId,
+        call: Call[object],
+        answer: Any,  # noqa: ANN401 - the call defines the type
+        phase: Phase | None,
+    ) -> None:
+        """Raise ProtocolError unless an answer fits its call.
 
-    def _check_inputs(self, packet: Packet) -> None:
-        """Raise ProtocolError unless a packet has pairs of the model's tokens and their mask."""
-        pairs = [packet.tensors[at : at + 2] for at in range(0, len(packet.tensors), 2)]
-        if len(pairs) > self.scenario.servers or not all(map(self._is_batch_of_tokens, pairs)):
-            raise ProtocolError(f"a packet on {packet.leg} that is not a batch of tokens")
-
-    def _is_batch_of_tokens(self, pair: Sequence[Tensor]) -> bool:
-        if len(pair) != 2:
-            return False
-        tokens, real = pair
-        return (
-            tokens.ndim == 2
-            and tokens.dtype == torch.int32
-            and 0 < len(tokens) <= self.rows
-            and tokens.shape[1] <= self.shapes[0][0]
-            and bool(((tokens >= 0) & (tokens < self.vocabulary)).all())
-            and real.shape == tokens.shape
-            and real.dtype == torch.bool
-        )
-
-    def _check_adapters(self, packet: Packet) -> None:
-        """Raise ProtocolError unless adapters, or their gradients, have this model's shape."""
-        self._check_messages(packet, packet.tensors)
-        for tensor in packet.tensors:
-            if not tensor.is_floating_point() or tuple(tensor.shape) != self.adapters:
-                raise ProtocolError(f"a payload of shape {tuple(tensor.shape)} on {packet.leg}")
-
-    def _is_batch_of(self, tensor: Tensor, wanted: tuple[int, ...]) -> bool:
-        """Return whether a batch has samples of the wanted shape; texts may be shorter."""
-        if not tensor.is_floating_point() or tensor.ndim != 1 + len(wanted):
-            return False
-        exact = not self.texts or self.scenario.crossings.whole_model
-        return tensor.shape[1:] == wanted if exact else tensor.shape[-1] == wanted[-1]
-
-    def _check_unpacked(self, packet: Packet, receiver: Stack) -> None:
-        """Raise ProtocolError if the receiver's methods cannot unpack a packet.
-
-        Methods that need what they remember of their own step are not checked here.
+        `phase` is the phase that the client is in; None where it is not known.
         """
-        step = Step(packet.client, packet.round, packet.step, self.scenario.seed, training=True)
-        try:
-            for message in receiver.split_messages(packet.leg, packet.tensors):
-                receiver.unpack(packet.leg, message, step)
-        except KeyError:
-            return  # the method unpacks by its memory of its own forward pass, which is not here
-        except (SimsplitError, RuntimeError, ValueError, IndexError, TypeError) as error:
-            if isinstance(error.__cause__, KeyError):
-                return  # the same of a plugin's method
+        match call:
+            case CountSteps():
+                self.figures.check_batches(client, call.source, answer)
+            case ReportRound():
+                self.figures.check_report(client, phase, answer, self.packets.stacked)
+            case Assess():
+                self.figures.check_scores(answer)
+            case HandOver():
+                self._check_packets(client, call, (answer,), phase)
+            case Begin() | BeginInterleaved() | Proceed() | Probe() | Write() | WriteOn():
+                self._check_packets(client, call, answer, phase)
+
+    def _check_packets(
+        self, client: ClientId, call: Call[object], packets: Sequence[Packet], phase: Phase | None
+    ) -> None:
+        legs = tuple(packet.leg for packet in packets)
+        if legs not in self._list_legs(call, phase):
             raise ProtocolError(
-                f"a packet on {packet.leg} that no method reads ({type(error).__name__})"
-            ) from None
+                f"packets on {', '.join(legs) or 'no leg'} in answer to {type(call).__name__}"
+            )
+        sent = call.packets[0] if isinstance(call, Proceed) else None
+        for packet in packets:
+            if packet.client != client or packet.round != _find_round(call, packet):
+                raise ProtocolError("a packet of another client or round")
+            if not self._is_in_place(packet, call, packets[0]):
+                raise ProtocolError("a packet of another step or session")
+            self.check(packet, sent, by_client=True)
+            if isinstance(call, WriteOn):
+                self.packets.check_going_on(packet, call.packets[0])
+            sent = sent or packet
 
-    def _check_labels(self, packet: Packet, sent: Packet | None) -> None:
-        """Raise ProtocolError unless labels match the batch sent, and are the run's classes."""
-        good = len(packet.tensors) == 1 and packet.tensors[0].dtype == torch.int64
-        if not good or (sent is not None and len(packet.tensors[0]) != len(sent.tensors[0])):
-            raise ProtocolError("labels that do not match the batch that was sent")
-        if not self.texts and not bool(
-            ((packet.tensors[0] >= 0) & (packet.tensors[0] < self.classes)).all()
-        ):
-            raise ProtocolError(f"labels beyond the {self.classes} classes")
+    def _list_legs(self, call: Call[object], phase: Phase | None) -> Sequence[tuple[Leg, ...]]:
+        """Return the sequences of legs that may answer a call."""
+        topology = self.scenario.crossings
+        turns = [turn for turn in topology.training.turns if turn.by_client]
+        probed = topology.inference.turns[0].sends
+        legs: list[tuple[Leg, ...]]
+        match call:
+            case HandOver():
+                legs = [(Leg.HANDOVER,)]
+            case Probe() | Write():
+                legs = [probed]
+            case WriteOn():
+                legs = [probed, ()]
+            case Begin() if phase is not None:
+                legs = [turns[0].sends if phase.crosses else ()]
+            case Proceed():
+                sends = next(turn.sends for turn in turns if turn.leg == call.making)
+                # a client that learns without gradients ends its step without an answer
+                sure = phase is not None and phase.gradients and phase.interleaved is None
+                legs = [sends] if sure else [sends, ()]
+            case _:
+                legs = [turns[0].sends, ()]
+        return legs
+
+    def _is_in_place(self, packet: Packet, call: Call[object], first: Packet) -> bool:
+        """Return whether a packet has the step, session and position that answer a call."""
+        if isinstance(call, Write):
+            at_start = packet.session in (None, call.session) and packet.position == 0
+            return at_start and packet.step == FIRST_STEP
+        if isinstance(call, WriteOn):
+            before = call.packets[0]
+            in_session = before.session is not None
+            goes_on = packet.position > before.position if in_session else packet.position == 0
+            last = FIRST_STEP + self.scenario.evaluate.max_new_tokens - 1
+            step = before.step + 1
+            return packet.session == before.session and goes_on and packet.step == step <= last
+        step = first.step
+        if isinstance(call, Proceed):
+            step = call.packets[0].step
+        elif isinstance(call, Probe):
+            step = call.number
+        return (packet.step, packet.session, packet.position) == (step, None, 0)
 
 
-def _altered_by(stacks: Sequence[Stack]) -> frozenset[Content]:
-    """Return the kinds of content that some method encodes or packs in a form of its own."""
-    before = _any_overrides([each for stack in stacks for each in stack.smashed], "encode", "pack")
-    after = _any_overrides([each for stack in stacks for each in stack.features], "encode", "pack")
-    altered: dict[Content, bool] = {"cut": before, "adapters": before}
-    altered |= {"features": after, "outputs": after}
-    return frozenset(content for content, is_altered in altered.items() if is_altered)
-
-
-def _any_overrides(methods: Sequence[Method], *hooks: str) -> bool:
-    return any(
-        getattr(type(method), hook) is not getattr(Method, hook)
-        for method in methods
-        for hook in hooks
-    )
-
-
-def check_weights(packet: Packet, learner: Learner, named: Mapping[str, Tensor]) -> None:
-    """Raise ProtocolError unless a packet has the shared segments' weights.
-
-    Optimizers' moments may come with them.
-    """
-    brought = dict(zip(packet.names, packet.tensors, strict=True))
-    if not (named or brought):
-        return  # no shared segment learns
-    if len(brought) != len(packet.names) or not packet.names:
-        raise ProtocolError("weights without names, or with one name twice")
-    for name, tensor in brought.items():
-        own = named.get(name)
-        if own is None and not _is_moment(name, tensor, learner):
-            raise ProtocolError(f"weights named {name[:80]}, which no client shares")
-        if own is not None and (own.shape != tensor.shape or own.dtype != tensor.dtype):
-            raise ProtocolError(f"weights {name} of another shape or type")
-    if missing := named.keys() - brought.keys():
-        raise ProtocolError(f"weights without {min(missing)}")
-
-
-def _is_moment(name: str, tensor: Tensor, learner: Learner) -> bool:
-    """Return whether a tensor is an optimizer's moment of one of the parameters."""
-    first, index, slot = [*name.split(".", 2), "", ""][:3]
-    if first != "optimizer" or not index.isdecimal() or int(index) >= len(learner.parameters):
-        return False
-    known = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", SLOW)
-    parameter = learner.parameters[int(index)]
-    return slot in known and tensor.shape == (() if slot == "step" else parameter.shape)
+def _find_round(call: Call[object], packet: Packet) -> int:
+    """Return the round to which an answer's packet must belong."""
+    if isinstance(call, Proceed | WriteOn):
+        return call.packets[0].round
+    return int(getattr(call, "round", packet.round))

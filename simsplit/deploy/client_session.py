@@ -11,12 +11,15 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.frames import LEAST_BYTES, read_frame, write_frame
 from simsplit.deploy.left_out import clean
 from simsplit.deploy.socket_table import FramePurpose, SocketTable
 from simsplit.engine.pool import HostLost
 from simsplit.errors import ProtocolError, RunFailedError
 from simsplit.packets import ClientId
+
+MOST_UNASKED = 4
+"""Most frames that a client may send beside its answers: its greeting, and a few early answers."""
 
 
 class ClientLost(HostLost):
@@ -47,6 +50,9 @@ class ClientSession:
         self.sockets = sockets
         self.over: str | None = None
         """Why the session is over; None while it is open."""
+        self.fault: str | None = None
+        """What the client sent that it may not send at all; None for nothing."""
+        self._frames = 0
         self._arrived: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._leaving: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._number = 0
@@ -54,8 +60,18 @@ class ClientSession:
         self._read_early: dict[int, tuple[dict[str, Any], list[Tensor]]] = {}
 
     def arrive(self, frame: bytes) -> None:
-        """Queue a frame that the client sent."""
-        self._arrived.put(frame)
+        """Queue a frame that the client sent; end the session if it may not send one now.
+
+        There is a frame for the greeting and one for each request, so the queue is bounded.
+        """
+        self._frames += 1
+        if self._frames > self._number + MOST_UNASKED or len(frame) > max(
+            self.most_bytes, LEAST_BYTES
+        ):
+            self.fault = self.fault or "more than it was asked for"
+            self.end(f"it sent {self.fault}")
+        elif self.over is None:
+            self._arrived.put(frame)
 
     def iterate_outgoing(self) -> Iterator[bytes]:
         """Yield the frames for the client, until the session is over."""
@@ -91,7 +107,8 @@ class ClientSession:
 
         An answer that is not awaited is checked when a later one is read, and dropped.
         """
-        self._require_open()
+        if self.over is not None and self.fault is None:  # a fault is raised with the answer
+            raise ClientLost(self.client, self.over)
         self._number += 1
         frame = write_frame({"number": self._number, **header}, tensors)
         self.sockets.count(self.client, purpose, down=len(frame))
@@ -131,12 +148,9 @@ class ClientSession:
             raise ClientLost(self.client, f"no answer within {timeout_s:g} s") from None
         if frame is None:
             self._arrived.put(None)
+            if self.fault is not None:
+                raise ProtocolError(self.fault)
             raise ClientLost(self.client, self.over or "its connection ended")
         if purpose is not None:
             self.sockets.count(self.client, purpose, up=len(frame))
         return read_frame(frame, most)
-
-    def _require_open(self) -> None:
-        """Raise ClientLost if the session is over."""
-        if self.over is not None:
-            raise ClientLost(self.client, self.over)

@@ -25,6 +25,14 @@ MOST_TENSORS = 2**16
 MOST_DIMENSIONS = 8
 MOST_VALUES = 2**40
 """Most values of one tensor."""
+MOST_COUNT = 2**53
+"""Integers below this cross exactly, in any reader of JSON."""
+LARGEST = 2.0**50
+"""The largest magnitude of a number that may cross.
+
+A sum of 2**28 products of two such numbers is still finite in float32, so no single layer overflows
+by what is in range. Weights, activations and gradients of a run that learns stay far below it.
+"""
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -143,10 +151,19 @@ def _make_tensor(
     flat = torch.frombuffer(bytearray(content), dtype=torch.uint8)
     if dtype is torch.bool and bool((flat > 1).any()):
         raise ProtocolError("a mask with values that are neither true nor false")
-    tensor = flat.view(dtype).as_strided(shape, stride)
-    if dtype.is_floating_point and not torch.isfinite(tensor).all():
-        raise ProtocolError("a tensor with values that are not finite")
-    return tensor
+    values = flat.view(dtype)
+    if not is_in_range(values):
+        raise ProtocolError(f"a tensor with values that are not finite, or beyond {LARGEST:.0e}")
+    return values.as_strided(shape, stride)
+
+
+def is_in_range(tensor: Tensor) -> bool:
+    """Return whether no value of a floating-point tensor is NaN, or larger than LARGEST."""
+    if not (tensor.is_floating_point() and tensor.numel()):
+        return True
+    # one pass without a copy: a tenth of the time of `isfinite`; NaN is the least and the largest
+    least, largest = torch.aminmax(tensor)
+    return least.item() >= -LARGEST and largest.item() <= LARGEST
 
 
 def _make_dense(tensor: Tensor) -> Tensor:

@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from simsplit.assembly.ownership import Ownership
+from simsplit.data import DataInfo
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientLost, ClientSession
+from simsplit.deploy.figure_bounds import Holdings
 from simsplit.deploy.frames import LEAST_BYTES, write_frame
-from simsplit.deploy.handovers import HandoverJudge
+from simsplit.deploy.handovers import HandoverJudge, undoes_turns
 from simsplit.deploy.keys import Keys, parse_client
 from simsplit.deploy.left_out import LeftOutTable, clean
-from simsplit.deploy.messages import MOST_NUMBER, MOST_WORD
-from simsplit.deploy.remote_data import check_form
+from simsplit.deploy.messages import MOST_WORD
+from simsplit.deploy.remote_data import MOST_SAMPLES, check_form, is_count
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.socket_table import SocketTable
-from simsplit.errors import ProtocolError, RunFailedError, format_list
+from simsplit.errors import ProtocolError, RunFailedError, SimsplitError, format_list
 from simsplit.packets import ClientId
 from simsplit.scenario import Scenario
 
@@ -76,10 +78,16 @@ class Gate:
         self.sessions: dict[ClientId, ClientSession] = {}
         self.greetings: dict[ClientId, dict[str, Any]] = {}
         """Each client's greeting, which describes its machine and data."""
-        self.most_bytes = find_most_bytes(scenario)
+        self._info = scenario.data.describe()
+        self._form: dict[str, Any] | None = None
+        """The description of data that all clients share, once all are here."""
+        self.most_bytes = find_most_bytes(scenario, self._info)
+        self._silent: dict[ClientId, ClientSession] = {}
+        """For each client, its stream that has not greeted yet."""
         self._changed = threading.Condition()
         self._server: grpc.Server | None = None
         self._keys: Keys | None = None
+        self._judge: HandoverJudge | None = None
         self._closing = ""
         self._table = left_out
         self.round = 1
@@ -125,7 +133,7 @@ class Gate:
         """Wait until every client is here.
 
         After `patience_s`, continue without the others if `clients.quorum` allows that; else raise
-        RunFailedError.
+        RunFailedError. Then the form of the data is fixed for the run.
         """
         end = time.monotonic() + self.patience_s
         if len(self.left_out) == self.count:
@@ -146,6 +154,7 @@ class Gate:
                         why = f"it did not connect within {self.patience_s:g} s"
                         self._table.add(client, self.round, "away", why)
                         self.say(f"continuing without client {client}: {why}")
+            self._form = self.form
 
     def pool(
         self, recipe_of: Callable[[str], Any], samples: Sequence[int], device: torch.device
@@ -154,21 +163,27 @@ class Gate:
         del recipe_of, samples
         present = {c: each for c, each in self.sessions.items() if c not in self.left_out}
         bounds = self.make_bounds()
-        judge = HandoverJudge(self._keys, bounds) if bounds.hands_on and self._keys else None
-        return RemotePool(present, bounds, device, self.lose, judge)
+        if bounds.hands_on and self._keys is not None and self._judge is None:
+            strict = not undoes_turns(self.scenario)
+            self._judge = HandoverJudge(self._keys, bounds, self.terms, strict=strict)
+        for session in present.values():
+            session.most_bytes = bounds.most_bytes
+        return RemotePool(present, bounds, device, self.lose, self._judge)
 
     def make_bounds(self) -> Bounds:
         """Return the specification of the packets that clients may send."""
-        from simsplit.data import DataInfo
-
-        form = self.form
-        info = DataInfo(tuple(form["sample"]), len(form["classes"]), texts=form["texts"])
-        return Bounds(Ownership(self.scenario, info, torch.device("cpu")))
+        form, info = self.form, _read_info(self.form)
+        samples = {client: int(each["samples"]) for client, each in self.greetings.items()}
+        holdings = Holdings(samples, form["held_out"])
+        return Bounds(Ownership(self.scenario, info, torch.device("cpu")), holdings)
 
     @property
     def form(self) -> dict[str, Any]:
         """The description of data that all clients share."""
-        return dict(next(iter(self.greetings.values()))["form"])
+        if self._form is not None:
+            return self._form
+        present = [n for n, each in self.sessions.items() if each.over is None]
+        return dict(self.greetings[min(present or self.greetings)]["form"])
 
     def count_samples(self) -> list[int]:
         """Return the number of training samples of each client; 0 of one that never greeted."""
@@ -232,18 +247,19 @@ class Gate:
     ) -> Iterator[bytes]:
         """Serve one client's stream, from its greeting to its end."""
         client = parse_client(_read_common_name(context))  # nothing that a client sends names it
-        session = ClientSession(-1 if client is None else client, 0, self.deadline_s, self.sockets)
+        number = -1 if client is None else client
+        # a greeting is small; do not allocate for more
+        session = ClientSession(number, LEAST_BYTES, self.deadline_s, self.sockets)
         threading.Thread(target=_forward_frames, args=(frames, session), daemon=True).start()
         try:
-            greeting = self._receive_greeting(client, session)
+            self._admit(session, self._receive_greeting(client, session))
         except (ProtocolError, ClientLost, queue.Empty) as error:
             self.say(f"refused {describe_client(client)}: {error}")
             yield write_frame({"refused": str(error)})
             return
         self.say(f"client {session.client} has joined")
-        yield write_frame({"welcome": VERSION, "terms": self.terms})
         try:
-            self._admit(session, greeting)
+            yield write_frame({"welcome": VERSION, "terms": self.terms})
             yield from session.iterate_outgoing()
         finally:
             session.end("its connection ended")
@@ -257,9 +273,23 @@ class Gate:
         if (row := self._table.get(client)) is not None:
             why = "it was expelled for what it sent" if row.kind == "expelled" else row.reason
             raise ProtocolError(f"the run continues without it: {why}")
-        session.most_bytes = LEAST_BYTES  # a greeting is small; do not allocate for more
-        greeting = session.hear(HANDSHAKE_S)
+        with self._changed:
+            # silent streams of one client must not take the places of the others
+            if (older := self._silent.pop(client, None)) is not None:
+                older.end("another stream of the same client came")
+            self._silent[client] = session
+        try:
+            greeting = session.hear(HANDSHAKE_S)
+        finally:
+            with self._changed:
+                if self._silent.get(client) is session:
+                    del self._silent[client]
         session.most_bytes = self.most_bytes
+        self._check_greeting(client, greeting)
+        return greeting
+
+    def _check_greeting(self, client: ClientId, greeting: Mapping[str, Any]) -> None:
+        """Raise ProtocolError unless a greeting is well formed, and the client admissible."""
         if greeting.keys() != {"hello", "client", "terms", "facts", "form", "samples"}:
             raise ProtocolError("a greeting with other fields than expected")
         if greeting["hello"] != VERSION:
@@ -274,42 +304,65 @@ class Gate:
         if greeting["terms"] != self.terms:
             raise ProtocolError("its owner approved another scenario, or another mode")
         check_form(greeting["form"])
-        if not (type(greeting["samples"]) is int and 0 <= greeting["samples"] < MOST_NUMBER):
-            raise ProtocolError(f"its number of samples is not an integer in [0, {MOST_NUMBER})")
+        if not is_count(greeting["samples"]):
+            raise ProtocolError(f"its number of samples is not an integer in [0, {MOST_SAMPLES})")
         _check_facts(greeting["facts"])
-        self._check_admissible(client, greeting)
-        return greeting
-
-    def _check_admissible(self, client: ClientId, greeting: Mapping[str, Any]) -> None:
-        """Raise ProtocolError if a client is here already, or its data differ in form."""
-        with self._changed:
-            present = self.sessions.get(client)
-            if present is not None and present.over is None:
-                raise ProtocolError(f"client {client} is connected already")
-            for other, known in self.greetings.items():
-                if known["form"] == greeting["form"]:
-                    continue
-                names = [n for n, each in known["form"].items() if each != greeting["form"][n]]
-                raise ProtocolError(f"its data differ from client {other}'s in: {', '.join(names)}")
+        if self._info is not None:
+            self._refuse_other_info(greeting["form"], self._info)
+        self._refuse_unusable_form(greeting["form"])
 
     def _admit(self, session: ClientSession, greeting: dict[str, Any]) -> None:
-        """Make a session the client's own, unless another stream of the client was faster."""
+        """Make a session the client's own.
+
+        Raise ProtocolError if the client is here already, or its data are not the run's.
+        """
+        client, form = session.client, greeting["form"]
         with self._changed:
-            present = self.sessions.get(session.client)
-            if present is not None and present.over is None:
-                session.end("another of the same number came first")
-                return
-            self.sessions[session.client] = session
-            self.greetings[session.client] = greeting
+            present = {n: each for n, each in self.sessions.items() if each.over is None}
+            if client in present:
+                raise ProtocolError(f"client {client} is connected already")
+            if self._form is not None:
+                before = self.greetings.get(client, greeting)
+                if before["samples"] != greeting["samples"]:
+                    raise ProtocolError("it has another number of samples than before")
+                _refuse_other_form(form, self._form, "the run's")
+            # the form of a client that has left binds nobody
+            for other in present:
+                _refuse_other_form(form, self.greetings[other]["form"], f"client {other}'s")
+            self.sessions[client], self.greetings[client] = session, greeting
             self._changed.notify_all()
 
+    def _refuse_other_info(self, form: Mapping[str, Any], info: DataInfo) -> None:
+        """Raise ProtocolError if a client's data are not those that the scenario describes."""
+        known = {"sample": list(info.shape), "texts": info.texts}
+        _refuse_other_form({name: form[name] for name in known}, known, "the scenario's")
+        if len(form["classes"]) != info.classes:
+            raise ProtocolError(f"its data have {len(form['classes'])} classes, not {info.classes}")
 
-def find_most_bytes(scenario: Scenario) -> int:
+    def _refuse_unusable_form(self, form: Mapping[str, Any]) -> None:
+        """Raise ProtocolError if the scenario's model cannot be built for a client's data."""
+        try:
+            self.scenario.shapes(_read_info(form))
+        except Exception as error:  # noqa: BLE001 - whatever a model does with a foreign shape
+            reason = error if isinstance(error, SimsplitError) else type(error).__name__
+            raise ProtocolError(f"its data do not fit the scenario's model: {reason}") from None
+
+
+def find_most_bytes(scenario: Scenario, info: DataInfo | None) -> int:
     """Return the most bytes that any frame of a run may have."""
-    info = scenario.data.describe()
     if info is None:
         return MOST_UNKNOWN
     return Bounds(Ownership(scenario, info, torch.device("cpu"))).most_bytes
+
+
+def _read_info(form: Mapping[str, Any]) -> DataInfo:
+    return DataInfo(tuple(form["sample"]), len(form["classes"]), texts=form["texts"])
+
+
+def _refuse_other_form(form: Mapping[str, Any], known: Mapping[str, Any], whose: str) -> None:
+    """Raise ProtocolError, with the fields that differ, if two descriptions of data differ."""
+    if names := [name for name, each in known.items() if each != form[name]]:
+        raise ProtocolError(f"its data differ from {whose} in: {', '.join(names)}")
 
 
 def describe_client(client: ClientId | None) -> str:

@@ -8,7 +8,7 @@ older hand-over, or skips a client, is detected by the client whose work is miss
 import json
 import secrets
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -17,9 +17,10 @@ from torch import Tensor
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.keys import Keys, read_roster
-from simsplit.deploy.seals import Seals, open_with_key
+from simsplit.deploy.seals import Seals, open_with_key, read_seal
 from simsplit.errors import ProtocolError, RunError
 from simsplit.packets import ClientId, Packet
+from simsplit.scenario import Scenario
 
 Made = dict[str, list[Any]]
 """For each client's number: the token of its run, and how many of its steps are included."""
@@ -82,12 +83,8 @@ class Handovers:
 
     def _check_steps(self, made: object, sender: ClientId, steps: int) -> None:
         """Raise ProtocolError unless the hand-over includes this client's steps; note the rest."""
-        good = isinstance(made, dict) and all(
-            isinstance(each, list) and len(each) == 2 for each in made.values()
-        )
-        if not good:
+        if not _is_made(made, len(self.seals.roster)):
             raise ProtocolError("a hand-over that does not name the steps that it includes")
-        assert isinstance(made, dict), "checked above"
         wanted = [self.token, steps] if steps else None
         if self.strict and made.get(str(self.number)) != wanted:
             raise ProtocolError(
@@ -109,6 +106,11 @@ class Handovers:
         self.token, self.made = json.loads(state["made"].numpy().tobytes())
 
 
+def undoes_turns(scenario: Scenario) -> bool:
+    """Return whether detectors may undo a client's turn, so that hand-overs may lack its steps."""
+    return any(each.by_turns and each.response == "rollback" for each in scenario.detectors)
+
+
 def unpack(packet: Packet, content: bytes, bounds: Bounds) -> Packet:
     """Return the hand-over with the content of its seal; raise ProtocolError if it does not fit."""
     header, tensors = read_frame(content, bounds.most_bytes)
@@ -123,10 +125,60 @@ def unpack(packet: Packet, content: bytes, bounds: Bounds) -> Packet:
 
 
 class HandoverJudge:
-    """The server's decision whether the sender or the receiver of a hand-over is at fault."""
+    """The server's judgement of hand-overs, which it cannot open.
 
-    def __init__(self, keys: Keys, bounds: Bounds) -> None:
+    A seal that is not valid is not carried, so that no receiver has to leave because of its sender.
+    """
+
+    def __init__(self, keys: Keys, bounds: Bounds, terms: str, *, strict: bool) -> None:
+        """Make the judge of a run with these `terms`; `strict` as for `Handovers`."""
         self.roster, self.bounds = read_roster(keys), bounds
+        self.terms, self.strict = terms, strict
+        self._made: Made | None = {}
+        """The steps that the last hand-over included; None where they are not known."""
+        self._kept: dict[int, Made | None] = {0: {}}
+        self._marked: Made | None = None
+
+    def keep(self, round_number: int) -> None:
+        """Remember the steps that are included after a round."""
+        self._kept[round_number] = self._made
+
+    def return_to(self, round_number: int) -> None:
+        """Return to the end of a round."""
+        self._made = self._kept.get(round_number)
+
+    def mark(self) -> None:
+        """Remember the steps that are included now, before a round that may be undone."""
+        self._marked = self._made
+
+    def undo(self) -> None:
+        """Return to what `mark` remembered."""
+        self._made = self._marked
+
+    def check_seal(self, packet: Packet) -> None:
+        """Raise ProtocolError unless a hand-over is sealed by its client, for this round and step.
+
+        It must include the steps of all other clients that the hand-over before it included.
+        """
+        if packet.sealed is None:
+            return  # nothing is shared, or the weights are averaged
+        others = [c for c in range(self.bounds.scenario.clients.count) if c != packet.client]
+        about = read_seal(
+            self.roster[packet.client], packet.sealed.numpy().tobytes(), receivers=others
+        )
+        wanted = (self.terms, packet.client, packet.round, packet.step)
+        if tuple(about.get(name) for name in ("terms", "from", "round", "step")) != wanted:
+            raise ProtocolError("a hand-over of another run, client, round or step")
+        made, own = about.get("made"), str(packet.client)
+        if not _is_made(made, self.bounds.scenario.clients.count):
+            raise ProtocolError("a hand-over that does not name the steps that it includes")
+        if (
+            self.strict
+            and self._made is not None
+            and _without(made, own) != _without(self._made, own)
+        ):
+            raise ProtocolError("a hand-over that is not built on the one before it")
+        self._made = made
 
     def is_proof(self, packet: Packet, key: bytes) -> bool:
         """Return whether a receiver's key proves that the sender sealed an invalid hand-over.
@@ -145,6 +197,21 @@ class HandoverJudge:
         except ProtocolError:
             return True
         return False
+
+
+def _is_made(made: object, clients: int) -> TypeGuard[Made]:
+    """Return whether a hand-over names the steps that it includes, by client."""
+    return isinstance(made, dict) and all(
+        name.isdecimal()
+        and int(name) < clients
+        and isinstance(each, list)
+        and [type(part) for part in each] == [str, int]
+        for name, each in made.items()
+    )
+
+
+def _without(made: Made, client: str) -> Made:
+    return {name: each for name, each in made.items() if name != client}
 
 
 def bytes_to_tensor(content: bytes) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simsplit.deploy.frames import make_blank
+from simsplit.deploy.frames import MOST_COUNT, make_blank
 from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packet, Packets
 from simsplit.parties.calls import (
@@ -49,8 +49,6 @@ from simsplit.parties.calls import (
 )
 from simsplit.phases import Interleaved, Phase
 
-MOST_NUMBER = 2**53
-"""Integers below this cross exactly, in any reader of JSON."""
 MOST_WORD = 1000
 """Most characters of a string, and most entries of a mapping."""
 SEGMENTS = frozenset({"head", "trunk", "tail", "method"})
@@ -135,7 +133,7 @@ def _make_plain_codec(what: str, good: Callable[[Any], bool]) -> Codec:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) is int and 0 <= value < MOST_NUMBER
+    return type(value) is int and 0 <= value < MOST_COUNT
 
 
 def _is_short_text(value: object) -> bool:
@@ -145,7 +143,7 @@ def _is_short_text(value: object) -> bool:
 NOTHING = _make_plain_codec("nothing", lambda value: value is None)
 NUMBER = _make_plain_codec("a number", _is_number)
 FACTOR = _make_plain_codec(
-    "a factor", lambda value: type(value) in (int, float) and 0 <= value < MOST_NUMBER
+    "a factor", lambda value: type(value) in (int, float) and 0 <= value < MOST_COUNT
 )
 FLAG = _make_plain_codec("a yes or no", lambda value: type(value) is bool)
 WORD = _make_plain_codec("a word", _is_short_text)

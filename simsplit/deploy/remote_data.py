@@ -3,6 +3,7 @@
 The samples themselves never leave the clients, so the server works with blank stand-ins.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,11 @@ from simsplit.data import DataInfo, Prepared, Samples
 from simsplit.data.samples import TextInfo
 from simsplit.errors import ProtocolError
 
-MOST_SAMPLES = 2**40
+MOST_SAMPLES = 2**31
 """Most samples that a client may claim to hold."""
+MOST_VALUES = 2**26
+"""Most values of one sample."""
+MOST_CLASSES = 2**16
 
 
 def check_form(form: object) -> dict[str, Any]:
@@ -37,13 +41,15 @@ def check_form(form: object) -> dict[str, Any]:
         and form.keys() == kinds.keys()
         and all(isinstance(form[name], kind) for name, kind in kinds.items())
         and 0 < len(form["sample"]) <= 4
-        and all(_is_count(size) and 0 < size < 2**20 for size in form["sample"])
-        and 0 < len(form["classes"]) <= 2**20
+        and all(is_count(size) and 0 < size < 2**20 for size in form["sample"])
+        and math.prod(form["sample"]) <= MOST_VALUES
+        and 0 < len(form["classes"]) <= MOST_CLASSES
         and all(isinstance(name, str) for name in form["classes"])
         and all(isinstance(each, float) for each in (*form["mean"], *form["std"]))
+        and all(math.isfinite(each) for each in (*form["mean"], *form["std"]))
         and form["held_out"].keys() <= {"test", "validation", "auxiliary"}
         and "test" in form["held_out"]
-        and all(_is_count(count) for count in form["held_out"].values())
+        and all(is_count(count) for count in form["held_out"].values())
     )
     if not good:
         raise ProtocolError("a description of its data that is not well formed")
@@ -86,5 +92,6 @@ def _make_blank_samples(form: Mapping[str, Any], count: int) -> Samples:
     return Samples(inputs, nothing.expand(count, *shape), TextInfo(counts, counts, counts))
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Return whether a value is a number of samples that a client may claim to hold."""
     return type(value) is int and 0 <= value < MOST_SAMPLES

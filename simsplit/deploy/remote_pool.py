@@ -29,15 +29,13 @@ from simsplit.parties.calls import (
     Begin,
     BeginInterleaved,
     Call,
-    HandOver,
+    Enter,
     Plan,
-    Probe,
     Proceed,
     Receive,
-    Write,
-    WriteOn,
 )
 from simsplit.parties.learner import Learner
+from simsplit.phases import Phase
 
 Answer = TypeVar("Answer")
 KEEP, BACK_TO = "keep", "back_to"
@@ -71,6 +69,8 @@ class RemotePool(Pool):
         self.sessions, self.bounds, self.device = sessions, bounds, device
         self._lose, self._judge = lose, judge
         self._received: dict[ClientId, Packet] = {}
+        self._phases: dict[ClientId, Phase] = {}
+        """The phase that each client has entered last."""
         self._turns_ahead: deque[ClientId] = deque()
         self._round = 0
         self._has_interleaved = False
@@ -172,6 +172,8 @@ class RemotePool(Pool):
     def keep(self, round_number: int) -> None:
         """Have every client write its own checkpoint."""
         self._command(KEEP, round_number)
+        if self._judge is not None:
+            self._judge.keep(round_number)
 
     def return_to(self, round_number: int) -> None:
         """Have every client return to its checkpoint of a round."""
@@ -179,14 +181,20 @@ class RemotePool(Pool):
             session.forget()
         self._round_under_way = round_number + 1
         self._command(BACK_TO, round_number)
+        if self._judge is not None:
+            self._judge.return_to(round_number)
 
     def mark(self, round_number: int) -> None:
         """Have every client remember its state in memory."""
         self._command(MARK, round_number)
+        if self._judge is not None:
+            self._judge.mark()
 
     def undo(self, round_number: int) -> None:
         """Have every client return to the state that it remembered."""
         self._command(UNDO, round_number)
+        if self._judge is not None:
+            self._judge.undo()
 
     def _command(self, name: str, round_number: int) -> None:
         """Send a command to all clients, then wait for all."""
@@ -205,6 +213,8 @@ class RemotePool(Pool):
         header, tensors = write_call(call)
         if isinstance(call, Receive):
             self._received[client] = call.packet
+        elif isinstance(call, Enter):
+            self._phases[client] = call.phase
         if isinstance(call, Begin):
             self._round_under_way = call.round
         with self._losing():
@@ -217,50 +227,14 @@ class RemotePool(Pool):
             if header.keys() != {"answer"}:
                 raise ProtocolError("a message that is not an answer")
             answer: Answer = read_value(get_answer_codec(call), header["answer"], tensors)
-            self._check(client, call, answer)
+            self.bounds.check_answer(client, call, answer, self._phases.get(client))
+            if self._judge is not None and isinstance(answer, Packet):
+                self._judge.check_seal(answer)
         return move_to_device(answer, self.device)
-
-    def _check(self, client: ClientId, call: Call[object], answer: object) -> None:
-        """Raise ProtocolError unless an answer's packets are valid for the call."""
-        packets = (answer,) if isinstance(answer, Packet) else answer
-        if not isinstance(packets, tuple):
-            return
-        first = call.packets[0] if isinstance(call, Proceed) else None
-        for packet in packets:
-            if packet.client != client or packet.round != self._find_round(call, packet):
-                raise ProtocolError("a packet of another client or round")
-            self.bounds.check(packet, first, by_client=True)
-            first = first or packet
-        legs = tuple(packet.leg for packet in packets)
-        if legs not in self._list_legs(call):
-            raise ProtocolError(f"packets on {', '.join(legs) or 'no leg'} in answer to {call}")
-
-    def _list_legs(self, call: Call[object]) -> Sequence[tuple[str, ...]]:
-        """Return the sequences of legs that may answer a call."""
-        topology = self.bounds.scenario.crossings
-        turns = [turn for turn in topology.training.turns if turn.by_client]
-        match call:
-            case HandOver():
-                return [("handover",)]
-            case WriteOn():
-                return [tuple(topology.inference.turns[0].sends), ()]
-            case Probe() | Write():
-                return [tuple(topology.inference.turns[0].sends)]
-            case Begin() | BeginInterleaved():
-                return [tuple(turns[0].sends), ()]
-            case Proceed():
-                return [tuple(turn.sends) for turn in turns[1:]] + [()]
-        return [()]
-
-    def _find_round(self, call: Call[object], packet: Packet) -> int:
-        """Return the round to which an answer's packet must belong."""
-        if isinstance(call, Proceed | WriteOn):
-            return call.packets[0].round
-        return int(getattr(call, "round", packet.round))
 
     def _plan(self, call: Plan) -> Any:  # noqa: ANN401 - the call defines the type
         """Return the methods' plan from the scenario, since clients are not trusted with it."""
-        stack = self.bounds.stacks[0]
+        stack = self.bounds.packets.stacks[0]
         return stack.plan_phases(call.rounds), stack.make_training_phase()
 
     def _finish_step(self, client: ClientId) -> None:

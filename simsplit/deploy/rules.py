@@ -15,6 +15,7 @@ from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import (
+    Assess,
     Begin,
     BeginInterleaved,
     Call,
@@ -25,6 +26,7 @@ from simsplit.parties.calls import (
     Probe,
     Proceed,
     Receive,
+    ReportRound,
     Write,
     WriteOn,
 )
@@ -43,11 +45,11 @@ WRITTEN = -1
 class Rules:
     """The state of a client's run, by which calls are allowed or refused."""
 
-    def __init__(self, client: ClientId, bounds: Bounds, batches: dict[str, int]) -> None:
-        """Make rules from the scenario; `batches` counts those of one epoch, for each source."""
-        self.client, self.bounds, self.batches = client, bounds, batches
-        scenario, stack = bounds.scenario, bounds.stacks[0]
-        every = {client: batches["private"]}
+    def __init__(self, client: ClientId, bounds: Bounds) -> None:
+        """Make the rules of a client, from the bounds of its run."""
+        self.client, self.bounds = client, bounds
+        scenario, stack = bounds.scenario, bounds.packets.stacks[0]
+        every = {client: bounds.figures.count_batches(client, "private")}
         rounds = scenario.schedule.count_rounds(every)
         gradients = scenario.gradients_cross
         training = replace(stack.make_training_phase(), rounds=rounds, gradients=gradients)
@@ -72,6 +74,10 @@ class Rules:
         self._interleaved = False
         self._has_heard = False
         self._marked: int | None = None
+        self._reported = 0
+        self._exam: tuple[str, str] | None = None
+        self._noted: set[int] = set()
+        self._probe: Probe | None = None
 
     def keep(self, round_number: int) -> None:
         """Raise ProtocolError if a checkpoint would be of an earlier round than the client's."""
@@ -104,8 +110,10 @@ class Rules:
             Begin: self._check_begin,
             BeginInterleaved: self._check_begin_interleaved,
             Proceed: self._check_proceed,
+            ReportRound: self._check_report,
             Probe: self._check_probe,
             Note: self._check_note,
+            Assess: self._check_assess,
             Write: self._check_write,
             WriteOn: self._check_write_on,
             Hear: self._check_hear,
@@ -140,7 +148,7 @@ class Rules:
             raise ProtocolError(f"to begin a step of round {number} after one of {self.round}")
         self.round, self._entered = number, False
         self._steps_begun += 1
-        most = self._count_steps(self._phase)
+        most = self.bounds.figures.count_steps(self.client, self._phase)
         if self._steps_begun > most:
             raise ProtocolError(
                 f"{self._steps_begun} steps in round {number}; the scenario allows {most}"
@@ -152,10 +160,6 @@ class Rules:
         if interleaved is None or call.round != self.round or self._turn or self._interleaved:
             raise ProtocolError("to begin an interleaved step that the scenario does not have")
         self._turn, self._interleaved = 1, True
-
-    def _count_steps(self, phase: Phase) -> int:
-        """Return how many steps the client takes in a round of the phase."""
-        return self.bounds.scenario.schedule.count_local_steps({0: self.batches[phase.source]})[0]
 
     def _check_proceed(self, call: Proceed) -> None:
         turns = [turn for turn in self.bounds.scenario.crossings.training.turns if turn.by_client]
@@ -179,15 +183,41 @@ class Rules:
             self.bounds.check(packet, sent, by_client=False)
         self._sent = ()
 
+    def _check_report(self, call: ReportRound) -> None:
+        """Check a report: figures of fewer steps than a round's could tell of single samples."""
+        del call
+        phase = self._phase
+        most = 0 if phase is None else self.bounds.figures.count_steps(self.client, phase)
+        is_over = phase is not None and self._steps_begun == most and not self._turn
+        if not is_over or self._reported == self.round:
+            raise ProtocolError("to report a round that is not over, or a second time")
+        self._reported = self.round
+
+    def _check_assess(self, call: Assess) -> None:
+        """Check a score: figures of fewer outputs than a split's could tell of single samples."""
+        whole = len(self._noted) == self.bounds.figures.count_exam(call.split)
+        if self._exam != (call.split, call.reading) or not whole:
+            raise ProtocolError("to score a split that was not evaluated as a whole")
+        self._exam = None
+
     def _check_write(self, call: Write) -> None:
         if not any(name in GENERATION_METRICS for name in self.bounds.scenario.metrics):
             raise ProtocolError("to generate texts, which the scenario does not score")
-        self._check_probe(Probe(call.split, call.round, WRITTEN, call.reading))
+        self._check_due(Probe(call.split, call.round, WRITTEN, call.reading))
 
     def _check_write_on(self, call: WriteOn) -> None:
-        self._check_note(call)
+        self._check_last_arrival(call)
 
     def _check_probe(self, call: Probe) -> None:
+        if call.number >= self.bounds.figures.count_exam(call.split):
+            raise ProtocolError("to evaluate a batch that the split does not have")
+        self._check_due(call)
+        if self._exam != (call.split, call.reading) or call.number == 0:
+            self._exam, self._noted = (call.split, call.reading), set()
+        self._probe = call
+
+    def _check_due(self, call: Probe) -> None:
+        """Check that an evaluation is due, and that it is the first one of its batch."""
         scenario = self.bounds.scenario
         due = self.round <= call.round <= self.rounds
         due = due and scenario.evaluate.due(call.round, self.rounds)
@@ -202,12 +232,18 @@ class Rules:
             raise ProtocolError("to evaluate the same batch twice")
         self._probed.add(call)
 
-    def _check_note(self, call: Note | WriteOn) -> None:
+    def _check_note(self, call: Note) -> None:
+        self._check_last_arrival(call)
+        if self._probe is not None:
+            self._noted.add(self._probe.number)
+            self._probe = None
+
+    def _check_last_arrival(self, call: Note | WriteOn) -> None:
         last = self.bounds.scenario.crossings.inference.turns[-1]
         self._check_arrival(call.packets, last.takes)
 
     def _check_hear(self, call: Hear) -> None:
-        del call
+        self.bounds.check_announced(call)
         if self._has_heard:
             raise ProtocolError("to hear announcements twice")
         self._has_heard = True

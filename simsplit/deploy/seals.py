@@ -8,6 +8,7 @@ authority signed, names the clients and their keys.
 import hashlib
 import json
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,12 @@ _NONCE = bytes(12)
 _LENGTHS = struct.Struct(">II")
 _DOMAIN = b"simsplit hand-over 1"
 _HASH = ec.ECDSA(hashes.SHA256())
+_KEY_BYTES, _WRAPPED_BYTES = 32, 48
+_UNSEALED = (
+    *(InvalidSignature, InvalidTag, ValueError, KeyError, TypeError, AttributeError),
+    *(struct.error, RecursionError, OverflowError),
+)
+"""The errors of bytes that are no valid seal."""
 
 
 class Seals:
@@ -80,7 +87,7 @@ class Seals:
         """Open a seal of another client; raise ProtocolError unless that client sealed it so."""
         try:
             return self._open(blob, sender)
-        except (InvalidSignature, InvalidTag, ValueError, KeyError, TypeError, struct.error):
+        except _UNSEALED:
             raise ProtocolError(
                 f"a hand-over that is not validly sealed by client {sender} to this client"
             ) from None
@@ -122,9 +129,26 @@ def open_with_key(sender: RosterEntry, blob: bytes, key: bytes) -> bytes:
         about.pop("keys")
         if about["opens"] == _fingerprint(key):
             return ChaCha20Poly1305(key).decrypt(_NONCE, closed, _encode_associated_data(about))
-    except (InvalidSignature, InvalidTag, ValueError, KeyError, TypeError, struct.error):
+    except _UNSEALED:
         pass
     raise ProtocolError("a key that proves nothing")
+
+
+def read_seal(sender: RosterEntry, blob: bytes, receivers: Collection[ClientId]) -> dict[str, Any]:
+    """Return the header of a client's seal, which anyone may read.
+
+    Raise ProtocolError unless that client signed it, with a key for each receiver.
+    """
+    try:
+        about, _ = _verify_sender(sender, blob)
+        keys = about["keys"]
+        lengths = {len(bytes.fromhex(keys[str(receiver)])) for receiver in receivers}
+        once, opens = (len(bytes.fromhex(about[name])) for name in ("once", "opens"))
+        if lengths <= {_WRAPPED_BYTES} and once == opens == _KEY_BYTES:
+            return about
+    except _UNSEALED:
+        pass
+    raise ProtocolError("a hand-over that it did not seal for every other client")
 
 
 def _verify_sender(sender: RosterEntry, blob: bytes) -> tuple[dict[str, Any], bytes]:

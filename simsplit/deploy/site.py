@@ -15,8 +15,14 @@ from simsplit.assembly import Assembler
 from simsplit.assembly.evaluating import build_pen
 from simsplit.data import Prepared, Samples
 from simsplit.deploy.bounds import Bounds
+from simsplit.deploy.figure_bounds import Holdings
 from simsplit.deploy.frames import read_frame, write_frame
-from simsplit.deploy.handovers import Handovers, UnusableHandover, bytes_to_tensor
+from simsplit.deploy.handovers import (
+    Handovers,
+    UnusableHandover,
+    bytes_to_tensor,
+    undoes_turns,
+)
 from simsplit.deploy.keys import Keys
 from simsplit.deploy.messages import NUMBER, get_answer_codec, read_call, write_value
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
@@ -64,10 +70,8 @@ class ClientSite:
         """Whether the client's state may differ from a newly built client's."""
         self._marked: Mapping[str, Tensor] = {}
         assembler = self._build()
-        self.bounds = Bounds(assembler.owners)
-        feeds = self.client.training.feeds.items()
-        batches = {source: feed.steps_per_epoch for source, feed in feeds}
-        self.rules = Rules(number, self.bounds, batches)
+        self.bounds = Bounds(assembler.owners, self._count_holdings())
+        self.rules = Rules(number, self.bounds)
         self.handovers: Handovers | None = None
         """Seals and opens hand-overs; None if the run has none, or keys are not loaded yet."""
 
@@ -75,11 +79,9 @@ class ClientSite:
         """Seal hand-overs by keys, so that only this deployment's clients can read them."""
         if not self.bounds.hands_on or self.handovers is not None:
             return
-        undoes = any(
-            each.by_turns and each.response == "rollback" for each in self.scenario.detectors
-        )
         seals = Seals(keys, self.scenario.clients.count)
-        self.handovers = Handovers(seals, self.number, self.terms, strict=not undoes)
+        strict = not undoes_turns(self.scenario)
+        self.handovers = Handovers(seals, self.number, self.terms, strict=strict)
 
     def describe_itself(self) -> dict[str, Any]:
         """Return the fields of the greeting, by which the server admits this client."""
@@ -90,6 +92,12 @@ class ClientSite:
             "form": describe_data(self.data),
             "samples": len(self.data.parts[self.number]),
         }
+
+    def _count_holdings(self) -> Holdings:
+        """Count the samples that this client has, in training and held out."""
+        return Holdings(
+            {self.number: len(self.data.parts[self.number])}, describe_data(self.data)["held_out"]
+        )
 
     def start_stream(self) -> None:
         """Begin a new stream, whose requests are numbered from 1."""

@@ -92,7 +92,10 @@ class C3sl(Method):
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Return the payload, and keep the number of samples for `lift`."""
         if not self.sends and len(tensors) > 1:
-            step.memo[self] = int(tensors[1])
+            rows, samples = len(tensors[0]), int(tensors[1])
+            if not (rows - 1) * self.ratio < samples <= rows * self.ratio:
+                raise ProtocolError(f"c3sl: {samples} samples in {rows} rows of {self.ratio}")
+            step.memo[self] = samples
         return tensors[0]
 
     def _draw_keys(self, seed: int) -> Tensor:

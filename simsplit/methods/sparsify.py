@@ -16,6 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from simsplit.errors import ProtocolError
 from simsplit.methods.bits import count_bits, pack_bits, unpack_bits
 from simsplit.methods.method import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs
@@ -93,7 +94,7 @@ class Sparsify(Method):
         values_BK, *beside = tensors
         if beside:
             indices, shape_tensor = beside
-            shape = torch.Size(shape_tensor.tolist())
+            shape = self._read_shape(shape_tensor, values_BK)
             bits = count_bits(self._count_values(shape))
             kept_BK = unpack_bits(indices, bits, values_BK.shape[1])
             if step.training:
@@ -102,6 +103,19 @@ class Sparsify(Method):
             kept_BK, shape = step.memo[self]
         dense_BD = values_BK.new_zeros(len(values_BK), self._count_values(shape))
         return dense_BD.scatter_(1, kept_BK, values_BK).view(-1, *shape)
+
+    def _read_shape(self, shape_tensor: Tensor, values_BK: Tensor) -> torch.Size:
+        """Return a payload's shape; raise ProtocolError unless it fits the number of values sent.
+
+        The sender may be hostile, and a few bytes must not make the receiver allocate much.
+        """
+        shape = torch.Size(shape_tensor.flatten().tolist())
+        good = len(shape) >= self.first_axis and min(shape) > 0
+        if not good or values_BK.shape[1] != num_kept(self._count_values(shape), self.sparsity):
+            raise ProtocolError(
+                f"sparsify: {values_BK.shape[1]} values of each row for the shape {tuple(shape)}"
+            )
+        return shape
 
     def _to_rows(self, x: Tensor) -> Tensor:
         """Reshape to one row per sample or per token."""

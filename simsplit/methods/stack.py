@@ -146,7 +146,7 @@ class Stack:
 
     def unpack(self, leg: Leg, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Invert `pack`, the last method first; the context after the payload is ignored."""
-        x, *beside = tensors[: self._width(leg)]
+        x, *beside = tensors[: self.count_tensors(leg)]
         step.leg = leg
         for method in reversed(self._chain(leg)):
             start = len(beside) - count_side_tensors(method, leg)
@@ -156,12 +156,12 @@ class Stack:
 
     def split_messages(self, leg: Leg, tensors: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
         """Split a packet's tensors into messages; without `outgoing` there is one."""
-        width = self._width(leg)
+        width = self.count_tensors(leg)
         return [tensors[start : start + width] for start in range(0, len(tensors), width)]
 
     def get_context(self, smashed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors after the payload of a smashed packet: further inputs of the trunk."""
-        return smashed[self._width(Leg.SMASHED) :]
+        return smashed[self.count_tensors(Leg.SMASHED) :]
 
     def plan_phases(self, rounds: int) -> list[Phase]:
         """Return the phases that the methods run before training proper, in order."""
@@ -181,7 +181,7 @@ class Stack:
             interleaved=self.plan_interleaved_steps(),
         )
 
-    def _width(self, leg: Leg) -> int:
+    def count_tensors(self, leg: Leg) -> int:
         """Return the number of tensors in one message."""
         return 1 + sum(count_side_tensors(method, leg) for method in self._chain(leg))
 

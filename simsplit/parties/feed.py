@@ -19,6 +19,13 @@ def keep_batch(batch: Batch) -> Batch:
     return batch
 
 
+def count_batches(samples: int, batch_size: int, *, drop_last: bool) -> int:
+    """Return the number of batches in a pass; `drop_last` leaves one out that is not full."""
+    # The only batch is never left out: a client with less than one would take no step at all.
+    whole, rest = divmod(samples, batch_size)
+    return whole + (1 if rest and not (drop_last and whole) else 0)
+
+
 class Feed:
     """A client's stream of batches: endless passes over its samples, reshuffled every epoch."""
 
@@ -42,10 +49,8 @@ class Feed:
         self.seed = seed
         self.client = client
         self.change = change
-        # A client with less than a batch would otherwise take no step at all.
-        self.drop_last = drop_last and len(part) >= batch_size
-        whole, rest = divmod(len(part), batch_size)
-        self.steps_per_epoch = whole + (1 if rest and not self.drop_last else 0)
+        self.drop_last = drop_last
+        self.steps_per_epoch = count_batches(len(part), batch_size, drop_last=drop_last)
         self._epoch = -1
         self._cut: tuple[Tensor, ...] = ()
 

@@ -85,7 +85,7 @@ class Learner:
         """
         for optimizer, bases in zip(self.optimizers, self._base_lrs, strict=True):
             for group, base in zip(optimizer.param_groups, bases, strict=True):
-                rate = base if lr is None or optimizer in self._brought else lr
+                rate = base if lr is None or optimizer in self.brought else lr
                 group["lr"] = rate * factor
 
     def clear(self) -> None:
@@ -242,7 +242,7 @@ class Learner:
             if learned and (optimizer := build(learned)) is not None:
                 made.append(optimizer)
                 taken |= set(learned)
-        self._brought = made
+        self.brought = made
         rest = [p for p in self.parameters if p not in taken]
         return [*([common.build(rest)] if rest else []), *made]
 

@@ -4,7 +4,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,13 @@ class Door:
 DATA = GIVEN.prepare_data()
 
 
+def wait_until(is_so: Callable[[], object], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[Door]:
     made = Door(tmp_path)
@@ -189,7 +196,7 @@ class TestWhoMayComeIn:
     def test_nobody_with_data_of_another_form(self, door):
         assert door.client(0).hear()["welcome"] == 1
         form = {**door.hello(1)["form"], "sample": [3, 28, 28]}
-        assert says(refused(door.client(1, form=form)), "client 0 ... sample")
+        assert says(refused(door.client(1, form=form)), "scenario ... sample")
 
     @pytest.mark.parametrize(
         "wrong",
@@ -207,6 +214,35 @@ class TestWhoMayComeIn:
     def test_nobody_who_greets_in_another_way(self, door, wrong):
         assert refused(door.client(0, **wrong))
         assert door.client(0).hear()["welcome"] == 1, "and the others are let in"
+
+    def test_the_form_of_who_has_left_binds_nobody(self, door):
+        form = {**door.hello(0)["form"], "held_out": {"test": 7}}
+        first = door.client(0, form=form)
+        assert first.hear()["welcome"] == 1
+        assert says(refused(door.client(1)), "client 0 ... held_out")
+        first.close()
+        wait_until(lambda: door.gate.sessions[0].over)
+        assert door.client(1).hear()["welcome"] == 1
+
+    @pytest.mark.parametrize(
+        "other", [{"sample": [1]}, {"classes": ["a"]}, {"texts": True}], ids=str
+    )
+    def test_nobody_with_data_that_the_scenario_does_not_describe(self, door, other):
+        for client in range(2):
+            assert refused(door.client(client, form={**door.hello(client)["form"], **other}))
+
+    def test_nobody_with_data_that_the_model_cannot_read(self, door):
+        """As where the scenario does not say what the data are, and all greet alike."""
+        door.gate._info = None
+        for client in range(2):
+            form = {**door.hello(client)["form"], "sample": [1]}
+            assert says(refused(door.client(client, form=form)), "images")
+
+    def test_silent_streams_of_one_client_take_nobodys_place(self, door):
+        for _ in range(30):
+            door.guest(door.keys("client-1"))
+        assert door.client(0).hear()["welcome"] == 1
+        wait_until(lambda: "welcome" in door.client(1).hear())  # when its last silent one has come
 
     def test_noise_at_the_door_stops_nobody(self, door):
         with socket.create_connection(tuple(door.address.split(":"))) as some:
@@ -255,14 +291,14 @@ class TestWhatAClientAnswers:
 
     def test_in_turn(self, door, inside):
         pool = door.gate.pool(lambda _: None, [], torch.device("cpu"))
-        inside.say({"number": 1, "answer": 7})
-        assert pool.ask(0, CountSteps("private")) == 7
+        inside.say({"number": 1, "answer": 3})
+        assert pool.ask(0, CountSteps("private")) == 3
 
     def test_the_same_twice(self, door, inside):
         pool = door.gate.pool(lambda _: None, [], torch.device("cpu"))
         for _ in range(2):
-            inside.say({"number": 1, "answer": 7})
-        assert pool.ask(0, CountSteps("private")) == 7
+            inside.say({"number": 1, "answer": 3})
+        assert pool.ask(0, CountSteps("private")) == 3
         assert "another request" in self.lost(door, CountSteps("private"), lambda: None)
         assert "expelled" in refused(door.client(0)), "and does not come back"
 
@@ -283,8 +319,8 @@ class TestWhatAClientAnswers:
         [
             (torch.full(CUT, torch.nan), {}, "finite"),
             (torch.zeros(16, 20, 12, 13), {}, "shape"),
-            (torch.zeros(CUT, dtype=torch.int64), {}, "shape"),
-            (torch.zeros(0, 20, 12, 12), {}, "0 rows"),
+            (torch.zeros(CUT, dtype=torch.int64), {}, "int64"),
+            (torch.zeros(0, 20, 12, 12), {}, "shape"),
             (torch.zeros(600, 20, 12, 12), {}, "600 rows"),
             (torch.zeros(CUT), {"client": 1}, "another client"),
             (torch.zeros(CUT), {"round": 2}, "another client"),
@@ -304,6 +340,16 @@ class TestWhatAClientAnswers:
         answer = {"number": 1, "answer": self.packet()}
         values = torch.zeros(door.gate.most_bytes // 4 + 2**20)
         assert self.lost(door, Begin(1), lambda: inside.say(answer, values))
+
+    def test_frames_without_end(self, door, inside):
+        """They are not queued: 3,000 frames of 1 MiB took 3 GB."""
+        session = door.gate.sessions[0]
+        for _ in range(300):
+            inside.say({}, torch.zeros(2**18))
+        wait_until(lambda: session.over)
+        assert session._arrived.qsize() < 10
+        assert "more than" in self.lost(door, CountSteps("private"), lambda: None)
+        assert 0 in door.gate.expelled
 
     def test_text_of_an_exception_is_cut(self, door, inside):
         said = lambda: inside.say({"number": 1, "failed": "x" * 10_000})  # noqa: E731

@@ -31,16 +31,16 @@ def expected(given: Scenario) -> Bounds:
 
 
 def tokens(expected: Bounds) -> Packet:
-    ids = torch.randint(0, expected.vocabulary, (ROWS, LENGTH), dtype=torch.int32)
+    ids = torch.randint(0, expected.packets.vocabulary, (ROWS, LENGTH), dtype=torch.int32)
     return Packet(0, Leg.INPUTS, 1, 0, (ids, torch.ones(ROWS, LENGTH, dtype=torch.bool)))
 
 
 def adapters(expected: Bounds) -> Packet:
-    return Packet(0, Leg.ADAPTERS, 1, 0, (torch.zeros(expected.adapters),))
+    return Packet(0, Leg.ADAPTERS, 1, 0, (torch.zeros(expected.packets.adapters),))
 
 
 def features(expected: Bounds) -> Packet:
-    width = expected.shapes[1]
+    width = expected.packets.shapes[1]
     return Packet(0, Leg.FEATURES_GRAD, 1, 0, (torch.zeros(ROWS, *width),))
 
 
@@ -107,7 +107,11 @@ def defended(tmp_path_factory: pytest.TempPathFactory) -> Bounds:
 
 @pytest.mark.parametrize("leg", [Leg.FEATURES_GRAD, Leg.ADAPTERS_GRAD])
 def test_as_many_messages_as_methods_make_of_a_gradient(leg: Leg, defended: Bounds) -> None:
-    shape = (ROWS, *defended.shapes[1]) if leg is Leg.FEATURES_GRAD else defended.adapters
+    shape = (
+        (ROWS, *defended.packets.shapes[1])
+        if leg is Leg.FEATURES_GRAD
+        else defended.packets.adapters
+    )
     message, other = torch.zeros(shape), torch.zeros(*shape[:-1], shape[-1] + 1)
     packet, by_client = Packet(0, leg, 1, 0, (message, message)), leg is Leg.FEATURES_GRAD
     defended.check(packet, by_client=by_client)
@@ -118,7 +122,9 @@ def test_as_many_messages_as_methods_make_of_a_gradient(leg: Leg, defended: Boun
 
 @pytest.mark.parametrize("leg", [Leg.ADAPTERS, Leg.FEATURES])
 def test_one_message_of_what_is_no_gradient(leg: Leg, defended: Bounds) -> None:
-    shape = (ROWS, *defended.shapes[1]) if leg is Leg.FEATURES else defended.adapters
+    shape = (
+        (ROWS, *defended.packets.shapes[1]) if leg is Leg.FEATURES else defended.packets.adapters
+    )
     message, by_client = torch.zeros(shape), leg is Leg.ADAPTERS
     defended.check(Packet(0, leg, 1, 0, (message,)), by_client=by_client)
     for tensors in ((message, message), (message[..., 1:],)):

@@ -28,7 +28,7 @@ class Anything(Bounds):
     most_bytes = 2**24
 
     def __init__(self) -> None:
-        """Knows nothing of a scenario."""
+        self.scenario = parse(TINY)
 
     def check(self, packet: Packet, sent: Packet | None = None, *, by_client: bool) -> None:
         """All are good but negative ones."""
@@ -148,7 +148,7 @@ class TestWhoseFaultItIs:
 
     @pytest.fixture
     def judge(self, folder: Path) -> HandoverJudge:
-        return HandoverJudge(load_keys(folder / "ours", "server"), EXPECTED)
+        return HandoverJudge(load_keys(folder / "ours", "server"), EXPECTED, "run", strict=True)
 
     def test_is_the_senders_where_it_sealed_no_weights(self, three, judge):
         bad = three[0].seal(packet(-9), 1)
@@ -162,6 +162,83 @@ class TestWhoseFaultItIs:
         key = three[1].seals.open(good.sealed.numpy().tobytes(), 0).key
         assert not judge.is_proof(good, key), "the weights are good"
         assert not judge.is_proof(good, bytes(32)), "not the key that the sender promised"
+
+
+class TestWhatTheServerCarries:
+    """It cannot open a seal, but it sees that no receiver could."""
+
+    @pytest.fixture
+    def judge(self, folder: Path) -> HandoverJudge:
+        return HandoverJudge(load_keys(folder / "ours", "server"), EXPECTED, "run", strict=True)
+
+    def test_what_is_sealed_for_this_round_and_step(self, three, judge):
+        sealed = three[0].seal(packet(0), 1)
+        judge.check_seal(sealed)
+        three[1].open(sealed, 0, EXPECTED)
+        judge.check_seal(three[1].seal(packet(1), 1))
+
+    @pytest.mark.parametrize("other", [{"client": 1}, {"round": 2}, {"step": 2}], ids=str)
+    def test_nothing_of_another_client_round_or_step(self, three, judge, other):
+        with pytest.raises(ProtocolError):
+            judge.check_seal(replace(three[0].seal(packet(0), 1), **other))
+
+    @pytest.mark.parametrize("size", [0, 7, 8, 1000])
+    def test_no_garbage(self, three, judge, size):
+        garbage = torch.randint(0, 256, (size,), dtype=torch.uint8)
+        with pytest.raises(ProtocolError):
+            judge.check_seal(replace(three[0].seal(packet(0), 1), sealed=garbage))
+
+    def test_no_changed_byte(self, three, judge):
+        sealed = three[0].seal(packet(0), 1)
+        for place in range(0, len(sealed.sealed), 97):
+            changed = sealed.sealed.clone()
+            changed[place] ^= 1
+            with pytest.raises(ProtocolError):
+                judge.check_seal(replace(sealed, sealed=changed))
+
+    def test_nothing_of_another_run(self, folder, judge):
+        with pytest.raises(ProtocolError):
+            judge.check_seal(of(folder / "ours", 0, terms="other").seal(packet(0), 1))
+
+    def test_nothing_without_a_key_for_each_receiver(self, three, judge):
+        three[0].seals.roster.pop(2)
+        with pytest.raises(ProtocolError):
+            judge.check_seal(three[0].seal(packet(0), 1))
+
+    def test_no_replay(self, three, judge):
+        first, second, third = three
+        old = first.seal(packet(0), 1)
+        judge.check_seal(old)
+        second.open(old, 0, EXPECTED)
+        new = second.seal(packet(1), 1)
+        judge.check_seal(new)
+        third.open(new, 0, EXPECTED)
+        with pytest.raises(ProtocolError):
+            judge.check_seal(old)
+        judge.check_seal(third.seal(packet(2), 1))
+
+    def test_nothing_that_leaves_out_a_clients_steps(self, three, judge):
+        first, second, _ = three
+        judge.check_seal(first.seal(packet(0), 1))
+        with pytest.raises(ProtocolError):
+            judge.check_seal(second.seal(packet(1), 1))
+
+    def test_from_where_a_round_began_if_it_is_trained_again(self, three, judge):
+        first, second, _ = three
+        judge.check_seal(first.seal(packet(0), 1))
+        judge.keep(1)
+        second.open(sealed := first.seal(packet(0), 1), 0, EXPECTED)
+        judge.check_seal(sealed)
+        judge.check_seal(second.seal(packet(1), 1))
+        judge.return_to(1)
+        judge.check_seal(first.seal(packet(0), 2))
+        judge.return_to(0)
+        judge.check_seal(of_new_run(second).seal(packet(1), 1))
+
+
+def of_new_run(handovers: Handovers) -> Handovers:
+    handovers.made = {}
+    return handovers
 
 
 def test_a_run_ends_where_its_server_brings_an_old_hand_over(tmp_path, monkeypatch):

@@ -18,7 +18,19 @@ from simsplit.deploy.site import ClientSite
 from simsplit.errors import ProtocolError, RunError
 from simsplit.packets import Leg, Packet
 from simsplit.parties import calls
-from simsplit.parties.calls import Begin, Call, Enter, HandOver, Hear, Note, Probe, Proceed, Receive
+from simsplit.parties.calls import (
+    Assess,
+    Begin,
+    Call,
+    Enter,
+    HandOver,
+    Hear,
+    Note,
+    Probe,
+    Proceed,
+    Receive,
+    ReportRound,
+)
 from simsplit.phases import Phase
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -58,7 +70,7 @@ class Server:
 
     def features(self, **other: Any) -> Packet:
         sent = self.begun()
-        shape = self.site.bounds.shapes[1]
+        shape = self.site.bounds.packets.shapes[1]
         made = sent.answer(Leg.FEATURES, (torch.zeros(len(sent.tensors[0]), *shape),))
         return replace(made, **other)
 
@@ -205,10 +217,71 @@ class TestAnswers:
             server.ask(Proceed((packet,), Leg.FEATURES_GRAD))
 
 
+class TestReports:
+    """Of fewer steps than a round has, a report would tell the server about single samples."""
+
+    def test_of_a_round_that_is_over_once(self, server):
+        for _ in range(server.site.client.training.steps_per_epoch("private")):
+            server.ask(Begin(1))
+            server.site.rules._turn = 0  # as if its answers had come
+        server.ask(ReportRound())
+        with pytest.raises(ProtocolError):
+            server.ask(ReportRound())
+
+    def test_of_no_step(self, server):
+        with pytest.raises(ProtocolError):
+            server.ask(ReportRound())
+
+    def test_of_one_step(self, server):
+        server.ask(Begin(1))
+        with pytest.raises(ProtocolError):
+            server.ask(ReportRound())
+        server.number -= 1
+        server.site._last_number -= 1
+        server.site.rules._turn = 0
+        with pytest.raises(ProtocolError):
+            server.ask(ReportRound())
+
+
+class TestScores:
+    """Of fewer batches than a split has, scores would tell the server about single samples."""
+
+    @pytest.fixture
+    def server(self, tmp_path: Path) -> Server:
+        given = scenario(evaluate={"batch_size": 15})  # three batches of 40 samples
+        made = Server(ClientSite(given, given.prepare_data(), 0, tmp_path))
+        made.ask(Enter(TRAIN, 1.0))
+        return made
+
+    def evaluate(self, server: Server, number: int) -> None:
+        _, (payload,) = server.ask(Probe("test", 1, number))
+        features = (torch.zeros(len(payload), *server.site.bounds.packets.shapes[1]),)
+        last = server.site.scenario.crossings.inference.turns[-1].leg
+        server.ask(Note((Packet(0, Leg.FEATURES, 1, number, features),), last))
+
+    def test_of_a_whole_split_once(self, server):
+        for number in range(3):
+            self.evaluate(server, number)
+        server.ask(Assess("test"))
+        with pytest.raises(ProtocolError):
+            server.ask(Assess("test"))
+
+    @pytest.mark.parametrize("batches", [(), (0,), (1, 2)], ids=str)
+    def test_of_no_part(self, server, batches):
+        for number in batches:
+            self.evaluate(server, number)
+        with pytest.raises(ProtocolError):
+            server.ask(Assess("test"))
+
+    def test_of_a_batch_that_there_is_not(self, server):
+        with pytest.raises(ProtocolError):
+            server.ask(Probe("test", 1, 3))
+
+
 class TestEvaluations:
     def test_as_planned(self, server):
         _, (payload,) = server.ask(Probe("test", 1, 0))
-        shape = server.site.bounds.shapes[1]
+        shape = server.site.bounds.packets.shapes[1]
         sent = Packet(0, Leg.FEATURES, 1, 0, (torch.randn(len(payload), *shape),))
         last = server.site.scenario.crossings.inference.turns[-1].leg
         header, none = server.ask(Note((sent,), last))
@@ -253,7 +326,7 @@ class TestWhatIsShared:
         return two[1].site._seal_handover(self.plain(two))
 
     def plain(self, two: list[Server]) -> Packet:
-        names, tensors = two[0].site.bounds.shared.list_travelling(moments=True)
+        names, tensors = two[0].site.bounds.weights.shared.list_travelling(moments=True)
         return Packet(1, Leg.HANDOVER, 1, 0, tuple(t.detach().clone() for t in tensors), names)
 
     def test_as_it_is(self, two):
@@ -308,6 +381,12 @@ class TestWhatIsShared:
         server.ask(Enter(TRAIN, 1.0))
         with pytest.raises(ProtocolError, match="share"):
             server.ask(HandOver(1))
+
+    def test_announcements_of_other_forms(self, server):
+        for number, announced in enumerate(([()], [(torch.zeros(3),)])):
+            server.number = server.site._last_number = number
+            with pytest.raises(ProtocolError):
+                server.ask(Hear(announced))
 
     def test_announcements_once(self, server):
         server.ask(Hear([]))
