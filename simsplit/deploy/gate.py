@@ -40,6 +40,8 @@ HANDSHAKE_S = 20.0
 """Seconds within which a new stream must greet the server."""
 MOST_UNKNOWN = 2**28
 """Most bytes of a frame while only the clients know the form of their data."""
+MOST_WAITING = 256
+"""Most streams that may wait for a thread; each takes one for a moment only, unless it greets."""
 OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_send_message_length", -1),
@@ -104,7 +106,7 @@ class Gate:
         threads = ThreadPoolExecutor(2 * self.count + 4, thread_name_prefix="client")
         options = (*OPTIONS, ("grpc.max_receive_message_length", self.most_bytes))
         self._server = grpc.server(
-            threads, options=options, maximum_concurrent_rpcs=2 * self.count + 4
+            threads, options=options, maximum_concurrent_rpcs=2 * self.count + MOST_WAITING
         )
         handler = grpc.stream_stream_rpc_method_handler(self._serve_stream)
         service, method = METHOD[1:].split("/")

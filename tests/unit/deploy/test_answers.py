@@ -407,7 +407,7 @@ class TestWeights:
         kept = [n for n, name in enumerate(packet.names) if name != lacking]
         names, tensors = ([each[n] for n in kept] for each in (packet.names, packet.tensors))
         with pytest.raises(ProtocolError):
-            asked.bounds.weights.check(packet.renamed(tuple(names), tuple(tensors)))
+            asked.bounds.weights.check(replace(packet, names=tuple(names), tensors=tuple(tensors)))
 
     @pytest.mark.parametrize(
         "change",
