@@ -168,5 +168,5 @@ def test_a_plugins_method_that_unpacks_by_its_memory_is_not_checked(tmp_path: Pa
     (tmp_path / "remembers.py").write_text(REMEMBERS)
     given = parse(merge(TINY, {"method": [{"kind": "remembers"}]}), tmp_path / "remembers.py")
     made = Bounds(Ownership(given, given.prepare_data().info, torch.device("cpu")))
-    packet = Packet(0, Leg.SMASHED, 1, 0, (torch.zeros(ROWS, *made.shapes[0]),))
+    packet = Packet(0, Leg.SMASHED, 1, 0, (torch.zeros(ROWS, *made.packets.shapes[0]),))
     made.check(packet, by_client=True)
