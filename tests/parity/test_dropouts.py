@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import entered, finished, scenario
+from pace import quick
 from plain_loops import (
     Weights,
     assert_close,
@@ -81,7 +82,9 @@ def with_drops(
     return run.parts.course.run(lineup, lambda done, total: None)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", quick(CASES, "one head, in turn", "v1", "fused", "asynchronous, v2", "fused, vanilla")
+)
 def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path) -> None:
     changes = CASES[case]
     run = begun(tmp_path / "run", method=[LIFT], **changes)
@@ -108,7 +111,7 @@ def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path
         assert not any(leg is Leg.HANDOVER for _, leg in sent)
 
 
-@pytest.mark.parametrize("case", list(CASES)[1::2])
+@pytest.mark.parametrize("case", quick(list(CASES)[1::2], "v1", "asynchronous, v2"))
 def test_a_run_in_which_everybody_always_drops_out(case: str, tmp_path: Path) -> None:
     changes = CASES[case]
     schedule = changes["schedule"] | {"local_steps": 1, "rounds": 2}
