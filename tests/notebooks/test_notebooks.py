@@ -47,6 +47,10 @@ SHORTER = {
         '"model.tail": "1"': '"model.tail": "1", "data.train_samples": "160"',
         '"attacks.0.lr": "0.005", "attacks.2.lr": "0.005", "attacks.1.iterations": "60"': (
             ", ".join(f'"attacks.{attack}.iterations": "5"' for attack in range(5))
+            + "".join(
+                f', "attacks.{search}.starts": "16", "attacks.{search}.refinements": "2"'
+                for search in (1, 2)
+            )
             + ', "targets.count": "4", "data.test_samples": "24"'
         ),
     },

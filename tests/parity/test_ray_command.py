@@ -11,6 +11,7 @@ from commands import Command, wait_for_rounds, written
 from comparing import assert_equal
 from gists import says
 
+from simsplit import load_scenario, run
 from simsplit.results import Run
 
 pytestmark = [
@@ -52,8 +53,9 @@ METHODS = {"halve": HalveConfig}
 
 def test_a_run_with_a_plugin_from_the_current_directory(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
-    words = [written(scenario(), tmp_path), "--plugin", "mine", "--set", "method=[{kind: halve}]"]
-    code, out, err = command.run(*words, "--out", "hosts", "--set", TWO_HOSTS)
+    halved = ("--set", "method=[{kind: halve}]")
+    words = [written(scenario(), tmp_path), "--plugin", "mine", *halved, "--out", "hosts"]
+    code, out, err = command.run(*words, "--set", TWO_HOSTS)
     assert code == 0, err
     assert command.gone()
     assert "hosts" in out
@@ -62,9 +64,10 @@ def test_a_run_with_a_plugin_from_the_current_directory(command: Command, tmp_pa
     begins = ("tiny: ", "memory: ", "engine: ", "run directory: ", "round 1/2", "round 2/2")
     assert len(lines) == len(begins)
     assert all(line.startswith(begin) for line, begin in zip(lines, begins, strict=True))
-    assert command.run(*words, "--out", "inline", "--quiet") == (0, "", "")
+    changes, plugins = {"method": "[{kind: halve}]"}, [tmp_path / "mine.py"]
+    run(load_scenario(tmp_path / "scenario.yaml", changes, plugins), tmp_path / "inline")
     for table in ("rounds", "clients", "wire"):
-        one, other = (tmp_path / run / f"{table}.csv" for run in ("hosts", "inline"))
+        one, other = (tmp_path / name / f"{table}.csv" for name in ("hosts", "inline"))
         assert one.read_text() == other.read_text()
     assert Run.load(tmp_path / "hosts").rounds["round"].tolist() == [1, 2]
 
