@@ -84,7 +84,14 @@ def test_a_failure_in_training_that_auto_took_to_hosts(command: Command, tmp_pat
     lines = err.splitlines()
     assert lines[2] == "engine: ray, 2 hosts of 1 thread (auto)"
     (failure,) = lines[4:]
-    named = ("'halve'", "hook loss", "leg smashed_grad", "round 1", "client 0", "ZeroDivisionError")
+    named = (
+        "'halve'",
+        "hook compute_encode_loss",
+        "leg smashed_grad",
+        "round 1",
+        "client 0",
+        "ZeroDivisionError",
+    )
     assert [word for word in (*named, "mine.py") if word not in failure] == []
     assert "mine.py" in (tmp_path / "run" / "traceback.txt").read_text()
 
