@@ -2,7 +2,17 @@
 
 Each case runs through the real server on the loopback address. A run has several hostile clients,
 each with a way of its own (see `hostile.py`), and two honest ones, which have the last numbers: so
-the first client is expelled too.
+the first client is expelled too. What hostile parties could once do, and the tests that show that
+they cannot:
+
+- an answer ends the run, or drives honest clients out: `test_nobody_notices` and its variants for
+  texts and methods;
+- finite poison strikes the innocent: `huge` and `largest` there, and
+  `tests/unit/deploy/test_trunk_watch.py`;
+- a resumed server waits for the expelled, and the first client cannot be spared:
+  `test_each_client_in_every_course_and_a_killed_server`;
+- a client that stays away, or fails again and again: `TestAClientThatStaysAway`, and the way `fails
+  again and again`.
 """
 
 from collections.abc import Iterator, Sequence
