@@ -136,13 +136,10 @@ def _compare_rounds(model: str, batch: int, pairs: int, say: Say) -> tuple[Table
 
 
 class _ReportedRounds(Rounds):
-    """Rounds as in a run: each enters its phase, and ends when every client has reported."""
+    """Rounds as in a run: each enters its phase, and its course collects the clients' reports."""
 
     def before(self) -> None:
         self.enter()
-
-    def after(self) -> None:
-        self.parts.exchange.collect_reports(self.parts.clients)
 
 
 def _refuse_other(apart: Rounds, inline: Rounds) -> None:
