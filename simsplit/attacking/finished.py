@@ -116,6 +116,7 @@ def _is_finished(folder: Path, settings: str, *, resume: bool) -> bool:
             f"{folder} holds an attack with other settings ({_SETTINGS} has them); resume it with "
             "those, or give this one another name with --set name=..."
         )
+    # Tables are written after the recovered files, so they show that the attack has ended.
     return any((folder / f"{each.table}.csv").exists() for each in RECOVERS.values())
 
 
@@ -150,12 +151,14 @@ class _AttackOnFinished:
 
         with writing(self.folder):
             replace(self.folder / _SETTINGS, settings.encode())
+        # The settings come first: by them a resume sees that a saved state is this attack's.
         number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
         judged = self.attacking.judge(number, self._report, None if kept is None else kept[0])
         judged.save(self.folder, number)
         for name, columns in Attacking.columns(self.attacking.scenario).items():
             table = pd.DataFrame(judged.tables[name], columns=list(columns))
             replace(self.folder / f"{name}.csv", table.to_csv(index=False).encode())
+        # Last: until the tables are written, a resume needs the state.
         shutil.rmtree(self.folder / _STATE, ignore_errors=True)
 
     def _report(self, what: str, done: int, total: int) -> None:

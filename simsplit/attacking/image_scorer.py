@@ -43,6 +43,7 @@ class ImageScorer(InputScorer):
         images = {ORIGINALS: truth, **{name: each.rows for name, each in recovered.items()}}
         images |= {BLACK: torch.zeros_like(truth), MEAN: self._compute_mean().expand_as(truth)}
         scores = KindScores(files={IMAGES: encode_images(images)})
+        # The originals come first: they are saved beside the guesses, but not scored.
         for name, made in list(images.items())[1:]:
             for index, figures in enumerate(score_images(made, truth, self._lpips)):
                 label = int(samples.labels[rows[index]])

@@ -37,6 +37,7 @@ class RowScorer(InputScorer):
         del own
         samples, rows = self.targets.choose(self.data)
         truth = samples.inputs[rows].flatten(1)
+        # Without public data it is the mean of the clients' rows, which no attacker could know.
         mean = (self.data.auxiliary or self.data.train).inputs.flatten(1).mean(0)
         made = {name: each.rows.cpu().flatten(1) for name, each in recovered.items()}
         made[MEAN] = mean.expand_as(truth)

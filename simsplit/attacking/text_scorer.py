@@ -137,6 +137,7 @@ class TextScorer(InputScorer):
             for figure in FIGURES:
                 values = [figures[figure] for figures in each]
                 mean = sum(values) / len(values)
+                # Without a confidence the attack cannot choose: only the judge knows the best.
                 row[figure] = mean if pick is None else values[pick]
                 row |= {f"mean_{figure}": mean, f"best_{figure}": max(values)}
             nearest = max(range(len(made)), key=lambda index: each[index]["rouge_l"])
@@ -147,6 +148,7 @@ class TextScorer(InputScorer):
     def _make_floors(self, truth: Sequence[Tensor]) -> dict[str, list[Tensor]]:
         rng = rng_for(self.seed, "floor")
         drawn = [torch.randint(self.vocabulary.size, (len(t),), generator=rng) for t in truth]
+        # Without public data the clients' own texts set the floor, which no attacker could know.
         known = self.data.auxiliary or self.data.train
         often = int(self._drop_special(known.inputs.flatten()).bincount().argmax())
         return {RANDOM: drawn, FREQUENT: [torch.full_like(t, often) for t in truth]}

@@ -87,6 +87,7 @@ class Fora(Following):
         loss = config.critic_weight * self.critic(simulated).mean()
         loss = loss + config.mmd_weight * mk_mmd(smashed.flatten(1), simulated.flatten(1))
         descend(self.learners["substitute"], loss)
+        # Again, as the substitute has just changed; the decoder's loss must not train it.
         with torch.no_grad():
             simulated = self._simulate(images)
         descend(self.learners["decoder"], mse_loss(self.decoder(simulated), images))

@@ -73,6 +73,7 @@ class Fsha(Following):
         """Replace the task's gradient by the critic's, from step `start` on."""
         if packet.leg is not Leg.SMASHED_GRAD or packet.client not in self._packets:
             return packet
+        # Before the test of `start`, so that an honest step's copy does not stay in memory.
         smashed = self._packets.pop(packet.client)
         if self.iteration < self.config.start:
             return packet

@@ -64,5 +64,6 @@ class GradientRatio(Inverting):
 def weights_from(grads_GMN: Tensor) -> Tensor:
     """Infer the messages' weights from each group's gradients, up to a factor: G x M."""
     grads = grads_GMN.double()
+    # The product squares the singular values, so it is computed in double precision.
     weights_GM: Tensor = torch.linalg.eigh(grads @ grads.mT).eigenvectors[..., -1]
     return weights_GM.to(grads_GMN)
