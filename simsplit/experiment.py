@@ -133,27 +133,30 @@ class Experiment:
         Raise RunError if another process writes the run directory, or has written a run into it.
         """
         with claimed(self.path, resume=resume):
-            self._run(resume=resume)
+            resumed = resume and self._resume()
+            if not resumed:
+                describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)
+            with self._notify_of_end():
+                with self.lost_hosts.recover(self.live.progress.round):
+                    self._announce(self.live.progress.round, counted=not resumed)
+                self.observers.begin(self._make_plan())
+                for warning in list_first_warnings(self.scenario, self.data, resumed=resumed):
+                    self.observers.warn(warning)
+                evaluated = resumed or self.live.program.rounds > 0
+                while not evaluated:
+                    with self.lost_hosts.recover(0):
+                        self.evaluate_untrained()
+                        evaluated = True
+                while not self.stopping.is_over:
+                    number = self.live.progress.round + 1
+                    with self.lost_hosts.recover(number):
+                        self.round(number)
 
-    def _run(self, *, resume: bool) -> None:
-        resumed = resume and self._resume()
-        if not resumed:
-            describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)
+    @contextmanager
+    def _notify_of_end(self) -> Iterator[None]:
+        """Notify observers of the end of training within a block, however it comes."""
         try:
-            with self.lost_hosts.recover(self.live.progress.round):
-                self._announce(self.live.progress.round, counted=not resumed)
-            self.observers.begin(self._make_plan())
-            for warning in list_first_warnings(self.scenario, self.data, resumed=resumed):
-                self.observers.warn(warning)
-            evaluated = resumed or self.live.program.rounds > 0
-            while not evaluated:
-                with self.lost_hosts.recover(0):
-                    self.evaluate_untrained()
-                    evaluated = True
-            while not self.stopping.is_over:
-                number = self.live.progress.round + 1
-                with self.lost_hosts.recover(number):
-                    self.round(number)
+            yield
         except KeyboardInterrupt:
             self.observers.end("interrupted")
             raise

@@ -37,7 +37,7 @@ class Warmup(Method):
         return [warmup] if self.phase else []
 
 
-Hook = Literal["encode", "lift", "loss", "decode", "pack"]
+Hook = Literal["encode", "lift", "compute_encode_loss", "decode", "pack"]
 
 
 class FaultyConfig(MethodConfig):
@@ -72,7 +72,7 @@ class Faulty(Method):
         return u
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:
-        self._reach("loss", step)
+        self._reach("compute_encode_loss", step)
         return None
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:

@@ -24,7 +24,7 @@ Message = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
-class Axis:
+class WireAxis:
     """The size that an axis of a tensor has."""
 
     size: int | None
@@ -43,7 +43,7 @@ class TensorForm:
     """The form of one tensor of a message."""
 
     dtypes: frozenset[torch.dtype]
-    axes: tuple[Axis, ...]
+    axes: tuple[WireAxis, ...]
 
     def fits(self, tensor: Tensor, rows: int) -> bool:
         """Return whether a tensor has this form, in a message of `rows` rows."""
@@ -178,11 +178,11 @@ def _compare(messages: Sequence[Message], place: int) -> TensorForm:
     axes = []
     for number, sizes in enumerate(zip(*(tensor.shape for tensor in tensors), strict=True)):
         if place == number == 0:
-            axes.append(Axis(1, each_row=True))
+            axes.append(WireAxis(1, each_row=True))
         elif len(set(sizes)) == 1:
-            axes.append(Axis(sizes[0]))
+            axes.append(WireAxis(sizes[0]))
         elif len({Fraction(size, count) for size, count in zip(sizes, rows, strict=True)}) == 1:
-            axes.append(Axis(sizes[0] // rows[0], each_row=True))
+            axes.append(WireAxis(sizes[0] // rows[0], each_row=True))
         else:
-            axes.append(Axis(None))
+            axes.append(WireAxis(None))
     return TensorForm(frozenset(tensor.dtype for tensor in tensors), tuple(axes))

@@ -110,7 +110,7 @@ class Workshop(Protocol):
         """Restore what `state` returned."""
 
 
-class Watch(Protocol):
+class StepWatch(Protocol):
     """A watch over a trunk that remote clients train; it raises ClientAtFault."""
 
     def restart(self) -> None:
@@ -168,7 +168,7 @@ class Pool(ABC):
         del sent
         return _ANYTHING
 
-    def watch(self, learner: Learner) -> Watch | None:
+    def watch(self, learner: Learner) -> StepWatch | None:
         """Return a watch over the trunk of a learner; None if clients are trusted."""
         del learner
         return None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from simsplit.detectors import Sensor
-from simsplit.engine.pool import ClientError, Pool, Watch
+from simsplit.engine.pool import ClientError, Pool, StepWatch
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.packets import ClientId, Leg, Packet, Packets
 from simsplit.parties.calls import (
@@ -74,7 +74,7 @@ class Exchange:
         self.moment = wire.moment
         self.sensor: Sensor | None = None
         """The tap of the wire by which detectors see."""
-        self.watch: Watch | None = None
+        self.watch: StepWatch | None = None
         """The watch over the trunk, where clients are remote."""
         self.holder: ClientId | None = None
         """The client that trained last, and so holds what is handed from client to client."""

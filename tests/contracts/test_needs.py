@@ -112,7 +112,7 @@ def trainable(
                 yield part, axes
 
 
-WITHOUT = {"method.0:snd{'denoise': False}": {"Snd.decode", "Snd.tail_loss"}}
+WITHOUT = {"method.0:snd{'denoise': False}": {"Snd.decode", "Snd.compute_tail_loss"}}
 """Hooks that have nothing to do where a part is so switched."""
 
 

@@ -104,7 +104,7 @@ class TestProcesses:
     @pytest.fixture
     def prepared(self, command: Command) -> str:
         """Keys, a scenario long enough to be interrupted, and the server's address."""
-        given = scenario(schedule={"rounds": 12})
+        given = scenario(schedule={"rounds": 60})
         assert command.run("deploy", "keys", "keys", "--clients", "2")[0] == 0
         finished(given, command.folder / "inline")
         written(given, command.folder)

@@ -172,7 +172,7 @@ FAULTS = {
     "pack": "smashed",
     "lift": "smashed",
     "decode": "features",
-    "loss": "smashed_grad",
+    "compute_encode_loss": "smashed_grad",
 }
 """By hook of a method: the leg on which it acts."""
 

@@ -172,7 +172,9 @@ def test_a_run_is_made_longer_but_not_shorter_nor_under_a_rate_that_depends_on_i
 
 
 @pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_an_address_at_which_no_ray_answers_is_refused_soon(simsplit, small, monkeypatch, answer):
+def test_an_address_at_which_no_ray_answers_is_refused_soon(
+    simsplit, small, monkeypatch, without_hosts, answer
+):
     """The system accepts connections for a process that has stopped, until a queue is full."""
     monkeypatch.setattr("simsplit.engine.cluster.ANSWER_S", 0.3 if answer is None else 10.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -182,19 +184,19 @@ def test_an_address_at_which_no_ray_answers_is_refused_soon(simsplit, small, mon
                 stream.recv(64)
                 stream.sendall(answer)
 
-        thread = threading.Thread(target=serve) if answer is not None else None
+        thread = threading.Thread(target=serve, daemon=True) if answer is not None else None
         if thread is not None:
             thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         engine = ("--set", "engine.kind=ray", "--set", f"engine.address={address}")
         code, _, err = simsplit("run", small, *engine)
         if thread is not None:
-            thread.join()
+            thread.join(10)
     assert code == 2
     assert says(err, f"scenario.engine.address: ... {address}")
 
 
-def test_an_address_at_which_nothing_answers_is_refused_at_once(simsplit, small):
+def test_an_address_at_which_nothing_answers_is_refused_at_once(simsplit, small, without_hosts):
     with socket.socket() as taken:  # bound, and not listening
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"

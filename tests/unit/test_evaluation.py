@@ -153,9 +153,13 @@ def tables(
     for number, values in enumerate(figures, start=1):
         shown = {name: v for name, v in zip(columns, values, strict=True) if v is not None}
         phase = "calibrate" if number <= warm_up else "train"
-        writer.append("rounds", [{"round": number, "phase": phase, "samples": 5, **shown}])
-        writer.append("timing", [{"round": number, "train_s": number, "elapsed_s": number}])
-    writer.append("wire", [{"round": 1, "phase": "train", "leg": "smashed", "bytes": 3}])
+        counts = {"steps": 1, "bytes_up": 3, "bytes_down": 0, "bytes_total": 3}
+        row = {"round": number, "phase": phase, "samples": 5, **counts, **shown}
+        writer.append("rounds", [row])
+        times = {"train_s": number, "evaluate_s": 0, "elapsed_s": number}
+        writer.append("timing", [{"round": number, **times}])
+    sent = {"client": 0, "phase": "train", "leg": "smashed", "packets": 1, "bytes": 3}
+    writer.append("wire", [{"round": 1, **sent}])
     return summarise(Run.load(path), given.figures)
 
 

@@ -106,7 +106,7 @@ def test_a_part_is_named_checked_listed_dumped_and_read_again(name):
     with pytest.raises(ScenarioError) as refused:
         parse(wrapped({"kind": "mine", "strenth": 5}), plugins)
     said = f"scenario.{where}.strenth: ... 'strength'"
-    assert said in str(refused.value)
+    assert says(str(refused.value), said)
     assert Draft202012Validator(file_schema(plugins)).is_valid(own)
     assert not validator().is_valid(own)
     listed = dict(tabulate_catalogue(None, plugins)[0].rows)

@@ -58,7 +58,7 @@ def test_a_sweep_says_how_it_goes_and_ends_with_its_table(swept, tmp_path):
     assert "against ratio=8" in " ".join(out.split())
     assert [line.split()[0] for line in out.splitlines() if "lightsplit" in line] == ["8", "16"]
     assert out.rstrip().endswith("(simsplit compare runs/small)")
-    assert sorted(path.name for path in (tmp_path / "runs" / "small").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "runs" / "small").glob("[!.]*")) == [
         "ratio=16,seed=0", "ratio=16,seed=1", "ratio=8,seed=0", "ratio=8,seed=1", "sweep.json"
     ]  # fmt: skip
 

@@ -142,7 +142,7 @@ def test_a_sweep_is_watched_cell_by_cell(simsplit, tmp_path):
 @pytest.mark.slow
 def test_a_run_is_followed_from_another_process_until_it_is_killed(tmp_path):
     runs, watches = Command(tmp_path), Command(tmp_path, program=("simsplit", "watch"))
-    given = scenario(schedule={"rounds": 400}, checkpoint={"every": 0})
+    given = scenario(schedule={"rounds": 4000}, checkpoint={"every": 0})
     try:
         runner = runs.start(written(given, tmp_path), "--out", "run", "-q")
         wait_for_rounds(tmp_path / "run", 1, runner)
