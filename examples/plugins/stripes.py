@@ -23,7 +23,7 @@ class StripesConfig(SourceConfig):
         return DataInfo((1, 28, 28), self.classes)
 
     def load(self):
-        """The same images whatever the run's seed: which are test images belongs to the data."""
+        """Make the same images for every seed of a run, as the split into test images is fixed."""
         names = tuple(f"stripe {label}" for label in range(self.classes))
         return DataSet(
             "stripes", self._made(self.samples, 0), self._made(self.samples // 5, 1), names

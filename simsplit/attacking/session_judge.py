@@ -75,7 +75,7 @@ class _Recorder:
         self.packets: list[Packet] = []
 
     def observe(self, packet: Packet) -> None:
-        """Keep a packet."""
+        """Keep a packet of the sessions, for the attacks' record."""
         self.packets.append(packet)
 
 

@@ -30,7 +30,7 @@ DIRECTIONS = 64
 
 @dataclass(frozen=True)
 class Ridge:
-    """A fitted regression."""
+    """A ridge regression that is fitted: weights, and the means that it centres by."""
 
     mean: Tensor
     """Mean of the inputs."""
@@ -134,7 +134,7 @@ class _Rows:
         self.rows: list[tuple[Tensor, Tensor]] = []
 
     def add(self, x_BD: Tensor, y_BP: Tensor) -> None:
-        """Keep pairs."""
+        """Keep pairs of inputs and outputs for the fit."""
         self.rows.append((x_BD, y_BP))
 
     def equations(self) -> _Equations:

@@ -135,7 +135,7 @@ class Follower:
         return root, unique
 
     def _update_sgd(self, gradient: Tensor) -> Update:
-        """Compute SGD's update."""
+        """Compute the update of SGD with momentum from its gradient."""
         config = self.config
         assert isinstance(config, SgdConfig), "called for SGD only"
         one = torch.ones_like(gradient)

@@ -69,4 +69,4 @@ class Rounds:
         """Prepare a round, untimed."""
 
     def after(self) -> None:
-        """End a round."""
+        """End a round within its time; by default nothing is left to do."""

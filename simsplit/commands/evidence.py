@@ -94,8 +94,10 @@ def _list_tables(paper: str | None, *, stale: bool, missing: bool, as_json: bool
         judged = [each for each in judged if each[2] is not None and each[2].lacking]
     if as_json:
         print_json([describe_judged(*each) for each in judged])
-    else:
+    elif judged:
         print_overview(judged)
+    else:
+        say("no table is stale" if stale else "no table lacks measurements")
 
 
 def reproduce(

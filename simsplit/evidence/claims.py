@@ -127,7 +127,7 @@ class Figure(Config):
 
     @property
     def recipe(self) -> dict[str, object]:
-        """What its value depends on beside the run."""
+        """The fields that its value depends on beside the run; a digest has them."""
         return {"is": self.is_, "at": self.at, "times": self.times}
 
 

@@ -55,7 +55,7 @@ class Measurement:
 
     @property
     def axes(self) -> Axes:
-        """The setting's axes."""
+        """The setting's value on each axis."""
         return read_setting(self.setting)
 
 

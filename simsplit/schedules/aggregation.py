@@ -38,7 +38,7 @@ class AveragingConfig(Config, ABC):
 
     @property
     def needs(self) -> Needs:
-        """As many updates in a round as the strategy needs; for `bits` a shared segment."""
+        """The needs: enough updates a round for the strategy, and a shared segment for `bits`."""
         asked = Need(Given.ASKED, "strategy", least=self.strategy.needed)
         return (asked,) if self.bits is None else (asked, Need(Given.SHARED, "bits"))
 

@@ -267,7 +267,7 @@ class Walker:
         return Seen(tap.packets, learned, made, done.reports, idle)
 
     def twin(self, axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> Seen:
-        """What is seen of these changes; looked at once for all that ask."""
+        """Return what is seen of these changes; all callers share one run."""
         key = repr((axes, sorted(changes.items()), texts))
         if key not in self._twins:
             self._twins[key] = self.seen(axes, changes, texts=texts)

@@ -9,7 +9,7 @@ from simsplit.errors import RunError
 
 
 def pin_of(keys: Keys) -> str:
-    """What a deployment's authority is known by."""
+    """Return the digest of a deployment's authority, by which clients know it."""
     return hashlib.sha256(keys.authority).hexdigest()
 
 

@@ -131,10 +131,13 @@ def test_a_change_makes_rows_stale(measured, simsplit, changes):
 @pytest.mark.parametrize(
     "changes", [{"seed": 7}, {"threads": 2}, {"name": "other"}, {"checkpoint": {"every": 2}}]
 )
-def test_what_changes_no_figure_makes_nothing_stale(measured, changes):
+def test_what_changes_no_figure_makes_nothing_stale(simsplit, measured, changes):
 
     measured.write(sweep=merge(measured.SWEEP, changes))
     assert (len(table_here().stale), len(table_here().fresh)) == (0, 4)
+    code, out, err = simsplit("papers", "--stale")
+    assert (code, out) == (0, "")
+    assert says(err, "stale")
 
 
 def test_rows_are_taken_from_a_finished_sweep(paper, simsplit):
