@@ -86,6 +86,7 @@ class Unmixer(nn.Module):
         """Estimate the head's output from a text's messages."""
         taken = torch.cat(tuple(x_MBLD), dim=-1) if self.joint else x_MBLD.sum(0)
         hidden = self.into(taken)
+        # A residual connection, so that the linear layers alone can already add up messages.
         out: Tensor = self.out(hidden + self.recurrent(hidden)[0])
         return out
 
@@ -105,6 +106,7 @@ class _Adaptive(Inverting):
         """Take one training step of the unmixer, from messages and the wanted output."""
         self.learners["unmixer"].train(True)
         unmixed_BLD = self.unmixer(_level_together(x_MBLD))
+        # The inverter reads levelled rows, so the scale of the head's output need not be learned.
         descend(self.learners["unmixer"], mse_loss(unmixed_BLD, divide_by_level(wanted_BLD)))
 
     def recover(self, seen: SeenBatch) -> Read:
@@ -139,6 +141,8 @@ class AdaptiveOnline(_Adaptive):
             # A batch counts as unanswered once the client's next packet of smashed data arrives.
             before = self._unanswered.pop(packet.client, None)
             self._unanswered[packet.client] = self.known.lift_smashed(packet).clone()
+            # An abandoned private step is unanswered too, with m rows a text. It is mistaken for a
+            # public one only where m + 1 divides their number.
             if before is not None and len(before) % (self.messages + 1) == 0:
                 rows = split_messages(before, self.messages + 1)
                 self.unmix(rows[:-1], rows[-1])
@@ -171,6 +175,8 @@ class AdaptiveOffline(_Adaptive):
 
     def learn(self, number: int) -> None:
         """Take a training step of the inverter, or after its last one of the unmixer."""
+        # The inverter learns first: `work` skips its steps if another attack has trained an equal
+        # one.
         if number < super().steps:
             super().learn(number)
         else:
@@ -191,6 +197,7 @@ class AdaptiveOffline(_Adaptive):
         if mixing is None:  # nothing is mixed: the text is hidden among others, in any order
             places = torch.randperm(inputs, generator=rng)
             return hidden_KBLD[places.to(hidden_KBLD.device)], hidden_KBLD[0]
+        # Clients' secrets are unknown; the attacker's own have the same distribution.
         rng_of_secrets = numpy_rng_for(known.seed, "secrets", number)
         secrets = mixing.draw_secrets(rng_of_secrets, hidden_KBLD.shape[1])
         return secrets.mix(hidden_KBLD), hidden_KBLD[secrets.target]

@@ -220,6 +220,7 @@ class Following(Attack):
 
 def descend(learner: Learner, loss: Tensor) -> None:
     """Take one optimizer step on a loss, without changing the gradients of other weights."""
+    # The graph may run through the live trunk, whose own gradients belong to the run.
     loss.backward(inputs=learner.parameters)
     learner.step()
     learner.clear()

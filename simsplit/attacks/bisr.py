@@ -54,6 +54,8 @@ class Bisr(Inverting):
 
     def __init__(self, config: BisrConfig, known: Knowledge) -> None:
         super().__init__(config, known)
+        # The gradient is differentiated again, which fused attention kernels cannot do. A copy of
+        # its own, since other attacks share the segments of `segment`.
         self.tail = use_eager_attention(known.pretrained.own("tail"))
 
     def recover(self, seen: SeenBatch) -> Read:
@@ -80,6 +82,7 @@ class Bisr(Inverting):
         how = LabelDescent(self.config.gradient_steps, self.config.gradient_lr)
         labels, _ = match_gradient(self.tail, self.known, seen, start, how)
         tokens = shift_to_tokens(labels.argmax(-1), self.vocabulary.pad)
+        # No label is a text's first token, so the gradient says nothing of it.
         tokens[:, 0] = read_RLV[:, 0].argmax(-1)
         return tokens
 

@@ -20,6 +20,7 @@ class Reading(SessionAttack):
     """An attack that ends with the first reading."""
 
     def read(self, record: Record) -> Steps:
+        # There are no steps to yield; this makes a generator of `read`, as in other attacks.
         yield from ()
         tokens = self.opening.read(record)
         assert tokens is not None, "none of these attacks starts from zeros"

@@ -84,6 +84,7 @@ class Fora(Following):
         # The gradient penalty interpolates between pairs of rows, so both need the same number.
         rows = min(len(smashed), len(simulated))
         real, fake = smashed[:rows], simulated.detach()[:rows]
+        # The critic is low on real features, so the substitute descends its score.
         loss = config.critic_weight * self.critic(simulated).mean()
         loss = loss + config.mmd_weight * mk_mmd(smashed.flatten(1), simulated.flatten(1))
         descend(self.learners["substitute"], loss)
@@ -103,6 +104,8 @@ class Fora(Following):
             return sent
         step = Step(-1, 0, self.iteration, self.known.seed)
         with inference(self.known.stack.modules):
+            # Nothing is packed here, so the server's c3sl does not know which rows only fill up its
+            # last group.
             return self.known.stack.lift(self.stack.encode(sent, step), step)[: len(images)]
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
@@ -169,6 +172,7 @@ def mk_mmd(x_ND: Tensor, y_MD: Tensor) -> Tensor:
     """
     both = torch.cat([x_ND, y_MD])
     square = torch.cdist(both, both, compute_mode="use_mm_for_euclid_dist").square()
+    # A constant: the substitute could else lower the loss by making the kernels wider.
     width = square.detach().mean()
     kernel = sum(torch.exp(-square / (2 * 2.0**power * width)) for power in range(-3, 2))
     assert isinstance(kernel, Tensor), "there are five"

@@ -54,10 +54,12 @@ class GradientRatio(Inverting):
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
         grads_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
         if has_shared_secrets(self.known):
+            # All texts have the same weights, so all their values decide: noise counts for less.
             weights_MB = weights_from(grads_MBLD.flatten(1)[None]).T
         else:
             weights_MB = weights_from(grads_MBLD.transpose(0, 1).flatten(2)).T
         unmixed = (weights_MB[:, :, None, None] * sent_MBLD).sum(0)
+        # A singular vector has no sign, whatever the method does.
         return self.read(unmixed[None], both=True)
 
 

@@ -153,6 +153,7 @@ class GaussianInverter(Inverter):
         self.penalty = config.penalty
         self.pad = pad
         centred = embeddings_VE.detach() - embeddings_VE.detach().mean(0)
+        # Scaled to the size of the ones beside them, so that one penalty suits both.
         scale = centred.square().mean().sqrt().clamp_min(LEAST)
         self.register_buffer("table", _with_one(centred / scale))
         tokens = self.table.shape[1]
@@ -162,6 +163,7 @@ class GaussianInverter(Inverter):
             ("of_states", (width, width)),
             ("of_padding", (width + 1,)),
         ):
+            # The residuals are differences of large sums, of which float32 would leave few digits.
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
         self._solved: tuple[float, _Fit] | None = None
 
@@ -193,9 +195,12 @@ class GaussianInverter(Inverter):
         precision_DD = torch.linalg.inv(_add_ridge(left / count, self.penalty)).to(self.table)
         means_VD = self.table @ map_ED.to(self.table)
         if self.of_padding[-1] > 0:
+            # Padding's states do not follow from its embedding, so their own mean replaces the
+            # map's.
             means_VD[self.pad] = self.of_padding[:-1] / self.of_padding[-1]
         mean_D = (self.cross[-1] / count).to(self.table)
         weight_VD, weight_D = means_VD @ precision_DD, precision_DD @ mean_D
+        # The log-likelihood without the state's own square, which is the same for all tokens.
         offset_V = -(weight_VD * means_VD).sum(1) / 2
         return _Fit(weight_VD, offset_V, precision_DD, weight_D, -(weight_D @ mean_D) / 2)
 

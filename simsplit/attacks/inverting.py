@@ -91,6 +91,7 @@ class Inverting(TextAttack):
 
     def _training_key(self) -> Hashable:
         """Return all fields that the inverter's training depends on."""
+        # Neither an attack's name nor what it does with the readings changes its inverter.
         names = InverterConfig.model_fields.keys() - AttackConfig.model_fields.keys()
         return tuple(getattr(self.config, name) for name in sorted(names))
 
@@ -108,6 +109,8 @@ class Inverting(TextAttack):
     def learn(self, number: int) -> None:
         """Train the inverter on a public batch, unless training has stopped early."""
         patience = self.config.patience
+        # The remaining steps still count, without work: checkpoints and progress go by their
+        # number.
         if patience and int(self.best.stale) >= patience:
             return
         batch = self.feed.batch(number)
@@ -199,6 +202,7 @@ class Inverting(TextAttack):
         for rows in self.held.split(self.feed.batch_size):
             batch = self.feed.batcher.batch(rows)
             labels = self._labels(batch)
+            # One step number for all epochs, so that they are compared under the same noise.
             read = self._read_as_sent(self.hidden(batch, -1)[None]).tokens
             right += int((read == labels).sum())
             total += int((labels != NOTHING).sum())

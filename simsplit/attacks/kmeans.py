@@ -42,6 +42,7 @@ def find_clusters(rows_ND: Tensor, count: int, starts: int, seed: int) -> Tensor
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
+    # scikit-learn takes seeds of 32 bits, and ours have 63.
     kmeans = KMeans(count, n_init=starts, random_state=seed % 2**32)
     with warnings.catch_warnings():
         # If there are fewer different rows than clusters, some clusters stay empty.

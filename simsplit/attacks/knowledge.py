@@ -79,6 +79,7 @@ class SeenViews:
 
     def of(self, packets: Sequence[Packet]) -> dict[ViewName, list[SeenView]]:
         """Return the mutable cache of these packets' views; drop the views of other packets."""
+        # By identity: all attacks of a scoring get the same packets, and comparing values is slow.
         if len(packets) != len(self.packets) or any(map(is_not, packets, self.packets)):
             self.packets, self.views = packets, {}
         return self.views
@@ -142,6 +143,7 @@ class Knowledge(Renamed):
         The result is detached.
         """
         step = self.step(packet)
+        # In training mode, a codec's running statistics would learn from what an attack reads.
         with torch.no_grad(), inference(self.stack.modules):
             return self.stack.lift(self.unpack_sent(packet, step), step)
 
@@ -157,6 +159,7 @@ class Knowledge(Renamed):
 
     def surrogate(self, *scope: str | int) -> Surrogate:
         """Build a client from public facts: its layers, and what methods announce to all."""
+        # With the clients' seed it would start with their initial weights, which are private.
         seed = derive_seed(self.seed, "surrogate", *scope)
         model = self.model
         return Surrogate(
@@ -175,10 +178,13 @@ class Knowledge(Renamed):
 
     def simulate(self, surrogate: Surrogate, batch: Batch, number: int) -> Tensor:
         """Return the trunk's input if the surrogate sent a batch; differentiable."""
+        # No client has the number -1, so these draws of noise are none of theirs.
         step = Step(-1, 0, number, self.seed, labels=batch.labels)
         batch = surrogate.stack.transform(batch, step)
         sent = surrogate.stack.encode(surrogate.head(batch.inputs), step)
         with inference(self.stack.modules):
+            # Nothing is packed here, so the server's c3sl does not know which rows only fill up its
+            # last group.
             return self.stack.lift(sent, step)[: len(batch.labels)]
 
     def outputs(self, surrogate: Surrogate, smashed: Tensor, number: int) -> Tensor:

@@ -72,6 +72,7 @@ class Lamp(Tag):
 
     def _surprise(self, soft_RLV: Tensor, *context: Tensor) -> Tensor:
         """Compute each text's language loss under the pretrained model, in nats per token."""
+        # Labels are a text without its first token, which a language model reads like any text.
         tokens_RL = soft_RLV.argmax(-1)
         hidden_RLD = self.trunk(self.head(tokens_RL, *context), *context)
         logits_RLV = self.tail(hidden_RLD, *context)

@@ -92,6 +92,7 @@ def match_target(
     best, least = start.clone(), torch.full_like(start[:, 0, 0], torch.inf)
     falling, stale = least.clone(), torch.zeros_like(least)
     active = torch.ones_like(least, dtype=torch.bool)
+    # Once more than there are steps, so that the values after the last one are judged too.
     for step in range(how.steps + 1):
         with torch.enable_grad():
             losses = aim.losses(onwards(moving))

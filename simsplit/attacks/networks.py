@@ -109,6 +109,7 @@ def _discriminator(
             layers.append(BatchNorm2d(outputs))
         if index < last or active_last:
             layers.append(nn.LeakyReLU(0.2))
+        # With a padding of 1, a stride rounds sizes up.
         channels, sides = outputs, tuple(-(-side // stride) for side in sides)
     layers += [nn.Flatten(), nn.Dropout(0.4), nn.Linear(channels * math.prod(sides), 1)]
     return nn.Sequential(*layers)
@@ -181,6 +182,7 @@ def gradient_penalty(
     """
     share = torch.rand(len(real), *[1] * (real.dim() - 1), generator=rng).to(real)
     between = (share * real + (1 - share) * fake).detach().requires_grad_()
+    # The critic learns through its own gradient, so that one needs a graph.
     (slope,) = torch.autograd.grad(net(between).sum(), between, create_graph=True)
     norms = slope.flatten(1 if over == "sample" else 2).norm(dim=-1)
     penalty: Tensor = (norms - 1).square().mean()

@@ -49,6 +49,7 @@ class SessionAttackConfig(TextAttackConfig):
     @property
     def needs(self) -> Needs:
         """Sessions, and public texts if an inverter reads first, beside the base's needs."""
+        # An error names the field that a user can change.
         field = "start" if "start" in type(self).model_fields else "kind"
         learned = [Need(Given.PUBLIC, field)] if self.opening in ("sip", "dsi") else []
         return (*super().needs, Need(Given.SESSIONS), *learned)

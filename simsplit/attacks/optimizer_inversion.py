@@ -161,6 +161,8 @@ class OptimizerInversion(LabelAttack):
             shares = self.followers[number].shares(
                 made_PK, *weights, self.known.factor(round_number)
             )
+            # In double precision: the last digits of the weights show the gradient's size (see
+            # `undoing`).
             self.followers[number].follow(made_PK.double().cpu() @ shares, weights[0])
             recovered.append(torch.tensordot(shares, basis_KBD.double().cpu(), 1))
         rows = torch.stack(recovered, dim=1)
@@ -187,6 +189,7 @@ class OptimizerInversion(LabelAttack):
         _, size, sets, width = seen.messages.shape
         rows = seen.messages.flatten(0, 1).transpose(0, 1)
         leading = torch.linalg.svd(rows, full_matrices=False)[2][:, : self.options.directions]
+        # The reply is linear in the message: one call a direction is enough for any coefficients.
         made = torch.stack(
             [
                 served.replies(seen.adapters, (seen.ids, seen.mask), each.expand(size, sets, width))
@@ -241,6 +244,7 @@ class OptimizerInversion(LabelAttack):
         super().load(state)
         self.lost = bool(state["lost"])
         rows, sets, kept = (select_below(state, f"{name}/") for name in ("found", "sets", "before"))
+        # By number: as text, step 10 would come before step 9.
         self.gradients = deque((step, rows[str(step)]) for step in sorted(map(int, rows)))
         for number in range(sum(name.endswith("/steps") for name in sets)):
             self.followers.append(self._build_follower())

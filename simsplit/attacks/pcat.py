@@ -82,6 +82,7 @@ class Pcat(Following):
         total = self.config.iterations + self.config.refinement
         smashed = torch.cat([self.known.lift_smashed(packet) for packet in payloads(targets)])
         self.learners["client"].train(False)
+        # A new one for each scoring, since the pseudo-client has learned since the last.
         decoder = self._build_decoder()
         rate = Learner({"decoder": decoder}, AdamConfig(lr=self.config.lr_decoder))
         for number in range(self.config.iterations):
@@ -143,5 +144,6 @@ class Aligned:
         counts, firsts = self.counts[labels], self.firsts[labels]
         anywhere = counts == 0  # public data may lack a class
         counts = torch.where(anywhere, len(self.rows), counts)
+        # A share just below 1 can round up to the whole count.
         place = torch.where(anywhere, 0, firsts) + (share * counts).long().clamp(max=counts - 1)
         return self.batcher.batch(self.rows[place])

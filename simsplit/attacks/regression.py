@@ -68,6 +68,7 @@ class Ridge:
 
 def fit(pairs: Pairs, count: int, strengths: Sequence[float] = STRENGTHS) -> Ridge:
     """Fit the regression on `count` pairs, with the strength that predicts held-out pairs best."""
+    # With fewer than ten pairs, the last one is held out.
     every, done = min(10, count), 0
     system: _Sums | _Rows | None = None
     held: list[tuple[Tensor, Tensor]] = []
@@ -122,6 +123,7 @@ class _Sums:
     def equations(self) -> _Equations:
         """Return the centred normal equations."""
         mean, offset = self.x / self.pairs, self.y / self.pairs
+        # Centred afterwards, as the means are known only once all pairs have arrived.
         matrix = self.xx.addr(self.x, mean, alpha=-1)
         right = self.xy.addr(self.x, offset, alpha=-1)
         return _Equations(matrix, right, mean, offset, None, self.pairs)
@@ -143,6 +145,7 @@ class _Rows:
         mean, offset = (each.double().mean(0) for each in (x, y))
         basis = (x - mean).to(x.dtype)
         matrix = basis.new_zeros(len(x), len(x), dtype=torch.float64)
+        # In parts: all the pairs in double precision would take twice their memory.
         for part in basis.split(4096, dim=1):
             matrix.addmm_(part.double(), part.double().T)
         return _Equations(matrix, y.double() - offset, mean, offset, basis, len(x))
@@ -154,6 +157,7 @@ def _choose_strength(system: _Equations, x: Tensor, y: Tensor, strengths: Sequen
     Predictions of a few random combinations of the outputs are compared, since solving for all
     outputs at every strength would be slow.
     """
+    # Seed 0, not the run's: equal pairs lead to equal strengths in every run.
     rng = rng_for(0, "ridge")
     mixed = torch.randn(y.shape[1], DIRECTIONS, generator=rng).to(system.right)
     right, offset = system.right @ mixed, system.offset @ mixed
@@ -168,6 +172,7 @@ def _choose_strength(system: _Equations, x: Tensor, y: Tensor, strengths: Sequen
 def _solve(system: _Equations, strength: float) -> Ridge:
     """Solve the system in double precision; the solution is kept in single precision."""
     matrix, basis = system.matrix, system.basis
+    # Centred rows span one dimension less than there are pairs.
     rank = max(1, min(system.pairs - 1, len(system.mean)))
     penalty = max(strength * float(matrix.trace()) / rank, 1e-12)
     penalised = matrix.clone()

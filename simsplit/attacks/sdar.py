@@ -122,6 +122,7 @@ class Sdar(Following):
             if self.config.feature_weight:
                 real, fake = (smashed, labels), (simulated, own)
                 self._discriminate("features", self.of_features, real, fake)
+            # The decoder's loss must not train the simulator.
             with torch.no_grad():
                 simulated = known.simulate(self.client, batch, self.iteration)
             decoded = self._train_decoder(simulated, own, pixels, smashed, labels)

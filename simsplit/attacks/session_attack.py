@@ -45,6 +45,7 @@ class SessionAttack(Attack):
             part = record.take(rows)
             read = self.read(part)
             steps = self.steps(part)
+            # `read` may end early, so the progress can leap at a part's end.
             for step in range(1, 1 + steps):
                 try:
                     next(read)

@@ -75,6 +75,7 @@ def build_record(known: Knowledge, packets: Sequence[Packet]) -> Record:
     prompts, rows = lengths.clone(), torch.arange(len(first), device=first.device)
     for up, down in zip(passes[1:], answers[1:], strict=True):
         for left in known.stack.get_context(up.tensors):
+            # The context of a pass names the sessions that go on, among those of the pass before.
             rows = rows[left.to(rows.device)]
         sent[rows, lengths[rows]] = known.lift_smashed(up)[:, 0]
         features[rows, lengths[rows]] = _unpack(known, down)[:, 0]
@@ -96,6 +97,7 @@ def build_record_of_last_passes(
     last = (lengths - prompts).tolist()
     sent, features = [], []
     for row, number in enumerate(last):
+        # A text that has ended is no longer sent, so the later ones move up.
         place = sum(other >= number for other in last[:row])
         sent.append(known.lift_smashed(passes[number])[place, : lengths[row]])
         features.append(_unpack(known, answers[number])[place, : lengths[row]])

@@ -142,6 +142,8 @@ class SpanSearch(Inverting):
         draws = torch.randn(len(basis_GMBLD), self.config.starts, len(x_MGBLD), generator=rng).to(
             basis_GMBLD
         )
+        # A direction that the span lacks adds nothing to a mixture, but two equal peaks that differ
+        # in it would count as different.
         starts_GSM = normalize(draws * alive_GM[:, None], dim=-1)
         count = self._groups_at_once(basis_GMBLD)
         peaks = [
@@ -225,6 +227,8 @@ class SpanSearch(Inverting):
             tokens = self._labels(public.batcher.batch(rows)).flatten().cpu()
             counts += tokens[tokens != NOTHING].bincount(minlength=len(counts))
         if self.inverter.reads_padding:
+            # Padding is left out of the counts, but an inverter that reads it needs it as a
+            # candidate.
             counts[self.vocabulary.pad] = counts.max() + 1
         count = min(self.config.tokens or len(counts), len(counts))
         return counts.argsort(descending=True, stable=True)[:count].to(self.known.device)
@@ -288,6 +292,7 @@ class GaussianSureness(Sureness):
 
     def of(self, v_GSM: Tensor) -> Tensor:
         """Compute the sureness of a few directions, all at once: G x S."""
+        # No gradient through the level, as in `divide_by_level`.
         level_GNS = self._levels(v_GSM.detach())[..., self.row_N].mT
         v_GNSM = v_GSM[:, None] / level_GNS[..., None]
         with torch.no_grad():
@@ -321,6 +326,7 @@ def whiten(x_GMBLD: Tensor) -> Tensor:
     Where the messages span fewer dimensions than m, zeros fill the basis.
     """
     weights = x_GMBLD.square().mean((1, 4), keepdim=True).clamp_min(1e-20).rsqrt()
+    # The product squares singular values, so float32 would lose the small ones.
     even_GMN = (x_GMBLD * weights).flatten(2).double()
     values_GM, vectors_GMM = torch.linalg.eigh(even_GMN @ even_GMN.mT)
     there_GM = values_GM > FLAT * values_GM[:, -1:]

@@ -115,6 +115,7 @@ class GradientMatching:
 
     def descend(self, labels_RLV: Tensor, how: "LabelDescent") -> None:
         """Optimize labels in place to match the observed gradient."""
+        # Fused, because a step goes over rows x positions x vocabulary values.
         optimizer = AdamW([labels_RLV], lr=how.lr, eps=EPS, fused=True)
         for number in range(how.steps):
             optimizer.zero_grad()
@@ -167,11 +168,13 @@ class Tag(TextAttack):
     def __init__(self, config: MatchingConfig, known: Knowledge) -> None:
         super().__init__(known)
         self.config = config
+        # The gradient is differentiated again, which fused attention kernels cannot do.
         self.tail = use_eager_attention(known.pretrained.own("tail"))
 
     def recover(self, seen: SeenBatch) -> Read:
         """Match a batch's gradients from random labels, which are the text moved by one token."""
         assert seen.features is not None, "needed by the config"
+        # By batch: its guesses do not depend on the batches before it.
         rng = rng_for(self.known.seed, "labels", seen.smashed.round, seen.smashed.step)
         rows, length = payload(self.known, seen.features).shape[:2]
         start = torch.randn((rows, length, self.vocabulary.size), generator=rng).softmax(-1)

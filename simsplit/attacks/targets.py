@@ -71,6 +71,8 @@ class TargetsConfig(Config):
             part = data.parts[self.client]
             samples, rows = data.train, part[self.rows(data.train.groups[part])]
         if self.order == "mixed":
+            # Seed 0, not the run's, so that repetitions with other seeds attack one order of
+            # targets.
             rows = numpy_rng_for(0, "order of targets").permutation(rows)
         return samples, torch.as_tensor(rows)
 

@@ -96,6 +96,7 @@ def by_batch(targets: Sequence[Packet]) -> list[SeenBatch]:
     batches: list[SeenBatch] = []
     for packet in targets:
         if packet.leg is Leg.SMASHED and batches and packet.round != batches[0].smashed.round:
+            # Each epoch encodes the targets in the same batches, numbered alike.
             same = [place for place, seen in enumerate(batches) if seen.smashed.step == packet.step]
             batches[same[0]] = replace(batches[same[0]], again=(*batches[same[0]].again, packet))
         elif packet.leg is Leg.SMASHED:

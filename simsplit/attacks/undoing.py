@@ -55,6 +55,7 @@ class Follower:
         made, before = made_PK.double().cpu(), before_P.double().cpu()
         seen, rounding = self._observe(before, after_P.double().cpu(), factor)
         gradient, slope = self._undo(seen, before)
+        # An error of rounding in the update is one of rounding / slope in the gradient.
         shares = _fit(made, gradient, slope / rounding)
         if isinstance(self.config, SgdConfig):
             return shares
@@ -65,6 +66,7 @@ class Follower:
             size, slope, _ = self.update(made @ shares, before)
             better = shares + _fit(made * slope[:, None], seen - size, 1 / rounding)
             less = self._error(made @ better, seen, before, rounding)
+            # So written that a NaN ends the refinement too.
             if not less < error:
                 break
             shares, error = better, less
@@ -120,12 +122,14 @@ class Follower:
     def _solve_adam(self, config: MomentsConfig, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Solve Adam's quadratic equation; return a root, and where it is the only one."""
         one, two = (1 - beta ** (self.steps + 1) for beta in config.betas)
+        # The module's a, b, c and e; u eps is moved into a, so that the root stands alone.
         b, e = (1 - config.betas[0]) / one, (1 - config.betas[1]) / two
         mean, square, top = self._moments(seen)
         a = config.betas[0] * mean / one - seen * config.eps
         c = config.betas[1] * square / two
         lead = b**2 - seen**2 * e
         unique = lead > 1e-7 * b**2
+        # A harmless divisor where the root gets no weight: 0 times infinity would be NaN.
         lead = torch.where(unique, lead, b**2)
         root = (seen * (e * a**2 + c * lead).clamp(min=0).sqrt() - a * b) / lead
         if config.amsgrad:  # if the largest square stays, the update is linear in the gradient
@@ -161,6 +165,7 @@ class Follower:
         largest = torch.maximum(top, square) if config.amsgrad else square
         root = (largest / two).sqrt()
         under = root + config.eps
+        # In AMSGrad an older square may stay the largest, which this gradient does not change.
         moves = largest == square
         bend = torch.where(moves & (root > 0), (1 - second) / two * gradient / root, 0.0)
         slope = ((1 - first) / one - mean / one / under * bend) / under
@@ -183,6 +188,7 @@ def _fit(made_PK: Tensor, wanted_P: Tensor, weight_P: Tensor) -> Tensor:
     """Solve weighted least squares; columns are scaled, as their sizes may differ greatly."""
     scale_K = made_PK.norm(dim=0).clamp(min=1e-300)
     left, right = made_PK / scale_K * weight_P[:, None], wanted_P * weight_P
+    # By singular values, since columns may be nearly parallel.
     solved = torch.linalg.lstsq(left, right[:, None], driver="gelsd").solution[:, 0]
     shares: Tensor = solved / scale_K
     return shares

@@ -68,6 +68,7 @@ class Sender(nn.Module):
     def __init__(self, surrogate: Surrogate, seed: int, *, whole: bool) -> None:
         super().__init__()
         self.head, self.seed, self.whole = surrogate.head, seed, whole
+        # Every registered weight is cloned and learned, so unused ones are not registered.
         self.methods = surrogate.stack.modules if whole else nn.ModuleDict()
         self.stack = surrogate.stack
 

@@ -95,6 +95,7 @@ def _view_makers(
     if grads is not None:
         by_adapter = Leg.ADAPTERS in batch
         makers["gradient"] = lambda: grads
+        # The length of an adapter's row must not depend on the other adapters.
         makers["direction"] = lambda: normalized(grads.flatten(1 + by_adapter), dim=-1)
     if served is not None:
         makers["shift"] = lambda: features - served.base(batch)[:, None]

@@ -122,6 +122,7 @@ class Rmi(HeadMatching):
                 (weights / self.temperature).softmax(-1) @ self.embeddings_VD
             )
 
+        # Equal weights at first: no token is preferred.
         start = record.sent.new_zeros(*record.real.shape, len(self.embeddings_VD))
         aim = HeadTarget(record.sent, record.real)
         weights = yield from match_target(start, onwards, aim, self.how)
