@@ -15,6 +15,7 @@ from simsplit.results.recovers import RECOVERS
 def shorten(config: AttackConfig, share: float) -> AttackConfig:
     """Return the same attack with a part of its iterations, at least one of each kind."""
     whole = {name: getattr(config, name) for name in config.effort if hasattr(config, name)}
+    # A field that is 0 or null sets no amount of work that could shrink.
     less = {name: max(1, round(share * n)) for name, n in whole.items() if n}
     return config.model_copy(update=less)
 

@@ -53,6 +53,7 @@ def attack(
     """
     run = Run.load(path)
     fields = {_qualify_field(name): value for name, value in (changes or {}).items()}
+    # The run's own attacks are dropped first, or this one's fields would join those of the first.
     overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
     known, file = gather_plugins(plugins), run.path / SCENARIO
     original = load_scenario(file, {}, known)

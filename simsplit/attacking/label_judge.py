@@ -158,6 +158,7 @@ class LabelJudge(AttackJudge[LabelAttack]):
     def _list_components(self, number: int, attacks: Mapping[str, LabelAttack]) -> Iterator[Row]:
         views: dict[tuple[str, int], SeenView] = {}
         for attack in attacks.values():
+            # All attacks share the values of a view, so each view is drawn once.
             views |= {(view.name, view.adapter): view for view in attack.views}
         for view in views.values():
             for target, (x, y) in enumerate(principal_components(view.rows, 2).tolist()):

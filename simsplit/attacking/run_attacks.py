@@ -67,6 +67,7 @@ class Attacking:
         self._online = online
         if online:
             parts.wire.taps.append(self)
+        # The scenario's checks refuse a second one: a packet can be forged only once.
         forging = [config.title for config in self.configs if config.active]
         if forging:
             self._forging = self.attacks[forging[0]]
@@ -104,6 +105,7 @@ class Attacking:
 
     def _concerns(self, packet: Packet) -> bool:
         """Return whether a packet is of training, and of a head that the attacks target."""
+        # With heads of their own, the smashed data of other clients would teach the wrong head.
         own = self.scenario.clients.heads == "per_client"
         training = self.parts.wire.moment.is_training
         return training and not (own and packet.client != self.targets.client)
@@ -116,6 +118,7 @@ class Attacking:
         `resumed` is the state of an attack that was interrupted in the middle of its work.
         """
         most = max((config.exposures for config in self.configs), default=0)
+        # Each exposure has a round number of its own, so that methods draw other secrets in it.
         exposed = [self._expose(TARGETS, number + exposure) for exposure in range(most)]
         for judge in self.judges.values():
             judge.begin(number)
@@ -144,6 +147,7 @@ class Attacking:
         self.judges[config.recovers].inform(attack)
         if config.queries:
             attack.study(self._query(config.queries, number))
+        # A curve's attack or one that needs fewer epochs must not profit from those of the others.
         targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
         for done, total in attack.work(targets):
             progress(done, total)

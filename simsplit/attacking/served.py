@@ -53,6 +53,7 @@ class ServedReplay:
         self, adapters: Tensor, inputs: Sequence[Tensor], message: Tensor
     ) -> Iterator[Tensor]:
         """Yield the gradient of the adapters for one sample after the other."""
+        # One by one: of a batch, only the sum over its samples comes out.
         for each in torch.arange(len(message)).split(1):
             with torch.enable_grad():
                 states = self.trunk(adapters, *(given[each] for given in inputs))
@@ -60,6 +61,7 @@ class ServedReplay:
             yield grad
 
     def _draw_sketch(self, numbers: int) -> tuple[Tensor, Tensor]:
+        # One sketch for all batches, or their rows could not be compared.
         rng = rng_for(self.seed, "sketch")
         places = torch.randint(SKETCHED, (numbers,), generator=rng)
         return places, torch.randint(2, (numbers,), generator=rng) * 2.0 - 1

@@ -98,6 +98,8 @@ def write_sessions(
     # A text that ends at its limit ends with a token that is never sent, for none follows it.
     crossed = [torch.tensor(text[: room - 1]) for text, room in zip(texts, rooms, strict=True)]
     begin = torch.tensor([reader.end if reader.begin is None else reader.begin])
+    # Written after the recorder is gone: this floor is a guess that needs no packets, so attacks
+    # must not see its own.
     longest = max(len(p) + len(r) for p, r in zip(prompts, crossed, strict=True))
     (unprompted,) = writer.write(targets.client, [begin], longest, number)
     return WrittenSessions(
@@ -239,6 +241,7 @@ class SessionJudge(AttackJudge[SessionAttack]):
         """Return a side as it was read and as it was, without the places of special tokens."""
         padded = torch.full_like(truth, NOTHING)
         padded[: len(guess)] = guess[: len(truth)]
+        # By the truth alone: an attack that reads a special token in a text's place is wrong there.
         kept = ~torch.isin(truth, self._special)
         return padded[kept], truth[kept]
 

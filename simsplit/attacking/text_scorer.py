@@ -108,6 +108,8 @@ class TextScorer(InputScorer):
                 mask = None if mine is None else mine[place]
                 places = self._find_places(mask, whole[text], start)
                 if guesses.ahead:
+                    # The guess at a token is the label at the text's own token before it; secret
+                    # ones may lie between.
                     places = torch.cat([places.new_zeros(1), places[:-1] + 1])
                 places = places[~self._find_special(whole[text])]
                 tokens = [
