@@ -45,9 +45,10 @@ out. Seeds are no axis: three are measured where a sweep names none.
 A figure may be printed by nobody (a floor, an attack of ours): it is then no column of `printed`.
 A figure that nothing here measures has an empty `is`. A figure that the paper prints against
 another row has `of`, a figure of the table, `against`, that row's values of axes, and `as` (ratio,
-percent or points):
+percent, points, or dcs, PIDI's score of a defence by its utility and by what attacks read):
 
     change: {of: accuracy, against: {method: raw}, as: percent, unit: "%"}
+    dcs: {of: mp, against: {method: none}, as: dcs, leaked: {prompt: .25, response: .75}}
     spread: {of: accuracy, as: variation, unit: "%"}          over seeds, against its own mean
 
 A plot without readable values has rows with empty figures. A table or plot of runs that another
@@ -72,6 +73,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from simsplit.config import Config
 from simsplit.errors import ScenarioError, format_list, suggest
 from simsplit.evidence.statements import Comparison, parse_statement
+from simsplit.metrics.ends import compute_defence_score
 
 Tier = Literal["small", "full"]
 TIERS: tuple[Tier, ...] = ("small", "full")
@@ -81,9 +83,10 @@ Axes = Mapping[str, str]
 FIGURE = "figure"
 """The `along` of statements that compare figures of one row."""
 Point = Literal["last", "best_on_validation", "best_on_test"]
-As = Literal["ratio", "percent", "points", "variation"]
+As = Literal["ratio", "percent", "points", "variation", "dcs"]
 """How a figure stands against another row's: divided by it, its change in per cent, or minus it;
-variation is against its own mean, the coefficient of variation over seeds in per cent."""
+variation is against its own mean, the coefficient of variation over seeds in per cent. dcs is the
+score of a defence: the figure is its utility, the other row's that of the undefended run."""
 
 
 def _in_words(values: object) -> object:
@@ -116,9 +119,13 @@ class Figure(Config):
     """The other row's values of axes, such as {method: raw}."""
     as_: As = Field(default="ratio", alias="as")
     """How it stands against the other row."""
+    leaked: Mapping[str, float] = {}
+    """Of dcs: the figures of the same row that say what an attack reads, each with its weight."""
 
-    def compare(self, value: float, other: float) -> float:
+    def compare(self, value: float, other: float, leak: float = 0.0) -> float:
         """Return a row's value against that of the other row; nan where it divides by zero."""
+        if self.as_ == "dcs":
+            return compute_defence_score(leak, value, other)
         if self.as_ == "points":
             return value - other
         if not other:
@@ -368,8 +375,12 @@ def _refuse_no_comparison(claim: Claim, figure: Figure, where: str) -> None:
         raise ScenarioError(where, "takes `is`, or `of` and `against` together")
     if varies and figure.against:
         raise ScenarioError(f"{where}.against", "must be left out with as: variation")
+    if bool(figure.leaked) != (figure.as_ == "dcs"):
+        raise ScenarioError(f"{where}.leaked", "is what as: dcs takes, and nothing else")
     if figure.of:
         _refuse_unknown(figure.of, _list_measured(claim), f"{where}.of", "figure")
+    for name in figure.leaked:
+        _refuse_unknown(name, _list_measured(claim), f"{where}.leaked", "figure")
     for axis, value in figure.against.items():
         _refuse_unknown(axis, claim.axes, f"{where}.against", "axis")
         _refuse_unknown(value, claim.values(axis), f"{where}.against.{axis}", "value")

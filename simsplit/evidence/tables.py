@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from simsplit.evidence.cells import MeasuringCell, list_cells
-from simsplit.evidence.claims import FIGURE, Axes, Claim, Statement, Tier
+from simsplit.evidence.claims import FIGURE, Axes, Claim, Figure, Statement, Tier
 from simsplit.evidence.measurements import (
     OWN,
     Measurement,
@@ -178,11 +178,23 @@ def _put_against_others(row: EvidenceRow, rows: Sequence[EvidenceRow], claim: Cl
         other = next((each for each in rows if each.axes == axes), None)
         if other is None or figure.of not in other.known:
             continue
-        mine, theirs = row.known[figure.of].by_seed, other.known[figure.of].by_seed
-        values = {seed: figure.compare(mine[seed], theirs[seed]) for seed in mine if seed in theirs}
+        values = _compare_by_seed(figure, row, other)
         if known := {seed: value for seed, value in values.items() if math.isfinite(value)}:
             added[name] = Known(known)
     return replace(row, known={**row.known, **added})
+
+
+def _compare_by_seed(figure: Figure, row: EvidenceRow, other: EvidenceRow) -> dict[int, float]:
+    """Put a figure of a row against the other row's, on each seed that has all it takes."""
+    mine, theirs = row.known[figure.of].by_seed, other.known[figure.of].by_seed
+    leaks = {name: row.known[name].by_seed for name in figure.leaked if name in row.known}
+    if len(leaks) < len(figure.leaked):
+        return {}
+    made = {}
+    for seed in set(mine).intersection(theirs, *leaks.values()):
+        leak = sum(weight * leaks[name][seed] for name, weight in figure.leaked.items())
+        made[seed] = figure.compare(mine[seed], theirs[seed], leak)
+    return dict(sorted(made.items()))
 
 
 def _find_variation(known: Known) -> Known | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from simsplit.errors import ScenarioError
 from simsplit.evidence.cells import list_cells
 from simsplit.evidence.claims import Figure, load_claims
 from simsplit.evidence.measurements import Measurement
@@ -112,3 +113,58 @@ def test_a_scenario_lacks_the_figures_that_it_does_not_name(folder: Path):
     (folder / CLAIMS).write_text(yaml.safe_dump(claims), encoding="utf-8")
     claim = load_claims(folder / CLAIMS).tables["table1"]
     assert {tuple(cell.digests) for cell in list_cells(claim, "small", folder)} == {("loss",)}
+
+
+def test_dcs_is_worked_out_by_hand_from_utility_and_what_is_read(folder: Path):
+    """Two ends weigh .25 and .75: AP .25 * .8 + .75 * .4 = .5; utility is .5 of .9 undefended."""
+    figures = {
+        "mp": {"is": "sessions_mp"},
+        "prompt": {"is": "pidi_ap_prompt"},
+        "response": {"is": "pidi_ap_response"},
+        "dcs": {
+            "of": "mp",
+            "against": {"method": "raw"},
+            "as": "dcs",
+            "leaked": {"prompt": 0.25, "response": 0.75},
+        },
+    }
+    changes = {"figures": figures, "printed": "method, mp\nraw, \nwcc-1, \n", "holds": []}
+    claims = {"paper": "P", "cites": "A", "tables": {"table1": {**TABLE, **changes}}}
+    (folder / CLAIMS).write_text(yaml.safe_dump(claims), encoding="utf-8")
+    claim = load_claims(folder / CLAIMS).tables["table1"]
+    values = {
+        "raw": {"mp": [0.9, 0.4], "prompt": [1, 1], "response": [1, 1]},
+        "wcc-1": {"mp": [0.5, 0.6], "prompt": [0.8, 0.8], "response": [0.4, 0.4]},
+    }
+    rows = {
+        digest: {
+            seed: Measurement(cell.setting, seed, name, value, "", **MADE)
+            for seed, value in enumerate(values[cell.axes["method"]][name])
+        }
+        for cell in list_cells(claim, "small", folder)
+        for name, digest in cell.digests.items()
+    }
+    raw, wcc = build_table(
+        PaperTable("p", "table1", claim, folder), "small", KnownRows(rows, {})
+    ).rows
+    # seed 0: 1 / (1 + sqrt(.5 * .5^2 + .5 * .4^2)) = 1 / (1 + sqrt(.205))
+    # seed 1: more utility than the undefended run's counts as none lost: 1 / (1 + sqrt(.125))
+    assert wcc.known["dcs"].by_seed == pytest.approx({0: 1 / 1.452769, 1: 1 / 1.353553}, rel=1e-5)
+    assert raw.known["dcs"].by_seed[0] == pytest.approx(1 / (1 + 0.5**0.5))
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        {"of": "accuracy", "against": {"method": "raw"}, "as": "dcs"},
+        {"of": "accuracy", "against": {"method": "raw"}, "leaked": {"accuracy": 1}},
+        {"of": "accuracy", "against": {"method": "raw"}, "as": "dcs", "leaked": {"read": 1}},
+    ],
+)
+def test_dcs_says_what_was_read(folder: Path, figure: dict[str, object]):
+    changes = {"figures": {**FIGURES, "dcs": figure}}
+    claims = {"paper": "P", "cites": "A", "tables": {"table1": {**TABLE, **changes}}}
+    (folder / CLAIMS).write_text(yaml.safe_dump(claims), encoding="utf-8")
+    with pytest.raises(ScenarioError) as raised:
+        load_claims(folder / CLAIMS)
+    assert "figures.dcs.leaked" in str(raised.value)
