@@ -3,6 +3,7 @@
 The papers' texts are not part of this repository: the lists of names are written by hand from them.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import get_args
@@ -132,6 +133,19 @@ def test_every_statement_can_be_judged_at_some_tier(paper: str, name: str) -> No
         for side in sides:
             wanted = {**where, **side}
             assert any(fits(wanted, axes) for axes in rows), (str(comparison), wanted)
+
+
+@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
+def test_every_bound_has_its_origin(paper: str, name: str) -> None:
+    """A number in a statement stands in what the table says, or in the notes on what was taken."""
+    claim = read(paper).tables[name]
+    notes = " ".join([claim.says, *claim.silent])
+    known = {abs(float(number)) for number in re.findall(r"\d+(?:\.\d+)?", notes)}
+    for statement, _, comparison in claim.comparisons():
+        sides = (comparison.left, comparison.right)
+        terms = [term for side in sides for term in side.terms if isinstance(term, float)]
+        bounds = {abs(bound) for bound in (*terms, comparison.within) if bound}
+        assert bounds <= known, (statement.that, bounds - known)
 
 
 @pytest.mark.parametrize(("paper", "name"), [*every_claim()])
