@@ -8,10 +8,10 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from simsplit.renamed import OldModules
+from simsplit.renamed import OldModules, find_by_old_name
 
 if TYPE_CHECKING:
-    from simsplit.assembly.trained import trained
+    from simsplit.assembly.trained import load_trained
     from simsplit.errors import DataError, ProtocolError, RunError, ScenarioError, SimsplitError
     from simsplit.evidence.data_frames import papers
     from simsplit.experiment import run
@@ -39,9 +39,9 @@ _HOMES = {
     "load_scenario": "simsplit.scenario",
     "SplitModel": "simsplit.models",
     "load_sweep": "simsplit.scenario",
+    "load_trained": "simsplit.assembly.trained",
     "own": "simsplit.scenario",
     "papers": "simsplit.evidence.data_frames",
-    "trained": "simsplit.assembly.trained",
     "run": "simsplit.experiment",
     "run_sweep": "simsplit.sweep",
 }
@@ -63,16 +63,16 @@ __all__ = [
     "compare",
     "load_scenario",
     "load_sweep",
+    "load_trained",
     "own",
     "papers",
     "run",
     "run_sweep",
-    "trained",
 ]
 
 
 def __getattr__(name: str) -> object:
     """Load a public name when it is first asked for: `simsplit --help` needs none of torch."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'simsplit' has no attribute '{name}'")
+        return find_by_old_name(__name__, name)
     return getattr(import_module(_HOMES[name]), name)

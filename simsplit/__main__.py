@@ -41,7 +41,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Options of the program itself."""
+    """Take the options of the program itself."""
 
 
 _COMMANDS: Mapping[str, Callable[..., None]] = {
@@ -71,7 +71,7 @@ app.add_typer(deployment.deploy_app, name="deploy")
 
 
 def _blame(error: SimsplitError) -> str:
-    """An error in a line; several mistakes below one heading."""
+    """Format an error as one line, or several mistakes below one heading."""
     problems = error.problems if isinstance(error, ScenarioError) else [error]
     if len(problems) == 1:
         return f"error: {error}"

@@ -33,7 +33,7 @@ from simsplit.running.checkpointing import Checkpoints
 from simsplit.running.columns import table_columns
 from simsplit.running.directories import (
     choose_run_directory,
-    claimed,
+    claim,
     describe_resumption,
     describe_start,
 )
@@ -132,7 +132,7 @@ class Experiment:
 
         Raise RunError if another process writes the run directory, or has written a run into it.
         """
-        with claimed(self.path, resume=resume):
+        with claim(self.path, resume=resume):
             resumed = resume and self._resume()
             if not resumed:
                 describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)

@@ -28,6 +28,7 @@ MODULES = {
     "simsplit.topologies.base": "simsplit.topologies.topology",
 }
 NAMES = {
+    "simsplit": {"trained": "load_trained"},
     "simsplit.detectors.detector": {"Turn": "TrunkTurn", "View": "RoundView"},
     "simsplit.methods.method": {"Ongoing": "SessionState", "suited": "needs_modality"},
     "simsplit.phases": {"Aside": "Interleaved"},

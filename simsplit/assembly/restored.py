@@ -36,7 +36,7 @@ def restore(
     assembler = Assembler(scenario, data, find_device(scenario.device))
     parts = assembler.assemble()
     parts.exchange.holder = done.holder
-    with checkpoints.fitting(path):
+    with checkpoints.refuse_misfits(path):
         restore_state(parts, tensors)
     parts.exchange.announce(parts.clients, counted=False)
     parts.exchange.moment.counted_phase = EVALUATE

@@ -103,7 +103,9 @@ def _send_across(leg: Leg, sender: Stack, receiver: Stack, x: Tensor, step: Step
     return receiver.lift(receiver.unpack(leg, tensors, step), step)
 
 
-def trained(run: Run | str | Path, client: ClientId | None = None, plugins: Given = ()) -> Trained:
+def load_trained(
+    run: Run | str | Path, client: ClientId | None = None, plugins: Given = ()
+) -> Trained:
     """Return the network of a run's last checkpoint.
 
     `client` selects one network if clients have heads of their own.
@@ -117,7 +119,7 @@ def trained(run: Run | str | Path, client: ClientId | None = None, plugins: Give
     )
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint; did the run write one?")
-    with checkpoints.fitting(run.path):
+    with checkpoints.refuse_misfits(run.path):
         return _rebuild(scenario, checkpoint[0], run.data, client)
 
 

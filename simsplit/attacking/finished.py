@@ -18,7 +18,7 @@ from simsplit.machine import find_device, pin_threads
 from simsplit.plugins import Given, gather_plugins
 from simsplit.results import SCENARIO, Run, checkpoints
 from simsplit.results.directory import make_folder, replace, writing
-from simsplit.results.locking import locked
+from simsplit.results.locking import lock
 from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import Scenario, load_scenario
 
@@ -144,7 +144,7 @@ class _AttackOnFinished:
         with writing(self.folder):
             make_folder(self.folder.parent)
             make_folder(self.folder)
-        with locked(self.folder):
+        with lock(self.folder):
             self._work_locked(settings)
 
     def _work_locked(self, settings: str) -> None:

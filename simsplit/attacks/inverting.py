@@ -79,7 +79,7 @@ class Inverting(TextAttack):
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Train the inverter, or reuse an equal one of another attack, then recover the targets."""
-        key, learning = self._training_key(), self.learning
+        key, learning = self._get_training_key(), self.learning
         if self.iteration < learning and key in self.known.learned:
             self.inverter.load_state_dict(self.known.learned[key])
             self.iteration = learning
@@ -89,7 +89,7 @@ class Inverting(TextAttack):
                 self.known.learned[key] = {name: w.clone() for name, w in trained.items()}
             yield done, total
 
-    def _training_key(self) -> Hashable:
+    def _get_training_key(self) -> Hashable:
         """Return all fields that the inverter's training depends on."""
         # Neither an attack's name nor what it does with the readings changes its inverter.
         names = InverterConfig.model_fields.keys() - AttackConfig.model_fields.keys()
@@ -117,7 +117,7 @@ class Inverting(TextAttack):
         if self.inverter.reads_padding and batch.mask is None:
             batch = self._add_shortened(batch, number)
         labels = self._labels(batch)
-        hidden = divide_by_level(self.hidden(batch, number))
+        hidden = divide_by_level(self.compute_hidden(batch, number))
         self.inverter.learn(hidden, labels, self.learners["inverter"])
         last = number + 1 == self.learning
         if patience and (last or (number + 1) % self.feed.steps_per_epoch == 0):
@@ -125,7 +125,7 @@ class Inverting(TextAttack):
             if last or int(self.best.stale) >= patience:
                 self.inverter.load_state_dict(self.best.inverter.state_dict())
 
-    def hidden(self, batch: Batch, number: int) -> Tensor:
+    def compute_hidden(self, batch: Batch, number: int) -> Tensor:
         """Compute the trunk's input for a public batch, as if its rows were not mixed."""
         with torch.no_grad():
             plain: Tensor = self.head(batch.inputs, *batch.context)
@@ -203,7 +203,7 @@ class Inverting(TextAttack):
             batch = self.feed.batcher.batch(rows)
             labels = self._labels(batch)
             # One step number for all epochs, so that they are compared under the same noise.
-            read = self._read_as_sent(self.hidden(batch, -1)[None]).tokens
+            read = self._read_as_sent(self.compute_hidden(batch, -1)[None]).tokens
             right += int((read == labels).sum())
             total += int((labels != NOTHING).sum())
         return right / max(1, total)

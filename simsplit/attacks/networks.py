@@ -31,7 +31,7 @@ def glorot(module: nn.Module) -> nn.Module:
     return module
 
 
-def doublings(cut: Shape, image: InputShape) -> int:
+def count_doublings(cut: Shape, image: InputShape) -> int:
     """Compute how often a cut's height and width must double to reach the image's."""
     return max(0, math.ceil(math.log2(max(image[1] / cut[1], image[2] / cut[2]))))
 
@@ -54,7 +54,7 @@ def sdar_decoder(channels: int, cut: Shape, image: InputShape) -> nn.Module:
     `channels` is the number of input channels: the cut's, and one more if labels are known.
     """
     layers: list[nn.Module] = []
-    times, wide = doublings(cut, image), cut[0]
+    times, wide = count_doublings(cut, image), cut[0]
     for time in range(times):
         layers += [nn.Upsample(scale_factor=2), *_block(nn.Conv2d, channels, wide)]
         narrow = max(1, wide // 2)
@@ -137,7 +137,7 @@ def critic(cut: Shape, image: InputShape) -> nn.Module:
     another: it runs the last branch at every level, a single convolution of stride 1. The two agree
     where the size was halved three times.
     """
-    times = doublings(cut, image)
+    times = count_doublings(cut, image)
     layers: list[nn.Module] = []
     if times < 2:
         layers += [nn.Conv2d(cut[0], 128, 3, 2, padding=1), nn.ReLU()]
@@ -205,7 +205,7 @@ def fora_decoder(cut: Shape, image: InputShape) -> nn.Module:
     layers: list[nn.Module] = []
     widths = _decoder_widths(cut, image, 64)
     for inputs, outputs in pairwise(widths):
-        layers += [_doubling(inputs, outputs), BatchNorm2d(outputs), nn.LeakyReLU(0.2)]
+        layers += [_build_doubling(inputs, outputs), BatchNorm2d(outputs), nn.LeakyReLU(0.2)]
     layers += [nn.Conv2d(widths[-1], image[0], 3, padding=1), BatchNorm2d(image[0]), nn.Tanh()]
     return Sized(nn.Sequential(*layers), image)
 
@@ -218,7 +218,7 @@ def fsha_pilot(cut: Shape, image: InputShape) -> nn.Module:
     """
     layers: list[nn.Module] = []
     channels = image[0]
-    for halving in range(doublings(cut, image)):
+    for halving in range(count_doublings(cut, image)):
         outputs = 64 * 2**halving
         layers += [nn.Conv2d(channels, outputs, 3, 2, padding=1)]
         channels = outputs
@@ -234,18 +234,18 @@ def fsha_decoder(cut: Shape, image: InputShape) -> nn.Module:
     """
     widths = _decoder_widths(cut, image, 128)
     whole = widths if len(widths) <= 3 else widths[:-1]
-    layers: list[nn.Module] = [_doubling(*pair) for pair in pairwise(whole)]
+    layers: list[nn.Module] = [_build_doubling(*pair) for pair in pairwise(whole)]
     last = nn.Conv2d(whole[-1], image[0], 3, padding=1)
-    layers.append(last if whole is widths else _doubling(whole[-1], image[0]))
+    layers.append(last if whole is widths else _build_doubling(whole[-1], image[0]))
     return Sized(nn.Sequential(*layers, nn.Tanh()), image)
 
 
 def _decoder_widths(cut: Shape, image: InputShape, narrowest: int) -> list[int]:
     """List the channels of the cut and of each doubling's outputs."""
-    times = range(doublings(cut, image))
+    times = range(count_doublings(cut, image))
     return [cut[0], *(max(narrowest, 256 // 2**time) for time in times)]
 
 
-def _doubling(inputs: int, outputs: int) -> nn.Module:
+def _build_doubling(inputs: int, outputs: int) -> nn.Module:
     """Build a transposed convolution that doubles height and width."""
     return nn.ConvTranspose2d(inputs, outputs, 3, 2, padding=1, output_padding=1)

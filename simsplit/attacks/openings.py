@@ -87,8 +87,8 @@ class _FewSip(Sip):
         config = config.model_copy(update={"batch_size": size})
         super().__init__(config, replace(known, auxiliary=few))
 
-    def _training_key(self) -> tuple[object, ...]:
-        return (super()._training_key(), self.rows)
+    def _get_training_key(self) -> tuple[object, ...]:
+        return (super()._get_training_key(), self.rows)
 
 
 class Opening:

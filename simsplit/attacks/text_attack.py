@@ -119,18 +119,18 @@ def payload(known: Knowledge, packet: Packet) -> Tensor:
 
 def count_messages(known: Knowledge) -> int:
     """Count the messages that a client sends for each text. The number is public."""
-    counts = [getattr(method, "messages", 1) for method in _mixing_methods(known)]
+    counts = [getattr(method, "messages", 1) for method in _list_mixing_methods(known)]
     return max(counts, default=1)
 
 
 def count_sources(known: Knowledge) -> int:
     """Count the texts that are mixed into the messages for one text. The number is public."""
-    mixing = _mixing_methods(known)
+    mixing = _list_mixing_methods(known)
     counts = [getattr(each, "inputs", getattr(each, "messages", 1)) for each in mixing]
     return max(counts, default=1)
 
 
-def _mixing_methods(known: Knowledge) -> list[MethodConfig]:
+def _list_mixing_methods(known: Knowledge) -> list[MethodConfig]:
     """Return the methods whose `messages` may hold smashed data; the others' hold gradients."""
     return [method for method in known.methods if not method.everywhere]
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from simsplit.bench.attacking import attacking
+from simsplit.bench.attacking import measure_attacks
 from simsplit.bench.defended import language_of
-from simsplit.bench.deploying import deploying
-from simsplit.bench.detecting import watching
+from simsplit.bench.deploying import measure_deployment
+from simsplit.bench.detecting import measure_detectors
 from simsplit.bench.language import language
 from simsplit.bench.overhead import overhead
 from simsplit.bench.own import own
@@ -21,10 +21,10 @@ Bench = Callable[[str, bool, Say], Iterator[tuple[Table, Figures]]]
 BENCHES: Mapping[str, Bench] = {
     "overhead": overhead,
     "scale": scale,
-    "detectors": watching,
-    "attacks": attacking,
+    "detectors": measure_detectors,
+    "attacks": measure_attacks,
     "language": language,
-    "deploy": deploying,
+    "deploy": measure_deployment,
 }
 
 

@@ -62,7 +62,7 @@ CASES = (
 )
 
 
-def attacking(
+def measure_attacks(
     device: str,
     quick: bool,
     say: Say,

@@ -87,7 +87,7 @@ def train_on_hosts(clients: int, rounds: int) -> None:
     print(json.dumps(measured))  # noqa: T201 - the parent reads it
 
 
-def resting(quick: bool, say: Say) -> tuple[Table, Figures]:
+def measure_rest(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Measure what a crowd's clients take beyond what they own, and the time of resting."""
     clients = 300 if quick else 2000
     say(f"scale: {clients} clients at rest and live ...")
@@ -145,7 +145,7 @@ def compare_rest(clients: int, pairs: int) -> None:
     """Print the ratio of processor times of a round: resting clients over live ones."""
     sides = _prepare_sides(clients)
 
-    def spent(side: Rounds) -> Callable[[], float]:
+    def build_block(side: Rounds) -> Callable[[], float]:
         def block() -> float:
             before = time.process_time()
             side.seconds()
@@ -153,5 +153,5 @@ def compare_rest(clients: int, pairs: int) -> None:
 
         return block
 
-    measured = time_in_turns(spent(sides(SEATS)), spent(sides(ALL)), pairs)
+    measured = time_in_turns(build_block(sides(SEATS)), build_block(sides(ALL)), pairs)
     print(json.dumps(vars(measured)))  # noqa: T201 - the parent reads it

@@ -12,7 +12,7 @@ import torch
 from simsplit.bench.given import random_texts
 from simsplit.bench.language import LENGTH, build_run, enter, scenario_on
 from simsplit.bench.sides import BenchLines, BenchSide, Figures, Say, ratio_of, ratio_row
-from simsplit.bench.writing import prepare_writers, writing
+from simsplit.bench.writing import measure_writing, prepare_writers
 from simsplit.parties.calls import Plan
 from simsplit.report.tables import Table
 
@@ -26,7 +26,7 @@ def language_of(device: str, quick: bool, say: Say, model: str) -> Iterator[tupl
     """Measure generation with a given model, and the cost of defences of its ends."""
     where = torch.device(device)
     given = scenario_on(model, [], BATCH)
-    yield writing(given, random_texts(given, LENGTH), where, quick, say, large=True)
+    yield measure_writing(given, random_texts(given, LENGTH), where, quick, say, large=True)
     yield _compare_defences(model, where, quick, say)
 
 

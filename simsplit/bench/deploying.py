@@ -51,7 +51,7 @@ CASES = {
 }
 
 
-def deploying(
+def measure_deployment(
     device: str, quick: bool, say: Say, model: str = "resnet18", batch: int = 64
 ) -> Iterator[tuple[Table, Figures]]:
     """Measure three tables, on the CPU only."""

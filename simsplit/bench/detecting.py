@@ -23,7 +23,7 @@ CASES: dict[str, list[dict[str, str]]] = {
 }
 
 
-def watching(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
+def measure_detectors(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
     """Measure each set of detectors in a row, on the CPU only."""
     del device
     threads, lines = torch.get_num_threads(), BenchLines()

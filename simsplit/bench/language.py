@@ -28,7 +28,7 @@ from simsplit.bench.sides import (
     ratio_row,
     refuse_other_loss,
 )
-from simsplit.bench.writing import writing
+from simsplit.bench.writing import measure_writing
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.network.clock import Flops
@@ -57,7 +57,7 @@ def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
         yield _compare_with_passes(model, where, quick, say)
         yield api(model, where, quick, say)
         given = scenario_on(model, [], BATCH)
-        yield writing(given, random_texts(given, LENGTH), where, quick, say)
+        yield measure_writing(given, random_texts(given, LENGTH), where, quick, say)
 
 
 def _pretrain_model(folder: Path) -> str:

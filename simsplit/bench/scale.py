@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import torch
 
-from simsplit.bench.crowds import crowds, resting
+from simsplit.bench.crowds import crowds, measure_rest
 from simsplit.bench.flower_messages import flower_messages
 from simsplit.bench.given import random_images, scenario
 from simsplit.bench.rounds import Rounds
 from simsplit.bench.sides import BenchLines, Figures, Ratio, Say, time_in_turns
-from simsplit.bench.sweeping import sweeping
+from simsplit.bench.sweeping import measure_sweep
 from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.pool import Answer, InlinePool
 from simsplit.engine.ray_pool import hosts_for
@@ -34,9 +34,9 @@ def scale(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]
     del device
     yield _compare_round_robin(quick, say)
     yield _compare_cohort(quick, say)
-    yield sweeping(quick, say)
+    yield measure_sweep(quick, say)
     yield crowds(quick, say)
-    yield resting(quick, say)
+    yield measure_rest(quick, say)
     yield flower_messages(quick, say)
 
 

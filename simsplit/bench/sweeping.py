@@ -23,7 +23,7 @@ sweep: {{seed: [{seeds}]}}
 """
 
 
-def sweeping(quick: bool, say: Say) -> tuple[Table, Figures]:
+def measure_sweep(quick: bool, say: Say) -> tuple[Table, Figures]:
     """Time the whole sweep with one job and with two."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweep.yaml"

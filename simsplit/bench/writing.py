@@ -30,7 +30,7 @@ UNENDING = -1
 """Replaces the end token, so that all texts have the same length."""
 
 
-def writing(
+def measure_writing(
     given: Scenario,
     data: Prepared,
     device: torch.device,

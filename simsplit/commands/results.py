@@ -17,12 +17,12 @@ def show_(
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
     from simsplit.results import Run
-    from simsplit.results.stored import making_sense_of
+    from simsplit.results.stored import explain_misfits
     from simsplit.terminal.documents import document_run
     from simsplit.terminal.printing import print_run
 
     load_plugins(plugin)
-    with making_sense_of([run_dir]):
+    with explain_misfits([run_dir]):
         if as_json:
             print_json(document_run(Run.load(run_dir)))
         else:
@@ -63,12 +63,12 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs in tables or a drawing; seeds become means."""
-    from simsplit.results.stored import making_sense_of
+    from simsplit.results.stored import explain_misfits
     from simsplit.terminal.documents import document_comparison
     from simsplit.terminal.printing import plot_comparison, print_comparison
 
     load_plugins(plugin)
-    with making_sense_of(run_dirs):
+    with explain_misfits(run_dirs):
         if as_json:
             print_json(document_comparison(run_dirs))
         elif plot is not None:
@@ -88,11 +88,11 @@ def report(
     plugin: Unneeded = None,
 ) -> None:
     """Write one HTML page on runs and sweeps, with new figures."""
-    from simsplit.results.stored import making_sense_of
+    from simsplit.results.stored import explain_misfits
     from simsplit.terminal.reporting import write_report
 
     load_plugins(plugin)
-    with making_sense_of(run_dirs):
+    with explain_misfits(run_dirs):
         echo(f"report: {write_report(run_dirs, out, say)}")
 
 
@@ -111,11 +111,11 @@ def export(
 ) -> None:
     """Write the network of a run's last checkpoint for use elsewhere."""
     from simsplit.assembly.exporting import export as write
-    from simsplit.assembly.trained import trained
+    from simsplit.assembly.trained import load_trained
 
-    network = trained(run_dir, client, load_plugins(plugin))
+    network = load_trained(run_dir, client, load_plugins(plugin))
     for file in write(network, out or run_dir / "export", as_):
         echo(str(file))
     if as_ == "safetensors" and network.scenario.method:
         names = ", ".join(method.kind_name for method in network.scenario.method)
-        say(f"note: the file is without {names}, which it was trained with (simsplit.trained)")
+        say(f"note: the file is without {names}, which it was trained with (simsplit.load_trained)")

@@ -192,7 +192,7 @@ class NpzSource(SourceConfig):
     @contextmanager
     def _open(self) -> Iterator[Any]:  # numpy types it as Any too
         """Open the file within a context; whatever is wrong with it there is a DataError."""
-        with self._reading(), self.path.open("rb") as file:
+        with self._explain_errors(), self.path.open("rb") as file:
             # no pickles: unpickling a file could run its code
             arrays = np.load(file, allow_pickle=False)
             if isinstance(arrays, np.ndarray):
@@ -200,7 +200,7 @@ class NpzSource(SourceConfig):
             yield arrays
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """Open a context in which whatever is wrong with the file is a DataError that names it."""
         try:
             yield
@@ -237,7 +237,7 @@ class NpzSource(SourceConfig):
     def _read_header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Return an array's shape and type from its header, without reading its values."""
         with (
-            self._reading(),
+            self._explain_errors(),
             zipfile.ZipFile(self.path) as file,
             file.open(f"{name}.npy") as array,
         ):

@@ -232,11 +232,11 @@ class Claim(Config):
         return max((len(text.partition(".")[2]) for text in printed), default=3)
 
     def values(self, axis: str) -> tuple[str, ...]:
-        """The values of an axis, in the order in which the paper prints them."""
+        """Return the values of an axis, in the order in which the paper prints them."""
         return tuple(dict.fromkeys(axes[axis] for axes, _ in self.rows))
 
     def name(self, value: str) -> str:
-        """The paper's name for the value of an axis."""
+        """Return the paper's name for the value of an axis."""
         return self.names.get(value, value)
 
     def sides(self, statement: Statement) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ class Claim(Config):
         return tuple(self.figures) if statement.along == FIGURE else self.values(statement.along)
 
     def comparisons(self) -> Iterator[tuple[Statement, Axes, Comparison]]:
-        """Each comparison of each statement, with the axes that it is made at."""
+        """Yield each comparison of each statement, with the axes that it is made at."""
         for statement in self.holds:
             for each in product(*(self.values(axis) for axis in statement.each)):
                 where = {**statement.for_, **dict(zip(statement.each, each, strict=True))}

@@ -60,7 +60,7 @@ def judge(comparison: Comparison, rows: Mapping[str, BySeed]) -> Judged:
         mean, seeds = statistics.fmean(values), len(values)
         half = compute_half_width(values) if math.isfinite(mean) else None
     else:
-        mean, half, seeds = _unpaired(comparison, rows)
+        mean, half, seeds = _judge_unpaired(comparison, rows)
     return Judged(comparison, _verdict(comparison, mean, half), seeds, mean, half)
 
 
@@ -79,7 +79,7 @@ def together(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict:
     return ClaimVerdict.NOT_MEASURED
 
 
-def _unpaired(
+def _judge_unpaired(
     comparison: Comparison, rows: Mapping[str, BySeed]
 ) -> tuple[float, float | None, int]:
     """Judge sides that were measured on different seeds: Welch's interval of their difference."""

@@ -79,13 +79,13 @@ def load_tokenizer(name: str, revision: str | None) -> "PreTrainedTokenizerBase"
     """Load a model's tokenizer from its folder or the hub."""
     from transformers import AutoTokenizer
 
-    with refusing_unloadable(name):
+    with refuse_unloadable(name):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, revision=revision)
     return tokenizer
 
 
 @contextmanager
-def refusing_unloadable(name: str) -> Iterator[None]:
+def refuse_unloadable(name: str) -> Iterator[None]:
     """Turn any error in loading a model into a ScenarioError that names alternatives."""
     try:
         yield

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from simsplit.config import Config
 from simsplit.models.encoders import ENCODERS
-from simsplit.models.tokenizers import BYTES, refusing_unloadable
+from simsplit.models.tokenizers import BYTES, refuse_unloadable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -122,7 +122,7 @@ def load_config(name: str, revision: str | None) -> "PreTrainedConfig":
     """Load a saved model's configuration."""
     from transformers import AutoConfig
 
-    with refusing_unloadable(name):
+    with refuse_unloadable(name):
         config: PreTrainedConfig = AutoConfig.from_pretrained(name, revision=revision)
     return config
 
@@ -142,7 +142,7 @@ def load_model(
     where, before = Path(name), logging.get_verbosity()
     logging.set_verbosity(40)  # errors only: a missing classifier is expected
     try:
-        with refusing_unloadable(name):
+        with refuse_unloadable(name):
             is_t5 = load_config(name, revision).model_type == T5
             kind = _get_t5_class() if is_t5 else _get_auto_class(classes)
             model, report = kind.from_pretrained(

@@ -11,7 +11,7 @@ from simsplit.foreign import MOST_TABLE, read_text
 from simsplit.observers.observer import ObserverConfig
 from simsplit.progress import Observer, RoundEnded, RunPlan
 from simsplit.results.directory import append, replace, writing
-from simsplit.results.stored import reading
+from simsplit.results.stored import explain_read_errors
 
 
 class JsonlConfig(ObserverConfig):
@@ -37,7 +37,7 @@ class Jsonl(Observer):
         """Keep the lines of finished rounds; drop later ones, and an incomplete last line."""
         lines: dict[int, str] = {}
         if self.file.exists():
-            with reading(self.file):
+            with explain_read_errors(self.file):
                 text = read_text(self.file, MOST_TABLE)
                 whole = text[: text.rfind("\n") + 1].splitlines(keepends=True)
                 lines = {int(json.loads(line)["round"]): line for line in whole}

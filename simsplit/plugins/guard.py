@@ -144,14 +144,14 @@ def _ships(cls: type) -> bool:
 
 def _guard_function(hook: _Hook) -> Callable[..., Any]:
     @wraps(hook.function)
-    def guarded(self: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - any hook
+    def run_guarded(self: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - any hook
         owner = _find_owner(self)
         if owner is None:  # the user's own use of the class
             return hook.function(self, *args, **more)
         return _call(hook, owner, self, self, *args, **more)
 
-    vars(guarded)["__guarded__"] = True
-    return guarded
+    vars(run_guarded)["__guarded__"] = True
+    return run_guarded
 
 
 def _find_owner(of: object) -> Owner | None:

@@ -22,7 +22,7 @@ from simsplit.errors import RunError, SimsplitError
 from simsplit.foreign import read_bytes
 from simsplit.results.directory import make_folder, replace, writing
 from simsplit.results.shapes import Shape, read_shaped
-from simsplit.results.stored import reading
+from simsplit.results.stored import explain_read_errors
 from simsplit.states import stack_clients, unstack_clients
 
 _TENSORS = "state.safetensors"
@@ -161,7 +161,7 @@ def compute_digest(text: str) -> str:
 
 
 @contextmanager
-def fitting(path: Path) -> Iterator[None]:
+def refuse_misfits(path: Path) -> Iterator[None]:
     """Open a context in which tensors of a checkpoint that do not fit a run are a RunError.
 
     `path` is the run's.
@@ -183,7 +183,7 @@ def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors.torch import load as from_bytes
 
     facts = read_shaped(candidate / _FACTS, _FactsShape)
-    with reading(candidate / _TENSORS):
+    with explain_read_errors(candidate / _TENSORS):
         if (number := facts["progress"]["round"]) != _get_round(candidate):
             raise ValueError(f"it is of round {number}")
         blob = read_bytes(candidate / _TENSORS, facts["tensors"]["bytes"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simsplit.errors import RunError
 from simsplit.foreign import MOST_TABLE, read_bytes, read_text
 from simsplit.results.directory import AFTERWARDS, make_folder, replace, writing
-from simsplit.results.stored import read_table, reading
+from simsplit.results.stored import explain_read_errors, read_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,7 +95,7 @@ def load_images(path: Path, number: int | None = None) -> dict[str, "np.ndarray"
     if not kept:
         when = "" if number is None else f" after round {number}"
         raise RunError(f"{path} has no recovered images{when}; did it have attacks?")
-    with reading(kept[-1]):
+    with explain_read_errors(kept[-1]):
         images: dict[str, np.ndarray] = load(read_bytes(kept[-1], MOST_TABLE))
     return images
 
@@ -138,7 +138,7 @@ def _load_lines(
 
     tables = []
     for file in files.list_newest(path):
-        with reading(file):
+        with explain_read_errors(file):
             text = io.StringIO(read_text(file, MOST_TABLE))
             tables.append(pd.read_json(text, lines=True, dtype=dtype))
     if not tables:

@@ -22,7 +22,7 @@ PATIENCE_S = 0.5
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
     """Open a context in which this process alone writes a directory, which is created.
 
     Raise RunError if another process writes it.
@@ -53,7 +53,7 @@ def locked(path: Path) -> Iterator[None]:
 def refuse_locked(path: Path) -> None:
     """Raise RunError if another process writes the directory; nothing is created."""
     if (path / LOCK).exists():
-        with locked(path):
+        with lock(path):
             pass
 
 

@@ -46,7 +46,7 @@ _WHOLE = frozenset(
 
 
 @contextmanager
-def reading(file: Path) -> Iterator[None]:
+def explain_read_errors(file: Path) -> Iterator[None]:
     """Open a context in which whatever is wrong with a file becomes a RunError that names it."""
     try:
         yield
@@ -58,7 +58,7 @@ def reading(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def making_sense_of(paths: Sequence[Path]) -> Iterator[None]:
+def explain_misfits(paths: Sequence[Path]) -> Iterator[None]:
     """Open a context in which files that do not fit together become a RunError.
 
     Their types are checked where they are read; here it is what they say of each other, such as a
@@ -91,7 +91,7 @@ def read_table(file: Path) -> "pd.DataFrame":
     """Read a table; raise RunError if it is missing or damaged."""
     import pandas as pd
 
-    with reading(file):
+    with explain_read_errors(file):
         text = read_text(file, MOST_TABLE)
         whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a torn last line
         if not whole:

@@ -76,7 +76,7 @@ class Checkpoints(Observer):
         if progress.holder is not None and progress.holder >= self.live.scenario.clients.count:
             raise RunError(f"{self.folder.parent}: the checkpoint names a client that it has not")
         self.kept = progress.round
-        with checkpoints.fitting(self.folder.parent):
+        with checkpoints.refuse_misfits(self.folder.parent):
             self.live.load(state, progress)
         self.writer.rewind(progress.tables)
         return [f"{complaint}; resumed from round {progress.round}" for complaint in complaints]

@@ -11,7 +11,7 @@ from simsplit.errors import RunError
 from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run, RunWriter
 from simsplit.results.directory import ENVIRONMENT
 from simsplit.results.environment import add_resumption, describe_environment
-from simsplit.results.locking import locked, refuse_locked
+from simsplit.results.locking import lock, refuse_locked
 from simsplit.scenario import Scenario
 
 
@@ -21,7 +21,7 @@ def choose_run_directory(scenario: Scenario, out: str | Path | None, *, resume: 
     Raise RunError if it holds another run, if another process writes it, or if it cannot exist.
     """
     path = scenario.output.root / scenario.name if out is None else Path(out)
-    with checking(path):
+    with explain_path_errors(path):
         if out is None:
             path = choose_free_name(path, resume=resume, foreign=SWEEP)
         refuse_locked(path)
@@ -31,12 +31,12 @@ def choose_run_directory(scenario: Scenario, out: str | Path | None, *, resume: 
 
 
 @contextmanager
-def claimed(path: Path, *, resume: bool) -> Iterator[None]:
+def claim(path: Path, *, resume: bool) -> Iterator[None]:
     """Open a context in which this process alone writes a run directory.
 
     Raise RunError if another process writes it, or has written a run meanwhile.
     """
-    with locked(path):
+    with lock(path):
         if not resume:
             refuse_existing(path)
         yield
@@ -51,7 +51,7 @@ def refuse_existing(path: Path) -> None:
 
 
 @contextmanager
-def checking(path: Path) -> Iterator[None]:
+def explain_path_errors(path: Path) -> Iterator[None]:
     """Open a context in which a path that cannot exist, or is a file, becomes a RunError."""
     try:
         yield

@@ -10,7 +10,7 @@ from simsplit.errors import PluginError, RunError
 from simsplit.foreign import strip_controls
 from simsplit.progress import Observer, RunPlan, Status
 from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
-from simsplit.results.stored import making_sense_of
+from simsplit.results.stored import explain_misfits
 from simsplit.results.summary import summarise
 from simsplit.rows import WireRow
 from simsplit.running.accounting import count_releases, list_guarantees, summarise_privacy
@@ -36,7 +36,7 @@ class Notes(Observer):
         error = sys.exception()
         if status == "finished":
             scenario = self.live.scenario
-            with making_sense_of([self.path]):  # a resumed run's tables may have been changed
+            with explain_misfits([self.path]):  # a resumed run's tables may have been changed
                 results = summarise(Run.load(self.path), scenario.figures)
                 resident = self.live.resident_bytes()
                 wanted = self.live.parts.evaluator.wanted

@@ -7,7 +7,7 @@ from simsplit.machine import count_processors
 from simsplit.report.short_names import short_names
 from simsplit.results import SCENARIO, SWEEP, CellEntry, SweepDirectory
 from simsplit.results.locking import refuse_locked
-from simsplit.running.directories import checking, choose_free_name
+from simsplit.running.directories import choose_free_name, explain_path_errors
 from simsplit.scenario import Cell, Scenario, Sweep, differences, load_scenario
 
 _MAY_CHANGE = {"output", "checkpoint", "threads", "device", "engine", "observers"}
@@ -20,7 +20,7 @@ def choose_sweep_directory(sweep: Sweep, out: str | Path | None, *, resume: bool
     Raise RunError if the sweep would overwrite files, or if the directory cannot exist.
     """
     path = sweep.cells[0].scenario.output.root / sweep.name if out is None else Path(out)
-    with checking(path):
+    with explain_path_errors(path):
         if out is None:
             return choose_free_name(path, resume=resume, foreign=SCENARIO)
         refuse_locked(path)

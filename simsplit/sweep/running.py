@@ -24,7 +24,7 @@ from simsplit.plugins import Origin, gather_again
 from simsplit.progress import Observer, SilentSweep, SweepObserver
 from simsplit.renamed import Renamed
 from simsplit.results import Run, SweepDirectory
-from simsplit.results.locking import locked
+from simsplit.results.locking import lock
 from simsplit.results.processes import describe_process
 from simsplit.scenario import Cell, Scenario, Sweep, parse
 from simsplit.scenario.own import collect_held
@@ -86,7 +86,7 @@ def run_sweep(
     for cell in sweep.cells:
         refuse_lacking(cell.scenario.observers)
     path = choose_sweep_directory(sweep, out, resume=resume)
-    with locked(path):
+    with lock(path):
         refuse_overwriting(sweep, path, resume=resume)
         return _run_locked(sweep, path, jobs, watch or SilentSweep())
 

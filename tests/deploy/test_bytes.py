@@ -7,7 +7,7 @@ import pytest
 from builders import scenario
 from deployed import Deployment
 
-from simsplit.bench.deploying import CASES, SIZES, deploying
+from simsplit.bench.deploying import CASES, SIZES, measure_deployment
 from simsplit.bench.loopback import Relay
 
 pytestmark = pytest.mark.deploy
@@ -36,7 +36,7 @@ def test_what_a_relay_counts(deployment: Deployment, tmp_path: Path) -> None:
 
 def test_the_bench_measures_trips_bytes_and_rounds() -> None:
     """Its own check that both sides end with the same weights included."""
-    trips, crossed, rounds = deploying("cpu", True, lambda said: None, "simplecnn", 16)
+    trips, crossed, rounds = measure_deployment("cpu", True, lambda said: None, "simplecnn", 16)
     assert list(trips[1]) == list(crossed[1]) == list(SIZES)
     assert list(rounds[1]) == list(CASES)
     assert all(figure["ms"] > 0 for figure in trips[1].values())

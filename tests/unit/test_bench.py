@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from simsplit.bench import Bench, attacking, benches, overhead
+from simsplit.bench import Bench, benches, measure_attacks, overhead
 from simsplit.bench.api import api
 from simsplit.bench.attacking import CASES, AttackCase
 from simsplit.bench.defended import language_of
@@ -21,7 +21,7 @@ from simsplit.bench.overhead import (
     stepper,
 )
 from simsplit.bench.plain import PlainLoop
-from simsplit.bench.writing import _refuse_other_texts, writing
+from simsplit.bench.writing import _refuse_other_texts, measure_writing
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
 from simsplit.network.clock import Flops
 from simsplit.report.tables import Table
@@ -119,7 +119,9 @@ def test_the_overhead_bench_yields_its_three_tables_in_one_document(simsplit, mo
 @pytest.mark.slow
 def test_the_attacks_bench_times_one_that_follows_and_one_that_works() -> None:
     cases = [case for case in CASES if case.name in ("whitebox", "unsplit, batched")]
-    attacks, (of_labels, took) = attacking("cpu", True, lambda said: None, [*cases, FOLLOWING])
+    attacks, (of_labels, took) = measure_attacks(
+        "cpu", True, lambda said: None, [*cases, FOLLOWING]
+    )
     table, figures = attacks
     assert [row[0] for row in of_labels.rows] == list(took) == ["spectral", "kmeans"]
     assert [row[0] for row in table.rows] == ["whitebox", "unsplit, batched", "pcat"]
@@ -151,7 +153,7 @@ def test_the_language_bench_holds_the_cut_to_the_whole(
     own = sys.modules[api.__module__]
     monkeypatch.setattr(own, "LENGTH", 8)
     monkeypatch.setattr(own, "BATCH", 2)
-    writer = sys.modules[writing.__module__]
+    writer = sys.modules[measure_writing.__module__]
     monkeypatch.setattr(writer, "PROMPT", 8)
     monkeypatch.setattr(writer, "BATCH", 2)
     whole, mixed, served, written = module.language("cpu", quick=True, say=lambda line: None)

@@ -13,13 +13,13 @@ from builders import experiment, finished, scenario
 
 from simsplit.errors import RunError
 from simsplit.results import Run
-from simsplit.results.locking import HOLDER, locked
+from simsplit.results.locking import HOLDER, lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from simsplit.results.locking import locked
-with locked(Path(sys.argv[1])):
+from simsplit.results.locking import lock
+with lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -38,7 +38,7 @@ def names_holder(err: str) -> bool:
 @pytest.mark.parametrize("words", [("--out", "run"), ("--out", "run", "--resume")])
 def test_a_second_run_is_refused(simsplit, tmp_path, words):
     file = write(tmp_path / "few.yaml")
-    with locked(tmp_path / "run"):
+    with lock(tmp_path / "run"):
         code, out, err = simsplit("run", file, *words)
     assert (code, out) == (2, "")
     assert names_holder(err)
@@ -59,7 +59,7 @@ def test_a_run_that_another_one_has_begun_meanwhile_is_not_written_over(tmp_path
 def test_a_second_sweep_is_refused(simsplit, tmp_path, words):
     file = tmp_path / "swept.yaml"
     file.write_text("extends: quickstart\nsweep: {seed: [0, 1]}\n")
-    with locked(tmp_path / "swept"):
+    with lock(tmp_path / "swept"):
         code, _, err = simsplit("sweep", file, "--out", "swept", *words)
     assert code == 2
     assert names_holder(err)
@@ -67,7 +67,7 @@ def test_a_second_sweep_is_refused(simsplit, tmp_path, words):
 
 def test_a_second_attack_of_one_name_is_refused(simsplit, tmp_path):
     run = finished(scenario(**FEW), tmp_path / "run")
-    with locked(run.path / "attacks" / "unsplit"):
+    with lock(run.path / "attacks" / "unsplit"):
         code, _, err = simsplit("attack", "run", "--kind", "unsplit", "--set", "targets.count=1")
     assert code == 2
     assert names_holder(err)
@@ -75,7 +75,7 @@ def test_a_second_attack_of_one_name_is_refused(simsplit, tmp_path):
 
 def test_readers_are_free(simsplit, tmp_path):
     run = finished(scenario(**FEW), tmp_path / "run")
-    with locked(run.path):
+    with lock(run.path):
         for words in (("show", "run"), ("compare", "run"), ("watch", "run")):
             assert simsplit(*words)[0] == 0
         assert simsplit("report", "run", "--out", "page.html")[0] == 0
@@ -87,21 +87,21 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(RunError, match=rf"process {holder.pid} on "), locked(tmp_path):
+    with pytest.raises(RunError, match=rf"process {holder.pid} on "), lock(tmp_path):
         pass
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
     assert (tmp_path / HOLDER).exists()  # as it was left
-    with locked(tmp_path):
+    with lock(tmp_path):
         assert json.loads((tmp_path / HOLDER).read_text())["pid"] == os.getpid()
     assert not (tmp_path / HOLDER).exists()
 
 
 @pytest.mark.parametrize("note", ["", "[1]", '{"pid": 1}', '{"command": 5}', "\xff"])
 def test_a_holder_whose_note_says_nothing_is_refused_as_well(tmp_path, note):
-    with locked(tmp_path):
+    with lock(tmp_path):
         (tmp_path / HOLDER).write_text(note, encoding="latin-1")
-        with pytest.raises(RunError, match="another process"), locked(tmp_path):
+        with pytest.raises(RunError, match="another process"), lock(tmp_path):
             pass
 
 

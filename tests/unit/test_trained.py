@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from texts import text_scenario
 from typer.testing import CliRunner
 
-from simsplit import run, trained
+from simsplit import load_trained, run
 from simsplit.__main__ import app
 from simsplit.assembly.exporting import export
 from simsplit.data.samples import IGNORED
@@ -41,7 +41,7 @@ def test_it_predicts_what_the_run_did(tmp_path: Path, case: str) -> None:
     made = run(given, tmp_path / "run")
     data = given.prepare_data()
     batch = data.build_batcher(data.test, torch.device("cpu")).batch(torch.arange(len(data.test)))
-    network, last = trained(made), made.rounds.iloc[-1]
+    network, last = load_trained(made), made.rounds.iloc[-1]
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(network(batch.inputs), batch.labels).item()
     assert loss == pytest.approx(last["test_loss"], rel=1e-5)
@@ -67,7 +67,7 @@ def test_of_texts_it_goes_through_what_methods_learned(tmp_path: Path, case: str
     data = given.prepare_data()
     batch = data.build_batcher(data.test, torch.device("cpu")).batch(torch.arange(len(data.test)))
     with torch.no_grad():
-        outputs = trained(made)(batch.inputs, *batch.context)
+        outputs = load_trained(made)(batch.inputs, *batch.context)
     asked = batch.labels != IGNORED
     loss = torch.nn.functional.cross_entropy(outputs[asked], batch.labels[asked]).item()
     assert loss == pytest.approx(made.rounds.iloc[-1]["test_loss"], rel=1e-5)
@@ -79,12 +79,14 @@ def test_of_clients_with_heads_of_their_own_one_is_named(tmp_path: Path) -> None
     test = given.prepare_data().test
     last = made.clients[made.clients["round"] == 2].set_index("client")["test_accuracy"]
     for client in (0, 2):
-        right = (trained(made, client).predict(test.inputs) == test.labels).float().mean().item()
+        right = (
+            (load_trained(made, client).predict(test.inputs) == test.labels).float().mean().item()
+        )
         assert right == pytest.approx(last[client], abs=1e-6)
     with pytest.raises(RunError, match="0 to 2"):
-        trained(made)
+        load_trained(made)
     with pytest.raises(RunError, match="no client 7"):
-        trained(made, 7)
+        load_trained(made, 7)
 
 
 def test_the_command_writes_weights_and_what_they_are(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_the_command_writes_weights_and_what_they_are(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["export", str(made.path)])
     assert told.exit_code == 0, told.output
     weights = load_file(made.path / "export" / "model.safetensors")
-    network = trained(made)
+    network = load_trained(made)
     assert weights.keys() == network.weights().keys()
     assert torch.equal(weights["tail.0.weight"], network.tail[0].weight)
     assert '"classes"' in (made.path / "export" / "export.json").read_text()
@@ -114,7 +116,7 @@ def test_a_language_model_becomes_a_transformers_folder(
     source = {"learns": "all"}
     given = text_scenario(tmp_path, model=model, data={"source": source})
     made = run(given, tmp_path / "run")
-    network = trained(made)
+    network = load_trained(made)
     export(network, tmp_path / "out", "transformers")
     whole = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     tokens = AutoTokenizer.from_pretrained(tmp_path / "out")("a lovely film", return_tensors="pt")
@@ -130,10 +132,10 @@ def test_a_language_model_becomes_a_transformers_folder(
 def test_what_cannot_be_exported_says_why(tmp_path: Path) -> None:
     made = run(scenario(), tmp_path / "run")
     with pytest.raises(RunError, match="--as safetensors"):
-        export(trained(made), tmp_path / "out", "transformers")
+        export(load_trained(made), tmp_path / "out", "transformers")
     for checkpoint in (made.path / "checkpoints").iterdir():
         for file in checkpoint.iterdir():
             file.unlink()
         checkpoint.rmdir()
     with pytest.raises(RunError, match="no checkpoint"):
-        trained(Run.load(made.path))
+        load_trained(Run.load(made.path))

@@ -65,11 +65,11 @@ def test_an_aware_inverter_learns_from_noisy_texts_and_another_from_clean_ones(t
     clean = attacked(tmp_path, SipConfig(aware=False), noise)[1]
     aware = attacked(tmp_path, SipConfig(), noise)[1]
     batch = clean.feed.batch(0)
-    plain, noisy = clean.hidden(batch, 0), aware.hidden(batch, 0)
+    plain, noisy = clean.compute_hidden(batch, 0), aware.compute_hidden(batch, 0)
     assert torch.equal(plain, clean.head(batch.inputs))
     added = (noisy - plain).square().mean().sqrt() / plain.square().mean().sqrt()
     assert 1.5 < added < 2.5
-    assert not torch.equal(aware.hidden(batch, 1), noisy), "fresh noise in each step"
+    assert not torch.equal(aware.compute_hidden(batch, 1), noisy), "fresh noise in each step"
 
 
 @pytest.mark.parametrize("inverter", quick(["recurrent", "gaussian"], "gaussian"))

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 from typer.testing import CliRunner
 
-from simsplit import run, trained
+from simsplit import load_trained, run
 from simsplit.__main__ import app
 from simsplit.errors import ScenarioError
 from simsplit.models import Mlp, ResNet18
@@ -21,7 +21,7 @@ def test_a_run_starts_from_another_or_from_its_export(tmp_path: Path) -> None:
     small = {"kind": "mlp", "widths": [8, 8]}
     first = run(scenario(model=small), tmp_path / "first")
     CliRunner().invoke(app, ["export", str(first.path)])
-    network = trained(first)
+    network = load_trained(first)
     for path in (first.path, first.path / "export", first.path / "export" / "model.safetensors"):
         config = Mlp(widths=(8, 8), weights=path)
         for owner in SEGMENTS:
