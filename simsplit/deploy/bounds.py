@@ -64,6 +64,7 @@ class Bounds:
         values = max(math.prod(shape) for shape in packets.shapes)
         of_step = packets.rows * values * messages * 4  # methods may stack rows, and send beside
         of_step += math.prod(packets.adapters) * messages if packets.adapters else 0
+        # With `handover: state`, an optimizer's moments travel beside the weights.
         slots = 1 + self.scenario.train.client.slots
         of_weights = sum(tensor.numel() for tensor in self.weights.named.values()) * (slots + 1)
         return WIDEST * max(of_step, of_weights) + ROOM
@@ -73,6 +74,7 @@ class Bounds:
         if packet.leg not in CARRIED:
             self.packets.check(packet, sent, by_client=by_client)
             return
+        # An empty hand-over has nothing to seal.
         if by_client and packet.tensors and self.hands_on != (packet.sealed is not None):
             raise ProtocolError(
                 "weights that are sealed but must not be, or must be sealed but are not"
@@ -160,6 +162,7 @@ class Bounds:
             before = call.packets[0]
             in_session = before.session is not None
             goes_on = packet.position > before.position if in_session else packet.position == 0
+            # Without an end, a client could keep the server writing for ever.
             last = FIRST_STEP + self.scenario.evaluate.max_new_tokens - 1
             step = before.step + 1
             return packet.session == before.session and goes_on and packet.step == step <= last

@@ -64,6 +64,7 @@ class ClientSession:
 
         There is a frame for the greeting and one for each request, so the queue is bounded.
         """
+        # Counted on arrival: memory could run out before a hostile client's frames are read.
         self._frames += 1
         if self._frames > self._number + MOST_UNASKED or len(frame) > max(
             self.most_bytes, LEAST_BYTES
@@ -121,6 +122,7 @@ class ClientSession:
         while number not in self._read_early:
             expected, purpose, awaited = self._requests.popleft()
             header, tensors = self._read(self.deadline_s, self.most_bytes, purpose)
+            # In order, or an old answer could pass for that to a later request.
             if header.pop("number", None) != expected:
                 raise ProtocolError("an answer to another request than the next one")
             if header.keys() == {"unusable"} and len(tensors) == 1:
@@ -135,6 +137,7 @@ class ClientSession:
 
     def forget(self) -> None:
         """Stop awaiting the answers to open requests."""
+        # The client may still answer; its answers are read in their turn, and dropped.
         self._read_early.clear()
         self._requests = deque((number, purpose, False) for number, purpose, _ in self._requests)
 
@@ -147,6 +150,7 @@ class ClientSession:
         except queue.Empty:
             raise ClientLost(self.client, f"no answer within {timeout_s:g} s") from None
         if frame is None:
+            # Put back, so that every later read ends too, and none waits for its whole deadline.
             self._arrived.put(None)
             if self.fault is not None:
                 raise ProtocolError(self.fault)

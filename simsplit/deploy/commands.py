@@ -155,6 +155,7 @@ def join(
     from simsplit.machine import pin_threads
 
     scenario, proof = _load_deployable(approve, set_), load_keys(keys, client_name(client))
+    # Before the data are loaded, which may take minutes.
     check_validity(proof)
     place = out or scenario.output.root / f"{scenario.name}-{client_name(client)}"
     again = ["simsplit", "join", address, "--client", str(client), "--keys", str(keys)]

@@ -30,6 +30,7 @@ def join(address: str, keys: Keys, site: ClientSite, *, patience_s: float, say: 
 
     Wait for a server that is away; raise RunFailedError after `patience_s` seconds.
     """
+    # Now, so that keys that lack a client end this command, and not a round of all.
     site.enable_sealing(keys)
     until = time.monotonic() + patience_s
     waiting = False
@@ -38,6 +39,8 @@ def join(address: str, keys: Keys, site: ClientSite, *, patience_s: float, say: 
             return _serve_stream(address, keys, site, say)
         except ServerGone as gone:
             if site.is_welcomed:
+                # Patience begins anew with each server that was there, or it would be spent by a
+                # long run.
                 until, site.is_welcomed = time.monotonic() + patience_s, False
                 waiting = False
             if time.monotonic() > until:
@@ -63,7 +66,9 @@ def open_channel(address: str, keys: Keys, most_bytes: int) -> "grpc.Channel":
         ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 20_000),
+        # Requests are numbered and steps change weights: gRPC must not send a stream again.
         ("grpc.enable_retries", 0),
+        # A new channel connects at once, instead of sharing a failed one's growing pauses.
         ("grpc.use_local_subchannel_pool", 1),
     )
     return grpc.secure_channel(address, proof, options=options)
@@ -134,6 +139,7 @@ def _read_end(frame: bytes) -> str | None:
 
     Raise RunError if the server expelled this client, and ServerGone if the run may continue.
     """
+    # Only an end is this short; a request is read once, in `answer`, with the bounds of the run.
     if len(frame) > 2**8:
         return None
     header, tensors = read_frame(frame, LEAST_BYTES)

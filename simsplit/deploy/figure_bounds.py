@@ -89,6 +89,7 @@ class FigureBounds:
         counts = {"steps": steps, "samples": samples * stacked, "plain_bytes": MOST_COUNT}
         for name, value in report.items():
             if name in counts:
+                # Not isinstance, as True is an int too.
                 good = type(value) is int and 0 <= value <= counts[name]
             else:
                 low, high = (0.0, 1.0) if name == "train_accuracy" else (-LARGEST, LARGEST)
@@ -104,6 +105,7 @@ class FigureBounds:
         ranges |= {"bleu": (0.0, 100.0), "perplexity": (0.0, math.inf), "loss": (0.0, LARGEST)}
         for name, value in figures.items():
             low, high = ranges.get(name, (-LARGEST, LARGEST))
+            # So written that NaN, for which all comparisons are false, is in no range.
             if not low <= value <= high:
                 raise ProtocolError(f"the figure {name} of {str(value)[:40]}, which cannot be true")
 

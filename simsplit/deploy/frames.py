@@ -72,6 +72,7 @@ def read_frame(frame: bytes, most: int) -> tuple[dict[str, Any], list[Tensor]]:
     if not isinstance(entries, list) or len(entries) > MOST_TENSORS:
         raise ProtocolError(f"a frame without a list of at most {MOST_TENSORS} tensors")
     layouts = [_read_layout(entry) for entry in entries]
+    # Sizes are compared with what has arrived before anything is allocated by them.
     if sum(each[3] for each in layouts) != len(frame) - start:
         raise ProtocolError("a frame with more or fewer bytes than its tensors have")
     tensors = []
@@ -126,6 +127,7 @@ def _is_list_of_sizes(value: object) -> bool:
     return (
         isinstance(value, list)
         and len(value) <= MOST_DIMENSIONS
+        # Not isinstance, as JSON's true is an int too.
         and all(type(size) is int and 0 <= size <= MOST_VALUES for size in value)
     )
 
@@ -148,7 +150,9 @@ def _make_tensor(
     """Make a tensor of bytes; raise ProtocolError for values that its type does not allow."""
     if not content:
         return torch.empty_strided(shape, stride, dtype=dtype)
+    # A copy that can be written: layers that work in place must not write into immutable bytes.
     flat = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    # Kernels take a bool to be 0 or 1; what they do with other bytes is not defined.
     if dtype is torch.bool and bool((flat > 1).any()):
         raise ProtocolError("a mask with values that are neither true nor false")
     values = flat.view(dtype)

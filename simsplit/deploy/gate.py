@@ -43,11 +43,13 @@ MOST_UNKNOWN = 2**28
 MOST_WAITING = 256
 """Most streams that may wait for a thread; each takes one for a moment only, unless it greets."""
 OPTIONS = (
+    # Otherwise a second server could listen on the same port, and get half of the clients.
     ("grpc.so_reuseport", 0),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    # Clients ping through long rounds without data, for which gRPC would cut them off.
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_concurrent_streams", 4),
@@ -103,6 +105,8 @@ class Gate:
         import grpc
 
         self._keys = keys
+        # A stream keeps its thread to the end. A client that comes back needs a second one while
+        # the first still hangs.
         threads = ThreadPoolExecutor(2 * self.count + 4, thread_name_prefix="client")
         options = (*OPTIONS, ("grpc.max_receive_message_length", self.most_bytes))
         self._server = grpc.server(
@@ -168,6 +172,7 @@ class Gate:
         if bounds.hands_on and self._keys is not None and self._judge is None:
             strict = not undoes_turns(self.scenario)
             self._judge = HandoverJudge(self._keys, bounds, self.terms, strict=strict)
+        # The form of the data is known by now, so the bound is tighter than at the greeting.
         for session in present.values():
             session.most_bytes = bounds.most_bytes
         return RemotePool(present, bounds, device, self.lose, self._judge)
@@ -184,6 +189,7 @@ class Gate:
         """The description of data that all clients share."""
         if self._form is not None:
             return self._form
+        # A client that greeted first and left does not decide for the others.
         present = [n for n, each in self.sessions.items() if each.over is None]
         return dict(self.greetings[min(present or self.greetings)]["form"])
 
@@ -252,6 +258,7 @@ class Gate:
         number = -1 if client is None else client
         # a greeting is small; do not allocate for more
         session = ClientSession(number, LEAST_BYTES, self.deadline_s, self.sockets)
+        # In a thread of its own: gRPC's iterator blocks, and this one has to send meanwhile.
         threading.Thread(target=_forward_frames, args=(frames, session), daemon=True).start()
         try:
             self._admit(session, self._receive_greeting(client, session))
@@ -325,6 +332,7 @@ class Gate:
                 raise ProtocolError(f"client {client} is connected already")
             if self._form is not None:
                 before = self.greetings.get(client, greeting)
+                # The run was planned by these numbers: rounds, weights of averages, and bounds.
                 if before["samples"] != greeting["samples"]:
                     raise ProtocolError("it has another number of samples than before")
                 _refuse_other_form(form, self._form, "the run's")

@@ -56,6 +56,7 @@ class Handovers:
         closed = bytes_to_tensor(self.seals.seal(about, content))
         return Packet(
             *(packet.client, packet.leg, packet.round, packet.step),
+            # The server counts bytes and checks shapes, so these stay open; the values do not.
             tuple(torch.zeros((), dtype=t.dtype).expand(t.shape) for t in packet.tensors),
             names=packet.names,
             sealed=closed,
@@ -71,6 +72,7 @@ class Handovers:
             raise ProtocolError("a hand-over that is not sealed")
         opened = self.seals.open(packet.sealed.numpy().tobytes(), packet.client)
         about = opened.about
+        # The signature alone would let the server replay a valid hand-over of another run.
         if about.get("terms") != self.terms:
             raise ProtocolError("a hand-over of another run")
         if (about.get("round"), about.get("step")) != (packet.round, packet.step):
@@ -85,6 +87,7 @@ class Handovers:
         """Raise ProtocolError unless the hand-over includes this client's steps; note the rest."""
         if not _is_made(made, len(self.seals.roster)):
             raise ProtocolError("a hand-over that does not name the steps that it includes")
+        # By token too: after a start from scratch the number of steps could be the same.
         wanted = [self.token, steps] if steps else None
         if self.strict and made.get(str(self.number)) != wanted:
             raise ProtocolError(
@@ -162,6 +165,7 @@ class HandoverJudge:
         """
         if packet.sealed is None:
             return  # nothing is shared, or the weights are averaged
+        # A receiver whose key is missing would have to leave, though it is honest.
         others = [c for c in range(self.bounds.scenario.clients.count) if c != packet.client]
         about = read_seal(
             self.roster[packet.client], packet.sealed.numpy().tobytes(), receivers=others
@@ -175,6 +179,7 @@ class HandoverJudge:
         if (
             self.strict
             and self._made is not None
+            # Its own steps have grown; those of the others must be as the last hand-over had them.
             and _without(made, own) != _without(self._made, own)
         ):
             raise ProtocolError("a hand-over that is not built on the one before it")

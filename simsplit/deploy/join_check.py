@@ -34,6 +34,7 @@ def check_join(
     until = check_validity(keys)
     if (name := read_owner(keys)) != client_name(client):
         raise RunError(f"the certificate belongs to {name}, not to {client_name(client)}")
+    # One line after the other, so that what was right is on the screen when a check fails.
     yield f"certificate: {name}, valid until {until:%Y-%m-%d %H:%M} UTC"
     yield f"scenario: {scenario.name}, {digest_terms(scenario, mode)[:16]} ({mode})"
     yield "machine: " + ", ".join(f"{name} {value}" for name, value in describe_machine().items())

@@ -64,6 +64,7 @@ def make_keys(folder: Path, clients: int, days: int, now: datetime | None = None
 
     now = now or datetime.now(UTC)
     key = _generate_key()
+    # A party whose clock is slow must not find a new certificate not yet valid.
     dates = now - LEEWAY, now + timedelta(days=days)
     authority = _issue_certificate("ca", key, key, dates)
     text = _encode_certificate(authority)
@@ -122,6 +123,7 @@ def _read_entry(name: str, entry: Mapping[str, str]) -> list[tuple[ClientId, Ros
 
     certificate, client = _load_certificate(entry["certificate"].encode()), parse_client(name)
     signs = certificate.public_key()
+    # The entry's name decides whose signatures the key verifies, so both must have it.
     if client is None or _read_common_name(certificate) != name:
         raise ValueError("the certificate has another name than its entry")
     assert isinstance(signs, ec.EllipticCurvePublicKey), "make_keys makes no others"
@@ -274,6 +276,8 @@ def _write_folder(folder: Path, files: dict[str, bytes]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         mode = 0o600 if name in (KEY, SEALING) else 0o644
+        # The mode holds from the first byte, and neither a file nor a link that is there is
+        # written.
         handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -133,6 +133,7 @@ def _make_plain_codec(what: str, good: Callable[[Any], bool]) -> Codec:
 
 
 def _is_number(value: object) -> bool:
+    # Not isinstance, as JSON's true is an int too.
     return type(value) is int and 0 <= value < MOST_COUNT
 
 
@@ -170,6 +171,7 @@ def _read_object(value: object, names: Sequence[str]) -> dict[str, Any]:
 def _take_tensors(count: object, left: Iterator[Tensor]) -> tuple[Tensor, ...]:
     """Take `count` tensors; raise ProtocolError if fewer are left."""
     taken = []
+    # A claimed count costs no more than the tensors that are there.
     for _ in range(min(NUMBER.read(count, left), 2**16)):
         if (tensor := next(left, None)) is None:
             raise ProtocolError("a message with fewer tensors than it names")
@@ -226,6 +228,7 @@ def _read_packet(value: object, left: Iterator[Tensor]) -> Packet:
     sealed = None
     if header["sealed"] is not None:
         tensors, sealed = _read_sealed(header["sealed"], leg, tensors)
+    # Without names, tensors are a step's; with them, they are weights.
     if names and len(names) != len(tensors):
         raise ProtocolError(f"a packet with {len(tensors)} tensors and {len(names)} names")
     return Packet(leg=leg, tensors=tensors, names=names, session=session, sealed=sealed, **numbers)
@@ -255,6 +258,7 @@ def _read_phase(value: object, left: Iterator[Tensor], depth: int = 0) -> Phase:
         if depth:  # a hostile nesting must not exhaust the stack
             raise ProtocolError("an interleaved phase within an interleaved phase")
         phase = _read_phase(inner["phase"], left, depth + 1)
+        # Steps are counted modulo `every`, so 0 would crash the client.
         interleaved = Interleaved(phase, max(1, NUMBER.read(inner["every"], left)))
     name, rounds = WORD.read(header["name"], left), NUMBER.read(header["rounds"], left)
     flags = {flag: bool(FLAG.read(header[flag], left)) for flag in _FLAGS}

@@ -156,6 +156,7 @@ class PacketBounds:
         rows = len(payloads[0])
         if rows > (most := self.rows * self.stacked):
             raise ProtocolError(f"{rows} rows on {packet.leg}; at most {most}")
+        # The gradients of one step are about one batch, in however many messages they come.
         if any(len(payload) != rows for payload in payloads):
             raise ProtocolError(f"messages of different sizes on {packet.leg}")
         if sent is not None and self.forms.keeps_rows and len(sent.tensors[0]) != rows:
@@ -170,9 +171,11 @@ class PacketBounds:
         (context,) = beside
         if packet.session is not None and packet.position:
             good = context.dtype == torch.int64 and tuple(context.shape) == (len(payload),)
+            # In order and each once: a text that goes on twice would need a second cache.
             good = good and bool((context >= 0).all()) and bool((context.diff() > 0).all())
         else:
             good = context.dtype == torch.bool and context.shape == payload.shape[:2]
+            # A text without a real token has nothing to attend to, and may come out as NaN.
             good = good and bool(context.any(1).all())
         if not good:
             raise ProtocolError(f"a mask on {packet.leg} that does not fit the payload")
@@ -224,5 +227,6 @@ def _list_dtypes(owners: Ownership) -> frozenset[torch.dtype]:
     segments = (owners.model.head, owners.model.trunk, owners.model.tail)
     every = (parameter for segment in segments for parameter in segment.parameters())
     weights = {parameter.dtype for parameter in every if parameter.is_floating_point()}
+    # Under bf16, layers put out bfloat16 although their weights are float32.
     autocast = {torch.bfloat16} if owners.scenario.train.precision == "bf16" else set()
     return frozenset({torch.float32, *weights, *autocast})

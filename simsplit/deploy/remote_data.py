@@ -46,6 +46,7 @@ def check_form(form: object) -> dict[str, Any]:
         and 0 < len(form["classes"]) <= MOST_CLASSES
         and all(isinstance(name, str) for name in form["classes"])
         and all(isinstance(each, float) for each in (*form["mean"], *form["std"]))
+        # JSON as Python reads it has NaN and Infinity.
         and all(math.isfinite(each) for each in (*form["mean"], *form["std"]))
         and form["held_out"].keys() <= {"test", "validation", "auxiliary"}
         and "test" in form["held_out"]
@@ -72,6 +73,7 @@ def make_remote_data(name: str, form: Mapping[str, Any], samples: Sequence[int])
         validation=held_out.get("validation"),
         auxiliary=held_out.get("auxiliary"),
         test=held_out["test"],
+        # A view of one number: what a client claims to hold must cost no memory.
         parts=[np.broadcast_to(np.int64(0), (count,)) for count in samples],
         mean=tuple(form["mean"]),
         std=tuple(form["std"]),

@@ -118,6 +118,7 @@ class RemotePool(Pool):
 
     def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
         """Send all calls at once; expelled clients are neither asked nor in the answers."""
+        # All are asked before the first answer is awaited, so that clients work at the same time.
         present = {client: call for client, call in calls.items() if client in self.sessions}
         numbers = {client: self._send(client, call) for client, call in present.items()}
         return {c: self._receive_answer(c, calls[c], number) for c, number in numbers.items()}
@@ -151,6 +152,7 @@ class RemotePool(Pool):
         assert own is not None, "assembly gives one to every splitfed_v1"
         while len(self._workshops) < len(jobs):
             self._workshops.append(own.make_another() if self._workshops else own)
+        # A new thread would else use all cores, and sums in other parts round differently.
         alike = partial(torch.set_num_threads, torch.get_num_threads())
         most = 1 if own.draws else len(jobs)  # draws must come in the order of clients
         try:
@@ -177,6 +179,7 @@ class RemotePool(Pool):
 
     def return_to(self, round_number: int) -> None:
         """Have every client return to its checkpoint of a round."""
+        # Answers of the undone round may still arrive; nobody waits for them any more.
         for session in self.sessions.values():
             session.forget()
         self._round_under_way = round_number + 1
@@ -266,6 +269,7 @@ class RemotePool(Pool):
         if isinstance(error, ClientLost):
             self._lose(error.host, error.cause, False, self._round_under_way)
             return
+        # On a CPU torch raises a plain RuntimeError where memory ends.
         if isinstance(error, OWN_FAULTS) or "can't allocate memory" in str(error):
             return
         client, why = self._judge_error(sent, error)
@@ -276,6 +280,7 @@ class RemotePool(Pool):
         """Return the client at fault for an error while `sent` was worked on, and the reason."""
         if isinstance(error, Blame):
             ((receiver, _),) = sent.items()
+            # Without proof the receiver is at fault: blaming must not be a way to expel others.
             if (guilty := self._find_guilty(receiver, error.key)) != receiver:
                 why = "it sent a hand-over that is not valid, as its receiver has proved"
                 return guilty, why

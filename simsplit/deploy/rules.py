@@ -81,6 +81,8 @@ class Rules:
 
     def keep(self, round_number: int) -> None:
         """Raise ProtocolError if a checkpoint would be of an earlier round than the client's."""
+        # Otherwise the server could go back in this way, and have batches sent again without a
+        # return that counts.
         if round_number < self.round:
             raise ProtocolError(f"to keep round {round_number} after round {self.round}")
         self.round, self._phase = round_number, None
@@ -144,6 +146,8 @@ class Rules:
         """Check a step: the first one after `Enter` begins a later round, others continue it."""
         number = call.round
         due = self.round < number <= self.rounds if self._entered else number == self.round
+        # One step at a time: a second one would replace the batch that the client keeps for the
+        # first.
         if self._phase is None or self._turn or not due:
             raise ProtocolError(f"to begin a step of round {number} after one of {self.round}")
         self.round, self._entered = number, False
@@ -244,6 +248,7 @@ class Rules:
 
     def _check_hear(self, call: Hear) -> None:
         self.bounds.check_announced(call)
+        # Another announced projection of the same samples would show more of them.
         if self._has_heard:
             raise ProtocolError("to hear announcements twice")
         self._has_heard = True

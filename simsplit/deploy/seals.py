@@ -68,6 +68,7 @@ class Seals:
         once, key = X25519PrivateKey.generate(), ChaCha20Poly1305.generate_key()
         about = {**about, "from": self.number, "once": once.public_key().public_bytes_raw().hex()}
         about["opens"] = _fingerprint(key)
+        # Without the keys, which are encrypted under it and so cannot be part of it.
         bound = _encode_associated_data(about)
         about["keys"] = {
             str(other): ChaCha20Poly1305(
@@ -94,6 +95,7 @@ class Seals:
 
     def _open(self, blob: bytes, sender: ClientId) -> "OpenedSeal":
         about, closed = _verify_sender(self.roster[sender], blob)
+        # A client's own hand-over, sent back to it, must not pass for another's.
         if about["from"] != sender or sender == self.number:
             raise ValueError("another sender")
         wrapped = bytes.fromhex(about.pop("keys")[str(self.number)])

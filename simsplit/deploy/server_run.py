@@ -74,6 +74,7 @@ def _build_experiment(
     """Wait for clients and build the run; start anew if one is lost or expelled meanwhile."""
     losses: Counter[ClientId] = Counter()
     while True:
+        # Again after each loss: data are planned anew for those who remain.
         gate.wait()
         source = gate.scenario.data.source.kind
         data = make_remote_data(source, gate.form, gate.count_samples())
@@ -102,6 +103,7 @@ def _leave_out(
             field,
             f"{format_count(remaining, 'client')} would remain in {path}, at least {least} must",
         )
+    # Earlier rounds were trained with the client, and their rows stay as they are.
     done = len(Run.load(path).rounds) if (path / SCENARIO).exists() else 0
     for client in sorted(without):
         left_out.add(client, done + 1, "without", "the server's owner continues without it")
@@ -110,6 +112,7 @@ def _leave_out(
 @contextmanager
 def _open_gate(gate: Gate, listen: str, keys: Keys) -> Iterator[None]:
     """Open the gate for a block; at its end, send clients the reason why it ended."""
+    # The worst is assumed until the block has ended, whatever leaves it.
     why = "failed"
     try:
         port = gate.open(listen, keys)

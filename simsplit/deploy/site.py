@@ -111,6 +111,7 @@ class ClientSite:
             raise ProtocolError(
                 f"a request out of turn: number {str(number)[:20]}, not {self._last_number + 1}"
             )
+        # Before any work, so that a request that fails cannot be asked again.
         self._last_number = number
         try:
             return self._answer(number, header, tensors)
@@ -134,6 +135,7 @@ class ClientSite:
                 command(NUMBER.read(header[name], iter(())))
                 return write_frame({"number": number, "answer": None})
         call = self._open_handover(read_call(header, tensors))
+        # Before it acts on the client, whose weights a refused call must not change.
         self.rules.check(call)
         self._is_changed = self._is_changed or not isinstance(call, CountSteps)
         answer = self._seal_handover(call.on(self.client))
@@ -221,6 +223,7 @@ class ClientSite:
     def _return_to(self, round_number: int) -> None:
         """Return to the state after a round; nothing of later rounds remains."""
         self.rules.return_to(round_number)
+        # Building takes seconds, which a client at its start need not spend again.
         if self._is_changed:
             self._build()
             self._is_changed = False
@@ -235,6 +238,7 @@ class ClientSite:
     def _mark(self, round_number: int) -> None:
         """Remember the client's state before a round that may be undone."""
         self.rules.mark(round_number)
+        # Copies, since the round changes the live tensors in place.
         self._marked = {name: tensor.detach().clone() for name, tensor in self._state().items()}
 
     def _undo(self, round_number: int) -> None:

@@ -58,9 +58,11 @@ def load_own_data(scenario: Scenario, path: Path, client: ClientId) -> Prepared:
     if not path.exists():
         raise DataError(f"--data: there is no {path.absolute()}")
     there = source.model_copy(update={"path": path})
+    # Nothing is divided here: all of the data are this client's.
     config = scenario.data.model_copy(update={"source": there, "partition": Iid()})
     own = scenario.model_copy(update={"data": config}).prepare_data()
     everything, nothing = np.arange(len(own.train)), np.arange(0)
+    # The others' samples are elsewhere, but clients are numbered alike on all machines.
     parts = [everything if n == client else nothing for n in range(scenario.clients.count)]
     return replace(own, parts=parts)
 

@@ -90,11 +90,13 @@ def _list_moments(learner: Learner, config: OptimizerConfig) -> dict[str, dict[s
             twin = config.build(copy.deepcopy(_list_parameters(optimizer)))
         for parameter in _list_parameters(twin):
             parameter.grad = torch.zeros_like(parameter)
+        # Optimizers make their moments in the first step.
         twin.step()
         pairs = zip(_list_parameters(optimizer), _list_parameters(twin), strict=True)
         for parameter, copied in pairs:
             index = numbers[parameter]
             found[str(index)] = {
+                # Only the form is kept, in the memory of one number.
                 f"{_MOMENT}{index}.{name}": value.new_zeros(()).expand(value.shape)
                 for name, value in twin.state[copied].items()
                 if isinstance(value, Tensor)

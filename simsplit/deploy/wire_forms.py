@@ -111,6 +111,7 @@ class WireForms:
         """Learn the forms on a forward leg and on its gradient leg."""
         tried = [self._try(leg, configs, ROWS[0], shape, dtype) for dtype in dtypes]
         if texts:
+            # A text longer by one token shows which axes follow the length.
             longer = (shape[0] + 1, *shape[1:])
             tried.append(self._try(leg, configs, ROWS[0], longer, dtypes[0]))
         self.keeps_rows &= all(_count_rows(each) == ROWS[0] for each in tried)
@@ -161,6 +162,7 @@ def _list_methods(stack: Stack, leg: Leg) -> tuple[Method, ...]:
 def _copy_packing(stack: Stack) -> Stack:
     """Return a stack with copies of the methods that pack, and idle ones for the others."""
     smashed, features = (
+        # Copies, since the trials must not move what the run's own methods remember.
         [copy.deepcopy(each) if packs(each) else Method() for each in methods]
         for methods in (stack.smashed, stack.features)
     )
@@ -181,6 +183,7 @@ def _compare(messages: Sequence[Message], place: int) -> TensorForm:
             axes.append(WireAxis(1, each_row=True))
         elif len(set(sizes)) == 1:
             axes.append(WireAxis(sizes[0]))
+        # Exact: quotients of floats could differ in the last digit.
         elif len({Fraction(size, count) for size, count in zip(sizes, rows, strict=True)}) == 1:
             axes.append(WireAxis(sizes[0] // rows[0], each_row=True))
         else:
