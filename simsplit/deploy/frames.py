@@ -99,7 +99,7 @@ def _read_header(text: bytes) -> dict[str, Any]:
     try:
         header = json.loads(text)
     except (ValueError, RecursionError):
-        raise ProtocolError("a frame whose header cannot be read_frame") from None
+        raise ProtocolError("a frame whose header cannot be read") from None
     if not isinstance(header, dict):
         raise ProtocolError("a frame whose header is not an object")
     return header

@@ -130,7 +130,7 @@ class Rules:
         if not waiting:
             self._turn = 0
         if isinstance(call, Begin | BeginInterleaved | Proceed | Probe | Write | WriteOn):
-            assert isinstance(answer, tuple), "these calls are note_answer by packets"
+            assert isinstance(answer, tuple), "these calls are answered by packets"
             self._sent = answer
 
     def _check_enter(self, call: Enter) -> None:
