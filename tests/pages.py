@@ -91,11 +91,16 @@ class Page:
 @cache
 def pages() -> dict[str, Page]:
     """Every page, by its name: written by hand, or made from the package."""
+    texts = {f"docs/{path}": text for path, text in made() if path not in HISTORY}
+    return hand_written() | {name: Page(name, text) for name, text in texts.items()}
+
+
+@cache
+def hand_written() -> dict[str, Page]:
+    """Every page that is written by hand, by its name."""
     files = [ROOT / name for name in (*TOP, *ELSEWHERE)] + sorted(DOCS.rglob("*.md"))
     names = [file.relative_to(ROOT).as_posix() for file in files if file.exists()]
-    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
-    texts |= {f"docs/{path}": text for path, text in made() if path not in HISTORY}
-    return {name: Page(name, text) for name, text in texts.items()}
+    return {name: Page(name, (ROOT / name).read_text(encoding="utf-8")) for name in names}
 
 
 @cache

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import ScenarioError
-from simsplit.evidence.claims import Axes, Claim, Measured, Tier
+from simsplit.evidence.claims import Axes, Claim, Figure, Measured, Tier
 from simsplit.evidence.digests import digest_figure, digest_of
 from simsplit.evidence.measurements import write_setting
 from simsplit.report.short_names import value_of
@@ -96,13 +96,21 @@ def _list_of_entry(
     figures = entry.figures or known_figures
     for of_row in known.values():
         first = next(iter(of_row.values()))
+        made: dict[int, tuple[str, Mapping[str, str]]] = {}
         for seed in seeds or (tuple(of_row) if swept else SEEDS):
             for printed, scenario in of_row.get(seed, first):
-                digest = digest_of(scenario)
-                digests = {
-                    name: digest_figure(digest, known_figures[name].recipe) for name in figures
-                }
+                # a scenario stands for several seeds where none is swept, and no digest has a seed
+                if id(scenario) not in made:
+                    made[id(scenario)] = _make_digests(scenario, figures, known_figures)
+                digest, digests = made[id(scenario)]
                 yield MeasuringCell(scenario, seed, printed, entry.takes_min, digest, digests)
+
+
+def _make_digests(
+    scenario: Scenario, figures: Iterable[str], known: Mapping[str, Figure]
+) -> tuple[str, Mapping[str, str]]:
+    digest = digest_of(scenario)
+    return digest, {name: digest_figure(digest, known[name].recipe) for name in figures}
 
 
 def _load(file: Path) -> Sweep:

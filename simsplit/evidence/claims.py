@@ -73,6 +73,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from simsplit.config import Config
 from simsplit.errors import ScenarioError, format_list, suggest
 from simsplit.evidence.statements import Comparison, parse_statement
+from simsplit.foreign import find_yaml_loader
 from simsplit.metrics.ends import compute_defence_score
 
 Tier = Literal["small", "full"]
@@ -313,7 +314,7 @@ def load_claims(path: Path) -> Claims:
         ScenarioError: by the path in the file, for what is no claim.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=find_yaml_loader())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ScenarioError("", f"cannot read {path}: {error}") from None
     try:

@@ -140,7 +140,7 @@ class MomentsConfig(OptimizerConfig):
     """Learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the two moments."""
-    eps: float = Field(default=1e-8, allow_inf_nan=False)
+    eps: float = Field(default=1e-8, ge=0, allow_inf_nan=False)
     """Added to the denominator."""
     amsgrad: bool = False
     """Whether to use the largest second moment so far."""

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from simsplit.errors import RunError, format_list
-from simsplit.foreign import MOST_TABLE, MOST_YAML, read_text, refuse_huge_yaml
+from simsplit.foreign import (
+    MOST_TABLE,
+    MOST_YAML,
+    find_yaml_loader,
+    read_text,
+    refuse_huge_yaml,
+)
 from simsplit.results.directory import SCENARIO
 from simsplit.results.shapes import ScenarioShape, check_shape
 from simsplit.rows import TableRow
@@ -123,14 +129,13 @@ def load_saved_scenario(path: Path) -> dict[str, Any]:
     """Load a run directory's scenario as plain values; raise RunError if it is damaged."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is faster, if it is there
     file = path / SCENARIO
 
     def read() -> object:
         text = read_text(file, MOST_YAML)
         refuse_huge_yaml(text)
         try:
-            return yaml.load(text, Loader=loader)
+            return yaml.load(text, Loader=find_yaml_loader())
         except yaml.YAMLError as error:
             # Only the place: the text itself may be none that is to be shown.
             mark = getattr(error, "problem_mark", None)

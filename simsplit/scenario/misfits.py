@@ -18,7 +18,7 @@ from simsplit.scenario.messages import describe_unknown, format_value
 from simsplit.topologies import find_topology
 
 _NO_VALIDATION = "validation needs data.validation above 0"
-_SAFE = {"kind", "lr", "momentum", "weight_decay", "lookahead"}
+_SAFE = {"kind", "lr", "momentum", "weight_decay", "eps", "amsgrad", "lookahead"}
 """An optimizer's options that any other option can be combined with."""
 
 

@@ -355,6 +355,7 @@ def with_a_root(planted: bool, *, drift: float = 1.0):
         yield detector.judge(RoundView(number, sensor.take(), 10))
 
 
+@pytest.mark.slow
 def test_a_root_shows_who_relabels_where_nobody_else_has_the_class():
     *_, last = with_a_root(planted=True)
     assert flagged(last) == set(BAD)

@@ -64,6 +64,7 @@ def test_a_planted_signal_is_detected_in_each_view(kind, judge):
         assert row["leak"] > floors["chance"]["high"]
 
 
+@pytest.mark.slow
 @every_attack
 def test_noise_stays_at_chance_and_not_below_it(kind, judge):
     found, within = [], 0

@@ -194,6 +194,7 @@ def undefended(tmp_path_factory):
     return two_adapters(tmp_path_factory.mktemp("plain")).rounds["train_loss"].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     quick(DEFENCES, "randomised_response", "pslf", "marvell", "private_backprop"),
@@ -209,6 +210,7 @@ def test_defences_of_labels_change_what_is_learned_and_tell_of_it(kind, tmp_path
         assert (entry["epsilon"], entry["times_sent"]) == (1.0, 2)
 
 
+@pytest.mark.slow
 def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
     made = {}
     for servers in (1, 2, 5):

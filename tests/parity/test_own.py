@@ -128,6 +128,7 @@ def test_hosts_and_workers_are_given_the_same(tmp_path: Path) -> None:
     assert_equal(tmp_path / "inline", Run.load(next((tmp_path / "sweep").glob("seed=0"))).path)
 
 
+@pytest.mark.slow
 def test_texts_are_what_the_same_texts_from_files_are(tmp_path: Path) -> None:
     rows = {
         name: pq.read_table(reviews(tmp_path) / f"{name}.parquet") for name in ("train", "test")

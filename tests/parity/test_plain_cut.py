@@ -139,6 +139,7 @@ def test_of_texts(case: str, tmp_path: Path) -> None:
     assert_plain(given, text_scenario(tmp_path, **changes), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", quick(["mid", "admi", "dp_forward"], "mid", "dp_forward"))
 def test_layers_that_methods_add_leave_a_bf16_run_as_wide_as_it_was(
     kind: str, tmp_path: Path
@@ -163,6 +164,7 @@ def test_layers_that_methods_add_leave_a_bf16_run_as_wide_as_it_was(
     assert sent(made) == plain
 
 
+@pytest.mark.slow
 def test_show_says_how_much_less_the_legs_of_the_cut_are(tmp_path: Path) -> None:
     """By hand: 20 channels of 12 x 12 sent as 5, 512 features, and both back."""
     method = METHODS["learned1x1"]  # whose own weights make hand-overs larger

@@ -48,6 +48,7 @@ def seats(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda count: monkeypatch.setattr(Assembler, "seats", count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(CASES, *list(CASES)[2:]))
 def test_resting_clients_are_live_ones_bit_for_bit(case: str, tmp_path: Path, seats: Any) -> None:
     wanted = given(**CASES[case])
@@ -74,6 +75,7 @@ def test_resumed_between_one_crew_and_the_other(tmp_path: Path, seats: Any) -> N
     assert_equal(tmp_path / "whole", tmp_path / "broken")
 
 
+@pytest.mark.slow
 def test_a_moment_that_is_forgotten_shows(
     tmp_path: Path, seats: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def test_from_the_shell(run_dir, simsplit):
     assert "already holds" in err
 
 
+@pytest.mark.slow
 def test_going_on_with_what_is_finished_or_another(run_dir):
     """The first changes nothing; the second says what to do."""
     few = {"name": "again", "outer": "1", "inner": "1"}

@@ -81,6 +81,7 @@ def test_readers_are_free(simsplit, tmp_path):
         assert simsplit("report", "run", "--out", "page.html")[0] == 0
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True

@@ -4,10 +4,21 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import DOCS, HISTORY, ROOT, Page, PageError, Reader, command_lines, made, pages
+from pages import (
+    DOCS,
+    HISTORY,
+    ROOT,
+    Page,
+    PageError,
+    Reader,
+    command_lines,
+    hand_written,
+    made,
+    pages,
+)
 
-HAND_WRITTEN = [name for name in pages() if (ROOT / name).exists()]
-TYPED = [name for name, page in pages().items() if page.is_checked]
+HAND_WRITTEN = [*hand_written()]
+TYPED = [name for name, page in hand_written().items() if page.is_checked]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FILE = re.compile(
     r"\b((?:scenarios|examples|docs|tests|tools|simsplit|deploy|notebooks)/[\w/.-]+\.(?:yaml|py|png|md|ipynb|toml))"
@@ -17,7 +28,16 @@ _FILE = re.compile(
 
 @pytest.mark.parametrize("name", TYPED)
 def test_a_page_can_be_followed(name: str, tmp_path: Path) -> None:
-    Reader(tmp_path, pages()[name]).follow()
+    Reader(tmp_path, hand_written()[name]).follow()
+
+
+def test_pages_that_are_made_can_be_followed(tmp_path: Path) -> None:
+    # one test for all: to make them takes seconds, and each worker collects every test
+    typed = [page for name, page in pages().items() if name not in HAND_WRITTEN and page.is_checked]
+    assert typed
+    for number, page in enumerate(typed):
+        (folder := tmp_path / str(number)).mkdir()
+        Reader(folder, page).follow()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +106,7 @@ def test_links_lead_somewhere() -> None:
     lost = [
         (name, target)
         for name in HAND_WRITTEN
-        for target in _LINK.findall(pages()[name].text)
+        for target in _LINK.findall(hand_written()[name].text)
         if not re.match(r"\w+:", target) and not _leads_somewhere(ROOT / name, target, known)
     ]
     assert not lost
@@ -112,7 +132,7 @@ def test_a_lost_link_is_noticed(target: str) -> None:
 
 
 def test_files_and_tests_that_are_named_exist() -> None:
-    named = [(name, *found) for name in HAND_WRITTEN for found in _FILE.findall(pages()[name].text)]
+    named = [(name, *found) for name in HAND_WRITTEN for found in _FILE.findall(hand_written()[name].text)]
     assert len(named) > 50
     lost = [n for n in named if "/NAME" not in n[1] and not _exists(ROOT / n[1], n[2:])]
     assert not lost

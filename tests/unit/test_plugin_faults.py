@@ -426,6 +426,7 @@ METHODS = {"late": LateConfig}
 """
 
 
+@pytest.mark.slow
 def test_a_fault_in_round_2_ends_the_run_which_resumes_once_it_is_mended(simsplit, tmp_path):
     (tmp_path / "late.py").write_text(LATE)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(merge(TINY, {"method": [{"kind": "late"}]})))

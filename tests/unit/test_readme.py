@@ -5,12 +5,12 @@ import tomllib
 from pathlib import Path
 
 import yaml
-from pages import pages
+from pages import hand_written, pages
 
 from simsplit.scenario import parse
 
 ROOT = Path(__file__).parents[2]
-README = pages()["README.md"]
+README = hand_written()["README.md"]
 
 
 def blocks(language: str) -> list[str]:
@@ -36,13 +36,13 @@ def test_the_plugin_is_one_that_the_tests_run() -> None:
 
 def test_the_picture_of_a_step_is_the_same_and_fits_a_page() -> None:
     picture = blocks("text")[0]
-    assert picture in [inside for _, inside in pages()["docs/index.md"].fences]
+    assert picture in [inside for _, inside in hand_written()["docs/index.md"].fences]
     assert max(map(len, picture.splitlines())) <= 78  # what the site shows between its sidebars
 
 
 def test_the_rooms_are_those_of_the_import_contract() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (layers,) = (c for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
-    rooms = re.findall(r"^([| ]) (\w+)  +\S", pages()["docs/architecture.md"].text, re.MULTILINE)
+    rooms = re.findall(r"^([| ]) (\w+)  +\S", hand_written()["docs/architecture.md"].text, re.MULTILINE)
     told = "".join(f"{' | ' if same == '|' else ', '}{room}" for same, room in rooms)
     assert told.removeprefix(", ") == ", ".join(layers["layers"])

@@ -60,6 +60,7 @@ TEXTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(TEXTS, "admi"))
 def test_of_texts_it_goes_through_what_methods_learned(tmp_path: Path, case: str) -> None:
     given = text_scenario(tmp_path, model=WORDS, method=[TEXTS[case]] if TEXTS[case] else [])
@@ -102,6 +103,7 @@ def test_the_command_writes_weights_and_what_they_are(tmp_path: Path) -> None:
         export(network, made.path / "export", "safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", quick([None, {"rank": 2}], {"rank": 2}))
 def test_a_language_model_becomes_a_transformers_folder(
     tmp_path: Path, lora: dict[str, int] | None

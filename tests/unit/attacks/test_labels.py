@@ -145,6 +145,7 @@ def over_an_api(tmp_path_factory):
     return finished(given, tmp_path_factory.mktemp("runs") / "run")
 
 
+@pytest.mark.slow
 def test_each_adapter_has_views_of_its_own(over_an_api):
     found = Run.load(over_an_api.path).labels.query("attack == 'spectral'")
     views = set(zip(found["view"], found["adapter"], strict=True))
@@ -189,6 +190,7 @@ def made(tmp_path_factory):
     return Run.load(finished(given, tmp_path_factory.mktemp("labels") / "run").path)
 
 
+@pytest.mark.slow
 def test_gradients_of_a_u_shape_give_labels_away(made):
     table = made.labels.set_index(["round", "attack", "view", "figure"])
     assert table.loc[(2, "kmeans", "direction", "purity"), "leak"] > 0.95
@@ -222,6 +224,7 @@ def test_targets_of_one_class_are_refused_by_path(tmp_path):
         finished(scenario(targets={"count": 1}, attacks=ALL), tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", quick(["right", "left"], "left"))
 def test_texts_leak_whatever_their_padding(tmp_path, padding):
     """Seen one at a time, without any padding, they look the same."""
@@ -249,6 +252,7 @@ def test_generated_texts_have_no_labels_to_find(tmp_path):
         text_scenario(tmp_path, data={"source": {"task": task}}, model=model, attacks=ALL)
 
 
+@pytest.mark.slow
 def test_an_auc_in_the_table_is_scikit_learns_of_the_first_component(tmp_path):
     given = scenario(
         data={"train_samples": 600},
@@ -292,6 +296,7 @@ def test_gradients_tell_labels(tmp_path):
     assert (plain > 0.9).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", quick(["gaussian", "mixed"], "mixed"))
 def test_one_servers_messages_are_at_chance(tmp_path, noise):
     method = {"kind": "private_backprop", "noise": noise}

@@ -168,6 +168,7 @@ def test_every_attack_on_sessions_is_judged_here():
     assert KINDS.keys() == {k for k, each in ATTACKS.items() if each.recovers == "sessions"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["vmi", "pmi", "pidi"])
 def test_of_a_shallow_head_both_ends_are_read_exactly(kind, judged):
     made = means(judged)

@@ -128,6 +128,7 @@ class TestTheSameAsInline:
         find_differences = {n for n in theirs.summary if ours.summary[n] != theirs.summary[n]}
         assert find_differences <= {"resident_bytes", "seconds", "per_sample"}
 
+    @pytest.mark.slow
     def test_but_not_with_rows_in_another_order(self, tmp_path, inline):
         data = scenario().prepare_data()
         first, *others = data.parts
@@ -139,6 +140,7 @@ class TestTheSameAsInline:
         bytes_of = [Run.load(run).wire["bytes"].tolist() for run in runs]
         assert bytes_of[0] == bytes_of[1]
 
+    @pytest.mark.slow
     def test_nor_with_strides_dropped_on_the_way(self, tmp_path, monkeypatch):
         given = scenario(train={"channels_last": True}, clients=OWN)
         ran(tmp_path / "kept", given)

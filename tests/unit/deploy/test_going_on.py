@@ -25,6 +25,7 @@ def assert_same(path: Path, inline: Path) -> None:
         assert (path / f"{table}.csv").read_text() == (inline / f"{table}.csv").read_text()
 
 
+@pytest.mark.slow
 def test_of_everybody(tmp_path, inline):
     with pytest.raises(KeyboardInterrupt):
         Sites(GIVEN, tmp_path).experiment(StopAt(9)).run(resume=False)

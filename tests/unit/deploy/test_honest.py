@@ -141,6 +141,7 @@ def test_in_a_run_of_images(case: str, tmp_path: Path) -> None:
     assert_nobody_is_refused(parse(merge(merge(TINY, SMALL), RUNS[case])), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", quick(RUNS_OF_TEXTS, "classes, vanilla", "words that are written, in sessions")
 )
@@ -148,6 +149,7 @@ def test_in_a_run_of_texts(case: str, tmp_path: Path) -> None:
     assert_nobody_is_refused(text_scenario(tmp_path, **RUNS_OF_TEXTS[case]), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", quick(APIS, "p3eft"))
 def test_of_an_api(case: str, tmp_path: Path) -> None:
     assert_nobody_is_refused(api_scenario(tmp_path, **APIS[case]), tmp_path)

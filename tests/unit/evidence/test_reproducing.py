@@ -63,6 +63,7 @@ def test_a_table_with_scenarios_may_be_out_of_reach(paper):
     assert judge_table(find_table("tiny/table1"), read_known_rows())[0] == ClaimVerdict.OUT_OF_REACH
 
 
+@pytest.mark.slow
 def test_nothing_is_measured_twice(measured, simsplit):
     before = measured.rows.read_bytes()
     code, _, err = simsplit("reproduce", "tiny/table1", "--jobs", 1)
@@ -86,6 +87,7 @@ def test_what_was_interrupted_goes_on_from_the_rows_that_are_there(measured, sim
     }
 
 
+@pytest.mark.slow
 def test_rows_are_written_as_cells_end(paper, simsplit, monkeypatch):
     """A cell that ends the command takes none of the rows before it down."""
     from simsplit.evidence import reproducing
@@ -128,6 +130,7 @@ def test_a_change_makes_rows_stale(measured, simsplit, changes):
     assert (code, [each["table"] for each in json.loads(out)]) == (0, ["tiny/table1"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{"seed": 7}, {"threads": 2}, {"name": "other"}, {"checkpoint": {"every": 2}}]
 )
@@ -140,6 +143,7 @@ def test_what_changes_no_figure_makes_nothing_stale(simsplit, measured, changes)
     assert says(err, "stale")
 
 
+@pytest.mark.slow
 def test_rows_are_taken_from_a_finished_sweep(paper, simsplit):
     sweep = load_sweep(paper.folder / "small" / "table1.yaml", {"name": "mine", "threads": "1"})
     run_sweep(sweep, "mine", jobs=1)
@@ -157,6 +161,7 @@ def test_rows_are_taken_from_a_finished_sweep(paper, simsplit):
     assert all(isinstance(run, Run) for _, run in find_runs(paper.root / "mine"))
 
 
+@pytest.mark.slow
 def test_a_check_measures_again_and_says_whether_it_agrees(measured, simsplit):
     before = measured.rows.read_bytes()
     code, out, err = simsplit("reproduce", "tiny/table1", "--check", 0.5, "--lot", 1, "--jobs", 1)
@@ -261,6 +266,7 @@ def test_two_writers_are_refused(paper, simsplit):
     assert not paper.rows.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -280,6 +286,7 @@ def test_a_row_by_hand_that_is_none_is_refused_by_its_line(measured, simsplit, c
     assert measured.rows.read_text() == broken
 
 
+@pytest.mark.slow
 def test_a_row_by_hand_whose_digest_does_not_fit_counts_for_nothing(measured, simsplit):
     rows = read(measured.rows)
     text = measured.rows.read_text().replace(rows[0].digest, "0123456789abcdef")

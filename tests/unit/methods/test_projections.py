@@ -129,6 +129,7 @@ def test_hadamard_keeps_each_value_exactly_alike_where_d_is_a_power_of_two():
     torch.testing.assert_close(shares, torch.ones(4096), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_uniform_range_holds_the_all_ones_direction():
     """0.999 of its energy, against k / d and chance for the others (0.118 in the specification)."""
     ones = torch.ones(1, 4096)

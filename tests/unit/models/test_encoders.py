@@ -114,6 +114,7 @@ def of_texts(**fields):
     return scenario(**texts, model={**MODEL, "head": 1, "tail": 1}, **fields)
 
 
+@pytest.mark.slow
 def test_its_mask_crosses_and_it_trains(tmp_path):
     finished(of_texts(), tmp_path)
     wire = Run.load(tmp_path).wire

@@ -131,6 +131,7 @@ def test_bytes_of_hand_overs_are_the_codes_and_ranges(tmp_path: Path) -> None:
     assert few.keys() == whole.keys()
 
 
+@pytest.mark.slow
 def test_who_missed_the_last_broadcast_gets_whole_weights(tmp_path: Path) -> None:
     given = AVERAGED | {"cohort": {"fraction": 0.5}, "schedule": {"kind": "parallel", "rounds": 6}}
     made = finished(

@@ -71,6 +71,7 @@ def test_a_run_says_who_was_caught(runs: list[Entry]) -> None:
     assert rows[0]["false alarms, all rounds"].endswith(" of 8")
 
 
+@pytest.mark.slow
 def test_a_clean_run_says_that_there_was_nobody(runs: list[Entry]) -> None:
     rows = [
         dict(zip(tabulate_detections(runs[0].run).columns, r, strict=True))

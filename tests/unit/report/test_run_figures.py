@@ -100,6 +100,7 @@ def test_a_drawn_threshold_is_that_of_the_clients_that_are_not_trusted(tmp_path:
     assert drawn.value != config.threshold.cut(8, config.side, 1)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_drawn_is_a_warning_and_the_run_has_finished(tmp_path: Path) -> None:
     path, ear = tmp_path / "run", Ear()
     path.mkdir()

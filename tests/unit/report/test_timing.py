@@ -69,6 +69,7 @@ def test_levels_stand_at_the_round_that_first_reached_them(trained):
     assert "assumed" in table.title
 
 
+@pytest.mark.slow
 def test_times_are_all_that_was_computed_and_sent_until_then(trained):
     run = Run.load(trained)
     assert set(run.wire["leg"]) >= {"handover", "broadcast"}

@@ -240,6 +240,7 @@ def test_flower_is_not_heard(kind: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert [record.getMessage() for record in heard.buffer] == ["heard again"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", quick(STRATEGIES, "fedavg"))
 def test_the_clients_weights_do_not_pile_up(kind: str) -> None:
     """Flower's records refer to each other in circles, and so outlive the call."""

@@ -65,6 +65,7 @@ def test_what_cannot_be_continued_is_refused(words, why, simsplit, run):
     assert says(err, why)
 
 
+@pytest.mark.slow
 def test_prompts_are_asked_for_where_none_is_given(simsplit, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("a film is\na song is\n\n"))
     code, out, _ = simsplit("chat", require_author(tmp_path, method=[{"kind": "cover"}]))

@@ -24,6 +24,7 @@ def test_a_page_lies_in_the_run_directory_and_figures_are_drawn(simsplit, run):
     }
 
 
+@pytest.mark.slow
 def test_a_page_may_lie_elsewhere(simsplit, run, tmp_path):
     assert simsplit("report", "run", "--out", "pages/mine.html")[0] == 0
     assert (tmp_path / "pages" / "mine.html").exists()
