@@ -291,6 +291,8 @@ class Claims(Config):
     """Its short name, such as LightSplit."""
     cites: str
     """Authors, title, where it appeared."""
+    models: dict[str, str] = Field(default_factory=dict)
+    """Folder of a model that its scenarios name -> the command that makes it."""
     tables: dict[str, Claim]
     """Name, such as table4 or figure7 -> the claim; `rows_of` gives it that table's scenarios."""
 

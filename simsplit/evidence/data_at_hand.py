@@ -1,6 +1,6 @@
-"""Data of a paper's scenarios lie in folders; this module finds out whether they are there."""
+"""Data and models of a paper's scenarios lie in folders; here it is found out whether they do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from simsplit.scenario import Scenario, scenario_of
@@ -29,8 +29,11 @@ def move_data(scenario: Scenario, folder: Path) -> Scenario:
     return scenario_of(scenario, moved)
 
 
-def explain_absence(scenario: Scenario) -> str | None:
-    """Return which data are not at hand and where they come from; None if all are."""
+def explain_absence(scenario: Scenario, models: Mapping[str, str]) -> str | None:
+    """Return what is not at hand and where it comes from; None if all is.
+
+    `models` are folders of models that a command makes, with the command.
+    """
     for _, path in _list_paths(scenario):
         if not path.is_dir():
             hub = _HUB.get(path.name)
@@ -39,6 +42,9 @@ def explain_absence(scenario: Scenario) -> str | None:
                 f"there is no folder {path}; it should hold the {source}. If they lie elsewhere, "
                 f"in a folder {_below_data(path)} of FOLDER: --data FOLDER"
             )
+    name = getattr(scenario.model, "name", None)
+    if name in models and not Path(name).is_dir():
+        return f"there is no model in {name}; make it first, in minutes: {models[name]}"
     return None
 
 

@@ -31,6 +31,11 @@ class PaperTable:
         """The tiers that have scenarios, the cheapest first."""
         return tuple(tier for tier in TIERS if self.claim.measured.get(tier))
 
+    @property
+    def models(self) -> Mapping[str, str]:
+        """Folder of a model that the paper's scenarios name -> the command that makes it."""
+        return load_papers()[self.paper].models
+
     def choose_tier(self, wanted: Tier | None) -> Tier:
         """Return a tier that the table has: the wanted one, or its cheapest.
 

@@ -69,7 +69,7 @@ def place_data(selection: Selection, data: Path | None) -> Selection:
         cell = chosen.cell
         if data is not None:
             cell = replace(cell, base=move_data(cell.base, data))
-        if (why := explain_absence(cell.base)) is not None:
+        if (why := explain_absence(cell.base, chosen.table.models)) is not None:
             absent[chosen.table.full_name] = why
         else:
             cells.append(replace(chosen, cell=cell))

@@ -132,7 +132,11 @@ def test_a_lost_link_is_noticed(target: str) -> None:
 
 
 def test_files_and_tests_that_are_named_exist() -> None:
-    named = [(name, *found) for name in HAND_WRITTEN for found in _FILE.findall(hand_written()[name].text)]
+    named = [
+        (name, *found)
+        for name in HAND_WRITTEN
+        for found in _FILE.findall(hand_written()[name].text)
+    ]
     assert len(named) > 50
     lost = [n for n in named if "/NAME" not in n[1] and not _exists(ROOT / n[1], n[2:])]
     assert not lost

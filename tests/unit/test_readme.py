@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import yaml
-from pages import hand_written, pages
+from pages import hand_written
 
 from simsplit.scenario import parse
 
@@ -43,6 +43,8 @@ def test_the_picture_of_a_step_is_the_same_and_fits_a_page() -> None:
 def test_the_rooms_are_those_of_the_import_contract() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (layers,) = (c for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
-    rooms = re.findall(r"^([| ]) (\w+)  +\S", hand_written()["docs/architecture.md"].text, re.MULTILINE)
+    rooms = re.findall(
+        r"^([| ]) (\w+)  +\S", hand_written()["docs/architecture.md"].text, re.MULTILINE
+    )
     told = "".join(f"{' | ' if same == '|' else ', '}{room}" for same, room in rooms)
     assert told.removeprefix(", ") == ", ".join(layers["layers"])
