@@ -43,7 +43,7 @@ def explain_absence(scenario: Scenario, models: Mapping[str, str]) -> str | None
                 f"in a folder {_below_data(path)} of FOLDER: --data FOLDER"
             )
     name = getattr(scenario.model, "name", None)
-    if name in models and not Path(name).is_dir():
+    if isinstance(name, str) and name in models and not Path(name).is_dir():
         return f"there is no model in {name}; make it first, in minutes: {models[name]}"
     return None
 

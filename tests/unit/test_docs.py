@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 from builders import TINY
-from pages import pages
+from pages import hand_written, pages
 
 import simsplit
 from simsplit.catalogue import collect_groups, tabulate_catalogue
@@ -170,9 +170,8 @@ def test_a_mini_batch_goes_the_way_that_the_architecture_says(
     monkeypatch.setattr(Exchange, "step", step)
     scenario = {**TINY, "schedule": {"kind": "round_robin", "rounds": 1}}
     simsplit.run(scenario, tmp_path / "run")
-    section = (
-        hand_written()["docs/architecture.md"].text.split("## One mini-batch")[1].split("\n## ")[0]
-    )
+    page = hand_written()["docs/architecture.md"].text
+    section = page.split("## One mini-batch")[1].split("\n## ")[0]
     rows = re.findall(r"^\|.*`simsplit/(\w+/\w+\.py)::(\w+)` \|$", section, re.MULTILINE)
     assert len(rows) > 8
     rest = iter(way)

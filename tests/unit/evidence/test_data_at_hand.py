@@ -15,9 +15,8 @@ from simsplit.scenario import Scenario
 def test_a_model_that_a_command_makes_is_missing_with_that_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     texts = {"source": {"kind": "python_docs"}}
-    given = Scenario(
-        data=texts, model={"kind": "causal_lm", "name": "models/mine", "head": 1, "tail": 1}
-    )
+    model = {"kind": "causal_lm", "name": "models/mine", "head": 1, "tail": 1}
+    given = Scenario(data=texts, model=model)
     models = {"models/mine": "simsplit pretrain models/mine"}
     assert "simsplit pretrain models/mine" in str(explain_absence(given, models))
     Path("models/mine").mkdir(parents=True)
