@@ -9,7 +9,7 @@ from mkdocs.structure.pages import Page
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the reference's groups and the papers' tables among the pages that `nav` names."""
     (reference,) = (part["Reference"] for part in config.nav or () if "Reference" in part)
-    reference.extend(f"reference/{group}.md" for group, _ in fields.listed())
+    reference.extend(f"reference/{group}.md" for group, _ in fields.list_groups())
     (results,) = (part["Results"] for part in config.nav or () if "Results" in part)
     results.insert(1, {"Tables of the papers": [path for path, _ in papers.pages()]})
     return config

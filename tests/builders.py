@@ -30,7 +30,7 @@ def scenario(**changes: Any) -> Scenario:
     return parse(merge(TINY, changes))
 
 
-def shipped(path: Path) -> list[Scenario]:
+def load_shipped(path: Path) -> list[Scenario]:
     """What a scenario file stands for: one scenario, or a sweep's cells, of its first seed."""
     if "sweep" in read(path, {}):
         cells = [cell.scenario for cell in load_sweep(path).cells]
@@ -43,14 +43,14 @@ def experiment(given: Scenario, path: Path) -> Experiment:
     return Experiment(given, path)
 
 
-def finished(given: Scenario, path: Path) -> Experiment:
+def run_to_end(given: Scenario, path: Path) -> Experiment:
     """An experiment that has run to its end."""
     made = experiment(given, path)
     made.run(resume=False)
     return made
 
 
-def entered(run: Experiment, number: int) -> Lineup:
+def enter_round(run: Experiment, number: int) -> Lineup:
     """Who takes part in a round, whom all have been told of; the run stays in that round."""
     lineup, moment = run.live.program.choose_lineup(number), run.parts.exchange.moment
     moment.round, moment.phase, moment.counted_phase = number, lineup.phase, lineup.phase.name

@@ -153,7 +153,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
 
 
-def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
+def list_changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
     """The names whose tensors differ, or that only one has."""
     common = before.keys() & after.keys()
     return (before.keys() ^ after.keys()) | {

@@ -54,11 +54,11 @@ class Command:
                 continue  # gone, or not ours
         return found
 
-    def named(self, name: str) -> list[int]:
+    def list_named(self, name: str) -> list[int]:
         """Those of its processes whose program's name this is."""
         return [pid for pid, line in self.alive().items() if name in line.split(" ")[0]]
 
-    def gone(self, *, but: str = "nothing") -> bool:
+    def are_gone(self, *, but: str = "nothing") -> bool:
         """Whether all of its processes end within a few seconds."""
         return eventually(lambda: all(but in line for line in self.alive().values()))
 
@@ -86,6 +86,6 @@ def wait_for_rounds(path: Path, count: int, process: "subprocess.Popen[str]") ->
         time.sleep(0.005)
 
 
-def written(given: Scenario, folder: Path) -> str:
+def write_scenario(given: Scenario, folder: Path) -> str:
     (folder / "scenario.yaml").write_text(given.yaml())
     return "scenario.yaml"

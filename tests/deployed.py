@@ -46,7 +46,7 @@ class CutOff(BaseException):
     """Raised in the middle of a call, as if the power were gone."""
 
 
-def breaking(site: Any, call: str, leg: str, left: int) -> None:
+def break_off(site: Any, call: str, leg: str, left: int) -> None:
     """Have a site break off at a call."""
     answer = site._answer
 
@@ -62,7 +62,7 @@ def breaking(site: Any, call: str, leg: str, left: int) -> None:
     site._answer = until
 
 
-def spoiling(site: Any, left: int, *, hands: bool = False) -> None:
+def spoil(site: Any, left: int, *, hands: bool = False) -> None:
     """Have a site send what is not finite; `hands`: to other clients, in its seal."""
     made = site.client.training.end.make
     handed = site.client.sharing.hand_over
@@ -106,9 +106,9 @@ def work(pipe: Connection) -> None:
                 job.scenario, job.client, job.out, job.mode, data=job.data, resume=job.resume
             )
             if job.breaks is not None:
-                breaking(site, *job.breaks)
+                break_off(site, *job.breaks)
             if job.spoils is not None:
-                spoiling(site, job.spoils, hands=job.hands)
+                spoil(site, job.spoils, hands=job.hands)
             proof = load_keys(job.keys, client_name(job.client))
             pipe.send(join(job.address, proof, site, patience_s=20, say=lambda _: None))
         except (Exception, CutOff) as error:  # noqa: BLE001 - the test is told
@@ -184,7 +184,7 @@ class Deployment:
         left = dict(breaks or {})
         address = ""
 
-        def told(text: str) -> None:
+        def hear(text: str) -> None:
             nonlocal address
             if text.startswith("listening"):
                 address = through(text.split(",")[0].removeprefix("listening on "))
@@ -203,7 +203,7 @@ class Deployment:
         keys = load_keys(self.keys, SERVER)
         more = {"patience_s": 60, "deadline_s": 60, **more}
         return serve(
-            given, out / "run", keys, "127.0.0.1:0", mode=mode, resume=resume, say=told, **more
+            given, out / "run", keys, "127.0.0.1:0", mode=mode, resume=resume, say=hear, **more
         )
 
     def ends(self, count: int) -> list[str]:
@@ -226,15 +226,15 @@ def assert_as_inline(deployed: Path, inline: Path, clients: Sequence[int]) -> No
     )
     for name, tensor in ours.items():
         assert tensor.equal(theirs.pop(name)), name
-    own = {f"client/{n}/{k}": t for n in clients for k, t in kept(deployed, n, "own/").items()}
+    own = {f"client/{n}/{k}": t for n in clients for k, t in read_kept(deployed, n, "own/").items()}
     for name, tensor in own.items():
         assert tensor.equal(theirs.pop(name)), name
-    held = [kept(deployed, number, "shared/") for number in clients]
+    held = [read_kept(deployed, number, "shared/") for number in clients]
     left = {name.removeprefix("holder/"): tensor for name, tensor in theirs.items()}
     assert not left or any(same(left, each) for each in held)
 
 
-def kept(deployed: Path, client: int, part: str) -> dict[str, Any]:
+def read_kept(deployed: Path, client: int, part: str) -> dict[str, Any]:
     """What a client's last checkpoint holds."""
     newest = _list_folders(deployed / client_name(client) / "checkpoints")[0]
     state, _ = _read(newest)

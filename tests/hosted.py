@@ -35,7 +35,7 @@ def on_hosts(given: Scenario, path: Path, hosts: Hosts, *observers: Observer) ->
     return Experiment(given, path, observers, None, hosts)
 
 
-def placed_on(given: Scenario, path: Path, hosts: Hosts, where: Sequence[int]) -> Experiment:
+def place_on(given: Scenario, path: Path, hosts: Hosts, where: Sequence[int]) -> Experiment:
     """A run, not started: a host for each client."""
     hosts.revive()
     some = first(hosts, max(where) + 1)

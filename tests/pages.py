@@ -91,7 +91,7 @@ class Page:
 @cache
 def pages() -> dict[str, Page]:
     """Every page, by its name: written by hand, or made from the package."""
-    texts = {f"docs/{path}": text for path, text in made() if path not in HISTORY}
+    texts = {f"docs/{path}": text for path, text in make_pages() if path not in HISTORY}
     return hand_written() | {name: Page(name, text) for name, text in texts.items()}
 
 
@@ -104,7 +104,7 @@ def hand_written() -> dict[str, Page]:
 
 
 @cache
-def made() -> list[tuple[str, str]]:
+def make_pages() -> list[tuple[str, str]]:
     """The pages that the site makes from the package: their paths there, and their texts."""
     sys.path.insert(0, str(DOCS))
     try:
@@ -158,7 +158,7 @@ class Reader:
         elif language == "yaml":
             self._at(inside, self._scenario_text, inside)
         elif language == "python":
-            self._at(inside, check_python, _included(inside))
+            self._at(inside, check_python, _include(inside))
         elif language == "pycon":
             examples = doctest.DocTestParser().get_examples(inside)
             names = ", ".join(simsplit.__all__)
@@ -326,15 +326,17 @@ def check_python(text: str) -> None:
             for each in node.names:
                 import_module(each.name)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            known |= {each.asname or each.name: _imported(node.module, each) for each in node.names}
+            known |= {
+                each.asname or each.name: _import_name(node.module, each) for each in node.names
+            }
     ours = {name: made for name, made in known.items() if _is_ours(made)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (made := _called(node.func, ours)) is not None:
+        if isinstance(node, ast.Call) and (made := _find_called(node.func, ours)) is not None:
             keywords = {each.arg: None for each in node.keywords if each.arg}
             inspect.signature(made).bind(*[None for _ in node.args], **keywords)
 
 
-def _imported(module: str, name: ast.alias) -> Any:
+def _import_name(module: str, name: ast.alias) -> Any:
     made = getattr(import_module(module), name.name, None)
     return import_module(f"{module}.{name.name}") if made is None else made
 
@@ -343,7 +345,7 @@ def _is_ours(made: Any) -> bool:
     return str(getattr(made, "__module__", "")).startswith("simsplit")
 
 
-def _called(function: ast.expr, known: dict[str, Any]) -> Any:
+def _find_called(function: ast.expr, known: dict[str, Any]) -> Any:
     """The function or class of ours that a call names, if it is one."""
     if isinstance(function, ast.Name):
         return known.get(function.id)
@@ -353,7 +355,7 @@ def _called(function: ast.expr, known: dict[str, Any]) -> Any:
     return None
 
 
-def _included(text: str) -> str:
+def _include(text: str) -> str:
     """The text of a file that a page includes, or the block itself."""
     if named := re.fullmatch(r'--8<-- "(\S+)"\s*', text):
         return (ROOT / "examples" / "plugins" / named[1]).read_text(encoding="utf-8")

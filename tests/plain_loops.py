@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from builders import TINY, entered, scenario
+from builders import TINY, enter_round, scenario
 from torch import Tensor, nn
 
 from simsplit.bench.overhead import feed_of
@@ -40,7 +40,7 @@ def _digits() -> Prepared:
     return replace(data, test=data.test.take(np.arange(20)))
 
 
-def begun(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experiment:
+def begin(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experiment:
     """A run that has not started, of clients with so many samples each."""
     values = merge(merge(merge(TINY, SMALL), {"clients": {"count": len(sizes)}}), changes)
     values["schedule"] = {"rounds": SMALL["schedule"]["rounds"], **values["schedule"]}
@@ -49,9 +49,9 @@ def begun(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experim
     return Experiment(parse(values), path, (), replace(_digits(), parts=rows))
 
 
-def trained(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experiment:
+def train(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experiment:
     """The same, run to its end."""
-    run = begun(path, sizes, **changes)
+    run = begin(path, sizes, **changes)
     run.run(resume=False)
     return run
 
@@ -68,7 +68,7 @@ class Net:
     proximal: float = 0.0
     anchor: dict[str, Tensor] = field(default_factory=dict)
 
-    def held(self, segments: Sequence[str]) -> None:
+    def hold(self, segments: Sequence[str]) -> None:
         """From now on the proximal term pulls these segments to where they are."""
         found = self.parameters.items()
         self.anchor = {n: p.detach().clone() for n, p in found if n.split(".")[0] in segments}
@@ -151,7 +151,7 @@ def epoch(run: Experiment, client: ClientId, number: int) -> list[Batch]:
     return [batch(run, client, number * steps + each) for each in range(steps)]
 
 
-def averaged(parts: Sequence[tuple[Mapping[str, Tensor], int]]) -> Weights:
+def average(parts: Sequence[tuple[Mapping[str, Tensor], int]]) -> Weights:
     """The mean weighted by samples; integers rounded."""
     total = sum(samples for _, samples in parts)
     mean = {}
@@ -193,7 +193,7 @@ class _Training:
             self.packets.append(packet)
 
 
-def watched(run: Experiment) -> list[Packet]:
+def watch(run: Experiment) -> list[Packet]:
     """What crosses a run's wire in training, in order, as it is trained to its end."""
     tap = _Training(run.parts.wire)
     run.parts.wire.taps.append(tap)
@@ -203,7 +203,7 @@ def watched(run: Experiment) -> list[Packet]:
 
 def train_round(run: Experiment, number: int) -> None:
     """A round's training and averages, without its evaluation or its tables."""
-    run.parts.course.run(entered(run, number), lambda done, total: None)
+    run.parts.course.run(enter_round(run, number), lambda done, total: None)
 
 
 def table(run: Experiment, name: str) -> str:

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator
 
 import simsplit
-from making.signatures import docstring, function, initial, members
+from making.signatures import format_docstring, function, initial, members
 
 _HEAD = """\
 # Python
@@ -39,7 +39,7 @@ def _section(name: str) -> str:
 def _of_class(name: str, made: type) -> Iterator[str]:
     if signature := initial(made):
         yield signature
-    yield docstring(made)
+    yield format_docstring(made)
     if name in _WITHOUT_MEMBERS:
         yield "Its fields: [scenario](scenario.md)."
     elif not issubclass(made, BaseException):

@@ -12,7 +12,7 @@ from typer.main import get_command
 from typer.utils import get_params_from_function
 
 import simsplit
-from making.markup import code, fenced, plain, table
+from making.markup import code, fence, plain, table
 from simsplit.__main__ import app
 from simsplit.pretrain import cache
 
@@ -95,7 +95,7 @@ def _sections(group: typer.core.TyperGroup, context: typer.Context) -> Iterator[
 def _section(command: typer.core.TyperCommand, context: typer.Context) -> str:
     parts = [
         f"## {context.command_path.removeprefix('simsplit ')}",
-        fenced(command.get_usage(context).removeprefix("Usage: "), "text"),
+        fence(command.get_usage(context).removeprefix("Usage: "), "text"),
         plain(command.help or ""),
         table(("option", "meaning"), _options(command, context)),
     ]

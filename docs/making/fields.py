@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator
 
-from making.markup import code, fenced, folded, plain, table
+from making.markup import code, fence, fold, plain, table
 from simsplit.catalogue import collect_groups, tabulate_catalogue
 from simsplit.report.tables import Table
 
@@ -16,18 +16,18 @@ _NOT_HERE = ("scenarios", "compatibility")
 def pages() -> Iterator[tuple[str, str]]:
     """The page of each group, and the index of all."""
     yield "reference/index.md", _index()
-    for group, _ in listed():
+    for group, _ in list_groups():
         yield f"reference/{group}.md", _page(group)
 
 
-def listed() -> list[tuple[str, str]]:
+def list_groups() -> list[tuple[str, str]]:
     """What `simsplit list` knows: each group, and the words of its parts."""
     (index,) = tabulate_catalogue(None)
     return [(group, words) for group, words in index.rows if group not in _NOT_HERE]
 
 
 def _index() -> str:
-    rows = [(f"[{group}]({group}.md)", _words(words)) for group, words in listed()]
+    rows = [(f"[{group}]({group}.md)", _words(words)) for group, words in list_groups()]
     text = (
         "# Reference\n\nWritten from the code at each build. `simsplit list` prints the same in a"
         " terminal, with the parts of your plugins; `simsplit schema` writes a JSON Schema.\n\n"
@@ -55,7 +55,7 @@ def _section(part: Table, told: dict[str, str]) -> str:
     parts = [
         f"## {kinds}",
         plain(meaning),
-        folded("How it works, from the code", fenced(how, "text")) if how else "",
+        fold("How it works, from the code", fence(how, "text")) if how else "",
         table(part.columns, rows),
     ]
     return "\n\n".join(text for text in parts if text)

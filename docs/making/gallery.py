@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from making.markup import code, fenced, folded, plain, table
+from making.markup import code, fence, fold, plain, table
 from simsplit.scenario import has_sweep
 from simsplit.scenario.shipped import SUFFIX, Shipped, describe_all, find_folder
 
@@ -37,9 +37,9 @@ def _entry(shipped: Shipped) -> str:
         f"## {shipped.name}",
         plain(shipped.shows),
         f"Takes {plain(shipped.takes)}." if shipped.takes else "",
-        fenced(f"simsplit {command} {shipped.name}"),
+        fence(f"simsplit {command} {shipped.name}"),
         _picture(shipped.name),
-        folded(f"{shipped.name}{SUFFIX}", fenced(text, "yaml")),
+        fold(f"{shipped.name}{SUFFIX}", fence(text, "yaml")),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -10,11 +10,11 @@ def plain(text: str) -> str:
     """A text in which no character stands for markup; code between backquotes stays code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # a backquote without its other one
-        return _escaped(text)
-    return "".join(f"`{part}`" if odd % 2 else _escaped(part) for odd, part in enumerate(parts))
+        return _escape(text)
+    return "".join(f"`{part}`" if odd % 2 else _escape(part) for odd, part in enumerate(parts))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
@@ -33,11 +33,11 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "&#124;") for cell in cells) + " |"
 
 
-def folded(title: str, inside: str) -> str:
+def fold(title: str, inside: str) -> str:
     """A block that is closed until somebody opens it."""
     return f'??? note "{title}"\n\n{textwrap.indent(inside, "    ")}'
 
 
-def fenced(text: str, language: str = "") -> str:
+def fence(text: str, language: str = "") -> str:
     """A block of code."""
     return f"```{language}\n{text.rstrip()}\n```"

@@ -5,7 +5,7 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 
-from making.markup import code, fenced, folded, plain, table
+from making.markup import code, fence, fold, plain, table
 from simsplit.evidence.drawing import draw_table, list_drawn
 from simsplit.evidence.papers import PaperTable, list_tables, load_papers
 from simsplit.evidence.presenting import (
@@ -131,14 +131,14 @@ def _write_table(
         yield "\n".join(f"- {plain(line)}" for line in list_statements(built))
     else:
         printed = tabulate_printed(each).markdown()
-        yield folded("What the paper prints", printed)
+        yield fold("What the paper prints", printed)
     if (remark := REMARKS / each.paper / f"{each.name}.md").is_file():
         yield remark.read_text(encoding="utf-8").strip()
     notes = [f"The paper leaves open: {line}" for line in claim.silent]
     notes += [*([claim.out_of_reach] if claim.out_of_reach else []), *write_gaps(built)]
     command, *card = write_card(built)
     yield "\n".join(f"- {plain(note)}" for note in [*notes, *card])
-    yield fenced(command.removeprefix("measure it: "))
+    yield fence(command.removeprefix("measure it: "))
 
 
 def _picture_of(built: EvidenceTable, name: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from making.markup import code, plain, table
-from making.signatures import docstring, fields, members
+from making.signatures import fields, format_docstring, members
 from simsplit.plugins import PARTS
 from simsplit.plugins.parts import EXPORTS, METRICS, SHAPES
 from simsplit.topologies import Topology
@@ -69,7 +69,7 @@ def _builds(base: type) -> Iterator[type]:
 
 
 def _section(made: type) -> Iterator[str]:
-    yield f"## {made.__name__}\n\n`from {made.__module__} import {made.__name__}`\n\n{docstring(made)}"
+    yield f"## {made.__name__}\n\n`from {made.__module__} import {made.__name__}`\n\n{format_docstring(made)}"
     if rows := [(code(name), code(kind), plain(words)) for name, kind, words in fields(made)]:
         yield table(("field", "type", "meaning"), rows)
     for member, text in members(made):

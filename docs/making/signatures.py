@@ -8,12 +8,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from making.markup import fenced, plain
+from making.markup import fence, plain
 
 
 def function(made: Any) -> str:  # noqa: ANN401 - any function
     """Return a function's signature and docstring, as Markdown."""
-    return f"{fenced(_signature(made), 'py')}\n\n{docstring(made)}"
+    return f"{fence(_signature(made), 'py')}\n\n{format_docstring(made)}"
 
 
 def members(owner: type) -> Iterator[tuple[str, str]]:
@@ -41,12 +41,12 @@ def initial(owner: type) -> str:
     if not inspect.isfunction(own) or "__pydantic_fields__" in vars(owner):
         return ""
     try:
-        return fenced(_signature(own).replace("__init__", owner.__name__, 1), "py")
+        return fence(_signature(own).replace("__init__", owner.__name__, 1), "py")
     except (OSError, TypeError, SyntaxError):  # made by dataclasses, so in no file
         return ""
 
 
-def docstring(made: Any) -> str:  # noqa: ANN401 - a class or a function
+def format_docstring(made: Any) -> str:  # noqa: ANN401 - a class or a function
     """Return a docstring as Markdown: arguments as a list, examples as a block."""
     text, _, examples = (inspect.getdoc(made) or "").partition("\n>>> ")
     text, _, arguments = text.partition("Args:\n")
@@ -56,7 +56,7 @@ def docstring(made: Any) -> str:  # noqa: ANN401 - a class or a function
     if examples:
         examples = examples.replace("# doctest: +SKIP", "").replace("...  \n", "")
         lines = [line.rstrip() for line in f">>> {examples}".splitlines()]
-        parts.append(fenced("\n".join(line for line in lines if line != "..."), "pycon"))
+        parts.append(fence("\n".join(line for line in lines if line != "..."), "pycon"))
     return "\n\n".join(parts)
 
 

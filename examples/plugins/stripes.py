@@ -26,10 +26,10 @@ class StripesConfig(SourceConfig):
         """Make the same images for every seed of a run, as the split into test images is fixed."""
         names = tuple(f"stripe {label}" for label in range(self.classes))
         return DataSet(
-            "stripes", self._made(self.samples, 0), self._made(self.samples // 5, 1), names
+            "stripes", self._make(self.samples, 0), self._make(self.samples // 5, 1), names
         )
 
-    def _made(self, count, stream):
+    def _make(self, count, stream):
         rng = np.random.default_rng(stream)
         labels = rng.integers(0, self.classes, count)
         images = rng.integers(0, 120, (count, 28, 28))

@@ -68,7 +68,7 @@ class Setting:
         return float((mean - self.truth).square().mean())
 
 
-def setting(methods: tuple[MethodConfig, ...] = (), *, vanilla: bool = False) -> Setting:
+def build_setting(methods: tuple[MethodConfig, ...] = (), *, vanilla: bool = False) -> Setting:
     digits = load_digits()
     images = torch.from_numpy(digits.images / 16 * 255).round().byte()[:, None]
     labels = torch.from_numpy(digits.target).long()
@@ -110,7 +110,7 @@ def packet(sent: Tensor, leg: Leg, number: int) -> Packet:
     return Packet(0, leg, 1, number, (sent,))
 
 
-def recovered(config: AttackConfig, here: Setting, *, steps: int, noise: bool) -> Tensor:
+def recover_targets(config: AttackConfig, here: Setting, *, steps: int, noise: bool) -> Tensor:
     """What an attack makes of the targets after so many steps of training."""
     attack = config.build(here.known)
     if config.active:
@@ -118,7 +118,7 @@ def recovered(config: AttackConfig, here: Setting, *, steps: int, noise: bool) -
     follow(attack, here, steps=steps, noise=noise)
     if config.queries:
         attack.study(_queries(here, noise=noise))
-    targets = [packet(_sent(here, here.truth, noise, -1), Leg.SMASHED, 0)]
+    targets = [packet(_encode(here, here.truth, noise, -1), Leg.SMASHED, 0)]
     if here.known.tail is not None:
         targets.append(packet(here.private.labels[:BATCH], Leg.LABELS, 0))
     for _ in attack.work(targets):
@@ -130,7 +130,7 @@ def follow(attack: Attack, here: Setting, *, steps: int, noise: bool, first: int
     """Training steps as they cross the wire; the victim itself need not learn."""
     for number in range(first, first + steps):
         rows = torch.randint(800, (BATCH,), generator=rng_for(0, "rows", number))
-        sent = _sent(here, here.pixels(rows), noise, number)
+        sent = _encode(here, here.pixels(rows), noise, number)
         attack.show(0, here.pixels(rows))
         attack.observe(packet(sent, Leg.SMASHED, number))
         if here.known.tail is not None:
@@ -141,7 +141,7 @@ def follow(attack: Attack, here: Setting, *, steps: int, noise: bool, first: int
         attack.observe(reply)
 
 
-def _sent(here: Setting, pixels: Tensor, noise: bool, number: int) -> Tensor:
+def _encode(here: Setting, pixels: Tensor, noise: bool, number: int) -> Tensor:
     if noise:
         return torch.rand(pixels.shape, generator=rng_for(0, "noise", number))
     with torch.no_grad():
@@ -153,5 +153,5 @@ def _queries(here: Setting, *, noise: bool) -> list[tuple[Packet, Tensor]]:
     found = []
     for number in range(20):
         pixels = here.known.public(number).inputs
-        found.append((packet(_sent(here, pixels, noise, number), Leg.SMASHED, number), pixels))
+        found.append((packet(_encode(here, pixels, noise, number), Leg.SMASHED, number), pixels))
     return found

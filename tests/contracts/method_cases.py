@@ -79,7 +79,7 @@ def sparse(kind: str, forth: tuple[int, int], back: tuple[int, int], **fields) -
     return Case((config,), nbytes=forth, back=back, noisy=noisy, error=1)
 
 
-def superposed(ratio: int) -> Case:
+def make_superposed(ratio: int) -> Case:
     rows = -(-BATCH // ratio)
     return Case(
         (of("c3sl", ratio=ratio),),
@@ -92,7 +92,7 @@ def superposed(ratio: int) -> Case:
     )
 
 
-def quantised(
+def make_quantised(
     bits: int, nbytes: tuple[int, int], back: tuple[int, int] | None = None, **fields
 ) -> Case:
     noisy = fields.get("rounding") != "nearest"
@@ -102,7 +102,7 @@ def quantised(
     return Case((config,), nbytes=nbytes, back=back, noisy=noisy, error=error)
 
 
-def rotated(
+def make_rotated(
     bits: int, nbytes: tuple[int, int], back: tuple[int, int] | None = None, **fields
 ) -> Case:
     config = of("quantise", bits=bits, levels="normal", **fields)
@@ -162,20 +162,22 @@ CASES: dict[str, list[Case]] = {
         sparse("sparsify", (6 * (7 * 4 + 7) + 12, RAW[1]), (6 * 7 * 4, RAW[1])),
         sparse("sparsify", (6 * (128 * 4 + 112) + 12, RAW[1]), RAW, sparsity=0),
     ],
-    "c3sl": [superposed(1), superposed(2), superposed(3)],
+    "c3sl": [make_superposed(1), make_superposed(2), make_superposed(3)],
     "quantise": [
         # codes, two fp32 a sample, three int32
-        quantised(8, (6 * (128 + 8) + 12, RAW[1])),
-        quantised(3, (6 * (48 + 8) + 12, RAW[1])),
-        quantised(1, (6 * (16 + 8) + 12, RAW[1])),
-        quantised(12, (6 * (192 + 8) + 12, 6 * (48 + 8) + 4), legs=BOTH),
-        quantised(4, (6 * (64 + 8) + 12, RAW[1]), rounding="nearest"),
+        make_quantised(8, (6 * (128 + 8) + 12, RAW[1])),
+        make_quantised(3, (6 * (48 + 8) + 12, RAW[1])),
+        make_quantised(1, (6 * (16 + 8) + 12, RAW[1])),
+        make_quantised(12, (6 * (192 + 8) + 12, 6 * (48 + 8) + 4), legs=BOTH),
+        make_quantised(4, (6 * (64 + 8) + 12, RAW[1]), rounding="nearest"),
         # codes, one fp32 a sample, three int32 and on features one
-        rotated(1, (6 * (16 + 4) + 12, RAW[1])),
-        rotated(3, (6 * (48 + 4) + 12, 6 * (12 + 4) + 4), legs=BOTH),
+        make_rotated(1, (6 * (16 + 4) + 12, RAW[1])),
+        make_rotated(3, (6 * (48 + 4) + 12, 6 * (12 + 4) + 4), legs=BOTH),
         # gradients of other bits than what they are of
-        quantised(8, (6 * (128 + 8) + 12, RAW[1]), (6 * (32 + 8) + 12, RAW[1]), gradient_bits=2),
-        rotated(
+        make_quantised(
+            8, (6 * (128 + 8) + 12, RAW[1]), (6 * (32 + 8) + 12, RAW[1]), gradient_bits=2
+        ),
+        make_rotated(
             2,
             (6 * (32 + 4) + 12, 6 * (8 + 4) + 4),
             (6 * (16 + 4) + 12, 6 * (4 + 4) + 4),

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contracts.leaks import follow, recovered, setting
+from contracts.leaks import build_setting, follow, recover_targets
 from pace import quick
 from torch import nn
 
@@ -82,9 +82,9 @@ def test_every_registered_attack_has_cases():
 @pytest.mark.parametrize("vanilla", quick([False, True], False))
 def test_a_planted_leak_is_recovered(case, vanilla):
     kind, fields = case
-    config, here = config_of(kind, fields), setting(vanilla=vanilla)
+    config, here = config_of(kind, fields), build_setting(vanilla=vanilla)
     steps = STEPS.get(kind, 0)
-    found = recovered(config, here, steps=steps, noise=False)
+    found = recover_targets(config, here, steps=steps, noise=False)
     assert found.shape == here.truth.shape
     assert (found - here.truth).square().mean() < 0.4 * here.mean_error()
 
@@ -92,9 +92,9 @@ def test_a_planted_leak_is_recovered(case, vanilla):
 @trained_attack
 def test_noise_gives_nothing_away(case):
     kind, fields = case
-    config, here = config_of(kind, fields), setting()
+    config, here = config_of(kind, fields), build_setting()
     steps = STEPS.get(kind, 0)
-    found = recovered(config, here, steps=steps, noise=True).clamp(0, 1)
+    found = recover_targets(config, here, steps=steps, noise=True).clamp(0, 1)
     assert (found - here.truth).square().mean() > 0.9 * here.mean_error()
 
 
@@ -102,13 +102,15 @@ def test_noise_gives_nothing_away(case):
 def test_the_same_again(kind, fields):
     config = config_of(kind, brief(fields))
     steps = 3 if config.online else 0
-    first, again = (recovered(config, setting(), steps=steps, noise=False) for _ in range(2))
+    first, again = (
+        recover_targets(config, build_setting(), steps=steps, noise=False) for _ in range(2)
+    )
     assert torch.equal(first, again)
 
 
 @pytest.mark.parametrize(("kind", "fields"), [case for case in EVERY if ATTACKS[case[0]].online])
 def test_an_attack_goes_on_where_it_was(kind, fields):
-    config, here = config_of(kind, fields), setting()
+    config, here = config_of(kind, fields), build_setting()
     whole, first, second = (config.build(here.known) for _ in range(3))
     follow(whole, here, steps=4, noise=False)
     follow(first, here, steps=2, noise=False)
@@ -122,10 +124,10 @@ def test_an_attack_goes_on_where_it_was(kind, fields):
 
 @every_attack
 def test_the_trunk_is_looked_at_and_not_touched(kind, fields):
-    config, here = config_of(kind, brief(fields)), setting(vanilla=True)
+    config, here = config_of(kind, brief(fields)), build_setting(vanilla=True)
     weights = {n: t.clone() for n, t in here.known.trunk.state_dict().items()}
     here.known.trunk.train()
-    recovered(config, here, steps=3 if config.online else 0, noise=False)
+    recover_targets(config, here, steps=3 if config.online else 0, noise=False)
     assert here.known.trunk.training
     assert all(p.grad is None for p in (*here.known.trunk.parameters(), *here.head.parameters()))
     assert all(torch.equal(weights[n], t) for n, t in here.known.trunk.state_dict().items())

@@ -101,16 +101,16 @@ def some_rows(*, texts: bool) -> Iterator[Row]:
         yield method, attack, detector, poisons[(i + j // 2) % len(poisons)]
 
 
-def given(row: Row) -> tuple[Axes, dict[str, Any]]:
+def combine(row: Row) -> tuple[Axes, dict[str, Any]]:
     """A scenario of these four; what an attack would have beside it is for the method to be."""
     changes: dict[str, Any] = functools.reduce(merge, (part.changes for part in row))
     by_turns = any(plain(part) is TURNS for part in row)
     return (TURNS if by_turns else SHARED), {**changes, "method": row[0].changes["method"]}
 
 
-def given_together(rows: Sequence[Row]) -> tuple[Axes, dict[str, Any]]:
+def combine_all(rows: Sequence[Row]) -> tuple[Axes, dict[str, Any]]:
     """A scenario of all attacks, detectors and poisons of rows with one method."""
-    axes, changes = given(rows[0])
+    axes, changes = combine(rows[0])
     _, attacks, detectors, poisons = zip(*rows, strict=True)
     changes["attacks"] = distinct(part.changes["attacks"] for part in attacks)
     changes["detectors"] = distinct(part.changes["detectors"] for part in detectors)
@@ -124,38 +124,40 @@ def distinct(lists: Iterable[list[Any]]) -> list[Any]:
     return [each for index, each in enumerate(every) if each not in every[:index]]
 
 
-def refused(row: Row) -> str | None:
+def explain_refusal(row: Row) -> str | None:
     """Why they are refused, if they are: an empty word where it is by a path of theirs."""
-    axes, changes = given(row)
+    axes, changes = combine(row)
     said = refusal(axes, changes, texts=row[0].texts)
     if said is None:
         return None
     theirs = (*PLACES, "clients.malicious")
-    return "" if said.field.startswith(theirs) else f"{named(row)}: {said}"
+    return "" if said.field.startswith(theirs) else f"{describe(row)}: {said}"
 
 
-def named(*rows: Row) -> str:
+def describe(*rows: Row) -> str:
     kinds = (", ".join(part.kind for part in row) for row in rows)
     return f"{'texts' if rows[0][0].texts else 'images'}: {'; '.join(kinds)}"
 
 
-def failing(rows: Sequence[Row], walker: Walker, *, half: bool = False) -> str | None:
+def explain_failure(rows: Sequence[Row], walker: Walker, *, half: bool = False) -> str | None:
     """What goes wrong in a round with all of these, its detection and its attacks."""
-    axes, changes = given_together(rows)
+    axes, changes = combine_all(rows)
     if half:  # what clients send is bf16 then, and what attackers compute in is not
         changes = merge(changes, {"train": {"precision": "bf16"}})
     try:
-        seen = walker.seen(axes, changes, texts=rows[0][0].texts)
+        seen = walker.observe_run(axes, changes, texts=rows[0][0].texts)
         found, _ = seen.made.live.detection.judge_round(1)
         judged = seen.made.live.attacking.judge(1, lambda what, done, total: None)
     except Exception as error:  # noqa: BLE001 - whatever a combination that was let through throws
-        return f"{named(*rows)}: {type(error).__name__}: {error}"
+        return f"{describe(*rows)}: {type(error).__name__}: {error}"
     losses = [report["train_loss"] for report in seen.reports.values() if "train_loss" in report]
     if not torch.tensor(losses).isfinite().all():
-        return f"{named(*rows)}: loses {losses}"
+        return f"{describe(*rows)}: loses {losses}"
     scored = {each["attack"] for table in judged.tables.values() for each in table}
     lacking = {row[1].kind for row in rows} - scored
-    return f"{named(*rows)}: nobody detects or recovers" if lacking or not found.clients else None
+    return (
+        f"{describe(*rows)}: nobody detects or recovers" if lacking or not found.clients else None
+    )
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +167,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Walker:
 
 def sound_rows(rows: Iterable[Row]) -> list[Row]:
     """Those that are let through; of the others, each must be refused by a path of its own."""
-    said = [(row, refused(row)) for row in rows]
+    said = [(row, explain_refusal(row)) for row in rows]
     assert_no([why for _, why in said if why])
     return [row for row, why in said if why is None]
 
@@ -178,7 +180,7 @@ def test_each_method_with_each_attack_is_refused_by_a_path_or_not_and_one_of_the
     rows = list(some_rows(texts=texts))
     sound = sound_rows(rows)
     assert len(sound) > len(rows) / 2
-    assert failing([sound[len(sound) // 2]], walker) is None
+    assert explain_failure([sound[len(sound) // 2]], walker) is None
 
 
 @pytest.mark.slow
@@ -190,9 +192,9 @@ def test_all_four_are_refused_by_a_path_or_run(
     has several attacks, detectors and poisons; every other one is in half precision.
     """
     small_judges(monkeypatch)
-    rows = list(covering(sound_rows(every_row(texts=texts))))
+    rows = list(cover_pairs(sound_rows(every_row(texts=texts))))
     runs = enumerate(runs_of(rows))
-    assert_no([why for i, run in runs if (why := failing(run, walker, half=i % 2 == 1))])
+    assert_no([why for i, run in runs if (why := explain_failure(run, walker, half=i % 2 == 1))])
 
 
 def runs_of(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -203,7 +205,7 @@ def runs_of(rows: Iterable[Row]) -> Iterator[list[Row]]:
     alike: dict[Any, list[list[Row]]] = {}
     for row in rows:
         attack = ATTACKS[row[1].kind]
-        key = row[0].kind, given(row)[0], repr(row[1].around), attack.recovers, attack.online
+        key = row[0].kind, combine(row)[0], repr(row[1].around), attack.recovers, attack.online
         runs = alike.setdefault(key, [])
         run = next((run for run in runs if len(run) < MOST and may_hold(run, row)), None)
         if run is None:
@@ -215,11 +217,11 @@ def runs_of(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def may_hold(run: list[Row], row: Row) -> bool:
-    axes, changes = given_together([*run, row])
+    axes, changes = combine_all([*run, row])
     return refusal(axes, changes, texts=row[0].texts) is None
 
 
-def covering(rows: Sequence[Row]) -> Iterator[Row]:
+def cover_pairs(rows: Sequence[Row]) -> Iterator[Row]:
     """Few of these rows in which each pair of parts is that is in one of them."""
     left = {pair for row in rows for pair in itertools.combinations(row_key(row), 2)}
     for wanted in range(6, 0, -1):  # those first that have many a pair that is not yet covered

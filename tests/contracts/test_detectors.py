@@ -61,7 +61,7 @@ EVERY = [(kind, options) for kind, cases in CASES.items() for options in cases]
 LEGS = (Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD, Leg.SMASHED_GRAD)
 
 
-def built(kind: str, options: dict[str, Any]) -> Detector:
+def build(kind: str, options: dict[str, Any]) -> Detector:
     return DETECTORS[kind].model_validate({"kind": kind, **options}).build()
 
 
@@ -75,17 +75,19 @@ def vectors(kind: str, client: int, number: int, planted: bool) -> Tensor:
     """A batch of one client: around what all share, or in the planted ones somewhere else."""
     if kind == "mislabelled":
         centres = torch.randn(10, WIDE, generator=rng_for(11, "centres"))
-        return centres[torch.arange(64) % 10] + drawn(True, client, number, False)
+        return centres[torch.arange(64) % 10] + draw_batch(True, client, number, False)
     if kind != "root_class":
-        return drawn(kind in SYBILS, client, number, planted)
+        return draw_batch(kind in SYBILS, client, number, planted)
     one_class = (torch.arange(64) % 10 == 0)[:, None]  # it lets pass what all classes share
     return torch.where(
-        one_class, drawn(False, client, number, planted), drawn(False, client, number, False)
+        one_class,
+        draw_batch(False, client, number, planted),
+        draw_batch(False, client, number, False),
     )
 
 
 @functools.cache
-def drawn(alone: bool, client: int, number: int, planted: bool) -> Tensor:
+def draw_batch(alone: bool, client: int, number: int, planted: bool) -> Tensor:
     rng = rng_for(11, "batch", client, number)
     common = torch.randn(WIDE, generator=rng_for(11, "common"))
     batch = torch.randn(64, WIDE, generator=rng) + (0.0 if alone else 1.0) * common
@@ -130,7 +132,7 @@ def rounds(kind: str, detector: Detector, planted: bool, upto: int = ROUNDS, fir
         yield detector.judge(RoundView(number, sensor.take(), 10, turns))
 
 
-def flagged(verdicts) -> set[int]:
+def list_flagged(verdicts) -> set[int]:
     return {client for client, verdict in verdicts.items() if verdict.flagged}
 
 
@@ -141,16 +143,20 @@ def test_every_registered_detector_has_cases():
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
 def test_a_planted_client_is_detected(kind, options):
-    last = list(rounds(kind, built(kind, options), planted=True))[-1]
-    assert set(BAD) <= flagged(last)
+    last = list(rounds(kind, build(kind, options), planted=True))[-1]
+    assert set(BAD) <= list_flagged(last)
     honest = [v.suspicion for c, v in last.items() if c not in BAD]
     assert min(last[client].suspicion for client in BAD) > max(honest)
-    assert kind == "safesplit" or flagged(last) == set(BAD)  # which keeps but half, by its design
+    assert kind == "safesplit" or list_flagged(last) == set(
+        BAD
+    )  # which keeps but half, by its design
 
 
 @pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
 def test_a_clean_run_is_left_alone(kind, options):
-    found = [flagged(verdicts) for verdicts in rounds(kind, built(kind, options), planted=False)]
+    found = [
+        list_flagged(verdicts) for verdicts in rounds(kind, build(kind, options), planted=False)
+    ]
     if kind == "safesplit":
         assert all(len(each) < CLIENTS for each in found), "there is always a turn to go back to"
     else:
@@ -161,8 +167,8 @@ def test_a_clean_run_is_left_alone(kind, options):
 @pytest.mark.parametrize("case", quick(EVERY, *EVERY[::6]), ids=str)
 def test_what_it_remembers_is_all_that_it_needs(case):
     kind, options = case
-    whole = list(rounds(kind, built(kind, options), planted=True))
-    first, second = built(kind, options), built(kind, options)
+    whole = list(rounds(kind, build(kind, options), planted=True))
+    first, second = build(kind, options), build(kind, options)
     list(rounds(kind, first, planted=True, upto=3))
     second.load(first.state())
     assert list(rounds(kind, second, planted=True, first=4)) == whole[3:]
@@ -170,7 +176,7 @@ def test_what_it_remembers_is_all_that_it_needs(case):
 
 def test_the_paper_s_score_by_hand():
     """LightSplit: the cosine of a client's mean to the mean of means, as a MAD z."""
-    (verdicts,) = rounds("cosine_mad", built("cosine_mad", {}), planted=True, upto=1)
+    (verdicts,) = rounds("cosine_mad", build("cosine_mad", {}), planted=True, upto=1)
     means = np.stack([vectors("", c, 1, True).double().mean(0).numpy() for c in range(CLIENTS)])
     centre = means.mean(0)
     cosines = means @ centre / np.linalg.norm(means, axis=1) / np.linalg.norm(centre)
@@ -182,7 +188,7 @@ def test_the_paper_s_score_by_hand():
         assert verdict.flagged == (abs(z[client]) > 3)
 
 
-def skewed(client: int, number: int, planted: bool) -> tuple[Tensor, Tensor, Tensor]:
+def draw_skewed(client: int, number: int, planted: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Payloads, gradients and labels of a client that holds few of ten classes, and few of those.
 
     The planted ones give a third of what they hold the label 0.
@@ -202,11 +208,11 @@ def skewed(client: int, number: int, planted: bool) -> tuple[Tensor, Tensor, Ten
 
 
 def under_skew(kind: str, planted: bool, topology: str = "u_shaped"):
-    detector = built(kind, {"threshold": {"kind": "calibrated", "fpr": 0.001}})
+    detector = build(kind, {"threshold": {"kind": "calibrated", "fpr": 0.001}})
     sensor = sensor_for(detector)
     for number in range(1, 4):
         for client in range(CLIENTS):
-            payloads, gradients, labels = skewed(client, number, planted)
+            payloads, gradients, labels = draw_skewed(client, number, planted)
             sensor.observe(Packet(client, Leg.SMASHED, number, 0, (payloads,)))
             if topology == "vanilla":
                 sensor.observe(Packet(client, Leg.LABELS, number, 0, (labels,)))
@@ -221,9 +227,9 @@ def under_skew(kind: str, planted: bool, topology: str = "u_shaped"):
 def test_within_classes_skew_does_not_hide_a_backdoor(topology):
     """Where the cosine to the consensus sees nothing but the skew."""
     *_, (verdicts, readings) = under_skew("within_class", planted=True, topology=topology)
-    assert flagged(verdicts) == set(BAD)
+    assert list_flagged(verdicts) == set(BAD)
     for verdicts, _ in under_skew("within_class", planted=False, topology=topology):
-        assert not flagged(verdicts)
+        assert not list_flagged(verdicts)
     *_, (verdicts, _) = under_skew("cosine_mad", planted=True)
     worst = max(v.suspicion for c, v in verdicts.items() if c not in BAD)
     assert any(verdicts[client].suspicion < worst for client in BAD)
@@ -242,7 +248,7 @@ def test_within_classes_skew_does_not_hide_a_backdoor(topology):
 def test_those_who_are_most_of_their_target_s_class(kind, options, found):
     """Five clients of twelve relabel, and nobody else but the last client has the class."""
     bad = set(range(5))
-    detector = built(kind, options)
+    detector = build(kind, options)
     sensor = sensor_for(detector)
     centres = torch.randn(10, WIDE, generator=rng_for(19, "centres"))
     for client in range(CLIENTS + 1):
@@ -258,13 +264,13 @@ def test_those_who_are_most_of_their_target_s_class(kind, options, found):
         sensor.observe(Packet(client, Leg.SMASHED, 1, 0, (payloads,)))
         sensor.observe(Packet(client, Leg.FEATURES_GRAD, 1, 0, (told,)))
     verdicts = detector.judge(RoundView(1, sensor.take(), 10))
-    assert (flagged(verdicts) == bad) == found
+    assert (list_flagged(verdicts) == bad) == found
     assert (CLIENTS in verdicts) == (not options)
 
 
 def strays(labels, payloads, number: int = 1, *, detector: Detector | None = None):
     """What `mislabelled` says of clients, a row of labels and of payloads for each."""
-    detector = detector or built("mislabelled", {})
+    detector = detector or build("mislabelled", {})
     sensor = sensor_for(detector)
     for client, (told, rows) in enumerate(zip(labels, payloads, strict=True)):
         sensor.observe(Packet(client, Leg.SMASHED, number, 0, (rows,)))
@@ -284,7 +290,7 @@ def apart(clients: int, *, relabelled: int = 0) -> tuple[Tensor, Tensor]:
 def test_a_share_of_strays_by_hand():
     """Ten of the forty samples that client 0 says are of class 0 lie where others' class 1 lies."""
     (labels, payloads), settings = apart(4, relabelled=10), {"inside": 0.999, "directions": 3}
-    verdicts = strays(labels, payloads, detector=built("mislabelled", settings))
+    verdicts = strays(labels, payloads, detector=build("mislabelled", settings))
     known = scipy.stats.binomtest(10, 40).proportion_ci(2 * scipy.stats.norm.cdf(3) - 1, "wilson")
     assert verdicts[0].score == pytest.approx(known.low)
     assert [verdicts[client].score for client in (1, 2, 3)] == pytest.approx(
@@ -319,12 +325,12 @@ def test_nothing_strays_to_a_class_whose_holder_is_not_known_by_others():
 
 def test_gradients_that_classes_are_inferred_from_are_refused_where_nothing_could_stray():
     with pytest.raises(ValidationError, match="'payload' or 'features'"):
-        built("mislabelled", {"signal": "features_grad"})
+        build("mislabelled", {"signal": "features_grad"})
 
 
 @pytest.mark.parametrize("window", [1, 2, None])
 def test_only_a_client_s_first_rounds_count(window):
-    detector = built("mislabelled", {"window": window})
+    detector = build("mislabelled", {"window": window})
     planted = [strays(*apart(6, relabelled=20), 1, detector=detector)]
     planted += [strays(*apart(6), number, detector=detector) for number in (2, 3)]
     once, *later = (verdicts[0].score for verdicts in planted)
@@ -336,7 +342,7 @@ def test_only_a_client_s_first_rounds_count(window):
 
 def with_a_root(planted: bool, *, drift: float = 1.0):
     """Clients with two classes each, shifted as a whole in every round, beside a root of all."""
-    detector = built("root_class", {"since": 1, "root": (CLIENTS,), "directions": 16})
+    detector = build("root_class", {"since": 1, "root": (CLIENTS,), "directions": 16})
     sensor = sensor_for(detector)
     centres = torch.randn(10, WIDE, generator=rng_for(17, "centres"))
     for number in range(1, 4):
@@ -358,15 +364,15 @@ def with_a_root(planted: bool, *, drift: float = 1.0):
 @pytest.mark.slow
 def test_a_root_shows_who_relabels_where_nobody_else_has_the_class():
     *_, last = with_a_root(planted=True)
-    assert flagged(last) == set(BAD)
-    assert not any(flagged(verdicts) for verdicts in with_a_root(planted=False, drift=3.0))
+    assert list_flagged(last) == set(BAD)
+    assert not any(list_flagged(verdicts) for verdicts in with_a_root(planted=False, drift=3.0))
     first, *_ = with_a_root(planted=True)
     assert not first, "a single round says nothing"
 
 
 def test_classes_keep_their_numbers_from_round_to_round():
     """k-means numbers them anew: a mean over rounds would mix a class with another."""
-    detector = built("root_class", {})
+    detector = build("root_class", {})
     turned = torch.randperm(10, generator=rng_for(0, "turned"))
     seen = []
     for number, names in ((1, torch.arange(10)), (2, turned)):
@@ -387,13 +393,13 @@ def test_labels_are_read_off_the_gradients():
     (_, readings), *_ = under_skew("within_class", planted=False)
     pairs = set()
     for client, found in infer_labels(readings, 10).items():
-        truth = skewed(client, 1, False)[2]
+        truth = draw_skewed(client, 1, False)[2]
         pairs |= set(zip(truth.tolist(), found.tolist(), strict=True))
     assert len(pairs) == 10, "a cluster for each class, and a class for each cluster"
 
 
 def test_readings_elsewhere_are_the_same_when_merged():
-    detector = built("cosine_mad", {})
+    detector = build("cosine_mad", {})
     here, there, whole = (sensor_for(detector) for _ in range(3))
     for client in range(CLIENTS):
         packet = Packet(client, Leg.SMASHED, 1, 0, (vectors("", client, 1, True),))
@@ -449,25 +455,25 @@ def test_three_sigma_is_no_such_test_over_few_clients():
 def test_neither_the_cut_nor_the_spread_counts_trusted_clients():
     """Three of eight are trusted: the cut is that of five, which is higher than that of eight."""
     threshold = {"kind": "calibrated", "fpr": 0.01}
-    detector = built("root_cosine", {"root": (0, 1, 2), "threshold": threshold})
+    detector = build("root_cosine", {"root": (0, 1, 2), "threshold": threshold})
     side, calibrated = detector.config.side, detector.config.threshold
     of_judged, of_all = (calibrated.cut(clients, side, 1) for clients in (5, 8))
     assert of_judged > of_all
 
-    def suspected(z: float) -> set[int]:
+    def list_suspected(z: float) -> set[int]:
         away = 1.4826 * z * (-1 if side == "low" else 1)
         scores = [100.0, 100.0, 100.0, -1.0, 0.0, 0.0, 1.0, away]
         detector.pool_scores = lambda view: dict(enumerate(scores))  # type: ignore[method-assign]
-        return flagged(detector.judge(RoundView(1, Readings(), 10)))
+        return list_flagged(detector.judge(RoundView(1, Readings(), 10)))
 
-    assert suspected((of_judged + of_all) / 2) == set()
-    assert suspected(of_judged + 0.1) == {7}
+    assert list_suspected((of_judged + of_all) / 2) == set()
+    assert list_suspected(of_judged + 0.1) == {7}
 
 
 def test_sums_over_rounds_leave_trusted_clients_out():
     """Under a sequential threshold clients are judged as if the trusted ones had not been there."""
     options = {"root": (0, 1, 2), "threshold": {"kind": "sequential"}}
-    beside, alone = built("root_cosine", options), built("root_cosine", options)
+    beside, alone = build("root_cosine", options), build("root_cosine", options)
     rng = np.random.default_rng(4)
     for number in range(1, 4):
         scores = dict(enumerate(rng.normal(size=8) + 5))

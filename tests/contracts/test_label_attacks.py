@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from builders import scenario
-from contracts.leaks import setting
+from contracts.leaks import build_setting
 
 from simsplit.attacking.label_judge import LabelJudge
 from simsplit.attacks import ATTACKS
@@ -32,7 +32,7 @@ def judge():
     return LabelJudge(given, given.prepare_data())
 
 
-def judged(judge, kind, *, planted, seed=0):
+def judge_views(judge, kind, *, planted, seed=0):
     """The rows of an attack on features and gradients in two batches; and its floors."""
     rng = torch.Generator().manual_seed(seed)
     seen = []
@@ -43,7 +43,7 @@ def judged(judge, kind, *, planted, seed=0):
             sent = noise + planted * away * torch.linspace(1, 2, WIDTH)
             scale = len(rows) if leg is Leg.FEATURES_GRAD else 1
             seen.append(Packet(0, leg, 1, step, (sent / scale,)))
-    attack = ATTACKS[kind](**CASES.get(kind, {})).build(setting().known)
+    attack = ATTACKS[kind](**CASES.get(kind, {})).build(build_setting().known)
     attack.tell(judge.choose_known(attack.options.known_share))
     for _ in attack.work(seen):
         pass
@@ -55,7 +55,7 @@ def judged(judge, kind, *, planted, seed=0):
 
 @every_attack
 def test_a_planted_signal_is_detected_in_each_view(kind, judge):
-    rows, floors = judged(judge, kind, planted=8.0)
+    rows, floors = judge_views(judge, kind, planted=8.0)
     assert rows.keys() >= {"features", "gradient"}
     for view, row in rows.items():
         # trees look at a column at a time, and at unit length each has little of the plant
@@ -69,7 +69,7 @@ def test_a_planted_signal_is_detected_in_each_view(kind, judge):
 def test_noise_stays_at_chance_and_not_below_it(kind, judge):
     found, within = [], 0
     for seed in range(8):
-        rows, floors = judged(judge, kind, planted=0.0, seed=seed)
+        rows, floors = judge_views(judge, kind, planted=0.0, seed=seed)
         chance, row = floors["chance"], rows["features"]
         found.append(row["leak"])
         within += chance["low"] - 0.05 <= row["leak"] <= chance["high"] + 0.03
@@ -81,7 +81,7 @@ def test_noise_stays_at_chance_and_not_below_it(kind, judge):
 
 @every_attack
 def test_the_same_again(kind, judge):
-    assert judged(judge, kind, planted=0.5) == judged(judge, kind, planted=0.5)
+    assert judge_views(judge, kind, planted=0.5) == judge_views(judge, kind, planted=0.5)
 
 
 @every_attack

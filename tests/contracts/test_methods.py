@@ -29,7 +29,7 @@ FORWARD = (Leg.SMASHED, Leg.FEATURES)
 BACK = (Leg.SMASHED_GRAD, Leg.FEATURES_GRAD)
 
 
-def crossed(seen) -> dict[Leg, list[bytes]]:
+def read_bytes(seen) -> dict[Leg, list[bytes]]:
     return {
         leg: [t.contiguous().view(torch.uint8).numpy().tobytes() for t in tensors]
         for leg, tensors in seen.packed.items()
@@ -96,11 +96,11 @@ def test_bytes_are_the_values_own(case, layout):
 @every_case
 def test_same_streams_same_bytes(case):
     z = activation(BATCH)
-    first = crossed(exchange(pair(case.configs), z))
-    assert crossed(exchange(pair(case.configs), z)) == first
-    assert (crossed(exchange(pair(case.configs), z, number=1)) != first) == case.noisy
+    first = read_bytes(exchange(pair(case.configs), z))
+    assert read_bytes(exchange(pair(case.configs), z)) == first
+    assert (read_bytes(exchange(pair(case.configs), z, number=1)) != first) == case.noisy
     if not case.noisy:
-        assert (crossed(exchange(pair(case.configs, seed=5), z)) != first) == case.seeded
+        assert (read_bytes(exchange(pair(case.configs, seed=5), z)) != first) == case.seeded
 
 
 def laid_out(z: Tensor, layout: str) -> Tensor:

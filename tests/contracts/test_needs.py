@@ -118,7 +118,7 @@ WITHOUT = {"method.0:snd{'denoise': False}": {"Snd.decode", "Snd.compute_tail_lo
 
 def of_method(part: Part, axes: Axes, walker: Walker) -> str | None:
     """What is missing of a method's effect, against the same run without it."""
-    seen = walker.seen(axes, part.changes, texts=part.texts)
+    seen = walker.observe_run(axes, part.changes, texts=part.texts)
     plain = walker.twin(axes, part.around, texts=part.texts)
     if idle := seen.idle - WITHOUT.get(str(part), set()):
         return f"never called: {', '.join(sorted(idle))}"
@@ -145,7 +145,7 @@ def same_weights(one: Seen, other: Seen) -> bool:
 
 def of_detector(part: Part, axes: Axes, walker: Walker) -> str | None:
     """Each client must have a score, but for those that are trusted."""
-    seen = walker.seen(axes, part.changes, texts=part.texts)
+    seen = walker.observe_run(axes, part.changes, texts=part.texts)
     config = seen.made.scenario.detectors[0]
     found, _ = seen.made.live.detection.judge_round(1)
     scored = {client for client, row in found.clients.items() if row.get(config.title) is not None}
@@ -156,7 +156,7 @@ def of_detector(part: Part, axes: Axes, walker: Walker) -> str | None:
 def of_poison(part: Part, axes: Axes, walker: Walker) -> str | None:
     """What the malicious client sends must be other than what it would."""
     twice = {"schedule": {"rounds": 2}} if part.kind == "replace" else {}
-    seen = walker.seen(axes, {**part.changes, **twice}, texts=part.texts)
+    seen = walker.observe_run(axes, {**part.changes, **twice}, texts=part.texts)
     plain = walker.twin(axes, twice, texts=part.texts)
     for key, packets in seen.packets.items():
         if key[0] == MALICIOUS and packets != plain.packets[key]:
@@ -166,7 +166,7 @@ def of_poison(part: Part, axes: Axes, walker: Walker) -> str | None:
 
 def of_attack(part: Part, axes: Axes, walker: Walker) -> str | None:
     """It must recover something, and have learned from training if that is what it does."""
-    seen = walker.seen(axes, part.changes, texts=part.texts)
+    seen = walker.observe_run(axes, part.changes, texts=part.texts)
     config, attacking = seen.made.scenario.attacks[0], seen.made.live.attacking
     attack = attacking.attacks[config.title]
     if config.online:

@@ -92,13 +92,13 @@ def of(kind: str, leg: str = "smashed") -> MethodConfig:
     return METHODS[kind](**FINE.get(kind, {}), **legs)
 
 
-def fitting(modalities: frozenset[Any]) -> list[str]:
+def list_fitting(modalities: frozenset[Any]) -> list[str]:
     return [
         kind for kind, each in METHODS.items() if each.modalities >= modalities and kind != "raw"
     ]
 
 
-def refused(configs: list[MethodConfig]) -> ScenarioError | None:
+def get_refusal(configs: list[MethodConfig]) -> ScenarioError | None:
     try:
         refuse_disorder(configs)
         compute_sent_shapes(configs, (CUT, FEATURES))
@@ -109,7 +109,7 @@ def refused(configs: list[MethodConfig]) -> ScenarioError | None:
 
 @pytest.mark.parametrize("modalities", [IMAGES, TEXTS], ids=["images", "texts"])
 def test_the_order_that_a_refusal_names_is_one(modalities: frozenset[Any]) -> None:
-    wrong, bad, kinds = [], set(), fitting(modalities)
+    wrong, bad, kinds = [], set(), list_fitting(modalities)
     for first, second in itertools.product(kinds, kinds):
         try:
             refuse_disorder([of(first), of(second)])
@@ -118,9 +118,9 @@ def test_the_order_that_a_refusal_names_is_one(modalities: frozenset[Any]) -> No
             named = re.search(r"method: \[(.*)\]$", str(error))
             other = [of(second), of(first)]
             if named is None:
-                if first != second and refused(other) is None:
+                if first != second and get_refusal(other) is None:
                     wrong.append(f"{error}, but the other order is not refused")
-            elif named[1] != f"{second}, {first}" or refused(other):
+            elif named[1] != f"{second}, {first}" or get_refusal(other):
                 wrong.append(f"{error}, which is no way out")
             if error.field != "method.1.kind":
                 wrong.append(f"{first}, {second}: blames {error.field}")
@@ -153,12 +153,12 @@ def test_other_options_and_other_legs_are_other_pairs() -> None:
 
 
 def image_pairs() -> Iterator[tuple[str, list[MethodConfig]]]:
-    kinds = fitting(IMAGES)
+    kinds = list_fitting(IMAGES)
     codecs = [kind for kind in kinds if issubclass(METHODS[kind], CodecConfig)]
     for leg, some in (("smashed", kinds), ("features", codecs)):
         for kinds_of in itertools.product(some, some):
             configs = [of(kind, leg) for kind in kinds_of]
-            if refused(configs) is None:
+            if get_refusal(configs) is None:
                 yield f"{leg}: {', '.join(kinds_of)}", configs
 
 
@@ -168,7 +168,7 @@ def test_pairs_of_image_methods_work_as_they_read() -> None:
     wrong = []
     for name, configs in image_pairs():
         try:
-            lacking = lacking_in(configs, alone)
+            lacking = find_fault(configs, alone)
         except Exception as error:  # noqa: BLE001 - whatever a pair that was let through throws
             lacking = f"{type(error).__name__}: {error}"
         if lacking:
@@ -176,9 +176,9 @@ def test_pairs_of_image_methods_work_as_they_read() -> None:
     assert_no(wrong)
 
 
-def lacking_in(configs: list[MethodConfig], alone: dict[str, list[object]]) -> str | None:
+def find_fault(configs: list[MethodConfig], alone: dict[str, list[object]]) -> str | None:
     """What is not as it should be: shapes, what arrives, gradients, and each one's effect."""
-    seen, z, term = exchanged(configs)
+    seen, z, term = exchange_terms(configs)
     exchange(pair(configs), activation(BATCH), training=False)
     if seen.lifted.shape != (BATCH, *CUT) or seen.decoded.shape != (BATCH, *FEATURES):
         return f"comes out as {tuple(seen.lifted.shape)}, {tuple(seen.decoded.shape)}"
@@ -198,13 +198,13 @@ def lacking_in(configs: list[MethodConfig], alone: dict[str, list[object]]) -> s
     for index, config in enumerate(configs):
         key = config.model_dump_json()
         if key not in alone:
-            alone[key] = effects(*exchanged([config]))
+            alone[key] = effects(*exchange_terms([config]))
         if configs[1 - index].kind_name not in OF_LABELS and effects(seen, z, term) == alone[key]:
             return f"{configs[1 - index].kind_name} changes nothing"
     return None
 
 
-def exchanged(configs: list[MethodConfig]) -> tuple[Exchange, torch.Tensor, list[float]]:
+def exchange_terms(configs: list[MethodConfig]) -> tuple[Exchange, torch.Tensor, list[float]]:
     """A step, its gradient, and the methods' own term in it."""
     z, sides, terms = activation(BATCH).requires_grad_(), pair(configs), []
     inner = sides.client.compute_encode_loss
@@ -232,13 +232,13 @@ def test_pairs_of_text_methods_train_and_each_has_its_effect(
 ) -> None:
     walker = Walker(tmp_path_factory.mktemp("pairs"))
     wrong = []
-    for kinds in itertools.product(fitting(TEXTS), repeat=2):
+    for kinds in itertools.product(list_fitting(TEXTS), repeat=2):
         beside = KNOWN if {"admi", "dualguard"} & set(kinds) else {}
         changes = {"method": [{"kind": kind, **FINE.get(kind, {})} for kind in kinds], **beside}
         if refusal(PLAIN, changes, texts=True):
             continue
         try:
-            seen = walker.seen(PLAIN, changes, texts=True)
+            seen = walker.observe_run(PLAIN, changes, texts=True)
             losses = [row["train_loss"] for row in seen.reports.values()]
         except Exception as error:  # noqa: BLE001 - whatever a pair that was let through throws
             wrong.append(f"{kinds}: {type(error).__name__}: {error}")

@@ -45,7 +45,7 @@ def samples() -> Samples:
     return Samples(inputs, torch.randint(CLASSES, (COUNT,), generator=rng))
 
 
-def built(kind: str, options: dict[str, Any], seed: int = 0) -> Poison:
+def build(kind: str, options: dict[str, Any], seed: int = 0) -> Poison:
     scene = Scene(samples(), CLASSES, MEAN, STD, seed, "clients.malicious.poison.0")
     return POISONS[kind](**options).build(scene)
 
@@ -58,7 +58,7 @@ PART = torch.arange(0, COUNT, 2)
 
 
 def of_client(kind: str, options: dict[str, Any], seed: int = 0) -> BatchPoison:
-    made = built(kind, options, seed).for_client(1, PART)
+    made = build(kind, options, seed).for_client(1, PART)
     assert isinstance(made, BatchPoison)
     return made
 
@@ -105,7 +105,7 @@ def test_the_same_samples_in_every_epoch_and_others_for_other_seeds(kind, option
 
 @pytest.mark.parametrize(("kind", "options"), OF_BATCHES)
 def test_success_is_counted_where_there_is_something_to_gain(kind, options):
-    aim = built(kind, options).find_aim(samples())
+    aim = build(kind, options).find_aim(samples())
     assert aim is not None
     assert len(aim.rows)
     labels = samples().labels[aim.rows]
@@ -150,7 +150,7 @@ def test_a_shared_patch_is_dealt_out_pixel_by_pixel():
 
 
 def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target():
-    made = built("badnets", {"clip": 1.5, "target": 2}).for_client(1, PART)
+    made = build("badnets", {"clip": 1.5, "target": 2}).for_client(1, PART)
     assert isinstance(made, BatchPoison)
     rng = rng_for(0, "payload")
     far = 100 * torch.randn(COUNT, 6, generator=rng)
@@ -163,7 +163,7 @@ def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target
     assert torch.equal(sent[~hit], payload[~hit])
     mean, reach = payload[target].mean(0), 1.5 * payload[target].std(0, correction=0)
     assert torch.allclose(sent[hit], payload[hit].clamp(mean - reach, mean + reach), atol=1e-4)
-    other = built("badnets", {"clip": 1.5, "target": 2}).for_client(1, PART)
+    other = build("badnets", {"clip": 1.5, "target": 2}).for_client(1, PART)
     other.load(made.state())
     for one in (made, other):
         one.on_batch(batch())
@@ -174,8 +174,8 @@ def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target
 
 def test_what_cannot_be_clipped_is_refused():
     with pytest.raises(ScenarioError, match=r"poison\.0\.clip:.*client 1.*100"):
-        built("badnets", {"clip": 1.0, "rate": 1}).for_client(1, PART)
-    made = built("badnets", {"clip": 1.0}).for_client(1, PART)
+        build("badnets", {"clip": 1.0, "rate": 1}).for_client(1, PART)
+    made = build("badnets", {"clip": 1.0}).for_client(1, PART)
     made.on_batch(batch())
     with pytest.raises(
         ScenarioError, match=r"poison\.0\.clip: needs payloads .* got \[200, 3\] of torch\.int8"
@@ -184,7 +184,7 @@ def test_what_cannot_be_clipped_is_refused():
 
 
 def test_semantic_takes_the_strongest():
-    made = built("semantic", {"share": 0.2})
+    made = build("semantic", {"share": 0.2})
     bright = samples().inputs.float().mean((1, 2, 3))
     picked = made.find_candidates(samples())
     assert 0.15 * COUNT < picked.sum() <= 0.2 * COUNT
@@ -198,7 +198,7 @@ def packet(leg: Leg, values: torch.Tensor, names: tuple[str, ...] = ()) -> Packe
 
 @pytest.mark.parametrize("options", CASES["tamper"], ids=str)
 def test_tampering_touches_one_leg(options):
-    made = built("tamper", {**options, "strength": 2.0}).for_client(1, PART)
+    made = build("tamper", {**options, "strength": 2.0}).for_client(1, PART)
     values = torch.randn(4, 6, generator=rng_for(0, "values"))
     for leg in (Leg.SMASHED, Leg.FEATURES_GRAD, Leg.LABELS, Leg.HANDOVER):
         sent = made.on_packet(packet(leg, values))
@@ -219,7 +219,7 @@ def test_tampering_touches_one_leg(options):
     [("stale", [1.0, 1.0]), ("boost", [5.0, -3.0]), ("sign", [-3.0, 5.0]), ("noise", None)],
 )
 def test_what_is_handed_on_instead(how, expected):
-    made = built("replace", {"how": how, "strength": 4.0}).for_client(1, PART)
+    made = build("replace", {"how": how, "strength": 4.0}).for_client(1, PART)
     names = ("head.weight", "head.running_var")
     weights = torch.nn.Parameter(torch.ones(2))
     made.on_receive(packet(Leg.HANDOVER, weights, names))
@@ -230,7 +230,7 @@ def test_what_is_handed_on_instead(how, expected):
     assert torch.equal(weights.detach(), torch.tensor([2.0, 0.0])), "its own are left alone"
     if expected is not None:
         assert torch.equal(sent.tensors[0], torch.tensor(expected))
-    other = built("replace", {"how": how, "strength": 4.0}).for_client(1, PART)
+    other = build("replace", {"how": how, "strength": 4.0}).for_client(1, PART)
     other.load(made.state())
     assert torch.equal(
         other.on_packet(packet(Leg.HANDOVER, weights, names)).tensors[0], sent.tensors[0]
@@ -260,7 +260,7 @@ def test_a_late_replacement_knows_what_it_was_given_before():
     config = POISONS["replace"](how="stale", from_round=2)
     names, weights = ("head.weight", "head.running_var"), torch.nn.Parameter(torch.ones(2))
     made, resumed = (
-        config.limit_to_rounds(built("replace", {"how": "stale"}).for_client(1, PART)) for _ in "ab"
+        config.limit_to_rounds(build("replace", {"how": "stale"}).for_client(1, PART)) for _ in "ab"
     )
     made.on_round(1)
     made.on_receive(packet(Leg.HANDOVER, weights, names))

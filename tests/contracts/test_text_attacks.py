@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import finished
+from builders import run_to_end
 from texts import text_scenario
 
 from simsplit.attacks import ATTACKS
@@ -36,14 +36,14 @@ CASES: dict[str, dict[str, Any]] = {
 NOISE = [{"kind": "dp_forward", "sigma": 100.0}, {"kind": "dp_sgd", "multiplier": 100.0}]
 
 
-def recovered(path: Path, kind: str, method: list[Any], **more: Any) -> pd.DataFrame:
+def recover(path: Path, kind: str, method: list[Any], **more: Any) -> pd.DataFrame:
     """What an attack with more fields, or on other targets, recovers."""
     targets = {name: more.pop(name) for name in ("count", "batch_size") if name in more}
     attack = {"kind": kind, **CASES.get(kind, LEARNED), **more}
-    return recovered_by(path, [attack], method, **targets)
+    return recover_by(path, [attack], method, **targets)
 
 
-def recovered_by(
+def recover_by(
     path: Path,
     attacks: list[dict[str, Any]],
     method: list[Any],
@@ -60,7 +60,7 @@ def recovered_by(
         attacks=attacks,
         targets={"count": count, "batch_size": batch_size},
     )
-    return Run.load(finished(given, path / "run").path).attacks.set_index("attack")
+    return Run.load(run_to_end(given, path / "run").path).attacks.set_index("attack")
 
 
 def test_every_attack_on_texts_has_a_case():
@@ -75,12 +75,12 @@ EVERY = [{"kind": kind, **fields} for kind, fields in CASES.items()]
 
 @pytest.fixture(scope="module")
 def undefended(tmp_path_factory):
-    return recovered_by(tmp_path_factory.mktemp("undefended"), EVERY, [])
+    return recover_by(tmp_path_factory.mktemp("undefended"), EVERY, [])
 
 
 @pytest.fixture(scope="module")
 def under_noise(tmp_path_factory):
-    return recovered_by(tmp_path_factory.mktemp("noise"), EVERY, NOISE)
+    return recover_by(tmp_path_factory.mktemp("noise"), EVERY, NOISE)
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -104,8 +104,8 @@ def test_gradients_give_away_what_mixguard_mixes(noise, tmp_path):
     """The hole: as good as undefended where most messages are read badly one by one."""
     fields = {"inputs": 10, "tokens": 4, "warm_up": 0, "noise": noise, "gamma": 1.0}
     mixed = [{"kind": "mixguard", **fields}]
-    by_ratio = recovered(tmp_path / "ratio", "gradient_ratio", mixed)
-    by_message = recovered(tmp_path / "sip", "sip", mixed)
+    by_ratio = recover(tmp_path / "ratio", "gradient_ratio", mixed)
+    by_message = recover(tmp_path / "sip", "sip", mixed)
     assert by_ratio.loc["gradient_ratio", "token_accuracy"] > 0.8
     # these texts have most of their words in common, and so have their mixtures
     unmixed = by_ratio.loc["gradient_ratio", "token_accuracy"]
@@ -115,9 +115,9 @@ def test_gradients_give_away_what_mixguard_mixes(noise, tmp_path):
 def test_the_purest_direction_in_the_span_of_mixtures_is_the_private_text(tmp_path):
     """Of k = 10 texts in m = 3 messages, though no message is near it, and without gradients."""
     mixed = [{"kind": "mixguard", "inputs": 10, "tokens": 4, "warm_up": 0}]
-    found = recovered(tmp_path / "span", "span_search", mixed, batch_size=4)
+    found = recover(tmp_path / "span", "span_search", mixed, batch_size=4)
     assert found.loc["span_search", "token_accuracy"] > 0.9
-    of_messages = recovered(tmp_path / "sip", "sip", mixed, batch_size=4, inverter="gaussian")
+    of_messages = recover(tmp_path / "sip", "sip", mixed, batch_size=4, inverter="gaussian")
     assert of_messages.loc["sip", "best_token_accuracy"] < 0.75
 
 
@@ -125,7 +125,7 @@ def test_the_purest_direction_in_the_span_of_mixtures_is_the_private_text(tmp_pa
 def test_each_text_of_a_cover_is_read_and_none_is_known_as_the_private_one(kind, tmp_path):
     # these texts have most words in common: of few peaks some are what they have in common
     peaks = {"peaks": 8} if kind == "span_search" else {}
-    found = recovered(tmp_path, kind, [{"kind": "cover"}], count=24, inverter="gaussian", **peaks)
+    found = recover(tmp_path, kind, [{"kind": "cover"}], count=24, inverter="gaussian", **peaks)
     assert found.loc[kind, "best_token_accuracy"] > 0.85
     assert found.loc[kind, "token_accuracy"] < 0.7
 
@@ -133,7 +133,7 @@ def test_each_text_of_a_cover_is_read_and_none_is_known_as_the_private_one(kind,
 def test_the_text_that_comes_again_among_fresh_covers_is_the_private_one(tmp_path):
     cover = [{"kind": "cover", "fixed": False}]
     once, twice = (
-        recovered(tmp_path / str(looks), "span_search", cover, count=24, looks=looks)
+        recover(tmp_path / str(looks), "span_search", cover, count=24, looks=looks)
         for looks in (1, 2)
     )
     key = ("span_search", "token_accuracy")
@@ -144,10 +144,10 @@ def test_the_text_that_comes_again_among_fresh_covers_is_the_private_one(tmp_pat
 def test_targets_in_batches_of_their_own(batch_size, tmp_path):
     """Each has secrets of its own; who reads what crosses plainly reads the same of any."""
     mixed = [{"kind": "mixguard", "tokens": 4, "warm_up": 0}]
-    by_ratio = recovered(tmp_path / "ratio", "gradient_ratio", mixed, batch_size=batch_size)
+    by_ratio = recover(tmp_path / "ratio", "gradient_ratio", mixed, batch_size=batch_size)
     assert by_ratio.loc["gradient_ratio", "token_accuracy"] > 0.8
     few, many = (
-        recovered(tmp_path / str(n), "sip", [], batch_size=n, iterations=40)
+        recover(tmp_path / str(n), "sip", [], batch_size=n, iterations=40)
         for n in (batch_size, None)
     )
     pd.testing.assert_frame_equal(few, many)
@@ -158,7 +158,7 @@ def test_gradients_with_weights_of_their_own_give_away_less(tmp_path):
     read = {}
     for gradients in ("shared", "remixed"):
         mixed = {"kind": "mixguard", "tokens": 4, "warm_up": 0, "gradients": gradients}
-        made = recovered(tmp_path / gradients, "gradient_ratio", [mixed], count=24)
+        made = recover(tmp_path / gradients, "gradient_ratio", [mixed], count=24)
         read[gradients] = made.loc["gradient_ratio", "token_accuracy"]
     # not much less here: all these texts, and so their mixtures, have most words in common
     assert read["remixed"] < read["shared"] - 0.1
@@ -171,7 +171,7 @@ def test_online_unmixing_learns_from_what_calibration_shows(tmp_path):
         mixed = {"kind": "mixguard", "messages": 2, "inputs": 2, "blind": False, "tokens": 0}
         mixed["sampler"] = "general"
         method = [{**mixed, "warm_up": warm_up, "refine_every": 0, "noise": "none"}]
-        of = recovered(tmp_path / str(warm_up), "adaptive_online", method)
+        of = recover(tmp_path / str(warm_up), "adaptive_online", method)
         made[warm_up] = of.loc["adaptive_online", "token_accuracy"]
     assert made[40] > 0.6
     assert made[1] < 0.5
@@ -191,7 +191,7 @@ def test_attacks_that_read_by_the_same_inverter_are_what_they_are_alone(tmp_path
             attacks=attacks,
             targets={"count": 8},
         )
-        made = Run.load(finished(given, tmp_path / name).path).recovered
+        made = Run.load(run_to_end(given, tmp_path / name).path).recovered
         tables.append(made[made["attack"] == "gradient_ratio"].reset_index(drop=True))
     pd.testing.assert_frame_equal(tables[0], tables[1])
     pd.testing.assert_frame_equal(tables[0], tables[2])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import experiment, finished
+from builders import experiment, run_to_end
 from comparing import assert_equal
 from texts import text_scenario
 
@@ -66,7 +66,7 @@ OF_KNOWN_TAILS = ("admi", "dualguard")
 """For models whose start everybody knows."""
 
 
-def given(path, kind, fields, **changes):
+def make_scenario(path, kind, fields, **changes):
     model = {} if kind in ON_LABELS else WORDS
     if kind in OF_KNOWN_TAILS:
         model = {**model, "sizes": {**model["sizes"], "public": True}}
@@ -101,7 +101,7 @@ def test_runs_learn_and_are_the_same_twice(kind, fields, tmp_path):
     """Packets hold their values alone and no graph, all their bytes are counted, and torch's own
     stream of random numbers stays put.
     """
-    scenario = given(tmp_path, kind, fields)
+    scenario = make_scenario(tmp_path, kind, fields)
     made, tap = experiment(scenario, tmp_path / "one"), Tap()
     made.parts.wire.taps.append(tap)
     before = torch.get_rng_state()
@@ -112,7 +112,7 @@ def test_runs_learn_and_are_the_same_twice(kind, fields, tmp_path):
     assert first.wire[first.wire["leg"] != "handover"]["bytes"].sum() == tap.crossed
     trained = first.rounds[first.rounds["phase"] == "train"]["train_loss"].tolist()
     assert trained[-1] < trained[0]
-    assert_equal(tmp_path / "one", finished(scenario, tmp_path / "two").path)
+    assert_equal(tmp_path / "one", run_to_end(scenario, tmp_path / "two").path)
 
 
 @pytest.mark.slow
@@ -120,6 +120,6 @@ def test_runs_learn_and_are_the_same_twice(kind, fields, tmp_path):
 def test_a_single_text_is_no_trouble(kind, fields, tmp_path):
     few = {"train_samples": 12, "test_samples": 4, "auxiliary": 0.3, "source": {"length": 24}}
     changes = {"train": {"batch_size": 1}, "clients": {"count": 1}}
-    scenario = given(tmp_path, kind, fields, data=few, **changes)
-    rounds = Run.load(finished(scenario, tmp_path / "run").path).rounds
+    scenario = make_scenario(tmp_path, kind, fields, data=few, **changes)
+    rounds = Run.load(run_to_end(scenario, tmp_path / "run").path).rounds
     assert rounds["train_loss"].notna().all()

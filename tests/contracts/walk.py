@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
-from builders import TINY, entered
+from builders import TINY, enter_round
 from texts import TINY as TINY_TEXTS
 from texts import reviews
 
@@ -249,7 +249,7 @@ class Walker:
             values["data"]["source"]["path"] = str(self._texts)
         return parse(values)
 
-    def seen(self, axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> Seen:
+    def observe_run(self, axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> Seen:
         """What comes of a scenario, but for its tables, which take as long again."""
         given = self.scenario(axes, changes, texts=texts)
         idle: set[str] = set()
@@ -260,7 +260,7 @@ class Walker:
             made.parts.wire.taps.append(tap)
             made.parts.exchange.announce(made.clients, counted=True)
             for number in range(1, made.live.program.rounds + 1):
-                done = made.parts.course.run(entered(made, number), lambda done, total: None)
+                done = made.parts.course.run(enter_round(made, number), lambda done, total: None)
         state = collect_state(made.parts).items()
         weights = {n: t.clone() for n, t in state if {"head", "trunk", "tail"} & set(n.split("."))}
         learned = {n: t for n, t in weights.items() if "optimizer" not in n}
@@ -270,7 +270,7 @@ class Walker:
         """Return what is seen of these changes; all callers share one run."""
         key = repr((axes, sorted(changes.items()), texts))
         if key not in self._twins:
-            self._twins[key] = self.seen(axes, changes, texts=texts)
+            self._twins[key] = self.observe_run(axes, changes, texts=texts)
         return self._twins[key]
 
     def _data(self, given: Scenario) -> Prepared:
@@ -303,13 +303,13 @@ class watched_hooks:  # noqa: N801 - a context
         self.before = Stack.__init__
 
     def __enter__(self) -> None:
-        def built(stack: Stack, smashed: Any, features: Any, side: Any) -> None:
+        def build_and_watch(stack: Stack, smashed: Any, features: Any, side: Any) -> None:
             for method in (*smashed, *features):
                 for hook in _overridden(type(method)):
                     self._watch(method, hook)
             self.before(stack, smashed, features, side)
 
-        Stack.__init__ = built  # type: ignore[method-assign]
+        Stack.__init__ = build_and_watch  # type: ignore[method-assign]
 
     def __exit__(self, *error: object) -> None:
         Stack.__init__ = self.before  # type: ignore[method-assign]
@@ -319,11 +319,11 @@ class watched_hooks:  # noqa: N801 - a context
         name, inner = (type(method).__name__, hook), getattr(method, hook)
         self.there.add(name)
 
-        def watching(*args: Any) -> Any:
+        def call_inner(*args: Any) -> Any:
             self.called.add(name)
             return inner(*args)
 
-        setattr(method, hook, watching)
+        setattr(method, hook, call_inner)
 
 
 def assert_no(wrong: list[str]) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
-from builders import TINY, finished, image_folder
+from builders import TINY, image_folder, run_to_end
 from deployed import Deployment, assert_as_inline
 from texts import CAUSAL, api_scenario, text_scenario
 
@@ -85,10 +85,10 @@ def scenario(**changes: Any) -> Scenario:
     return parse(merge(merge(TINY, {"clients": {"count": 2}}), changes))
 
 
-def compared(deployment: Deployment, given: Scenario, tmp_path: Path) -> Run:
+def compare(deployment: Deployment, given: Scenario, tmp_path: Path) -> Run:
     run = deployment.run(given, tmp_path / "deployed")
     assert set(deployment.ends(given.clients.count)) == {"finished"}
-    finished(given, tmp_path / "inline")
+    run_to_end(given, tmp_path / "inline")
     assert_as_inline(tmp_path / "deployed", tmp_path / "inline", range(given.clients.count))
     assert run.summary["deployed"]["as_simulated"]
     return run
@@ -96,12 +96,12 @@ def compared(deployment: Deployment, given: Scenario, tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize("case", CASES)
 def test_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
-    compared(deployment, scenario(**CASES[case]), tmp_path)
+    compare(deployment, scenario(**CASES[case]), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["sequence_classifier", "causal_lm"])
 def test_texts_as_inline(kind: str, deployment: Deployment, tmp_path: Path) -> None:
-    compared(deployment, text_scenario(tmp_path, model={"kind": kind}), tmp_path)
+    compare(deployment, text_scenario(tmp_path, model={"kind": kind}), tmp_path)
 
 
 API: dict[str, dict[str, Any]] = {
@@ -117,7 +117,7 @@ API: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", API)
 def test_an_api_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
-    compared(deployment, api_scenario(tmp_path, **API[case]), tmp_path)
+    compare(deployment, api_scenario(tmp_path, **API[case]), tmp_path)
 
 
 class TestDataOfTheirOwn:
@@ -131,7 +131,7 @@ class TestDataOfTheirOwn:
         served = given.model_copy(update={"data": data})
         deployment.run(served, tmp_path / "deployed", data=sites)
         assert deployment.ends(given.clients.count) == ["finished"] * given.clients.count
-        finished(given, tmp_path / "inline")
+        run_to_end(given, tmp_path / "inline")
         assert_as_inline(tmp_path / "deployed", tmp_path / "inline", range(given.clients.count))
 
     def test_a_folder(self, deployment: Deployment, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_texts_that_clients_write_as_inline(deployment: Deployment, tmp_path: Pa
         data={"source": {"task": task, "length": 48}},
         evaluate={**evaluate, "sampling": {"temperature": 1.0}},
     )
-    run = compared(deployment, given, tmp_path)
+    run = compare(deployment, given, tmp_path)
     frames = pd.read_csv(tmp_path / "deployed" / "run" / "socket.csv")
     assert frames["call"].isin(["Write", "WriteOn"]).any()
     assert run.rounds["test_rouge_l"].notna().all()
@@ -192,7 +192,7 @@ class TestWhatMustDiffer:
         noisy = scenario(clients=OWN, method=[{"kind": "noise"}])
         run = deployment.run(noisy, tmp_path / "deployed", mode="private")
         assert deployment.ends(2) == ["finished", "finished"]
-        finished(noisy, tmp_path / "inline")
+        run_to_end(noisy, tmp_path / "inline")
         assert not run.summary["deployed"]["as_simulated"]
         with pytest.raises(AssertionError, match="rounds"):
             assert_as_inline(tmp_path / "deployed", tmp_path / "inline", range(2))

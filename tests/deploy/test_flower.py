@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from builders import finished, scenario
-from commands import written
+from builders import run_to_end, scenario
+from commands import write_scenario
 from deployed import assert_as_inline, free_port
 
 from simsplit.deploy.keys import make_keys
@@ -47,7 +47,7 @@ class Federation:
         self.started.append(process)
         return process
 
-    def said(self) -> dict[str, str]:
+    def read_logs(self) -> dict[str, str]:
         """What was printed, by command."""
         return {log.stem: log.read_text(errors="replace") for log in self.folder.glob("*.log")}
 
@@ -67,7 +67,11 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
 
 def test_as_inline(federation: Federation, tmp_path: Path) -> None:
     given = scenario(clients={"count": 2})
-    file, keys, out = tmp_path / written(given, tmp_path), tmp_path / "keys", tmp_path / "deployed"
+    file, keys, out = (
+        tmp_path / write_scenario(given, tmp_path),
+        tmp_path / "keys",
+        tmp_path / "deployed",
+    )
     make_keys(keys, 2, 1)
     at = ("--host", "127.0.0.1", "--port", f"{federation.link}")
     here = "--disable-runtime-dependency-installation"
@@ -79,10 +83,10 @@ def test_as_inline(federation: Federation, tmp_path: Path) -> None:
     door = f"127.0.0.1:{free_port()}"
     run = f'scenario="{file}" keys="{keys}" listen="{door}" address="{door}" out="{out}/run"'
     process = federation.start("flwr", "run", f"{APP}", "test", "--stream", "--run-config", run)
-    assert process.wait(580) == 0, federation.said()
-    finished(given, tmp_path / "inline")
+    assert process.wait(580) == 0, federation.read_logs()
+    run_to_end(given, tmp_path / "inline")
     assert_as_inline(out, tmp_path / "inline", range(2))
-    streamed = federation.said()["flwr"]
+    streamed = federation.read_logs()["flwr"]
     assert "listening on 127.0.0.1" in streamed
     assert len(re.findall(r"node \d+: finished", streamed)) == 2, "both nodes have replied"
 

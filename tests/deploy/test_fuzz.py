@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import TINY, entered
+from builders import TINY, enter_round
 from direct import Sites
 
 from simsplit.deploy.client_session import ClientLost, ClientSession
@@ -110,7 +110,7 @@ class Server:
         self.lost: list[int] = []
         self.pool._lose = lambda client, *_: self.lost.append(client)
         self.exchange.announce(parts.clients, counted=False)
-        self.lineup = entered(self.experiment, 1)
+        self.lineup = enter_round(self.experiment, 1)
         self.ways: list[Callable[[], object]] = [
             lambda: self.pool.ask(HOSTILE, CountSteps("private")),
             lambda: self.exchange.step(HOSTILE),

@@ -117,7 +117,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
     made.close()
 
 
-def refused(guest: Guest) -> str:
+def read_refusal(guest: Guest) -> str:
     return str(guest.hear()["refused"])
 
 
@@ -177,26 +177,28 @@ class TestWhoMayComeIn:
         gate.close("finished")
 
     def test_nobody_as_another_than_the_certificate_says(self, door):
-        assert "certificate of client 0" in refused(door.client(0, client=1))
+        assert "certificate of client 0" in read_refusal(door.client(0, client=1))
 
     def test_no_client_that_the_run_has_not(self, door):
         guest = door.guest(door.keys("client-2"))
         guest.say({**door.hello(0), "client": 2})
-        assert "no client" in refused(guest)
+        assert "no client" in read_refusal(guest)
 
     def test_nobody_twice(self, door):
         assert door.client(0).hear()["welcome"] == 1
-        assert "already" in refused(door.client(0))
+        assert "already" in read_refusal(door.client(0))
 
     def test_nobody_with_another_scenario(self, door):
         other = digest_terms(GIVEN.model_copy(update={"seed": 4}), "rehearsal")
-        assert "another scenario" in refused(door.client(0, terms=other))
-        assert "another scenario" in refused(door.client(0, terms=digest_terms(GIVEN, "private")))
+        assert "another scenario" in read_refusal(door.client(0, terms=other))
+        assert "another scenario" in read_refusal(
+            door.client(0, terms=digest_terms(GIVEN, "private"))
+        )
 
     def test_nobody_with_data_of_another_form(self, door):
         assert door.client(0).hear()["welcome"] == 1
         form = {**door.hello(1)["form"], "sample": [3, 28, 28]}
-        assert says(refused(door.client(1, form=form)), "scenario ... sample")
+        assert says(read_refusal(door.client(1, form=form)), "scenario ... sample")
 
     @pytest.mark.parametrize(
         "wrong",
@@ -212,14 +214,14 @@ class TestWhoMayComeIn:
         ids=lambda value: str(value)[:40],
     )
     def test_nobody_who_greets_in_another_way(self, door, wrong):
-        assert refused(door.client(0, **wrong))
+        assert read_refusal(door.client(0, **wrong))
         assert door.client(0).hear()["welcome"] == 1, "and the others are let in"
 
     def test_the_form_of_who_has_left_binds_nobody(self, door):
         form = {**door.hello(0)["form"], "held_out": {"test": 7}}
         first = door.client(0, form=form)
         assert first.hear()["welcome"] == 1
-        assert says(refused(door.client(1)), "client 0 ... held_out")
+        assert says(read_refusal(door.client(1)), "client 0 ... held_out")
         first.close()
         wait_until(lambda: door.gate.sessions[0].over)
         assert door.client(1).hear()["welcome"] == 1
@@ -229,14 +231,14 @@ class TestWhoMayComeIn:
     )
     def test_nobody_with_data_that_the_scenario_does_not_describe(self, door, other):
         for client in range(2):
-            assert refused(door.client(client, form={**door.hello(client)["form"], **other}))
+            assert read_refusal(door.client(client, form={**door.hello(client)["form"], **other}))
 
     def test_nobody_with_data_that_the_model_cannot_read(self, door):
         """As where the scenario does not say what the data are, and all greet alike."""
         door.gate._info = None
         for client in range(2):
             form = {**door.hello(client)["form"], "sample": [1]}
-            assert says(refused(door.client(client, form=form)), "images")
+            assert says(read_refusal(door.client(client, form=form)), "images")
 
     def test_silent_streams_of_one_client_take_nobodys_place(self, door):
         for _ in range(30):
@@ -273,7 +275,7 @@ class TestWhatAClientAnswers:
             time.sleep(0.01)
         return guest
 
-    def lost(self, door: Door, call: Any, reply: Any) -> str:
+    def lose(self, door: Door, call: Any, reply: Any) -> str:
         pool = door.gate.pool(lambda _: None, [], torch.device("cpu"))
         thread = threading.Thread(target=reply)
         thread.start()
@@ -299,17 +301,17 @@ class TestWhatAClientAnswers:
         for _ in range(2):
             inside.say({"number": 1, "answer": 3})
         assert pool.ask(0, CountSteps("private")) == 3
-        assert "another request" in self.lost(door, CountSteps("private"), lambda: None)
-        assert "expelled" in refused(door.client(0)), "and does not come back"
+        assert "another request" in self.lose(door, CountSteps("private"), lambda: None)
+        assert "expelled" in read_refusal(door.client(0)), "and does not come back"
 
     @pytest.mark.parametrize("answer", [-1, "7", None, True, [], 2**60])
     def test_of_another_type(self, door, inside, answer):
         said = lambda: inside.say({"number": 1, "answer": answer})  # noqa: E731
-        assert "a number" in self.lost(door, CountSteps("private"), said)
+        assert "a number" in self.lose(door, CountSteps("private"), said)
 
     def test_nothing_in_time(self, door, inside):
         door.gate.sessions[0].deadline_s = 0.2
-        assert "within 0.2 s" in self.lost(door, CountSteps("private"), lambda: None)
+        assert "within 0.2 s" in self.lose(door, CountSteps("private"), lambda: None)
         assert door.client(0).hear()["welcome"] == 1, "and may come back"
 
     CUT = (16, 20, 12, 12)
@@ -334,12 +336,12 @@ class TestWhatAClientAnswers:
     def test_another_packet_than_the_step_has(self, door, inside, tensor, other, why):
         answer = {"number": 1, "answer": self.packet(**other)}
         said = lambda: inside.say(answer, tensor)  # noqa: E731
-        assert why in self.lost(door, Begin(1), said)
+        assert why in self.lose(door, Begin(1), said)
 
     def test_more_than_any_frame_has(self, door, inside):
         answer = {"number": 1, "answer": self.packet()}
         values = torch.zeros(door.gate.most_bytes // 4 + 2**20)
-        assert self.lost(door, Begin(1), lambda: inside.say(answer, values))
+        assert self.lose(door, Begin(1), lambda: inside.say(answer, values))
 
     def test_frames_without_end(self, door, inside):
         """They are not queued: 3,000 frames of 1 MiB took 3 GB."""
@@ -348,9 +350,9 @@ class TestWhatAClientAnswers:
             inside.say({}, torch.zeros(2**18))
         wait_until(lambda: session.over)
         assert session._arrived.qsize() < 10
-        self.lost(door, CountSteps("private"), lambda: None)
+        self.lose(door, CountSteps("private"), lambda: None)
         assert 0 in door.gate.left_out
 
     def test_text_of_an_exception_is_cut(self, door, inside):
         said = lambda: inside.say({"number": 1, "failed": "x" * 10_000})  # noqa: E731
-        assert len(self.lost(door, CountSteps("private"), said)) < 200
+        assert len(self.lose(door, CountSteps("private"), said)) < 200

@@ -259,7 +259,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 
 
 @cache
-def _prepared(given: str) -> Any:
+def _prepare(given: str) -> Any:
     return scenario(**SCENARIOS[given]).prepare_data()
 
 
@@ -371,21 +371,21 @@ class TestAClientThatStaysAway:
         with pytest.raises(RunFailedError, match="--without 1"):
             stage.run(given, tmp_path, {}, absent=[1], resume=True, patience_s=1)
         outcome = stage.run(given, tmp_path, {}, absent=[1], resume=True, without=[1])
-        assert self.left_out(outcome.run) == [[1, 2, "without"]]
+        assert self.list_left_out(outcome.run) == [[1, 2, "without"]]
         steps = outcome.run.clients.pivot_table(index="round", columns="client", values="steps")
         assert (steps[1] > 0).tolist() == [True, False, False]
         assert (steps[[0, 2]] > 0).all(axis=None)
 
     def test_from_the_start(self, stage, tmp_path):
         outcome = stage.run(three("v2"), tmp_path, {}, absent=[0], without=[0])
-        assert self.left_out(outcome.run) == [[0, 1, "without"]]
+        assert self.list_left_out(outcome.run) == [[0, 1, "without"]]
         assert set(outcome.run.wire["client"]) == {1, 2}
         assert outcome.run.summary["deployed"]["clients"][0] is None
 
     def test_costs_itself_its_place_where_there_is_a_quorum(self, stage, tmp_path):
         given = three("v1", clients={"quorum": 2})
         outcome = stage.run(given, tmp_path, {}, absent=[2], patience_s=2)
-        assert self.left_out(outcome.run) == [[2, 1, "away"]]
+        assert self.list_left_out(outcome.run) == [[2, 1, "away"]]
         assert [party.end for party in outcome.parties] == ["finished"] * 2
 
     def test_but_no_more_than_the_quorum_allows(self, stage, tmp_path):
@@ -403,8 +403,8 @@ class TestAClientThatStaysAway:
         ways = {0: Way("not a number", "Begin", fill(NAN))}
         with pytest.raises(RunFailedError, match="2 of 3 clients"):
             stage.run(given, tmp_path, ways)
-        assert self.left_out(Run.load(tmp_path / "run")) == [[0, 1, "expelled"]]
+        assert self.list_left_out(Run.load(tmp_path / "run")) == [[0, 1, "expelled"]]
 
     @staticmethod
-    def left_out(run: Run) -> list[list[Any]]:
+    def list_left_out(run: Run) -> list[list[Any]]:
         return run.expelled[["client", "round", "kind"]].to_numpy().tolist()

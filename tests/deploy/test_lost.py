@@ -8,8 +8,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from builders import TINY, finished
-from commands import Command, wait_for_rounds, written
+from builders import TINY, run_to_end
+from commands import Command, wait_for_rounds, write_scenario
 from deployed import Deployment, assert_as_inline, free_port
 from gists import says
 
@@ -37,7 +37,7 @@ def scenario(**changes: object) -> Scenario:
 
 @pytest.fixture(scope="module")
 def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return finished(scenario(), tmp_path_factory.mktemp("inline") / "run").path
+    return run_to_end(scenario(), tmp_path_factory.mktemp("inline") / "run").path
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -57,7 +57,7 @@ def test_averages_go_on(deployment: Deployment, tmp_path: Path) -> None:
     deployment.run(given, tmp_path / "run", breaks={0: ("Proceed", "smashed_grad", 5)})
     assert deployment.clients[0].came_to() == "CutOff: "
     assert deployment.ends(2) == ["finished", "finished"]
-    finished(given, tmp_path / "inline")
+    run_to_end(given, tmp_path / "inline")
     assert_as_inline(tmp_path / "run", tmp_path / "inline", range(2))
 
 
@@ -82,11 +82,11 @@ def test_a_client_that_stalls(deployment: Deployment, inline: Path, tmp_path: Pa
     said: list[str] = []
     sleeper = Stops(deployment.clients[1].process)
 
-    def told(text: str) -> None:
+    def hear(text: str) -> None:
         said.append(text)
         sleeper.wakes(text)
 
-    deployment.run(scenario(), tmp_path, say=told, observers=[sleeper], deadline_s=8)
+    deployment.run(scenario(), tmp_path, say=hear, observers=[sleeper], deadline_s=8)
     assert any(says(text, "client 1 has gone: ... 8 s") for text in said), said
     assert deployment.ends(2) == ["finished", "finished"]
     assert_as_inline(tmp_path, inline, range(2))
@@ -106,8 +106,8 @@ class TestProcesses:
         """Keys, a scenario long enough to be interrupted, and the server's address."""
         given = scenario(schedule={"rounds": 60})
         assert command.run("deploy", "keys", "keys", "--clients", "2")[0] == 0
-        finished(given, command.folder / "inline")
-        written(given, command.folder)
+        run_to_end(given, command.folder / "inline")
+        write_scenario(given, command.folder)
         return f"127.0.0.1:{free_port()}"
 
     def serve(self, command: Command, address: str, *more: str) -> "subprocess.Popen[str]":

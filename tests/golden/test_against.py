@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from golden.cases import CASES, Values, renamed
+from golden.cases import CASES, Values, rename_fields
 from golden.differences import differences
 
 from simsplit.attacks import ATTACKS
@@ -60,7 +60,7 @@ def test_fields_under_new_names():
         "train": {},
         "batches": {"size": 1},
     }
-    assert renamed(values, names) == expected
+    assert rename_fields(values, names) == expected
     assert values["train"] == {"size": 1, "old": 0}
 
 
@@ -77,21 +77,21 @@ OUTCOME = {
 }
 
 
-def changed(change) -> list[str]:
+def list_differences(change) -> list[str]:
     newer = copy.deepcopy(OUTCOME)
     change(newer)
     return differences(OUTCOME, newer)
 
 
 def test_equal_outcomes_are_not_reported():
-    assert changed(lambda newer: None) == []
+    assert list_differences(lambda newer: None) == []
 
 
 def test_a_value_is_named_with_its_column_and_row():
     def change(newer):
         newer["tables"]["rounds"]["columns"]["loss"][1] = "1.25"
 
-    (told,) = changed(change)
+    (told,) = list_differences(change)
     assert told.startswith("table rounds: loss in 1 of 2 rows, by at most 0.2 of its size")
     assert "row 1: 1.0 -> 1.25" in told
 
@@ -103,7 +103,7 @@ def test_columns_rows_and_tables_that_come_and_go():
         newer["tables"]["rounds"]["rows"] = 3
         newer["tables"]["signals"] = {"rows": 0, "columns": {}}
 
-    rounds, signals = changed(change)
+    rounds, signals = list_differences(change)
     assert "1 columns missing: loss" in rounds
     assert "1 columns added: gain" in rounds
     assert "2 rows became 3" in rounds
@@ -115,7 +115,7 @@ def test_tensors_that_changed_moved_or_have_another_shape():
         held = newer["tensors"]["round-000002"]
         held |= {"a": "F32[2] 99", "c": "F64[1] 33", "z": held.pop("b")}
 
-    (told,) = changed(change)
+    (told,) = list_differences(change)
     assert "1 tensors missing: b" in told
     assert "1 tensors added: z" in told
     assert "1 of those missing are among the added, to the bit" in told
@@ -126,7 +126,9 @@ def test_texts_and_failures():
     def change(newer):
         newer["texts"]["round-000002.jsonl"][1] = "too"
 
-    assert changed(change) == ["file round-000002.jsonl: 1 of 2 lines (line 1: two -> too)"]
+    assert list_differences(change) == [
+        "file round-000002.jsonl: 1 of 2 lines (line 1: two -> too)"
+    ]
     failed = differences(OUTCOME, {"failed": "KeyError: 1"})
     assert failed == ["failed: newer: KeyError: 1"]
 
@@ -137,15 +139,15 @@ def test_a_tree_is_like_itself_and_not_like_another(tmp_path: Path):
     kept = tmp_path / "kept.json"
     cases = ("--only", "raw*")
 
-    def done(*words: str) -> subprocess.CompletedProcess[str]:
+    def run_command(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(TOOL), *cases, *words]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert done("--save", str(kept)).returncode == 0
+    assert run_command("--save", str(kept)).returncode == 0
     outcomes = json.loads(kept.read_text())
     outcomes["cases"]["raw-vanilla"]["tables"]["wire"]["columns"]["bytes"][0] = "1"
     kept.write_text(json.dumps(outcomes))
-    compared = done("--baseline", str(kept), "--json")
+    compared = run_command("--baseline", str(kept), "--json")
     assert compared.returncode == 1
     told = json.loads(compared.stdout)
     assert told["raw"] == []

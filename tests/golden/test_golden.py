@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 
 from simsplit.results import Run
 
@@ -39,21 +39,21 @@ def lines(path: Path) -> list[str]:
     ]
 
 
-def parsed(line: str) -> dict[str, float]:
+def parse_line(line: str) -> dict[str, float]:
     words = line.split()
     return dict(zip(words[::2], map(float, words[1::2]), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_short_runs_are_what_they_were(case: str, tmp_path: Path, request: Any) -> None:
-    finished(scenario(**CASES[case]), tmp_path / "run")
+    run_to_end(scenario(**CASES[case]), tmp_path / "run")
     now = lines(tmp_path / "run")
     file = HERE / f"{case}.txt"
     if request.config.getoption("--golden"):
         file.write_text("\n".join(now) + "\n")
     before = file.read_text().splitlines()
     assert len(now) == len(before)
-    for new, old in zip(map(parsed, now), map(parsed, before), strict=True):
+    for new, old in zip(map(parse_line, now), map(parse_line, before), strict=True):
         assert (new["up"], new["down"]) == (old["up"], old["down"])
         # processors differ in the last bits of a sum, and training carries them on
         assert new["loss"] == pytest.approx(old["loss"], rel=1e-3)

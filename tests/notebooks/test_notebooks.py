@@ -72,7 +72,7 @@ SHORTER = {
 """What their runs are cut down to here: a reader's are as long as pictures need them."""
 
 
-def shortened(notebook: nbformat.NotebookNode, changes: dict[str, str]) -> None:
+def shorten(notebook: nbformat.NotebookNode, changes: dict[str, str]) -> None:
     """Every phrase as a shorter run has it; each must be there."""
     for long, short in changes.items():
         found = [cell for cell in notebook.cells if long in cell.source]
@@ -87,7 +87,7 @@ def test_they_run(path: Path):
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
-    shortened(notebook, SHORTER[path.stem])
+    shorten(notebook, SHORTER[path.stem])
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(FOLDER)}}).execute()
     shown = [out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs]
     assert any("image/png" in out.get("data", {}) for out in shown)

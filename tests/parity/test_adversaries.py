@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from builders import experiment, finished, scenario
+from builders import experiment, run_to_end, scenario
 from by_hand import Recorder
 from comparing import assert_equal, weights
 from pace import quick, quick_rows
@@ -25,7 +25,7 @@ LOUD = {"kind": "tamper", "how": "noise", "strength": 30.0}
 COSINE = {"kind": "cosine_mad", "threshold": {"kind": "three_sigma", "sigmas": 8}}
 
 
-def attacked(*poisons: dict[str, Any], detectors: Any = (), count: int = 5, **changes: Any):
+def make_attacked(*poisons: dict[str, Any], detectors: Any = (), count: int = 5, **changes: Any):
     clients = {"count": count, "malicious": {"ids": [2], "poison": list(poisons or [BADNETS])}}
     clients |= changes.pop("clients", {})
     data = {"train_samples": 150, "test_samples": 60}
@@ -34,7 +34,7 @@ def attacked(*poisons: dict[str, Any], detectors: Any = (), count: int = 5, **ch
 
 def test_attack_success_is_that_of_the_triggered_samples(tmp_path: Path):
     """Counted again by hand: stamped test images of other classes, through head, trunk and tail."""
-    made = finished(attacked(), tmp_path)
+    made = run_to_end(make_attacked(), tmp_path)
     data, parts = made.data, made.parts
     rows = (data.test.labels != 1).nonzero().flatten()
     pixels = data.test.inputs[rows].float() / 255
@@ -52,7 +52,7 @@ def test_attack_success_is_that_of_the_triggered_samples(tmp_path: Path):
 
 @pytest.mark.slow
 def test_own_heads_have_a_success_each(tmp_path: Path):
-    finished(attacked(clients={"heads": "per_client"}), tmp_path)
+    run_to_end(make_attacked(clients={"heads": "per_client"}), tmp_path)
     run = Run.load(tmp_path)
     last = run.clients[run.clients["round"] == 2]
     assert last["attack_success"].notna().all()
@@ -70,8 +70,8 @@ def test_own_heads_have_a_success_each(tmp_path: Path):
 def test_an_attack_is_judged_by_honest_heads_even_if_few_are_scored(tmp_path: Path):
     for seed in range(3):
         clients = {"heads": "per_client", "malicious": {"ids": [0, 1, 3, 4], "poison": [BADNETS]}}
-        given = attacked(clients=clients, evaluate={"clients": 1}, seed=seed)
-        finished(given, tmp_path / f"{seed}")
+        given = make_attacked(clients=clients, evaluate={"clients": 1}, seed=seed)
+        run_to_end(given, tmp_path / f"{seed}")
         run = Run.load(tmp_path / f"{seed}")
         (row,) = run.clients.dropna(subset=["attack_success"])["client"].unique()
         assert row == 2
@@ -80,8 +80,8 @@ def test_an_attack_is_judged_by_honest_heads_even_if_few_are_scored(tmp_path: Pa
 @pytest.mark.slow
 def test_an_attack_by_nobody_changes_nothing_and_is_scored(tmp_path: Path):
     nobody = {"malicious": {"fraction": 0, "poison": [BADNETS]}}
-    finished(attacked(clients=nobody), tmp_path / "nobody")
-    finished(attacked(clients={"malicious": None}), tmp_path / "clean")
+    run_to_end(make_attacked(clients=nobody), tmp_path / "nobody")
+    run_to_end(make_attacked(clients={"malicious": None}), tmp_path / "clean")
     ours, theirs = weights(tmp_path / "nobody"), weights(tmp_path / "clean")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert "attack_success" in Run.load(tmp_path / "nobody").rounds
@@ -93,8 +93,8 @@ def test_detectors_that_only_look_change_nothing(tmp_path: Path):
     everything = [
         {"kind": kind} for kind in ("cosine_mad", "foolsgold", "contra", "krum", "root_cosine")
     ]
-    finished(attacked(), tmp_path / "unwatched")
-    finished(attacked(detectors=everything), tmp_path / "watched")
+    run_to_end(make_attacked(), tmp_path / "unwatched")
+    run_to_end(make_attacked(detectors=everything), tmp_path / "watched")
     ours, theirs = weights(tmp_path / "watched"), weights(tmp_path / "unwatched")
     assert all(torch.equal(ours[n], t) for n, t in theirs.items() if "detection" not in n)
     for table in ("rounds", "wire"):
@@ -107,7 +107,7 @@ def test_detectors_that_only_look_change_nothing(tmp_path: Path):
 
 def test_the_signal_is_that_of_the_packets(tmp_path: Path):
     """The columns, from a recording of what crossed while training."""
-    made, tap = experiment(attacked(detectors=[COSINE]), tmp_path), Recorder()
+    made, tap = experiment(make_attacked(detectors=[COSINE]), tmp_path), Recorder()
     made.parts.wire.taps.append(tap)
     made.run(resume=False)
     table = Run.load(tmp_path).clients
@@ -129,7 +129,7 @@ def test_the_signal_is_that_of_the_packets(tmp_path: Path):
 def loud(response: str, rounds: int = 3, **changes: Any):
     watched = [{**COSINE, "response": response}]
     schedule = {"kind": changes.pop("schedule", "round_robin"), "rounds": rounds}
-    return attacked(LOUD, detectors=watched, schedule=schedule, **changes)
+    return make_attacked(LOUD, detectors=watched, schedule=schedule, **changes)
 
 
 def test_a_quorum_stops_a_run_of_which_too_few_clients_remain(tmp_path: Path):
@@ -138,10 +138,10 @@ def test_a_quorum_stops_a_run_of_which_too_few_clients_remain(tmp_path: Path):
         clients = given.clients.model_copy(update={"quorum": quorum})
         given = given.model_copy(update={"clients": clients})
         if quorum == 4:
-            finished(given, tmp_path / "enough")
+            run_to_end(given, tmp_path / "enough")
             continue
         with pytest.raises(RunFailedError, match="4 of 5 clients"):
-            finished(given, tmp_path / "too few")
+            run_to_end(given, tmp_path / "too few")
         assert len(Run.load(tmp_path / "too few").rounds) == 1
 
 
@@ -152,7 +152,7 @@ def test_a_quorum_of_more_clients_than_there_are_is_refused():
 
 
 def test_skip(tmp_path: Path):
-    finished(loud("skip"), tmp_path)
+    run_to_end(loud("skip"), tmp_path)
     table = Run.load(tmp_path).clients
     bad = table[table["client"] == 2].set_index("round")
     assert bad["cosine_payload_flagged"].loc[1] == 1
@@ -216,7 +216,8 @@ def test_downweight_counts_a_tenth(topology: str, aggregation: str, tmp_path: Pa
 
 def test_averages_count_a_tenth_of_the_samples(tmp_path: Path):
     made = experiment(
-        attacked(aggregation="splitfed_v2", schedule={"kind": "parallel", "rounds": 1}), tmp_path
+        make_attacked(aggregation="splitfed_v2", schedule={"kind": "parallel", "rounds": 1}),
+        tmp_path,
     )
     seen: dict[int, int] = {}
     averager = made.parts.federation.shared
@@ -229,34 +230,34 @@ def test_averages_count_a_tenth_of_the_samples(tmp_path: Path):
 def test_when_all_are_flagged_the_run_says_so(tmp_path: Path):
     all_bad = {"kind": "cosine_mad", "threshold": {"kind": "fixed", "above": -2}}
     with pytest.raises(RunFailedError, match="flagged"):
-        finished(attacked(detectors=[{**all_bad, "response": "skip"}]), tmp_path)
+        run_to_end(make_attacked(detectors=[{**all_bad, "response": "skip"}]), tmp_path)
 
 
 SAFE = {"kind": "safesplit"}
 
 
-def watched_turns(path: Path) -> Experiment:
+def watch_turns(path: Path) -> Experiment:
     """Seven clients in whole turns, one of them loud, under SafeSplit."""
     loud = {"kind": "tamper", "leg": "features_grad", "strength": 50.0}
     turns = {"kind": "per_client", "rounds": 2}
-    given = attacked(loud, detectors=[SAFE], schedule=turns, clients={"count": 7})
+    given = make_attacked(loud, detectors=[SAFE], schedule=turns, clients={"count": 7})
     return experiment(given, path)
 
 
 @pytest.mark.slow
 def test_safesplit_goes_back_to_the_newest_turn_of_the_majority(tmp_path: Path):
     """Its trunk is as some client's turn left it, and never as the loud one's did."""
-    made = watched_turns(tmp_path)
+    made = watch_turns(tmp_path)
     ended: list[tuple[int, dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
     turns = made.live.detection.turns
     end = turns.end
 
-    def watched(client: int) -> None:
+    def watch(client: int) -> None:
         after = turns._weights()
         end(client)
         ended.append((client, after, turns._weights()))
 
-    turns.end = watched
+    turns.end = watch
     made.run(resume=False)
     assert 2 in turns.undone
     states = {client: after for client, after, _ in ended[:7]}
@@ -270,19 +271,19 @@ def test_safesplit_goes_back_to_the_newest_turn_of_the_majority(tmp_path: Path):
 
 @pytest.mark.slow
 def test_safesplit_hands_on_the_head_that_belongs_to_the_trunk(tmp_path: Path):
-    made = watched_turns(tmp_path)
+    made = watch_turns(tmp_path)
     turns = made.live.detection.turns
     went: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
     back = turns._go_back
 
-    def watched(client: int, bad: Any) -> None:
+    def watch(client: int, bad: Any) -> None:
         benign = [kept for number, kept in turns._kept.items() if number not in bad]
         back(client, bad)
         if benign:
             held = made.parts.pool.ask(client, SharedState())
             went.append((dict(benign[-1].shared), {n: t.clone() for n, t in held.items()}))
 
-    turns._go_back = watched
+    turns._go_back = watch
     made.run(resume=False)
     assert went
     assert all(torch.equal(kept[name], held[name]) for kept, held in went for name in kept)
@@ -318,13 +319,13 @@ CASES: dict[str, dict[str, Any]] = {
 def of_case(case: str):
     changes = dict(CASES[case])
     changes.setdefault("schedule", {"kind": "round_robin", "rounds": 3})
-    return attacked(*changes.pop("poisons", [BADNETS]), **changes)
+    return make_attacked(*changes.pop("poisons", [BADNETS]), **changes)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", quick(CASES, "rolled back"))
 def test_resumed_is_as_never_stopped(case: str, tmp_path: Path):
-    finished(of_case(case), tmp_path / "whole")
+    run_to_end(of_case(case), tmp_path / "whole")
     made = experiment(of_case(case), tmp_path / "stopped")
     look = made.live.detection.judge_round
 
@@ -367,13 +368,15 @@ def test_what_could_not_work_is_refused(field: str, changes: dict[str, Any]):
     if changes.pop("own", False):
         clients = {"heads": "per_client"}
     with pytest.raises(ScenarioError) as refused:
-        attacked(*poisons, clients=clients, **changes)
+        make_attacked(*poisons, clients=clients, **changes)
     assert refused.value.problems[0].field == field
 
 
 def test_a_poison_that_would_never_act_is_refused(tmp_path: Path):
     with pytest.raises(ScenarioError, match=r"got 99") as refused:
-        experiment(attacked({**BADNETS, "from_round": 99}), tmp_path / "late").run(resume=False)
+        experiment(make_attacked({**BADNETS, "from_round": 99}), tmp_path / "late").run(
+            resume=False
+        )
     assert refused.value.field == "clients.malicious.poison.0.from_round"
 
 
@@ -387,7 +390,7 @@ def test_a_backdoor_takes_hold_and_a_clean_run_knows_nothing_of_it(tmp_path: Pat
             schedule={"rounds": 8},
             train={"client": {"kind": "adam", "lr": 2e-3}, "server": {"kind": "adam", "lr": 2e-3}},
         )
-        finished(given, tmp_path / f"{fraction}")
+        run_to_end(given, tmp_path / f"{fraction}")
         last = Run.load(tmp_path / f"{fraction}").rounds.iloc[-1]
         assert last["test_accuracy"] > 0.9
         assert last["attack_success"] > 0.7 if fraction else last["attack_success"] < 0.15

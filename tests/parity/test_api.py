@@ -4,7 +4,7 @@ import peft
 import pytest
 import torch
 import transformers
-from builders import StopAt, finished
+from builders import StopAt, run_to_end
 from comparing import assert_equal
 from gists import says
 from hosted import on_hosts
@@ -78,7 +78,7 @@ def _share(body: torch.nn.Module, served: Served) -> None:
     assert all("pooler" in name for name in missing)
 
 
-def trained_whole(given: Scenario) -> Whole:
+def train_whole(given: Scenario) -> Whole:
     """Two epochs of one optimizer over adapters and head, on one client's batches."""
     data = given.prepare_data()
     model = Whole(given, data.info.classes)
@@ -103,8 +103,8 @@ def trained_whole(given: Scenario) -> Whole:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_training_over_the_api_is_pefts_on_the_whole_model_to_the_bit(family, tmp_path):
     given = api_scenario(tmp_path, family, clients={"count": 1})
-    expected = trained_whole(given)
-    run = finished(given, tmp_path / "run")
+    expected = train_whole(given)
+    run = run_to_end(given, tmp_path / "run")
     client = run.parts.pool.clients[0].training.end
     own = dict(expected.body.named_parameters())
     moved = 0
@@ -121,7 +121,7 @@ def test_bytes_are_those_of_the_closed_form(tmp_path):
     given = api_scenario(
         tmp_path, model={"adapters": sets}, clients={"count": 1}, method=[{"kind": "raw"}]
     )
-    run = Run.load(finished(given, tmp_path / "run").path)
+    run = Run.load(run_to_end(given, tmp_path / "run").path)
     wire = run.wire[run.wire["phase"] == "train"].groupby("leg")["bytes"].sum()
     width, layers, rank = 16, 2, LORA["rank"]
     pairs = 4 * [(width, width)] + 2 * [(width, 3 * width)] + [(3 * width, width)]
@@ -146,7 +146,7 @@ def _tokens(given: Scenario) -> int:
 
 def test_a_client_without_adapters_sends_no_gradient(tmp_path):
     given = api_scenario(tmp_path, model={"learns": ["tail"]}, method=["raw"])
-    run = Run.load(finished(given, tmp_path / "run").path)
+    run = Run.load(run_to_end(given, tmp_path / "run").path)
     sent = run.wire[run.wire["bytes"] > 0]
     assert set(sent["leg"]) == {"inputs", "features"}
     assert run.rounds["train_loss"].iloc[1] < run.rounds["train_loss"].iloc[0]
@@ -158,7 +158,7 @@ def test_a_client_without_adapters_sends_no_gradient(tmp_path):
 def test_a_run_stopped_and_resumed_is_one_never_stopped(tmp_path):
     given = api_scenario(tmp_path, model={"adapters": 2}, method=[{"kind": "p3eft"}])
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finished(given, whole)
+    run_to_end(given, whole)
     with pytest.raises(KeyboardInterrupt):
         Experiment(given, cut, [StopAt(9)]).run(resume=False)
     Experiment(given, cut).run(resume=True)
@@ -168,7 +168,7 @@ def test_a_run_stopped_and_resumed_is_one_never_stopped(tmp_path):
 @pytest.mark.ray
 def test_hosts_give_what_one_process_gives(tmp_path, hosts):
     given = api_scenario(tmp_path, model={"adapters": 2}, method=[{"kind": "p3eft"}])
-    finished(given, tmp_path / "inline")
+    run_to_end(given, tmp_path / "inline")
     on_hosts(given, tmp_path / "hosts", hosts).run(resume=False)
     assert_equal(tmp_path / "inline", tmp_path / "hosts")
 
@@ -185,7 +185,7 @@ DEFENCES = {
 
 def two_adapters(path, *methods):
     given = api_scenario(path, model={"adapters": 2}, method=[*methods], clients={"count": 1})
-    return Run.load(finished(given, path / "run").path)
+    return Run.load(run_to_end(given, path / "run").path)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +221,7 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
             schedule={"rounds": 1},
             method=[{"kind": "private_backprop", "messages": 3}],
         )
-        run = Run.load(finished(given, tmp_path / f"with {servers}").path)
+        run = Run.load(run_to_end(given, tmp_path / f"with {servers}").path)
         trained = run.wire[run.wire["phase"] == "train"]
         made[servers] = trained.groupby("leg")["bytes"].sum()
     for leg in ("inputs", "adapters"):
@@ -273,11 +273,11 @@ def test_what_an_api_cannot_do_is_refused_by_path(tmp_path, changes, said):
 def test_layers_that_do_not_exist_have_no_adapters(tmp_path):
     given = api_scenario(tmp_path, model={"lora": {"targets": ["querry"]}})
     with pytest.raises(ScenarioError, match=r"^scenario.model.lora.targets: unknown 'querry'"):
-        finished(given, tmp_path / "run")
+        run_to_end(given, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("messages", "servers", "replies"), [(1, 1, 1), (3, 1, 3), (3, 2, 2)])
 def test_simulated_time_knows_of_each_servers_backward_passes(messages, servers, replies, tmp_path):
     method = [{"kind": "private_backprop", "messages": messages}]
     given = api_scenario(tmp_path, servers=servers, method=method, schedule={"rounds": 0})
-    assert finished(given, tmp_path / "run").live.flops.replies == replies
+    assert run_to_end(given, tmp_path / "run").live.flops.replies == replies

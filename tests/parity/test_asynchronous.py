@@ -10,12 +10,12 @@ from pace import quick
 from plain_loops import (
     assert_equal,
     batch,
-    begun,
+    begin,
     figures,
     nets_on_one_trunk,
     rounds_of,
-    trained,
-    watched,
+    train,
+    watch,
     weights_of,
 )
 
@@ -53,9 +53,9 @@ def test_one_client_alone_trains_as_in_turn(
     optimizer: dict[str, Any], more: dict[str, Any], max_ahead: int | None, tmp_path: Path
 ) -> None:
     common = both(optimizer) | more | {"evaluate": {"every": 1}}
-    run = trained(tmp_path / "run", [21], **asynchronous(max_ahead), **common)
+    run = train(tmp_path / "run", [21], **asynchronous(max_ahead), **common)
     in_turn = {"schedule": {"kind": "round_robin"}, "clients": OWN}
-    plain = trained(tmp_path / "plain", [21], **in_turn, **common)
+    plain = train(tmp_path / "plain", [21], **in_turn, **common)
     assert_equal(weights_of(run), weights_of(plain))
     assert rounds_of(run, figures(run.scenario)) == rounds_of(plain, figures(plain.scenario))
     assert rounds_of(run, ["staleness"]) == [[0], [0]]
@@ -66,7 +66,7 @@ def test_a_stale_gradient_is_taken_on_the_old_weights_and_applied_to_the_new(
     optimizer: dict[str, Any], tmp_path: Path
 ) -> None:
     """Two equal clients in lockstep: both forward passes come before the first backward pass."""
-    run = begun(tmp_path / "run", EQUAL, **asynchronous(0), **both(optimizer))
+    run = begin(tmp_path / "run", EQUAL, **asynchronous(0), **both(optimizer))
     nets = nets_on_one_trunk(run)
     trunk, server = nets[0].trunk, nets[0].server
     losses: list[float] = []
@@ -81,7 +81,7 @@ def test_a_stale_gradient_is_taken_on_the_old_weights_and_applied_to_the_new(
             for live, old in zip(trunk.parameters(), seen.parameters(), strict=True):
                 live.grad = None if old.grad is None else old.grad.clone()
             each.learn(each.client, server)
-    order = [(packet.leg, packet.client) for packet in watched(run)[:16]]
+    order = [(packet.leg, packet.client) for packet in watch(run)[:16]]
     for client, each in enumerate(nets):
         assert_equal(weights_of(run, client), each.weights())
     means = [sum(losses[:6]) / 40, sum(losses[6:]) / 40]
@@ -96,13 +96,13 @@ def test_a_stale_gradient_is_taken_on_the_old_weights_and_applied_to_the_new(
 
 def test_under_vanilla_nothing_is_ever_stale(tmp_path: Path) -> None:
     """The server does forward and backward pass in one go."""
-    run = trained(tmp_path / "run", (20, 20, 20), **asynchronous(None), topology="vanilla")
+    run = train(tmp_path / "run", (20, 20, 20), **asynchronous(None), topology="vanilla")
     assert rounds_of(run, ["staleness"]) == [[0], [0]]
 
 
-def served(run: Experiment) -> list[ClientId]:
+def list_served(run: Experiment) -> list[ClientId]:
     """Whose steps began, in which order."""
-    return [packet.client for packet in watched(run) if packet.leg is Leg.SMASHED]
+    return [packet.client for packet in watch(run) if packet.leg is Leg.SMASHED]
 
 
 def unequal(path: Path, max_ahead: int | None, **more: Any) -> tuple[Experiment, ClientId]:
@@ -110,7 +110,7 @@ def unequal(path: Path, max_ahead: int | None, **more: Any) -> tuple[Experiment,
     fields = asynchronous(max_ahead, rounds=1, **more)
     network = {"device": {"edge": 1, "gpu": 1}, "link": "datacentre"}
     small = {"network": network, "seed": 5, "train": {"batch_size": 4}}
-    run = begun(path, (32, 32), **fields | small)
+    run = begin(path, (32, 32), **fields | small)
     rates = [rates.flops_per_s for rates in run.parts.course.clock.rates]
     assert max(rates) / min(rates) == 1000
     return run, rates.index(min(rates))
@@ -118,12 +118,12 @@ def unequal(path: Path, max_ahead: int | None, **more: Any) -> tuple[Experiment,
 
 def test_the_faster_client_does_not_wait_unless_it_is_bounded(tmp_path: Path) -> None:
     run, slow = unequal(tmp_path / "free", None)
-    order = served(run)
+    order = list_served(run)
     assert Counter(order) == {0: 8, 1: 8}
     second_of_slow = [place for place, client in enumerate(order) if client == slow][1]
     assert order[:second_of_slow].count(1 - slow) == 8
     run, slow = unequal(tmp_path / "lockstep", 0)
-    order = served(run)
+    order = list_served(run)
     assert [sorted(order[lap : lap + 2]) for lap in range(0, 16, 2)] == [[0, 1]] * 8
 
 
@@ -132,7 +132,7 @@ def test_nobody_is_further_ahead_than_allowed(max_ahead: int, tmp_path: Path) ->
     """A step may begin while its client has taken so many more than the slowest."""
     run, _ = unequal(tmp_path / "run", max_ahead)
     leads, taken = [], {0: 0, 1: 0}
-    for packet in watched(run):
+    for packet in watch(run):
         if packet.leg is Leg.SMASHED:
             leads.append(taken[packet.client] - taken[1 - packet.client])
         if packet.leg is Leg.SMASHED_GRAD:
@@ -149,7 +149,7 @@ def test_staleness_counts_the_steps_of_others_in_between(
     run, _ = unequal(tmp_path / "run", max_ahead)
     steps, before = 0, {}
     stale: dict[ClientId, list[int]] = {0: [], 1: []}
-    for packet in watched(run):
+    for packet in watch(run):
         if packet.leg is Leg.FEATURES:
             before[packet.client] = steps
         if packet.leg is Leg.SMASHED_GRAD:

@@ -8,8 +8,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from builders import finished, scenario
-from commands import Command, eventually, wait_for_rounds, written
+from builders import run_to_end, scenario
+from commands import Command, eventually, wait_for_rounds, write_scenario
 from comparing import assert_equal
 from gists import says
 
@@ -40,9 +40,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         try:
             head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}"]
             nodes.start(*head, *each)
-            assert eventually(lambda: len(nodes.named("raylet")) == 1)
+            assert eventually(lambda: len(nodes.list_named("raylet")) == 1)
             nodes.start(f"--address=127.0.0.1:{port}", *each)
-            assert eventually(lambda: len(nodes.named("raylet")) == 2)
+            assert eventually(lambda: len(nodes.list_named("raylet")) == 2)
             yield Cluster(nodes, f"127.0.0.1:{port}", secret)
         finally:
             nodes.kill()
@@ -52,19 +52,19 @@ def test_hosts_on_two_nodes(cluster: Cluster, command: Command, tmp_path: Path) 
     nodes, command.environment = cluster.nodes, cluster.secret
     given = scenario(schedule={"rounds": 5}, clients={"heads": "per_client"})
     engine = f"engine={{kind: ray, hosts: 2, address: '{cluster.address}'}}"
-    process = command.start(written(given, tmp_path), "--out", "hosts", "--set", engine)
+    process = command.start(write_scenario(given, tmp_path), "--out", "hosts", "--set", engine)
     wait_for_rounds(tmp_path / "hosts", 1, process)
-    hosts = nodes.named("ray::Host")
+    hosts = nodes.list_named("ray::Host")
     homes = {parent(pid) for pid in hosts}
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    finished(given, tmp_path / "inline")
+    run_to_end(given, tmp_path / "inline")
     assert_equal(tmp_path / "inline", tmp_path / "hosts")
     assert len(hosts) == 2
-    assert homes == set(nodes.named("raylet"))
-    assert command.gone()
-    assert eventually(lambda: not nodes.named("ray::Host"))
-    assert len(nodes.named("raylet")) == 2
+    assert homes == set(nodes.list_named("raylet"))
+    assert command.are_gone()
+    assert eventually(lambda: not nodes.list_named("ray::Host"))
+    assert len(nodes.list_named("raylet")) == 2
 
 
 def test_more_hosts_than_the_nodes_have_room_for(
@@ -73,7 +73,7 @@ def test_more_hosts_than_the_nodes_have_room_for(
     """Ray would wait for more nodes until somebody notices."""
     command.environment = cluster.secret
     wanted = f"engine={{kind: ray, hosts: 3, address: '{cluster.address}'}}"
-    code, out, err = command.run(written(scenario(), tmp_path), "--set", wanted)
+    code, out, err = command.run(write_scenario(scenario(), tmp_path), "--set", wanted)
     assert (code, out) == (2, "")
     assert says(err, "error: scenario.engine.hosts: ... 2 hosts of 1 thread ... 3")
 

@@ -11,9 +11,9 @@ from plain_loops import (
     Net,
     assert_close,
     assert_equal,
-    averaged,
+    average,
     batch,
-    begun,
+    begin,
     epoch,
     figures,
     moments,
@@ -21,8 +21,8 @@ from plain_loops import (
     nets_on_one_trunk,
     rounds_of,
     table,
+    train,
     train_round,
-    trained,
     weights_of,
 )
 
@@ -76,8 +76,8 @@ def test_one_client_alone_trains_as_without_averaging(
 ) -> None:
     common: dict[str, Any] = {"schedule": {"rounds": 3}, "evaluate": {"every": 1}}
     common |= {"train": both(OPTIMIZERS[optimizer]), "method": method}
-    plain = trained(tmp_path / "plain", [21], **common | {"schedule": ROUND_ROBIN})
-    run = trained(tmp_path / "run", [21], aggregation=aggregation, **common)
+    plain = train(tmp_path / "plain", [21], **common | {"schedule": ROUND_ROBIN})
+    run = train(tmp_path / "run", [21], aggregation=aggregation, **common)
     assert_equal(weights_of(run), weights_of(plain))
     assert rounds_of(run, figures(run.scenario)) == rounds_of(plain, figures(plain.scenario))
     assert_same_tensors(server_moments(run), server_moments(plain))
@@ -89,7 +89,7 @@ def test_a_reset_is_a_new_optimizer_for_the_trunk_every_round(
     optimizer: str, tmp_path: Path
 ) -> None:
     v1 = {"kind": "splitfed_v1", "moments": "reset"}
-    run = trained(tmp_path / "run", [21], aggregation=v1, train=both(OPTIMIZERS[optimizer]))
+    run = train(tmp_path / "run", [21], aggregation=v1, train=both(OPTIMIZERS[optimizer]))
     joint = net(run)
     for number in range(2):
         joint.server = run.scenario.train.server.build(joint.trunk.parameters())
@@ -102,7 +102,7 @@ def test_a_reset_is_a_new_optimizer_for_the_trunk_every_round(
 # a trunk each
 
 
-def trained_apart(run: Experiment, rounds: int) -> list[Net]:
+def train_apart(run: Experiment, rounds: int) -> list[Net]:
     """Copies of everything, each trained by itself and then set to the average."""
     nets = [net(run) for _ in run.clients]
     for number in range(rounds):
@@ -111,7 +111,7 @@ def trained_apart(run: Experiment, rounds: int) -> list[Net]:
             for each in batches:
                 copy_.step(each)
         samples = [sum(len(each.labels) for each in batches) for batches in work]
-        mean = averaged([(n.weights(), count) for n, count in zip(nets, samples, strict=True)])
+        mean = average([(n.weights(), count) for n, count in zip(nets, samples, strict=True)])
         for copy_ in nets:
             copy_.take(mean)
     return nets
@@ -122,13 +122,13 @@ def trained_apart(run: Experiment, rounds: int) -> list[Net]:
 def test_splitfed_v1_averages_copies_of_everything(
     optimizer: str, topology: str, tmp_path: Path
 ) -> None:
-    run = trained(
+    run = train(
         tmp_path / "run",
         aggregation="splitfed_v1",
         topology=topology,
         train=both(OPTIMIZERS[optimizer]),
     )
-    nets = trained_apart(run, 2)
+    nets = train_apart(run, 2)
     assert_close(weights_of(run), nets[0].weights())
     copies = run.parts.pool.workshop_state()
     for client in run.clients:
@@ -148,7 +148,7 @@ def test_fedprox_pulls_what_is_averaged_to_where_the_round_began(
 ) -> None:
     aggregation = {"kind": kind, "proximal": 0.5}
     common = {"train": both(OPTIMIZERS[optimizer]), "schedule": {"kind": "per_client", "rounds": 2}}
-    run = trained(tmp_path / "run", **common, aggregation=aggregation)
+    run = train(tmp_path / "run", **common, aggregation=aggregation)
     apart = kind == "splitfed_v1"
     nets = [net(run) for _ in run.clients] if apart else nets_on_one_trunk(run)
     averages = ("head", "tail") if not apart else ("head", "trunk", "tail")
@@ -156,17 +156,17 @@ def test_fedprox_pulls_what_is_averaged_to_where_the_round_began(
         counts = []
         for copy_, client in zip(nets, run.clients, strict=True):
             copy_.proximal = 0.5
-            copy_.held(averages)
+            copy_.hold(averages)
             batches = epoch(run, client, number)
             counts.append(sum(len(each.labels) for each in batches))
             for each in batches:
                 copy_.step(each)
         pairs = [(n.weights(averages), count) for n, count in zip(nets, counts, strict=True)]
-        mean = averaged(pairs)
+        mean = average(pairs)
         for copy_ in nets:
             copy_.take(mean)
     assert_close(weights_of(run), nets[0].weights())
-    free = weights_of(trained(tmp_path / "free", **common, aggregation=kind))
+    free = weights_of(train(tmp_path / "free", **common, aggregation=kind))
     assert not torch.equal(free["head.0.weight"], weights_of(run)["head.0.weight"])
 
 
@@ -177,7 +177,7 @@ def test_where_the_tail_is_changes_nothing_that_a_copy_of_it_would_not(
 ) -> None:
     """v1 has a tail per client on either side; v2 and fused have one at the server's."""
     runs = [
-        trained(tmp_path / topology, aggregation=aggregation, topology=topology)
+        train(tmp_path / topology, aggregation=aggregation, topology=topology)
         for topology in ("u_shaped", "vanilla")
     ]
     ours, theirs = map(weights_of, runs)
@@ -201,7 +201,7 @@ def test_splitfed_v2_steps_one_trunk_by_each_in_turn(
     kind: str, order: str, topology: str, tmp_path: Path
 ) -> None:
     schedule = {"kind": kind, "rounds": 3, "local_steps": 1, "order": order}
-    run = begun(tmp_path / "run", aggregation=V2, schedule=schedule, topology=topology)
+    run = begin(tmp_path / "run", aggregation=V2, schedule=schedule, topology=topology)
     tap = Recorder()
     run.parts.wire.taps.append(tap)
     nets = nets_on_one_trunk(run)
@@ -217,7 +217,7 @@ def test_splitfed_v2_steps_one_trunk_by_each_in_turn(
                 assert_equal(weights_of(run, client), each.weights())
         rows = [len(batch(run, client, number).labels) for client in run.clients]
         shared = ("head", "tail") if topology == "u_shaped" else ("head",)
-        mean = averaged([(n.weights(shared), count) for n, count in zip(nets, rows, strict=True)])
+        mean = average([(n.weights(shared), count) for n, count in zip(nets, rows, strict=True)])
         for each in nets:
             each.take(mean)
         run.parts.federation.settle(run.clients)
@@ -228,7 +228,7 @@ def test_splitfed_v2_steps_one_trunk_by_each_in_turn(
 
 @pytest.mark.parametrize("topology", ["u_shaped", "vanilla"])
 def test_a_fused_lap_is_one_step_on_all_batches(topology: str, tmp_path: Path) -> None:
-    run = begun(tmp_path / "run", aggregation="fused", schedule=ONE_LAP, topology=topology)
+    run = begin(tmp_path / "run", aggregation="fused", schedule=ONE_LAP, topology=topology)
     batches = [batch(run, client, 0) for client in run.clients]
     assert len({len(each.labels) for each in batches}) > 1
     nets = nets_on_one_trunk(run)
@@ -257,7 +257,7 @@ def differentiate(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def test_a_fused_laps_batch_norm_sees_all_batches_at_once(tmp_path: Path) -> None:
-    run = begun(tmp_path / "run", aggregation="fused", schedule=ONE_LAP, method=[LIFT])
+    run = begin(tmp_path / "run", aggregation="fused", schedule=ONE_LAP, method=[LIFT])
     tap = Recorder()
     run.parts.wire.taps.append(tap)
     run.parts.exchange.announce(run.clients, counted=False)
@@ -278,7 +278,7 @@ def test_a_fused_laps_batch_norm_sees_all_batches_at_once(tmp_path: Path) -> Non
 def test_parallel_is_round_robin_to_everybody_but_the_clock(topology: str, tmp_path: Path) -> None:
     common = {"clients": {"heads": "per_client"}, "topology": topology}
     kinds = ("parallel", "round_robin")
-    runs = [trained(tmp_path / kind, schedule={"kind": kind}, **common) for kind in kinds]
+    runs = [train(tmp_path / kind, schedule={"kind": kind}, **common) for kind in kinds]
     for name in ("rounds", "clients", "wire"):
         assert table(runs[0], name) == table(runs[1], name)
     for client in runs[0].clients:

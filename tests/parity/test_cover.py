@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import finished
+from builders import run_to_end
 from texts import text_scenario
 
 from simsplit.assembly.state import collect_state
@@ -22,7 +22,7 @@ def test_training_among_covers_is_training_without_them(fixed, tmp_path):
             model=WORDS,
             method=method,
         )
-        made[name] = finished(given, tmp_path / name)
+        made[name] = run_to_end(given, tmp_path / name)
     losses = [Run.load(run.path).rounds["train_loss"].tolist() for run in made.values()]
     # up to rounding: a larger batch may take other kernels
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)

@@ -10,9 +10,9 @@ from plain_loops import (
     Weights,
     assert_equal,
     batch,
-    begun,
+    begin,
     nets_on_one_trunk,
-    trained,
+    train,
     weights_of,
 )
 
@@ -74,7 +74,7 @@ def slow_one(run: Experiment) -> ClientId:
 @functools.cache
 def pace_of(case: str) -> tuple[float, float, ClientId]:
     """What the slow client spends before its first step and on each, and which client it is."""
-    run = begun(Path("never written"), SIZES, **fields(CASES[case], None))
+    run = begin(Path("never written"), SIZES, **fields(CASES[case], None))
     slow = slow_one(run)
     (before_s, step_s), (fast_before_s, fast_s) = own_s(run, slow), own_s(run, 1 - slow)
     assert fast_before_s + STEPS * fast_s < before_s + 1.5 * step_s  # the earliest deadline here
@@ -98,7 +98,7 @@ def test_a_straggler_stops_after_the_step_that_passes_the_deadline(
     case: str, steps: float, taken: int, tmp_path: Path
 ) -> None:
     at, slow = deadline(case, steps)
-    found = Run.load(trained(tmp_path / "run", SIZES, **fields(CASES[case], at)).path)
+    found = Run.load(train(tmp_path / "run", SIZES, **fields(CASES[case], at)).path)
     clients = found.clients.set_index("client")
     assert clients["steps"].to_dict() == {slow: taken, 1 - slow: STEPS}
     assert clients["late"].to_dict() == {slow: 1, 1 - slow: 0}
@@ -111,18 +111,18 @@ def test_every_round_begins_anew(case: str, tmp_path: Path) -> None:
     at, slow = deadline(case, 1.999)
     twice = fields(CASES[case], at) | {"evaluate": {"every": 1}}
     twice["schedule"] |= {"rounds": 2}
-    clients = Run.load(trained(tmp_path / "run", SIZES, **twice).path).clients
+    clients = Run.load(train(tmp_path / "run", SIZES, **twice).path).clients
     assert clients.loc[clients["client"] == slow, "steps"].tolist() == [2, 2]
     assert clients.loc[clients["client"] != slow, "late"].tolist() == [0, 0]
 
 
 def test_nobody_is_late_who_is_through_in_time(tmp_path: Path) -> None:
     at, _ = deadline("v1", STEPS + 0.001)
-    found = Run.load(trained(tmp_path / "run", SIZES, **fields(CASES["v1"], at)).path)
+    found = Run.load(train(tmp_path / "run", SIZES, **fields(CASES["v1"], at)).path)
     assert found.clients["late"].tolist() == [0, 0]
 
 
-def settled(run: Experiment) -> Weights:
+def settle(run: Experiment) -> Weights:
     run.parts.federation.settle(run.clients)
     return weights_of(run)
 
@@ -134,29 +134,29 @@ def laps(steps: dict[ClientId, int]) -> list[tuple[ClientId, int]]:
 
 def test_under_v1_a_stragglers_copy_is_left_out(tmp_path: Path) -> None:
     at, slow = deadline("v1", 1.5)
-    run = trained(tmp_path / "run", SIZES, **fields(CASES["v1"], at))
+    run = train(tmp_path / "run", SIZES, **fields(CASES["v1"], at))
     (each, *_) = nets_on_one_trunk(run)
     for number in range(STEPS):
         each.step(batch(run, 1 - slow, number))
-    assert_equal(settled(run), each.weights())
+    assert_equal(settle(run), each.weights())
 
 
 def test_under_v2_a_stragglers_head_is_left_out_and_its_trunk_steps_are_not(
     tmp_path: Path,
 ) -> None:
     at, slow = deadline("v2", 1.5)
-    run = trained(tmp_path / "run", SIZES, **fields(CASES["v2"], at))
+    run = train(tmp_path / "run", SIZES, **fields(CASES["v2"], at))
     nets = nets_on_one_trunk(run)
     for client, number in laps({slow: 2, 1 - slow: STEPS}):
         nets[client].step(batch(run, client, number))
-    assert_equal(settled(run), nets[1 - slow].weights())
+    assert_equal(settle(run), nets[1 - slow].weights())
 
 
 @pytest.mark.parametrize("case", quick(["v1", "v2", "fused", "asynchronous"], "v1", "fused"))
 def test_awaited_a_straggler_counts_as_if_there_were_no_deadline(case: str, tmp_path: Path) -> None:
     at, slow = deadline(case, 1.5)
-    awaited = trained(tmp_path / "late", SIZES, **fields(CASES[case], at, "await"))
-    whole = trained(tmp_path / "whole", SIZES, **fields(CASES[case], None))
+    awaited = train(tmp_path / "late", SIZES, **fields(CASES[case], at, "await"))
+    whole = train(tmp_path / "whole", SIZES, **fields(CASES[case], None))
     assert_equal(weights_of(awaited), weights_of(whole))
     late = Run.load(awaited.path).clients.set_index("client")
     assert late["late"].to_dict() == {slow: 1, 1 - slow: 0}
@@ -166,10 +166,10 @@ def test_awaited_a_straggler_counts_as_if_there_were_no_deadline(case: str, tmp_
 @pytest.mark.parametrize("case", quick(["v1", "v2", "fused"], "v1"))
 def test_where_everybody_is_late_averages_stay_what_they_were(case: str, tmp_path: Path) -> None:
     """Here they are before their first step: what they share takes too long to arrive."""
-    run = begun(tmp_path / "run", SIZES, **fields(CASES[case], 1e-9))
+    run = begin(tmp_path / "run", SIZES, **fields(CASES[case], 1e-9))
     before = {name: tensor.clone() for name, tensor in weights_of(run).items()}
     run.run(resume=False)
     found = Run.load(run.path)
     assert found.rounds["late"].tolist() == [2]
     assert found.clients["steps"].tolist() == [0, 0]
-    assert_equal(settled(run), before)
+    assert_equal(settle(run), before)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import entered, finished, scenario
+from builders import enter_round, run_to_end, scenario
 from pace import quick
 from plain_loops import (
     Weights,
     assert_close,
     assert_equal,
-    averaged,
+    average,
     batch,
-    begun,
+    begin,
     epoch,
     net,
     nets_on_one_trunk,
@@ -62,7 +62,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def owned(run: Experiment) -> Weights:
+def copy_owned(run: Experiment) -> Weights:
     """Copies of everything that anybody owns: weights, buffers, moments, averages."""
     parts = run.parts
     state = dict(parts.server.learner.state()) | parts.pool.workshop_state()
@@ -78,7 +78,7 @@ def with_drops(
     run: Experiment, number: int, steps: dict[ClientId, int], drops: set[ClientId]
 ) -> RoundDone:
     """A round in which some drop out at the last of their steps."""
-    lineup = replace(entered(run, number), steps=steps, drops=frozenset(drops))
+    lineup = replace(enter_round(run, number), steps=steps, drops=frozenset(drops))
     return run.parts.course.run(lineup, lambda done, total: None)
 
 
@@ -87,16 +87,16 @@ def with_drops(
 )
 def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path) -> None:
     changes = CASES[case]
-    run = begun(tmp_path / "run", method=[LIFT], **changes)
+    run = begin(tmp_path / "run", method=[LIFT], **changes)
     run.parts.exchange.announce(run.clients, counted=False)
     train_round(run, 1)  # so that there are moments to keep
     if run.parts.federation is not None:
         run.parts.federation.settle(run.clients)
-    before = owned(run)
+    before = copy_owned(run)
     assert any("optimizer." in name for name in before)
     run.parts.wire.take()
     done = with_drops(run, 2, dict.fromkeys(run.clients, 1), set(run.clients))
-    assert_equal(owned(run), before)
+    assert_equal(copy_owned(run), before)
     assert done.dropped == set(run.clients)
     told = {name for report in done.reports.values() for name in report}
     assert told == {"plain_bytes"}, "what it sent counts for a plain cut as well"
@@ -115,7 +115,7 @@ def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path
 def test_a_run_in_which_everybody_always_drops_out(case: str, tmp_path: Path) -> None:
     changes = CASES[case]
     schedule = changes["schedule"] | {"local_steps": 1, "rounds": 2}
-    run = begun(tmp_path / "run", **changes | {"schedule": schedule}, cohort={"dropout": 1})
+    run = begin(tmp_path / "run", **changes | {"schedule": schedule}, cohort={"dropout": 1})
     said = io.StringIO()
     run.observers.observers += (Lines(Console(file=said)),)
     before = weights_of(run)
@@ -146,7 +146,7 @@ STEPS = {0: 3, 1: 2, 2: 1}
 
 
 def test_who_drops_out_at_a_step_has_taken_those_before_it(tmp_path: Path) -> None:
-    run = begun(tmp_path / "run", schedule=PARALLEL, clients=OWN)
+    run = begin(tmp_path / "run", schedule=PARALLEL, clients=OWN)
     done = with_drops(run, 1, STEPS, {0})
     nets = nets_on_one_trunk(run)
     for client, number in [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]:
@@ -158,32 +158,32 @@ def test_who_drops_out_at_a_step_has_taken_those_before_it(tmp_path: Path) -> No
 
 
 def test_a_copy_of_who_dropped_out_is_left_out_of_the_average(tmp_path: Path) -> None:
-    run = begun(tmp_path / "run", schedule=PARALLEL, aggregation="splitfed_v1")
+    run = begin(tmp_path / "run", schedule=PARALLEL, aggregation="splitfed_v1")
     with_drops(run, 1, STEPS, {0})
     nets = [net(run), net(run)]
     for each, client in zip(nets, (1, 2), strict=True):
         for images in epoch(run, client, 0):
             each.step(images)
     run.parts.federation.settle(run.clients)
-    assert_close(weights_of(run), averaged([(nets[0].weights(), 13), (nets[1].weights(), 6)]))
+    assert_close(weights_of(run), average([(nets[0].weights(), 13), (nets[1].weights(), 6)]))
 
 
 def test_under_v2_its_steps_of_the_trunk_stay_and_its_head_is_left_out(tmp_path: Path) -> None:
-    run = begun(tmp_path / "run", schedule=PARALLEL, aggregation="splitfed_v2")
+    run = begin(tmp_path / "run", schedule=PARALLEL, aggregation="splitfed_v2")
     with_drops(run, 1, STEPS, {0})
     nets = nets_on_one_trunk(run)
     for client, number in [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]:
         nets[client].step(batch(run, client, number))
     own = ("head", "tail")
     run.parts.federation.settle(run.clients)
-    mean = averaged([(nets[1].weights(own), 13), (nets[2].weights(own), 6)])
+    mean = average([(nets[1].weights(own), 13), (nets[2].weights(own), 6)])
     assert_close(weights_of(run), mean | nets[0].weights(("trunk",)))
 
 
 def test_a_fused_lap_goes_on_without_who_dropped_out_of_it(tmp_path: Path) -> None:
     """With nothing in the last lap but what is lost, two laps are all that was learned."""
     runs = [
-        begun(tmp_path / name, schedule=PARALLEL, aggregation="fused", clients=OWN)
+        begin(tmp_path / name, schedule=PARALLEL, aggregation="fused", clients=OWN)
         for name in ("whole", "dropped")
     ]
     with_drops(runs[0], 1, {0: 2, 1: 2, 2: 1}, set())
@@ -194,7 +194,7 @@ def test_a_fused_lap_goes_on_without_who_dropped_out_of_it(tmp_path: Path) -> No
 
 def test_who_dropped_out_is_back_in_the_next_round(tmp_path: Path) -> None:
     """With the average of the others, moments of its own, and the batch after the lost one."""
-    run = begun(tmp_path / "run", [24, 16], schedule=PARALLEL, aggregation="splitfed_v1")
+    run = begin(tmp_path / "run", [24, 16], schedule=PARALLEL, aggregation="splitfed_v1")
     with_drops(run, 1, {0: 2, 1: 2}, {0})
     dropped, other = net(run), net(run)
     dropped.step(batch(run, 0, 0))
@@ -216,7 +216,7 @@ def test_a_method_may_report_on_who_dropped_out_of_its_only_step(tmp_path: Path)
         cohort={"dropout": 0.5},
         schedule={"rounds": 8, "local_steps": 1},
     )
-    finished(given, tmp_path / "run")
+    run_to_end(given, tmp_path / "run")
     rows = Run.load(tmp_path / "run").clients
     left = rows[(rows["dropped"] == 1) & rows["splitguard"].notna()]
     assert len(left)

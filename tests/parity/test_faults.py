@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import plugins
 import pytest
-from builders import TINY, experiment, finished, scenario
+from builders import TINY, experiment, run_to_end, scenario
 from comparing import assert_equal
 from hosted import on_hosts
 
@@ -77,8 +77,8 @@ def kill(hosts: Hosts, victims: list[int]) -> None:
         os.kill(pids[victim], signal.SIGKILL)
 
 
-def undisturbed(given: Scenario, path: Path) -> Path:
-    finished(given, path)
+def run_undisturbed(given: Scenario, path: Path) -> Path:
+    run_to_end(given, path)
     return path
 
 
@@ -92,7 +92,7 @@ def test_killed_hosts_change_nothing(case: str, tmp_path: Path, hosts: Hosts) ->
     observer = Kill(hosts, kills)
     on_hosts(given, tmp_path / "hosts", hosts, observer).run(resume=False)
     assert not observer.kills
-    assert_equal(undisturbed(given, tmp_path / "whole"), tmp_path / "hosts")
+    assert_equal(run_undisturbed(given, tmp_path / "whole"), tmp_path / "hosts")
     assert len(observer.warnings) == rounds
     four, six = ["0", "1", "2, 3"], ["0, 3", "1, 4", "2, 5"]
     clients = four if given.clients.count == 4 else six
@@ -112,7 +112,7 @@ def test_killed_with_a_checkpoint_every_other_round_only(tmp_path: Path, hosts: 
     )
     observer = Kill(hosts, {1: (4, [0, 1]), 2: (2, [1]), 4: (5, [0])})
     on_hosts(given, tmp_path / "hosts", hosts, observer).run(resume=False)
-    assert_equal(undisturbed(given, tmp_path / "whole"), tmp_path / "hosts")
+    assert_equal(run_undisturbed(given, tmp_path / "whole"), tmp_path / "hosts")
     back_to = [message.rpartition("round ")[2] for message in observer.warnings]
     assert back_to == ["0", "0", "2"]
     assert "so was host" in observer.warnings[0]
@@ -138,7 +138,7 @@ def test_killed_during_an_evaluation(tmp_path: Path, hosts: Hosts) -> None:
     KillDuring(made, hosts, "evaluate")
     made.run(resume=False)
     assert len(observer.warnings) == 1
-    assert_equal(undisturbed(given, tmp_path / "whole"), tmp_path / "hosts")
+    assert_equal(run_undisturbed(given, tmp_path / "whole"), tmp_path / "hosts")
 
 
 def faulty(cause: Path, **fault: Any) -> Scenario:
@@ -164,7 +164,7 @@ def test_a_host_that_dies_every_time(tmp_path: Path, hosts: Hosts) -> None:
     assert (run.summary["status"], run.summary["reason"]) == ("failed", text)
     cause.unlink()
     on_hosts(given, path, hosts).run(resume=True)
-    assert_equal(undisturbed(given, tmp_path / "whole"), path, given)
+    assert_equal(run_undisturbed(given, tmp_path / "whole"), path, given)
 
 
 FAULTS = {
@@ -177,7 +177,7 @@ FAULTS = {
 """By hook of a method: the leg on which it acts."""
 
 
-def failing(made: Experiment) -> str:
+def get_failure(made: Experiment) -> str:
     with pytest.raises(RunFailedError) as failure:
         made.run(resume=False)
     return str(failure.value)
@@ -207,14 +207,14 @@ def test_what_a_method_throws(hook: str, aggregation: str, tmp_path: Path, hosts
         assert "in _reach" in (each / "traceback.txt").read_text()  # the plugin's own line
     cause.unlink()
     on_hosts(given, path, hosts).run(resume=True)
-    assert_equal(undisturbed(given, tmp_path / "whole"), path, given)
+    assert_equal(run_undisturbed(given, tmp_path / "whole"), path, given)
 
 
 def test_a_host_without_memory_for_a_step(tmp_path: Path, hosts: Hosts) -> None:
     given = faulty(tmp_path / "cause", throws="memory")
     told = "round 1, client 1, leg smashed: MemoryError: cannot allocate 12 GB"
-    assert failing(experiment(given, tmp_path / "inline")) == told
-    assert failing(on_hosts(given, tmp_path / "hosts", hosts)) == told
+    assert get_failure(experiment(given, tmp_path / "inline")) == told
+    assert get_failure(on_hosts(given, tmp_path / "hosts", hosts)) == told
 
 
 def without(given: Scenario, empty: set[int]) -> Prepared:

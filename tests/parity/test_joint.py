@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import finished, image_folder, scenario
+from builders import image_folder, run_to_end, scenario
 from pace import quick
 from torch import nn
 
@@ -119,7 +119,7 @@ def split_weights(run: Any) -> dict[str, torch.Tensor]:
 def assert_same(given: Scenario, path: Path) -> None:
     torch.set_num_threads(1)
     expected, losses = plain_loop(given)
-    run = finished(given, path)
+    run = run_to_end(given, path)
     actual = split_weights(run)
     assert actual.keys() == expected.keys()
     different = [name for name in expected if not torch.equal(actual[name], expected[name])]
@@ -154,6 +154,6 @@ def test_different_optimizers_on_the_two_sides_are_really_two(tmp_path: Path) ->
     """The oracle above could pass if the server's options were ignored: here they must matter."""
     same = scenario(clients={"count": 1}, train={"client": SGD, "server": SGD})
     other = scenario(clients={"count": 1}, train={"client": SGD, "server": SGD | {"lr": 0.01}})
-    first = split_weights(finished(same, tmp_path / "same"))
-    second = split_weights(finished(other, tmp_path / "other"))
+    first = split_weights(run_to_end(same, tmp_path / "same"))
+    second = split_weights(run_to_end(other, tmp_path / "other"))
     assert not torch.equal(first["trunk.4.weight"], second["trunk.4.weight"])

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from builders import StopAt, finished
+from builders import StopAt, run_to_end
 from comparing import assert_equal
 from hosted import on_hosts
 from pace import quick
@@ -84,7 +84,7 @@ def test_split_training_is_that_of_the_whole_model(family, model, tmp_path):
     model = {**model, "sizes": {"family": family, "width": 16}}
     given = text_scenario(tmp_path, model=model, clients={"count": 1})
     expected = losses_of_the_whole(given)
-    rounds = Run.load(finished(given, tmp_path / "run").path).rounds
+    rounds = Run.load(run_to_end(given, tmp_path / "run").path).rounds
     assert rounds["train_loss"].tolist() == pytest.approx(expected, rel=2e-5)
     assert rounds["train_loss"][1] < rounds["train_loss"][0]
 
@@ -95,7 +95,7 @@ def test_padding_on_the_left_changes_nothing_but_that_a_mask_crosses(model, tmp_
     made = {}
     for side in ("right", "left"):
         given = text_scenario(tmp_path, model=model, data={"source": {"padding": side}})
-        made[side] = Run.load(finished(given, tmp_path / side).path)
+        made[side] = Run.load(run_to_end(given, tmp_path / side).path)
     right, left = (made[side].rounds["train_loss"].tolist() for side in ("right", "left"))
     assert left == pytest.approx(right, rel=1e-4)
     bytes_of = {side: _bytes(made[side].wire) for side in made}
@@ -115,7 +115,7 @@ def test_a_vanilla_cut_learns_the_same(tmp_path):
     rounds = []
     for topology in ("u_shaped", "vanilla"):
         given = text_scenario(tmp_path, topology=topology, model=LM)
-        rounds.append(Run.load(finished(given, tmp_path / topology).path).rounds)
+        rounds.append(Run.load(run_to_end(given, tmp_path / topology).path).rounds)
     assert rounds[0]["train_loss"].tolist() == pytest.approx(rounds[1]["train_loss"].tolist())
     assert rounds[0]["test_loss"].tolist() == pytest.approx(rounds[1]["test_loss"].tolist())
 
@@ -123,7 +123,7 @@ def test_a_vanilla_cut_learns_the_same(tmp_path):
 @pytest.mark.slow
 def test_a_run_that_is_stopped_and_resumed_is_the_same(tmp_path):
     given = text_scenario(tmp_path, model=LM, clients={"heads": "per_client"})
-    finished(given, tmp_path / "whole")
+    run_to_end(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         run(given, tmp_path / "again", observers=[StopAt(6)])
     run(given, tmp_path / "again", resume=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import StopAt, experiment, finished
+from builders import StopAt, experiment, run_to_end
 from comparing import assert_equal
 from hosted import on_hosts
 from pace import quick
@@ -27,14 +27,14 @@ APART = {"auxiliary": 0.3, "source": {"length": 32}}
 LEGS = ["smashed", "features", "features_grad", "smashed_grad"]
 
 
-def mixed(path: Path, **changes) -> Scenario:
+def make_mixed(path: Path, **changes) -> Scenario:
     """Texts all as long as can be, so that every batch is as wide."""
     fields = {"kind": "mixguard", "tokens": 0, "warm_up": 1, **changes.pop("mixguard", {})}
     data = {"auxiliary": 0.3, "source": {"length": 8}}
     return text_scenario(path, method=[fields], **{"data": data, **changes})
 
 
-def trained(made: Run, phases: list[str]) -> dict[str, int]:
+def count_trained_bytes(made: Run, phases: list[str]) -> dict[str, int]:
     wire = made.wire[made.wire["phase"].isin(phases)]
     return wire[wire["leg"].isin(LEGS)].groupby("leg")["bytes"].sum().to_dict()
 
@@ -42,16 +42,16 @@ def trained(made: Run, phases: list[str]) -> dict[str, int]:
 @pytest.mark.slow
 def test_three_messages_and_a_public_step_are_five_times_the_plain_bytes(tmp_path):
     # public batches are whole where private ones may be short, so of these all must be whole
-    given = mixed(tmp_path, train={"drop_last": True})
+    given = make_mixed(tmp_path, train={"drop_last": True})
     whole = text_scenario(
         tmp_path, data={"auxiliary": 0.3, "source": {"length": 8}}, train={"drop_last": True}
     )
-    unit = trained(Run.load(finished(whole, tmp_path / "whole").path), ["train"])
+    unit = count_trained_bytes(Run.load(run_to_end(whole, tmp_path / "whole").path), ["train"])
     (one,) = set(unit.values())
-    made = Run.load(finished(given, tmp_path / "mixed").path)
-    assert trained(made, ["train"]) == dict.fromkeys(LEGS, 3 * one)
-    assert trained(made, ["refine"]) == {"smashed": 4 * one, "features": 4 * one}
-    assert sum(trained(made, ["train", "refine"]).values()) == 5.0 * 4 * one
+    made = Run.load(run_to_end(given, tmp_path / "mixed").path)
+    assert count_trained_bytes(made, ["train"]) == dict.fromkeys(LEGS, 3 * one)
+    assert count_trained_bytes(made, ["refine"]) == {"smashed": 4 * one, "features": 4 * one}
+    assert sum(count_trained_bytes(made, ["train", "refine"]).values()) == 5.0 * 4 * one
 
 
 @pytest.mark.slow
@@ -59,9 +59,13 @@ def test_three_messages_and_a_public_step_are_five_times_the_plain_bytes(tmp_pat
 def test_what_a_plain_cut_would_have_sent_is_what_it_sends(aside, tmp_path):
     """Texts of several lengths, whose batches differ in width; secret tokens do not count."""
     plain = text_scenario(tmp_path, data={"auxiliary": 0.3})
-    sent = sum(trained(Run.load(finished(plain, tmp_path / "plain").path), ["train"]).values())
-    given = mixed(tmp_path, mixguard=aside, data={"auxiliary": 0.3})
-    rounds = Run.load(finished(given, tmp_path / "mixed").path).rounds
+    sent = sum(
+        count_trained_bytes(
+            Run.load(run_to_end(plain, tmp_path / "plain").path), ["train"]
+        ).values()
+    )
+    given = make_mixed(tmp_path, mixguard=aside, data={"auxiliary": 0.3})
+    rounds = Run.load(run_to_end(given, tmp_path / "mixed").path).rounds
     assert rounds["bytes_plain"].sum() == sent
     assert (rounds.loc[rounds["phase"] != "train", "bytes_plain"] == 0).all()
 
@@ -70,8 +74,8 @@ def test_what_a_plain_cut_would_have_sent_is_what_it_sends(aside, tmp_path):
 def test_messages_cost_bytes_and_inputs_do_not(sizes, tmp_path):
     messages, inputs = sizes
     sizes = {"messages": messages, "inputs": inputs}
-    given = mixed(tmp_path, mixguard=sizes, train={"drop_last": True})
-    made = Run.load(finished(given, tmp_path / "run").path)
+    given = make_mixed(tmp_path, mixguard=sizes, train={"drop_last": True})
+    made = Run.load(run_to_end(given, tmp_path / "run").path)
     wire = made.wire[(made.wire["phase"] == "train") & (made.wire["leg"] == "smashed")]
     unit = 8 * 8 * 16 * 4
     assert (wire["bytes"] == wire["packets"] * messages * unit).all()
@@ -88,20 +92,20 @@ def test_the_server_sees_texts_as_they_are_only_where_it_may(inference, tmp_path
             seen.append((made.parts.wire.moment.counted_phase, packet))
 
     how = {"inference": inference}
-    given = mixed(tmp_path, clients={"count": 1}, data=APART, mixguard=how)
+    given = make_mixed(tmp_path, clients={"count": 1}, data=APART, mixguard=how)
     made = experiment(given, tmp_path / "run")
     made.parts.wire.taps.append(Tap())
     end = made.parts.pool.clients[0].training.end
     plain: list[torch.Tensor] = []
     make = end.make
 
-    def watched(leg, pending):
+    def watch(leg, pending):
         if leg is Leg.SMASHED:
             with torch.no_grad():
                 plain.append(end.head(pending.given.inputs))
         return make(leg, pending)
 
-    end.make = watched
+    end.make = watch
     made.run(resume=False)
     sent = [(phase, packet) for phase, packet in seen if packet.leg is Leg.SMASHED]
     assert len(sent) == len(plain)
@@ -118,7 +122,7 @@ def test_the_server_sees_texts_as_they_are_only_where_it_may(inference, tmp_path
 
 
 def test_secrets_are_of_a_stream_that_the_server_has_not(tmp_path):
-    made = experiment(mixed(tmp_path), tmp_path / "run")
+    made = experiment(make_mixed(tmp_path), tmp_path / "run")
     client, server = made.parts.pool.clients[0], made.parts.server
     assert client.training.end.seed != server.end.seed
     assert server.stack.modules.state_dict() == {}
@@ -142,7 +146,7 @@ class Weights(Observer):
 
 @pytest.mark.slow
 def test_calibration_learns_in_public_phases_alone(tmp_path):
-    given = mixed(tmp_path, mixguard={"refine_every": 0, "warm_up": 2}, clients={"count": 1})
+    given = make_mixed(tmp_path, mixguard={"refine_every": 0, "warm_up": 2}, clients={"count": 1})
     watch = Weights()
     made = Experiment(given, tmp_path / "run", [watch])
     watch.client = made.parts.pool.clients[0]
@@ -159,8 +163,8 @@ def test_calibration_learns_in_public_phases_alone(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("heads", quick(["shared", "per_client"], "shared"))
 def test_a_run_that_is_stopped_and_resumed_is_the_same(heads, tmp_path):
-    given = mixed(tmp_path, clients={"heads": heads}, mixguard={"tokens": 3})
-    finished(given, tmp_path / "whole")
+    given = make_mixed(tmp_path, clients={"heads": heads}, mixguard={"tokens": 3})
+    run_to_end(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         run(given, tmp_path / "again", observers=[StopAt(9)])
     run(given, tmp_path / "again", resume=True)
@@ -170,15 +174,15 @@ def test_a_run_that_is_stopped_and_resumed_is_the_same(heads, tmp_path):
 @pytest.mark.ray
 def test_hosts_change_nothing(tmp_path, hosts):
     changes = {"clients": {"count": 3, "heads": "per_client"}, "mixguard": {"tokens": 3}}
-    run(mixed(tmp_path, **changes), tmp_path / "here")
-    on_hosts(mixed(tmp_path, **changes), tmp_path / "there", hosts).run(resume=False)
+    run(make_mixed(tmp_path, **changes), tmp_path / "here")
+    on_hosts(make_mixed(tmp_path, **changes), tmp_path / "there", hosts).run(resume=False)
     assert_equal(tmp_path / "here", tmp_path / "there")
 
 
 def test_simulated_time_counts_every_input_and_every_message(tmp_path):
     sizes = {"messages": 5, "inputs": 4, "calibrate": False}
     plain = experiment(text_scenario(tmp_path, data={"source": {"length": 8}}), tmp_path / "plain")
-    made = experiment(mixed(tmp_path, mixguard=sizes), tmp_path / "mixed")
+    made = experiment(make_mixed(tmp_path, mixguard=sizes), tmp_path / "mixed")
     values, a_multiply_and_an_add = 8 * 16, 2
     mixing, unmixing = 5 * 4 * values * a_multiply_and_an_add, 5 * values * a_multiply_and_an_add
     assert made.live.flops.head == 4 * plain.live.flops.head + mixing
@@ -201,7 +205,7 @@ def test_clients_of_uneven_topics_mix_and_refine_under_every_scheme(
     schedule, aggregation, heads, tmp_path
 ):
     """One trunk or one each, whoever's turn it is: a public step to every private one."""
-    given = mixed(
+    given = make_mixed(
         tmp_path,
         data={"auxiliary": 0.3, "partition": {"kind": "dirichlet", "alpha": 1.0}},
         clients={"count": 3, "heads": heads},
@@ -209,7 +213,7 @@ def test_clients_of_uneven_topics_mix_and_refine_under_every_scheme(
         aggregation=aggregation,
         network={"device": "phone", "link": "lte"},
     )
-    made = Run.load(finished(given, tmp_path / "run").path)
+    made = Run.load(run_to_end(given, tmp_path / "run").path)
     sent = made.wire[made.wire["leg"] == "smashed"].groupby("phase")["packets"].sum()
     assert sent["refine"] == sent["train"] == made.rounds.loc[1:, "steps"].sum()
     assert made.rounds["train_loss"].notna().all()
@@ -221,7 +225,7 @@ def test_attackers_that_learn_online_go_on_where_a_run_was_stopped(tmp_path):
     learns = {"kind": "adaptive_online", "iterations": 4, "hidden": 8, "unmixer": 8}
     attacks = [{**learns, "name": "joint"}, {**learns, "name": "cancel", "reading": "cancel"}]
     writes = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
-    given = mixed(tmp_path, model=writes, attacks=attacks, targets={"count": 4})
+    given = make_mixed(tmp_path, model=writes, attacks=attacks, targets={"count": 4})
     run(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         run(given, tmp_path / "again", observers=[StopAt(9)])
@@ -235,8 +239,8 @@ def test_public_texts_need_no_classes(tmp_path, task):
     """Not even where they have some, which could be others than the classifier's."""
     task = {"kind": "language", "text": "sentence"} if task == "language" else task
     public = {"kind": "text_parquet", "path": str(tmp_path / "reviews"), "task": task, "length": 16}
-    given = mixed(tmp_path, data={"public": public, "source": {"length": 16}})
-    made = finished(given, tmp_path / "run")
+    given = make_mixed(tmp_path, data={"public": public, "source": {"length": 16}})
+    made = run_to_end(given, tmp_path / "run")
     assert made.data.auxiliary is not None
     assert (made.data.auxiliary.labels == IGNORED).all()
     reader = given.text_reader()

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import finished, image_folder, scenario
+from builders import image_folder, run_to_end, scenario
 from pace import quick
 from texts import text_scenario
 
@@ -45,7 +45,7 @@ COURSES: dict[str, dict[str, Any]] = {
 }
 
 
-def sent(made: Run) -> dict[int, int]:
+def count_sent(made: Run) -> dict[int, int]:
     """Bytes on the legs of the cut in training proper, by round."""
     wire = made.wire[(made.wire["phase"] == "train") & ~made.wire["leg"].isin(BESIDE)]
     return wire.groupby("round")["bytes"].sum().to_dict()
@@ -53,12 +53,12 @@ def sent(made: Run) -> dict[int, int]:
 
 def assert_plain(given: Scenario, raw: Scenario, path: Path) -> None:
     """Warm-ups come before training proper, so the last rounds are each other's twins."""
-    finished(raw, path / "raw")
-    finished(given, path / "run")
+    run_to_end(raw, path / "raw")
+    run_to_end(given, path / "run")
     twin, made = Run.load(path / "raw"), Run.load(path / "run")
     training = made.rounds["phase"] == "train"
     told = made.rounds.loc[training, "bytes_plain"].tolist()
-    by_round = sent(twin)
+    by_round = count_sent(twin)
     assert told == [by_round.get(number, 0) for number in twin.rounds["round"]]
     assert sum(told) > 0
     assert (made.rounds.loc[~training, "bytes_plain"] == 0).all()
@@ -157,11 +157,11 @@ def test_layers_that_methods_add_leave_a_bf16_run_as_wide_as_it_was(
         method=[{"kind": kind}],
         train={"precision": "bf16"},
     )
-    finished(given, tmp_path / "run")
+    run_to_end(given, tmp_path / "run")
     made = Run.load(tmp_path / "run")
     training = made.rounds[made.rounds["phase"] == "train"]
     plain = dict(zip(training["round"], training["bytes_plain"], strict=True))
-    assert sent(made) == plain
+    assert count_sent(made) == plain
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_show_says_how_much_less_the_legs_of_the_cut_are(tmp_path: Path) -> None
     """By hand: 20 channels of 12 x 12 sent as 5, 512 features, and both back."""
     method = METHODS["learned1x1"]  # whose own weights make hand-overs larger
     given = images(tmp_path, "simplecnn", method=method, schedule={"rounds": 1})
-    finished(given, tmp_path / "run")
+    run_to_end(given, tmp_path / "run")
     made = Run.load(tmp_path / "run")
     _, legs, *_ = show(made)
     (crossed, _, sent, _, _), (label, _, nbytes, _, against) = legs.rows[-2:]

@@ -8,10 +8,10 @@ import numpy as np
 import plugins
 import pytest
 import torch
-from builders import TINY, finished
+from builders import TINY, run_to_end
 from commands import eventually
 from comparing import assert_equal
-from hosted import on_hosts, placed_on
+from hosted import on_hosts, place_on
 from texts import text_scenario
 
 from simsplit.data import Samples, prepare
@@ -146,9 +146,9 @@ def of_case(case: str, **changes: Any) -> Scenario:
 @pytest.mark.parametrize("case", CASES)
 def test_hosts_give_what_one_process_gives(case: str, tmp_path: Path, hosts: Hosts) -> None:
     given = of_case(case)
-    finished(given, tmp_path / "inline")
+    run_to_end(given, tmp_path / "inline")
     anywhere = [int(host) for host in numpy_rng_for(0, case).integers(3, size=4)]
-    placed_on(given, tmp_path / "hosts", hosts, anywhere).run(resume=False)
+    place_on(given, tmp_path / "hosts", hosts, anywhere).run(resume=False)
     assert_equal(tmp_path / "inline", tmp_path / "hosts", given)
 
 
@@ -167,8 +167,8 @@ def test_where_clients_live_changes_nothing(
     case: str, place: str, tmp_path: Path, hosts: Hosts
 ) -> None:
     given = of_case(case)
-    finished(given, tmp_path / "inline")
-    placed_on(given, tmp_path / "hosts", hosts, PLACES[place]).run(resume=False)
+    run_to_end(given, tmp_path / "inline")
+    place_on(given, tmp_path / "hosts", hosts, PLACES[place]).run(resume=False)
     assert_equal(tmp_path / "inline", tmp_path / "hosts", given)
 
 
@@ -202,7 +202,7 @@ def test_a_run_changes_its_engine_when_resumed(
     """Stopped in round 2, where something has been checkpointed; who goes on lives elsewhere."""
     given = of_case(case, schedule={"rounds": 3})
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    finished(given, whole)
+    run_to_end(given, whole)
     stop = StopInRoundTwo()
     parts = [Experiment(given, broken, [stop]), on_hosts(given, broken, hosts)]
     if begins == "hosts":
@@ -242,7 +242,7 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
     return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
-def used_bytes() -> float:
+def measure_used_bytes() -> float:
     """Of shared memory, as Ray reports it now and then."""
     import ray
 
@@ -254,21 +254,21 @@ def test_nothing_stays_behind_in_shared_memory(tmp_path: Path, hosts: Hosts) -> 
     """The recipe with its data, the trunk of every round, what clients sent back: all let go."""
     import ray
 
-    before = used_bytes()  # hosts that tests share may still hold what others sent
+    before = measure_used_bytes()  # hosts that tests share may still hold what others sent
     held = ray.put(torch.zeros(5_000_000))
-    assert eventually(lambda: used_bytes() > before + 15e6)
+    assert eventually(lambda: measure_used_bytes() > before + 15e6)
     del held
     given = of_case("splitfed_v1", schedule={"rounds": 3})  # five trunks of 2 MB a round
     for number in range(2):
         on_hosts(given, tmp_path / f"run{number}", hosts).run(resume=False)
-    assert eventually(lambda: used_bytes() < before + 1e6)
+    assert eventually(lambda: measure_used_bytes() < before + 1e6)
 
 
 @pytest.mark.slow
 def test_hundreds_of_clients_with_a_sample_each(tmp_path: Path, hosts: Hosts) -> None:
     few = {"data": {"train_samples": 300}, "evaluate": {"clients": 2}, "schedule": {"rounds": 1}}
     given = parse(merge(merge(TINY, few), {"clients": {"count": 300, "heads": "per_client"}}))
-    finished(given, tmp_path / "inline")
+    run_to_end(given, tmp_path / "inline")
     on_hosts(given, tmp_path / "hosts", hosts).run(resume=False)
     assert Run.load(tmp_path / "hosts").clients["samples"].tolist() == [1] * 300
     assert_equal(tmp_path / "inline", tmp_path / "hosts")
@@ -303,6 +303,6 @@ def test_texts_are_written_on_hosts_as_in_one_process(tmp_path: Path, hosts: Hos
         clients=OWN,
         evaluate=scored,
     )
-    finished(given, tmp_path / "inline")
+    run_to_end(given, tmp_path / "inline")
     on_hosts(given, tmp_path / "hosts", hosts).run(resume=False)
     assert_equal(tmp_path / "inline", tmp_path / "hosts", given)

@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from builders import experiment, finished, scenario
-from commands import Command, wait_for_rounds, written
+from builders import experiment, run_to_end, scenario
+from commands import Command, wait_for_rounds, write_scenario
 from comparing import assert_equal
 from gists import says
 
@@ -54,10 +54,10 @@ METHODS = {"halve": HalveConfig}
 def test_a_run_with_a_plugin_from_the_current_directory(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     halved = ("--set", "method=[{kind: halve}]")
-    words = [written(scenario(), tmp_path), "--plugin", "mine", *halved, "--out", "hosts"]
+    words = [write_scenario(scenario(), tmp_path), "--plugin", "mine", *halved, "--out", "hosts"]
     code, out, err = command.run(*words, "--set", TWO_HOSTS)
     assert code == 0, err
-    assert command.gone()
+    assert command.are_gone()
     assert "hosts" in out
     lines = err.splitlines()
     assert lines[2] == "engine: ray, 2 hosts of 1 thread"
@@ -75,12 +75,12 @@ def test_a_run_with_a_plugin_from_the_current_directory(command: Command, tmp_pa
 def test_a_failure_in_training_that_auto_took_to_hosts(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     given = scenario(aggregation="splitfed_v1")
-    words = [written(given, tmp_path), "--plugin", "mine", "--out", "run"]
+    words = [write_scenario(given, tmp_path), "--plugin", "mine", "--out", "run"]
     fault = ["--set", "method=[{kind: halve, throws: true}]"]
     auto = ["--set", "engine={kind: auto, hosts: 2}"]
     code, out, err = command.run(*words, *fault, *auto)
     assert (code, out) == (1, "")
-    assert command.gone()
+    assert command.are_gone()
     lines = err.splitlines()
     assert lines[2] == "engine: ray, 2 hosts of 1 thread (auto)"
     (failure,) = lines[4:]
@@ -99,7 +99,7 @@ def test_a_failure_in_training_that_auto_took_to_hosts(command: Command, tmp_pat
 def test_auto_stays_inline_for_a_head_that_is_handed_round(
     command: Command, tmp_path: Path
 ) -> None:
-    _, _, err = command.run(written(scenario(), tmp_path), "--set", "engine=auto")
+    _, _, err = command.run(write_scenario(scenario(), tmp_path), "--set", "engine=auto")
     assert says(err.splitlines()[2], "engine: inline (auto: ... share")
 
 
@@ -108,26 +108,26 @@ LONG = scenario(schedule={"rounds": 24}, clients={"heads": "per_client"})
 
 def test_ctrl_c(command: Command, tmp_path: Path) -> None:
     """As a terminal sends it: to all of the foreground's processes."""
-    words = [written(LONG, tmp_path), "--out", "run", "--set", TWO_HOSTS]
+    words = [write_scenario(LONG, tmp_path), "--out", "run", "--set", TWO_HOSTS]
     process = command.start(*words)
     wait_for_rounds(tmp_path / "run", 2, process)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert command.gone()
+    assert command.are_gone()
     assert "simsplit run scenario.yaml" in err.splitlines()[-1]
     assert Run.load(tmp_path / "run").summary["status"] == "interrupted"
     ours = [line for line in err.splitlines() if line]
     assert all(line.startswith(("round ", "interrupted")) for line in ours[4:])
     experiment(LONG, tmp_path / "run").run(resume=True)
-    finished(LONG, tmp_path / "whole")
+    run_to_end(LONG, tmp_path / "whole")
     assert_equal(tmp_path / "whole", tmp_path / "run")
 
 
 @pytest.mark.parametrize("everybody", [False, True])
 def test_a_request_to_terminate(command: Command, tmp_path: Path, everybody: bool) -> None:
     """As docker sends it, to the command, and as slurm does, to all of its processes."""
-    process = command.start(written(LONG, tmp_path), "--out", "run", "--set", TWO_HOSTS)
+    process = command.start(write_scenario(LONG, tmp_path), "--out", "run", "--set", TWO_HOSTS)
     wait_for_rounds(tmp_path / "run", 2, process)
     if everybody:
         os.killpg(process.pid, signal.SIGTERM)
@@ -135,16 +135,18 @@ def test_a_request_to_terminate(command: Command, tmp_path: Path, everybody: boo
         process.terminate()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, "")
-    assert command.gone()
+    assert command.are_gone()
     assert "simsplit run scenario.yaml" in err.splitlines()[-1]
     assert Run.load(tmp_path / "run").summary["status"] == "interrupted"
 
 
 def test_the_death_of_ray_itself(command: Command, tmp_path: Path) -> None:
     given = scenario(schedule={"rounds": 4000}, clients={"heads": "per_client"})
-    process = command.start(written(given, tmp_path), "--out", "run", "--set", TWO_HOSTS, "-q")
+    process = command.start(
+        write_scenario(given, tmp_path), "--out", "run", "--set", TWO_HOSTS, "-q"
+    )
     wait_for_rounds(tmp_path / "run", 2, process)
-    for raylet in command.named("raylet"):
+    for raylet in command.list_named("raylet"):
         os.kill(raylet, signal.SIGKILL)
     out, err = process.communicate(timeout=90)
     assert (process.returncode, out) == (1, "")
@@ -159,14 +161,14 @@ def test_pulling_the_plug(command: Command, tmp_path: Path) -> None:
 
     Two small ones of Ray's (its agents) take a minute for that.
     """
-    process = command.start(written(LONG, tmp_path), "--out", "run", "--set", TWO_HOSTS)
+    process = command.start(write_scenario(LONG, tmp_path), "--out", "run", "--set", TWO_HOSTS)
     wait_for_rounds(tmp_path / "run", 2, process)
     started = " ".join(command.alive().values())
     process.kill()
     process.communicate()
-    assert command.gone(but="Agent "), command.alive()
+    assert command.are_gone(but="Agent "), command.alive()
     experiment(LONG, tmp_path / "run").run(resume=True)
-    finished(LONG, tmp_path / "whole")
+    run_to_end(LONG, tmp_path / "whole")
     assert_equal(tmp_path / "whole", tmp_path / "run")
     folder = Path(started.partition("--raylet_socket_name=")[2].partition("/session")[0])
     assert folder.name.startswith("simsplit-ray-")

@@ -5,7 +5,7 @@ import types
 import pandas as pd
 import pytest
 import torch
-from builders import experiment, finished, scenario
+from builders import experiment, run_to_end, scenario
 from comparing import assert_equal
 from hosted import on_hosts
 from pace import quick
@@ -27,14 +27,14 @@ OFFLINE = [{"kind": "unsplit", "outer": 2, "inner": 2}, {"kind": "whitebox", "it
 OTHERS = [*ONLINE, *OFFLINE]
 
 
-def attacked(**changes):
+def make_attacked(**changes):
     return scenario(**{**BASE, "attacks": OTHERS, **changes})
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run under all of them, which nothing stops."""
-    return finished(attacked(), tmp_path_factory.mktemp("runs") / "whole")
+    return run_to_end(make_attacked(), tmp_path_factory.mktemp("runs") / "whole")
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def small_critic(monkeypatch):
         monkeypatch.setattr(module, "critic", small)
 
 
-def trained(table: pd.DataFrame) -> pd.DataFrame:
+def select_trained(table: pd.DataFrame) -> pd.DataFrame:
     if "phase" not in table:
         return table
     return table[table["phase"] != "evaluate"].reset_index(drop=True)
@@ -73,12 +73,14 @@ def trained(table: pd.DataFrame) -> pd.DataFrame:
     ids=["u_shaped", "vanilla", "own heads", "methods"],
 )
 def test_passive_attacks_change_nothing(tmp_path, changes, whole):
-    made = finished(attacked(**changes), tmp_path / "attacked") if changes else whole
-    finished(attacked(**changes, attacks=[]), tmp_path / "plain")
+    made = run_to_end(make_attacked(**changes), tmp_path / "attacked") if changes else whole
+    run_to_end(make_attacked(**changes, attacks=[]), tmp_path / "plain")
     here, plain = (Run.load(path) for path in (made.path, tmp_path / "plain"))
     for table in ("rounds", "clients", "wire"):
         pd.testing.assert_frame_equal(
-            trained(getattr(here, table)), trained(getattr(plain, table)), check_exact=True
+            select_trained(getattr(here, table)),
+            select_trained(getattr(plain, table)),
+            check_exact=True,
         )
     assert plain.recovered.empty
     assert set(here.recovered["round"]) == {2, 3}
@@ -94,19 +96,19 @@ def test_passive_attacks_change_nothing(tmp_path, changes, whole):
     quick([OTHERS, [{"kind": "fora"}, {"kind": "fsha"}]], OTHERS),
 )
 def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks, whole):
-    given = attacked(attacks=attacks)
+    given = make_attacked(attacks=attacks)
     if attacks != OTHERS:
-        whole = finished(given, tmp_path / "whole")
+        whole = run_to_end(given, tmp_path / "whole")
     broken = experiment(given, tmp_path / "broken")
     original = Experiment.round
 
-    def breaking(self, number):
+    def break_off(self, number):
         if number > stop:
             raise KeyboardInterrupt
         original(self, number)
 
     with monkeypatch.context() as here:
-        here.setattr(Experiment, "round", breaking)
+        here.setattr(Experiment, "round", break_off)
         with pytest.raises(KeyboardInterrupt):
             broken.run(resume=False)
     experiment(given, tmp_path / "broken").run(resume=True)
@@ -116,10 +118,10 @@ def test_a_resumed_run_recovers_the_same(tmp_path, monkeypatch, stop, attacks, w
 @pytest.mark.slow
 def test_a_forged_gradient_takes_the_place_of_the_servers(tmp_path):
     """As many bytes, another head; and until it starts nothing is forged."""
-    plain = finished(attacked(attacks=[]), tmp_path / "plain")
-    late = finished(attacked(attacks=[{"kind": "fsha", "start": 10**6}]), tmp_path / "late")
-    forged = finished(attacked(attacks=[{"kind": "fsha"}]), tmp_path / "forged")
-    tables = [trained(Run.load(made.path).wire) for made in (plain, late, forged)]
+    plain = run_to_end(make_attacked(attacks=[]), tmp_path / "plain")
+    late = run_to_end(make_attacked(attacks=[{"kind": "fsha", "start": 10**6}]), tmp_path / "late")
+    forged = run_to_end(make_attacked(attacks=[{"kind": "fsha"}]), tmp_path / "forged")
+    tables = [select_trained(Run.load(made.path).wire) for made in (plain, late, forged)]
     pd.testing.assert_frame_equal(tables[0], tables[1])
     pd.testing.assert_frame_equal(tables[0], tables[2])
     heads = [
@@ -131,13 +133,13 @@ def test_a_forged_gradient_takes_the_place_of_the_servers(tmp_path):
 
 @pytest.mark.ray
 def test_hosts_make_no_difference(tmp_path, whole, hosts):
-    there = on_hosts(attacked(), tmp_path / "there", hosts)
+    there = on_hosts(make_attacked(), tmp_path / "there", hosts)
     there.run(resume=False)
     ours, theirs = (made.path / "recovered.csv" for made in (whole, there))
     assert ours.read_bytes() == theirs.read_bytes()
 
 
-def reached(start: object) -> dict[int, Tensor]:
+def list_reached(start: object) -> dict[int, Tensor]:
     """Every tensor that an object leads to, by its storage; not by way of modules or classes."""
     found: dict[int, Tensor] = {}
     seen: set[int] = set()
@@ -169,10 +171,10 @@ def reached(start: object) -> dict[int, Tensor]:
 @pytest.mark.parametrize("topology", quick(["u_shaped", "vanilla"], "u_shaped"))
 def test_attacks_reach_neither_data_nor_weights_of_clients(tmp_path, topology):
     made = experiment(
-        attacked(topology=topology, method=[{"kind": "learned1x1"}]), tmp_path / "run"
+        make_attacked(topology=topology, method=[{"kind": "learned1x1"}]), tmp_path / "run"
     )
     made.run(resume=False)
-    reach = reached(list(made.live.attacking.attacks.values()))
+    reach = list_reached(list(made.live.attacking.attacks.values()))
     clients = [made.parts.pool.clients[number] for number in range(3)]
     private: list[Tensor] = [made.data.train.inputs, made.data.train.labels]
     for client in clients:
@@ -182,11 +184,11 @@ def test_attacks_reach_neither_data_nor_weights_of_clients(tmp_path, topology):
     assert not hidden & reach.keys()
     # the search is not blind: it finds what attacks may see, and from elsewhere what they may not
     assert made.parts.server.end.trunk[0].conv1.weight.untyped_storage().data_ptr() in reach
-    assert hidden <= reached(made).keys()
+    assert hidden <= list_reached(made).keys()
 
 
 def test_auxiliary_images_are_nobodys(tmp_path):
-    made = experiment(attacked(), tmp_path / "run")
+    made = experiment(make_attacked(), tmp_path / "run")
     assert made.data.auxiliary is not None
     rows = {image.numpy().tobytes() for image in made.data.auxiliary.inputs}
     assert len(rows) == 36

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import StopAt, experiment, finished
+from builders import StopAt, experiment, run_to_end
 from comparing import assert_equal
 from texts import text_scenario
 
@@ -22,11 +22,11 @@ WRITTEN = {"metrics": ["loss", "rouge_l"], "generated_texts": 2, "max_new_tokens
 EVERY = {"kind": "santext", "sensitive": 1.0}
 
 
-def given(path: Path, *methods: dict[str, Any], **changes: Any) -> Scenario:
+def make_scenario(path: Path, *methods: dict[str, Any], **changes: Any) -> Scenario:
     return text_scenario(path, method=list(methods), **{"data": SMALL, **changes})
 
 
-def smashed(made: Experiment) -> list[torch.Tensor]:
+def collect_smashed(made: Experiment) -> list[torch.Tensor]:
     """What a first step sends, once the run is assembled."""
     seen: list[torch.Tensor] = []
 
@@ -50,8 +50,8 @@ def test_a_resumed_run_sends_the_same(method, padding, tmp_path):
     """With texts that are written in evaluation, and a head that learns embeddings."""
     source = {"padding": padding}
     changes = {"model": WORDS, "evaluate": WRITTEN, "data": {**SMALL, "source": source}}
-    wanted = given(tmp_path, method, **changes, schedule={"rounds": 3})
-    finished(wanted, tmp_path / "whole")
+    wanted = make_scenario(tmp_path, method, **changes, schedule={"rounds": 3})
+    run_to_end(wanted, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         Experiment(wanted, tmp_path / "broken", [StopAt(5)]).run(resume=False)
     experiment(wanted, tmp_path / "broken").run(resume=True)
@@ -61,7 +61,7 @@ def test_a_resumed_run_sends_the_same(method, padding, tmp_path):
 
 
 def test_the_vocabulary_is_the_one_before_training(tmp_path):
-    wanted = given(tmp_path, EVERY)
+    wanted = make_scenario(tmp_path, EVERY)
     made = experiment(wanted, tmp_path / "run")
     client = made.parts.pool.clients[0].training
     known = client.end.stack.smashed[0].tokens
@@ -75,7 +75,7 @@ def test_the_vocabulary_is_the_one_before_training(tmp_path):
 
 def test_as_many_bytes_cross_as_without(tmp_path):
     legs = [
-        Run.load(finished(given(tmp_path, *methods), tmp_path / name).path).wire
+        Run.load(run_to_end(make_scenario(tmp_path, *methods), tmp_path / name).path).wire
         for name, methods in (("raw", ()), ("both", (EVERY, {"kind": "custext"})))
     ]
     assert legs[0]["bytes"].tolist() == legs[1]["bytes"].tolist()
@@ -83,7 +83,7 @@ def test_as_many_bytes_cross_as_without(tmp_path):
 
 def test_a_kept_text_crosses_as_it_is_and_a_replaced_one_does_not(tmp_path):
     sent = {
-        name: smashed(experiment(given(tmp_path, *methods), tmp_path / name))
+        name: collect_smashed(experiment(make_scenario(tmp_path, *methods), tmp_path / name))
         for name, methods in {
             "raw": (),
             "kept": ({**EVERY, "epsilon": 1e6},),
@@ -98,7 +98,7 @@ def test_attacks_are_judged_by_the_private_text(tmp_path):
     """Who reads all that crosses knows as much as was kept."""
     read = {}
     for epsilon in (1e6, 0.0):
-        wanted = given(
+        wanted = make_scenario(
             tmp_path,
             {**EVERY, "epsilon": epsilon},
             model={**WORDS, "sizes": {"width": 32, "public": True}, "head": 0},
@@ -108,7 +108,7 @@ def test_attacks_are_judged_by_the_private_text(tmp_path):
             attacks=[{"kind": "sip", "inverter": "gaussian"}],
             targets={"count": 4},
         )
-        run = Run.load(finished(wanted, tmp_path / f"run{epsilon}").path)
+        run = Run.load(run_to_end(wanted, tmp_path / f"run{epsilon}").path)
         read[epsilon] = run.attacks.set_index("attack").loc["sip", "token_accuracy"]
         (file,) = (run.path / "recovered").glob("*.jsonl")
         rows = [json.loads(line) for line in file.read_text().splitlines()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import StopAt, experiment, finished, scenario
+from builders import StopAt, experiment, run_to_end, scenario
 from comparing import assert_equal
 from pace import quick
 
@@ -109,7 +109,7 @@ def total_steps(path: Path) -> int:
     return int(Run.load(path).rounds["steps"].sum())
 
 
-def stopped(given: Scenario, path: Path, after: int, *, resume: bool = False) -> None:
+def stop_after(given: Scenario, path: Path, after: int, *, resume: bool = False) -> None:
     with pytest.raises(KeyboardInterrupt):
         Experiment(given, path, [StopAt(after)]).run(resume=resume)
 
@@ -118,17 +118,17 @@ def stopped(given: Scenario, path: Path, after: int, *, resume: bool = False) ->
 def test_interrupted_and_resumed(case: str, tmp_path: Path) -> None:
     given = scenario(**({"schedule": {"rounds": 3}} | CASES[case]))
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    finished(given, whole)
+    run_to_end(given, whole)
     steps = total_steps(whole)
-    stopped(given, broken, after=steps // 5)
-    stopped(given, broken, after=steps // 2, resume=True)
+    stop_after(given, broken, after=steps // 5)
+    stop_after(given, broken, after=steps // 2, resume=True)
     experiment(given, broken).run(resume=True)
     assert_equal(whole, broken)
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     given = scenario()
-    finished(given, tmp_path / "run")
+    run_to_end(given, tmp_path / "run")
     before = {f: f.read_bytes() for f in (tmp_path / "run").glob("*.csv")}
     experiment(given, tmp_path / "run").run(resume=True)
     assert {f: f.read_bytes() for f in (tmp_path / "run").glob("*.csv")} == before
@@ -154,7 +154,7 @@ def test_killed_and_resumed_from_the_command_line(tmp_path: Path) -> None:
     given = scenario(schedule={"rounds": 12}, clients={"heads": "per_client"})
     file = tmp_path / "scenario.yaml"
     file.write_text(given.yaml())
-    finished(given, tmp_path / "whole")
+    run_to_end(given, tmp_path / "whole")
     broken = tmp_path / "broken"
     command = [*COMMAND, str(file), "--out", str(broken), "--quiet"]
     for rounds, delay in ((2, 0.0), (5, 0.05)):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import StopAt, finished, scenario
+from builders import StopAt, run_to_end, scenario
 from comparing import assert_equal, weights
 from pace import quick
 
@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
 FEW, ALL = 2, 10**6
 
 
-def given(**changes: Any) -> Scenario:
+def make_scenario(**changes: Any) -> Scenario:
     return scenario(**({"clients": OWN} | changes | {"clients": OWN | changes.get("clients", {})}))
 
 
@@ -51,11 +51,11 @@ def seats(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", quick(CASES, *list(CASES)[2:]))
 def test_resting_clients_are_live_ones_bit_for_bit(case: str, tmp_path: Path, seats: Any) -> None:
-    wanted = given(**CASES[case])
+    wanted = make_scenario(**CASES[case])
     seats(ALL)
-    plain = finished(wanted, tmp_path / "plain")
+    plain = run_to_end(wanted, tmp_path / "plain")
     seats(FEW)
-    resting = finished(wanted, tmp_path / "resting")
+    resting = run_to_end(wanted, tmp_path / "resting")
     assert not isinstance(plain.parts.pool.clients, Roster)
     assert isinstance(resting.parts.pool.clients, Roster)
     assert_equal(tmp_path / "plain", tmp_path / "resting")
@@ -63,9 +63,9 @@ def test_resting_clients_are_live_ones_bit_for_bit(case: str, tmp_path: Path, se
 
 @pytest.mark.slow
 def test_resumed_between_one_crew_and_the_other(tmp_path: Path, seats: Any) -> None:
-    wanted = given(train={"client": ADAM}, schedule={"rounds": 3})
+    wanted = make_scenario(train={"client": ADAM}, schedule={"rounds": 3})
     seats(ALL)
-    finished(wanted, tmp_path / "whole")
+    run_to_end(wanted, tmp_path / "whole")
     for count, after in ((FEW, 12), (ALL, 8), (FEW, 100)):
         seats(count)
         try:
@@ -79,9 +79,9 @@ def test_resumed_between_one_crew_and_the_other(tmp_path: Path, seats: Any) -> N
 def test_a_moment_that_is_forgotten_shows(
     tmp_path: Path, seats: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = given()
+    wanted = make_scenario()
     seats(ALL)
-    finished(wanted, tmp_path / "plain")
+    run_to_end(wanted, tmp_path / "plain")
     seats(FEW)
     leave = Seat.leave
 
@@ -90,7 +90,7 @@ def test_a_moment_that_is_forgotten_shows(
         flat.moments = None
 
     monkeypatch.setattr(Seat, "leave", forgetful)
-    finished(wanted, tmp_path / "resting")
+    run_to_end(wanted, tmp_path / "resting")
     one, other = (weights(tmp_path / name) for name in ("plain", "resting"))
     name = "client/0/own.0.head.0.weight"
     assert not torch.equal(one[name], other[name])
@@ -103,5 +103,5 @@ def test_what_clients_share_keeps_all_of_them_live(tmp_path: Path, seats: Any) -
         {"method": [{"kind": "cast", "to": "int8"}]},
         {"clients": {"heads": "shared"}},
     ):
-        pool = Experiment(given(**changes), tmp_path / "run").parts.pool
+        pool = Experiment(make_scenario(**changes), tmp_path / "run").parts.pool
         assert not isinstance(pool.clients, Roster)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import StopAt, experiment, finished, scenario
-from plain_loops import trained
+from builders import StopAt, experiment, run_to_end, scenario
+from plain_loops import train
 
 from simsplit.experiment import Experiment
 from simsplit.network import Rates
@@ -33,12 +33,12 @@ def transfers_s(run: Experiment, wire: pd.DataFrame) -> list[float]:
             if row.leg in UP
             else rates[row.client].down_bytes_per_s
         )
-        + _received_s(rates[row.client], row)
+        + _time_receipt(rates[row.client], row)
         for row in wire.itertuples()
     ]
 
 
-def _received_s(rates: Rates, row: Any) -> float:
+def _time_receipt(rates: Rates, row: Any) -> float:
     """Of another client's hand-over, down this one's link."""
     if pd.isna(getattr(row, "received_bytes", None)):
         return 0.0
@@ -90,7 +90,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_overlaps_so_all_is_a_sum(case: str, tmp_path: Path) -> None:
-    found = check(trained(tmp_path / "run", network=NETWORK, **CASES[case]))
+    found = check(train(tmp_path / "run", network=NETWORK, **CASES[case]))
     last_s = found.rounds["simulated_total_s"].iloc[-1]
     table = time_to_accuracy(found)
     assert table.columns[3] == "as run"
@@ -103,8 +103,8 @@ def test_a_hand_over_takes_its_way_up_one_link_and_down_the_next(tmp_path: Path)
     network = {"up_mbps": 8, "down_mbps": 2, "latency_ms": 100, "gflops": 1e9}
     network["server"] = {"gflops": 1e9}
     given = {"schedule": {"kind": "per_client", "rounds": 2}, "network": network}
-    run = trained(tmp_path / "run", clients={"handover": "weights"}, **given)
-    alone = trained(tmp_path / "alone", clients={"heads": "per_client"}, **given)
+    run = train(tmp_path / "run", clients={"handover": "weights"}, **given)
+    alone = train(tmp_path / "alone", clients={"heads": "per_client"}, **given)
     shared, own = Run.load(run.path), Run.load(alone.path)
     count = run.scenario.clients.count
     handed = 2 * count - 1  # every turn but the first begins with one
@@ -120,7 +120,7 @@ def test_a_hand_over_takes_its_way_up_one_link_and_down_the_next(tmp_path: Path)
 def test_what_a_lost_step_sent_takes_its_time(tmp_path: Path) -> None:
     schedule = {"kind": "round_robin", "local_steps": 1}
     clients = {"heads": "per_client"}
-    run = trained(
+    run = train(
         tmp_path / "run",
         schedule=schedule,
         clients=clients,
@@ -135,7 +135,7 @@ def test_what_a_lost_step_sent_takes_its_time(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_running_sum_goes_on_after_a_resumption(tmp_path: Path) -> None:
     given = scenario(network=NETWORK, schedule={"rounds": 3})
-    whole = finished(given, tmp_path / "whole")
+    whole = run_to_end(given, tmp_path / "whole")
     steps = int(Run.load(whole.path).rounds["steps"].iloc[0])
     with pytest.raises(KeyboardInterrupt):
         Experiment(given, tmp_path / "broken", [StopAt(steps + 1)]).run(resume=False)
@@ -148,7 +148,7 @@ def test_the_running_sum_goes_on_after_a_resumption(tmp_path: Path) -> None:
 
 def test_who_takes_no_part_spends_nothing(tmp_path: Path) -> None:
     schedule = {"kind": "parallel", "rounds": 4}
-    run = trained(
+    run = train(
         tmp_path / "run",
         schedule=schedule,
         clients={"heads": "per_client"},
@@ -167,7 +167,7 @@ def test_who_takes_no_part_spends_nothing(tmp_path: Path) -> None:
 def test_the_order_of_a_lap_is_the_cohorts(tmp_path: Path) -> None:
     """A slow client that comes first holds the others up, and the table says what `show` says."""
     schedule = {"kind": "parallel", "rounds": 6, "order": "random", "local_steps": 1}
-    run = trained(
+    run = train(
         tmp_path / "run",
         [8, 8, 8],
         schedule=schedule,

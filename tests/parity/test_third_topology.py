@@ -51,7 +51,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def given(topology: str, **changes: Any) -> Scenario:
+def make_scenario(topology: str, **changes: Any) -> Scenario:
     values = merge(merge(TINY, {"data": {"train_samples": 60}, "topology": topology}), changes)
     values["schedule"] = {"kind": "round_robin", **values["schedule"], "rounds": 2}
     return parse(values, [PLUGIN])
@@ -90,7 +90,7 @@ def weights(made: Run) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("case", quick(CASES, "fused", "splitfed_v2, late gradients"))
 def test_an_echo_changes_nothing_but_what_crosses(case: str, tmp_path: Path) -> None:
     made = {
-        topology: run(given(topology, **CASES[case]), tmp_path / topology)
+        topology: run(make_scenario(topology, **CASES[case]), tmp_path / topology)
         for topology in ("echo", "u_shaped")
     }
     same_but_for_the_echo(made["echo"], made["u_shaped"])
@@ -117,7 +117,7 @@ def test_texts_are_exposed_as_far_as_an_attack_needs(tmp_path: Path) -> None:
 
 
 def test_who_drops_out_has_sent_nothing_after_the_first_packet(tmp_path: Path) -> None:
-    made = run(given("echo", cohort={"dropout": 0.7}), tmp_path / "run")
+    made = run(make_scenario("echo", cohort={"dropout": 0.7}), tmp_path / "run")
     assert made.rounds["dropped"].sum() > 0
     packets = made.wire[made.wire["phase"] == "train"].groupby("leg")["packets"].sum()
     assert (
@@ -128,7 +128,7 @@ def test_who_drops_out_has_sent_nothing_after_the_first_packet(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_stopped_and_resumed(tmp_path: Path) -> None:
-    case = given("echo", aggregation="splitfed_v2")
+    case = make_scenario("echo", aggregation="splitfed_v2")
     whole = run(case, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         run(case, tmp_path / "again", observers=[StopAt(8)])
@@ -142,7 +142,7 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.parametrize("case", ["own heads, client by client", "splitfed_v1", "fused"])
 def test_on_hosts(case: str, tmp_path: Path, hosts: Hosts) -> None:
-    there = on_hosts(given("echo", **CASES[case]), tmp_path / "there", hosts)
+    there = on_hosts(make_scenario("echo", **CASES[case]), tmp_path / "there", hosts)
     there.run(resume=False)
-    here = run(given("u_shaped", **CASES[case]), tmp_path / "here")
+    here = run(make_scenario("u_shaped", **CASES[case]), tmp_path / "here")
     same_but_for_the_echo(Run.load(there.path), here)

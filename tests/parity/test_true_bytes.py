@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import StopAt, entered, experiment, finished
+from builders import StopAt, enter_round, experiment, run_to_end
 from by_hand import Recorder
 from comparing import assert_equal, weights
 from hosted import on_hosts
@@ -44,7 +44,7 @@ def small(path: Path, model: dict[str, Any] = LORA, **changes: Any) -> Scenario:
     return text_scenario(path, **common, **changes)
 
 
-def crossed(path: Path, given: Scenario, *legs: Leg) -> list[int]:
+def count_crossed(path: Path, given: Scenario, *legs: Leg) -> list[int]:
     """Bytes of each packet on these legs, evaluation's included."""
     made, tap = experiment(given, path), Recorder()
     made.parts.wire.taps.append(tap)
@@ -65,7 +65,7 @@ HANDED: dict[str, tuple[dict[str, Any], int]] = {
 def test_a_hand_over_is_the_adapters_of_head_and_tail(case: str, tmp_path: Path) -> None:
     changes, nbytes = HANDED[case]
     given = small(tmp_path, **changes)
-    assert set(crossed(tmp_path / "run", given, Leg.HANDOVER)) == {nbytes}
+    assert set(count_crossed(tmp_path / "run", given, Leg.HANDOVER)) == {nbytes}
 
 
 FROZEN: list[dict[str, Any]] = [
@@ -81,7 +81,7 @@ FROZEN: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", quick(FROZEN, FROZEN[-2]))
 def test_of_frozen_segments_no_packet_is_sent(changes: dict[str, Any], tmp_path: Path) -> None:
     given = small(tmp_path, only("trunk"), **changes)
-    assert crossed(tmp_path / "run", given, Leg.HANDOVER, Leg.BROADCAST) == []
+    assert count_crossed(tmp_path / "run", given, Leg.HANDOVER, Leg.BROADCAST) == []
     assert {"handover", "broadcast"}.isdisjoint(Run.load(tmp_path / "run").wire["leg"])
 
 
@@ -89,7 +89,7 @@ def test_of_frozen_segments_no_packet_is_sent(changes: dict[str, Any], tmp_path:
 @pytest.mark.parametrize("kind", quick(["splitfed_v1", "splitfed_v2"], "splitfed_v2"))
 def test_averages_are_of_adapters(kind: str, tmp_path: Path) -> None:
     given = small(tmp_path, aggregation=kind, schedule=PARALLEL)
-    sent = crossed(tmp_path / "run", given, Leg.HANDOVER, Leg.BROADCAST)
+    sent = count_crossed(tmp_path / "run", given, Leg.HANDOVER, Leg.BROADCAST)
     assert sent == [4 * 2 * LAYER] * 8  # two rounds of two clients, down and up
 
 
@@ -103,13 +103,13 @@ def test_a_trunk_copy_comes_back_as_its_adapters(
     pool, sent = made.parts.pool, []
     train_rounds = pool.train_rounds
 
-    def watched(jobs: Any, trunk: dict[str, Tensor]) -> Iterator[Any]:
+    def watch(jobs: Any, trunk: dict[str, Tensor]) -> Iterator[Any]:
         sent.append(trunk)
         for client, outcome in train_rounds(jobs, trunk):
             sent.append(outcome.trunk)
             yield client, outcome
 
-    pool.train_rounds = watched
+    pool.train_rounds = watch
     made.run(resume=False)
     sizes = {sum(tensor.nbytes for tensor in tensors.values()) for tensors in sent}
     assert len(sent) == 2 * 3
@@ -129,13 +129,13 @@ FINGERPRINT, TAKEN = 16, 8
 
 @pytest.mark.slow
 def test_a_checkpoint_is_as_large_as_what_learns(tmp_path: Path) -> None:
-    finished(small(tmp_path), tmp_path / "run")
+    run_to_end(small(tmp_path), tmp_path / "run")
     adam = 4 * (4 + 2) * LAYER * 3 + 4 * (4 + 2) * PAIRS  # of trunk, head and tail
     assert data_bytes(tmp_path / "run") == adam + 2 * TAKEN + FINGERPRINT
 
 
 def test_heads_of_ones_own_that_never_learn_are_in_no_checkpoint(tmp_path: Path) -> None:
-    finished(small(tmp_path, only("trunk"), clients=OWN), tmp_path / "run")
+    run_to_end(small(tmp_path, only("trunk"), clients=OWN), tmp_path / "run")
     kept = weights(tmp_path / "run")
     assert {name for name in kept if name.startswith("client/")} == {
         "client/0/taken.private",
@@ -146,7 +146,7 @@ def test_heads_of_ones_own_that_never_learn_are_in_no_checkpoint(tmp_path: Path)
 # resumed, by what is built and what is kept
 
 
-def everything(run: Experiment) -> dict[str, Tensor]:
+def copy_weights(run: Experiment) -> dict[str, Tensor]:
     """All weights as they are now, whether they learn or not."""
     clients = run.parts.pool.clients
     held = {"trunk": run.parts.server.end.trunk}
@@ -194,14 +194,14 @@ def of_case(case: str, path: Path) -> Scenario:
 @pytest.mark.parametrize("case", quick(CASES, *QUICK))
 def test_resumed_is_as_never_stopped(case: str, tmp_path: Path) -> None:
     given = of_case(case, tmp_path)
-    whole = finished(given, tmp_path / "whole")
+    whole = run_to_end(given, tmp_path / "whole")
     steps = int(Run.load(tmp_path / "whole").rounds["steps"].sum())
     with pytest.raises(KeyboardInterrupt):
         Experiment(given, tmp_path / "again", [StopAt(steps // 2)]).run(resume=False)
     again = experiment(given, tmp_path / "again")
     again.run(resume=True)
     assert_equal(tmp_path / "whole", tmp_path / "again")
-    ours, theirs = everything(whole), everything(again)
+    ours, theirs = copy_weights(whole), copy_weights(again)
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
 
 
@@ -234,7 +234,7 @@ def test_hosts_take_what_travels_and_have_built_the_rest(
     case: str, tmp_path: Path, hosts: Hosts
 ) -> None:
     given = of_case(case, tmp_path)
-    finished(given, tmp_path / "inline")
+    run_to_end(given, tmp_path / "inline")
     on_hosts(given, tmp_path / "hosts", hosts).run(resume=False)
     assert_equal(tmp_path / "inline", tmp_path / "hosts")
 
@@ -246,7 +246,7 @@ EARLIER = ("adapters", "head alone", "adapters, turns undone")
 @pytest.mark.parametrize("case", quick(EARLIER, "head alone"))
 def test_a_checkpoint_of_an_earlier_version_is_taken_up(case: str, tmp_path: Path) -> None:
     given = of_case(case, tmp_path)
-    whole = finished(given, tmp_path / "whole")
+    whole = run_to_end(given, tmp_path / "whole")
     steps = int(Run.load(tmp_path / "whole").rounds["steps"].sum())
     with pytest.raises(KeyboardInterrupt):
         Experiment(given, tmp_path / "again", [StopAt(steps // 2)]).run(resume=False)
@@ -259,14 +259,14 @@ def test_a_checkpoint_of_an_earlier_version_is_taken_up(case: str, tmp_path: Pat
                 weight.zero_()
     again.run(resume=True)
     assert_equal(tmp_path / "whole", tmp_path / "again")
-    ours, theirs = everything(whole), everything(again)
+    ours, theirs = copy_weights(whole), copy_weights(again)
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
 
 
 @pytest.mark.slow
 def test_another_model_under_the_same_name_is_refused(tmp_path: Path) -> None:
     given = small(tmp_path)
-    finished(given, tmp_path / "run")
+    run_to_end(given, tmp_path / "run")
     longer = small(tmp_path, schedule={"rounds": 3})
     made = experiment(longer, tmp_path / "run")
     assert made.parts.frozen is not None
@@ -295,7 +295,7 @@ def test_what_learns_in_some_phase_is_kept_in_the_others(tmp_path: Path) -> None
     given = text_scenario(tmp_path, data=data, model=LORA, method=method)
     made = experiment(given, tmp_path / "run")
     before = collect_state(made.parts).keys()
-    entered(made, 1)
+    enter_round(made, 1)
     assert made.live.program.choose_lineup(1).phase.name == "denoise"
     assert collect_state(made.parts).keys() == before
     assert any("lora" in name for name in before if name.startswith("holder/"))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import finished, scenario
+from builders import run_to_end, scenario
 
 from simsplit import Run
 from simsplit.attacks.fora import ForaReference
@@ -34,7 +34,7 @@ def test_the_reference_is_shown_the_images_of_the_very_step(tmp_path, monkeypatc
         "clients": {"count": 2, "heads": heads},
     }
     given = scenario(**{**SMALL, **changes}, attacks=[{"kind": "fora_reference"}])
-    made = finished(given, tmp_path / "run")
+    made = run_to_end(given, tmp_path / "run")
     clients = Run.load(made.path).clients
     watched = clients if heads == "shared" else clients[clients["client"] == 0]
     assert len(seen) == watched["steps"].sum() > 2
@@ -50,6 +50,6 @@ def test_ridge_and_the_whitebox_read_a_runs_payloads(tmp_path):
     attacks = [{"kind": "ridge"}, {"kind": "whitebox", "iterations": 2}, {"kind": "pcat"}]
     attacks[2] |= {"iterations": 2, "refinement": 2}
     methods = [{"kind": "lightsplit", "ratio": 8}]
-    made = finished(scenario(**SMALL, attacks=attacks, method=methods), tmp_path / "run")
+    made = run_to_end(scenario(**SMALL, attacks=attacks, method=methods), tmp_path / "run")
     errors = Run.load(made.path).recovered.groupby("attack")["mse"].mean()
     assert errors["whitebox"] <= 1.02 * errors["ridge"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import entered, experiment, finished, scenario
+from builders import enter_round, experiment, run_to_end, scenario
 
 from simsplit.bench.overhead import feed_of
 from simsplit.experiment import Experiment
@@ -31,7 +31,7 @@ def one_step(path: Path, **changes: Any) -> tuple[Experiment, list[Packet]]:
     tap = Recorder()
     made.parts.exchange.announce(made.clients, counted=True)
     made.parts.wire.taps.append(tap)
-    entered(made, 1)
+    enter_round(made, 1)
     made.parts.exchange.step(0)
     return made, tap.packets
 
@@ -62,9 +62,9 @@ def test_one_step_differs_in_the_head_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_weight_zero_changes_nothing_at_all(tmp_path: Path) -> None:
-    finished(scenario(method=[PROJECTION]), tmp_path / "plain")
+    run_to_end(scenario(method=[PROJECTION]), tmp_path / "plain")
     zero = scenario(method=[PROJECTION, {"kind": "wcc", "weight": 0.0}])
-    finished(zero, tmp_path / "zero")
+    run_to_end(zero, tmp_path / "zero")
     for table in ("rounds", "clients", "wire"):
         one = (tmp_path / "plain" / f"{table}.csv").read_text()
         assert one == (tmp_path / "zero" / f"{table}.csv").read_text()

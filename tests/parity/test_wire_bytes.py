@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import finished, image_folder, scenario
+from builders import image_folder, run_to_end, scenario
 
 from simsplit.results import Run
 from simsplit.scenario.files import merge
@@ -29,7 +29,7 @@ def wire_of(images: Path, path: Path, **changes: Any) -> pd.DataFrame:
         "evaluate": {"every": 0, "metrics": ["loss"]},
     }
     given = scenario(**merge(common, changes))
-    finished(given, path)
+    run_to_end(given, path)
     wire = Run.load(path).wire
     return wire[wire["phase"] != "evaluate"]
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 import torch
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from gists import says
 from pace import quick
 from scipy.stats import norm
@@ -179,7 +179,7 @@ def few(**changes: Any) -> Scenario:
     )
 
 
-def sent_most(made: Experiment) -> list[int]:
+def count_sendings(made: Experiment) -> list[int]:
     """How often each client has sent one of its samples, at most; counted sample by sample."""
     most = []
     for client in made.clients:
@@ -193,13 +193,13 @@ def sent_most(made: Experiment) -> list[int]:
 
 def test_a_run_tells_what_it_spent_by_client_in_its_summary_and_in_its_tables(tmp_path):
     given = few()
-    made = finished(given, tmp_path / "run")
+    made = run_to_end(given, tmp_path / "run")
     done = Run.load(made.path)
     (entry,) = done.summary["privacy"]
     parts = made.data.parts
     rows = pd.read_csv(made.path / "privacy.csv")
     assert rows["samples"].tolist() == [len(part) for part in parts]
-    assert rows["times_sent"].tolist() == sent_most(made)
+    assert rows["times_sent"].tolist() == count_sendings(made)
     multiplier = compute_gaussian_sigma(2.0, 1e-5)
     for row in rows.itertuples():
         assert row.epsilon == compute_epsilon(multiplier, row.times_sent, row.delta)
@@ -213,7 +213,7 @@ def test_a_run_tells_what_it_spent_by_client_in_its_summary_and_in_its_tables(tm
 
 
 def test_without_a_guarantee_the_tables_say_why(tmp_path):
-    done = Run.load(finished(scenario(method=["dp_sgd"], schedule={"rounds": 1}), tmp_path).path)
+    done = Run.load(run_to_end(scenario(method=["dp_sgd"], schedule={"rounds": 1}), tmp_path).path)
     (shown,) = [table for table in show(done) if table.title.startswith("differential")]
     assert shown.rows[0][0] == "dp_sgd"
     assert "none: clipping" in shown.rows[0][-1]
@@ -232,13 +232,13 @@ def test_a_resumed_run_has_spent_what_one_that_was_never_stopped_has(tmp_path):
 
 
 def test_clients_that_drop_out_have_sent_their_samples(tmp_path):
-    made = finished(few(cohort={"dropout": 1.0}, schedule={"rounds": 3}), tmp_path / "run")
+    made = run_to_end(few(cohort={"dropout": 1.0}, schedule={"rounds": 3}), tmp_path / "run")
     done = Run.load(made.path)
     assert done.rounds["dropped"].sum() > 0
     packets = done.wire.query("leg == 'smashed' and phase == 'train'")["packets"].sum()
     assert packets > done.rounds["steps"].sum(), "what was sent and not learned from"
     rows = pd.read_csv(made.path / "privacy.csv")
-    assert rows["times_sent"].tolist() == sent_most(made)
+    assert rows["times_sent"].tolist() == count_sendings(made)
 
 
 def test_without_the_accountant_a_run_warns_at_its_start_and_says_so_at_its_end(
@@ -261,7 +261,7 @@ def test_without_the_accountant_a_run_warns_at_its_start_and_says_so_at_its_end(
     assert "pip install '.[dp]'" in accounting.MISSING
 
 
-def smashed(given: Scenario, path: Path, *, other: bool) -> list[torch.Tensor]:
+def collect_rows(given: Scenario, path: Path, *, other: bool) -> list[torch.Tensor]:
     """All rows that cross in training; of a neighbour, with one image of the first client black."""
     data = given.prepare_data()
     if other:
@@ -287,7 +287,7 @@ def test_a_neighbours_packets_differ_in_that_samples_rows_alone_by_twice_the_nor
     """Which is what epsilon was computed for; and is not so where the head learns."""
     given = few(schedule={"rounds": 2})
     given = parse(merge(given.model_dump(mode="json"), {"model": {"learns": learns}}))
-    ours, theirs = (smashed(given, tmp_path / str(n), other=bool(n)) for n in (0, 1))
+    ours, theirs = (collect_rows(given, tmp_path / str(n), other=bool(n)) for n in (0, 1))
     moved = [
         (one.float() - two.float()).norm().item() for one, two in zip(ours, theirs, strict=True)
     ]
@@ -313,7 +313,7 @@ def test_labels_that_are_drawn_once_have_their_epsilon_however_often_they_are_us
     assert not accounting.lacks_accountant(given), "nothing that an accountant would have to tell"
     told = {each.client: each for each in account(known, {0: 3, 1: 9}, [1000, 5])}
     assert [(each.delta, each.epsilon) for each in told.values()] == [(0.0, 1.5)] * 2
-    run = Run.load(finished(given, tmp_path / "run").path)
+    run = Run.load(run_to_end(given, tmp_path / "run").path)
     (entry,) = run.summary["privacy"]
     assert (entry["epsilon"], entry["delta"], entry["times_sent"]) == (1.5, 0.0, 2)
     assert "multiplier" not in entry

@@ -4,9 +4,9 @@ import json
 import shutil
 
 import pytest
-from builders import finished
+from builders import run_to_end
 from pace import quick
-from parity.test_recovery import OFFLINE, attacked
+from parity.test_recovery import OFFLINE, make_attacked
 
 from simsplit import Run
 from simsplit.attacking.finished import attack
@@ -15,7 +15,7 @@ from simsplit.errors import RunError, ScenarioError
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
-    return finished(attacked(attacks=OFFLINE), tmp_path_factory.mktemp("runs") / "run").path
+    return run_to_end(make_attacked(attacks=OFFLINE), tmp_path_factory.mktemp("runs") / "run").path
 
 
 def of(run: Run, attack: str, number: int = 3):
@@ -34,12 +34,12 @@ def test_it_recovers_what_it_does_at_the_end_of_the_run(run_dir, monkeypatch, fi
     if stops:
         monkeypatch.setattr("simsplit.attacking.finished.KEEP_EVERY_S", 0.0)
 
-        def stopping(what, done, total):
+        def stop(what, done, total):
             if done == 2:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            attack(run_dir, fields["kind"], changes, progress=stopping)
+            attack(run_dir, fields["kind"], changes, progress=stop)
         assert (folder / "state").is_dir()
     attack(run_dir, fields["kind"], changes, resume=stops)
     ours = (folder / "recovered.csv").read_text().splitlines()

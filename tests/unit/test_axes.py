@@ -8,7 +8,7 @@ import yaml
 from contracts.walk import AGGREGATIONS, HEADS, PRODUCT, SCHEDULES
 from gists import says
 from pace import quick
-from plain_loops import trained
+from plain_loops import train
 from schema import validator
 
 from simsplit.errors import ScenarioError
@@ -51,7 +51,7 @@ IMPOSSIBLE = [axes for axes in CUT if not goes(*axes)]
 @pytest.mark.slow
 @pytest.mark.parametrize("axes", quick(POSSIBLE, *POSSIBLE[::4]), ids=" ".join)
 def test_what_is_possible_trains(axes: tuple[str, str, str, str], tmp_path: Path) -> None:
-    found = Run.load(trained(tmp_path / "run", [6, 2], **fields(*axes)).path)
+    found = Run.load(train(tmp_path / "run", [6, 2], **fields(*axes)).path)
     assert found.rounds["steps"].tolist() == [2]
     assert found.rounds["simulated_s"].iloc[0] > 0
     assert found.summary["last"]["test_loss"] > 0

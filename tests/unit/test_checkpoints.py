@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import experiment, finished, scenario
+from builders import experiment, run_to_end, scenario
 from safetensors.torch import load_file
 
 from simsplit.errors import RunError, RunFailedError
@@ -94,8 +94,8 @@ def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_truncated_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     given = scenario(schedule={"rounds": 3})
-    finished(given, tmp_path / "whole")
-    finished(given, tmp_path / "torn")
+    run_to_end(given, tmp_path / "whole")
+    run_to_end(given, tmp_path / "torn")
     blob = newest(tmp_path / "torn") / "state.safetensors"
     blob.write_bytes(blob.read_bytes()[:-100])
     observer = Warnings()
@@ -119,7 +119,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
 
 
 def test_another_scenarios_checkpoint_is_refused(tmp_path: Path) -> None:
-    finished(scenario(), tmp_path / "run")
+    run_to_end(scenario(), tmp_path / "run")
     with pytest.raises(RunError, match=r"another scenario: seed.*3.*4.*--out"):
         experiment(scenario(seed=4), tmp_path / "run").run(resume=True)
 
@@ -127,10 +127,10 @@ def test_another_scenarios_checkpoint_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
     """Resuming with more rounds gives what a longer run would have given from the start."""
-    finished(scenario(schedule={"rounds": 2}), tmp_path / "run")
+    run_to_end(scenario(schedule={"rounds": 2}), tmp_path / "run")
     longer = scenario(schedule={"rounds": 4}, output={"root": "elsewhere"})
     experiment(longer, tmp_path / "run").run(resume=True)
-    finished(longer, tmp_path / "whole")
+    run_to_end(longer, tmp_path / "whole")
     whole = (tmp_path / "whole" / "rounds.csv").read_text()
     assert (tmp_path / "run" / "rounds.csv").read_text() == whole
     assert (tmp_path / "run" / "scenario.yaml").read_text() == longer.yaml()
@@ -168,7 +168,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_state(tmp_pat
         schedule={"rounds": 3},
     )
     with pytest.raises(RunFailedError, match=r"round \d: client \d's training loss.*learning rate"):
-        finished(given, tmp_path / "run")
+        run_to_end(given, tmp_path / "run")
     run = Run.load(tmp_path / "run")
     assert run.summary["status"] == "failed"
     assert "finite" in run.summary["reason"]
@@ -210,7 +210,7 @@ def test_a_full_disk_is_named_and_the_run_can_resume(tmp_path: Path) -> None:
     assert "Traceback" not in full.stderr
     assert "cannot write" in full.stderr
     assert "--resume" in full.stderr
-    finished(scenario(), tmp_path / "whole")
+    run_to_end(scenario(), tmp_path / "whole")
     subprocess.run([sys.executable, "-m", "simsplit", *arguments, "--resume"], check=True)
     whole = (tmp_path / "whole" / "rounds.csv").read_text()
     assert (tmp_path / "run" / "rounds.csv").read_text() == whole

@@ -26,7 +26,7 @@ def views() -> Iterator[RoundView]:
         yield RoundView(number, Readings(sums), 10)  # type: ignore[arg-type]
 
 
-def expected(window: int | None, client: int, number: int) -> torch.Tensor:
+def compute_expected(window: int | None, client: int, number: int) -> torch.Tensor:
     """By hand: the mean of what the client sent in its latest rounds."""
     rounds = [n for n in range(number + 1) if client != 1 or n % 2]
     latest = rounds if window is None else rounds[-max(window, 1) :]
@@ -38,7 +38,7 @@ def test_means_are_compared_over_the_window(window: int | None) -> None:
     detector = DETECTORS["cosine_mad"].model_validate({"window": window}).build()
     for number, view in enumerate(views()):
         verdicts = detector.judge(view)
-        means = np.stack([expected(window, client, number).numpy() for client in verdicts])
+        means = np.stack([compute_expected(window, client, number).numpy() for client in verdicts])
         centre = means.mean(0)
         cosines = means @ centre / np.linalg.norm(means, axis=1) / np.linalg.norm(centre)
         assert [v.score for v in verdicts.values()] == pytest.approx(cosines.tolist(), abs=1e-6)
@@ -60,7 +60,7 @@ def test_any_detector_s_scores_are_averaged_over_it(window: int | None) -> None:
     for number, view in enumerate(views()):
         for client, verdict in detector.judge(view).items():
             assert verdict.score == pytest.approx(
-                3 * expected(window, client, number)[0].item(), abs=1e-5
+                3 * compute_expected(window, client, number)[0].item(), abs=1e-5
             )
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from builders import entered, experiment, finished, scenario
+from builders import enter_round, experiment, run_to_end, scenario
 from texts import text_scenario
 
 from simsplit.data import Batcher
@@ -38,7 +38,7 @@ def accuracy_by_hand(made: Experiment, client: int) -> float:
 
 def test_each_client_with_its_own_head_and_tail(tmp_path: Path) -> None:
     lr = {"train": {"client": {"kind": "sgd", "lr": 0.3}}}
-    made = finished(scenario(**OWN, **ONE_ROUND, **lr), tmp_path / "run")
+    made = run_to_end(scenario(**OWN, **ONE_ROUND, **lr), tmp_path / "run")
     expected = [accuracy_by_hand(made, client) for client in range(3)]
     assert len(set(expected)) > 1, "the clients do not differ: nothing is tested"
     run = Run.load(made.path)
@@ -47,7 +47,7 @@ def test_each_client_with_its_own_head_and_tail(tmp_path: Path) -> None:
 
 
 def test_a_shared_head_is_scored_once_with_its_holder(tmp_path: Path) -> None:
-    made = finished(scenario(**ONE_ROUND), tmp_path / "run")
+    made = run_to_end(scenario(**ONE_ROUND), tmp_path / "run")
     run = Run.load(made.path)
     assert run.rounds["test_accuracy"].tolist() == [accuracy_by_hand(made, 2)]
     scored = run.wire[run.wire["phase"] == "evaluate"]
@@ -59,7 +59,7 @@ def test_a_shared_head_is_scored_once_with_its_holder(tmp_path: Path) -> None:
 def test_views_of_an_image_count_as_published(tmp_path: Path) -> None:
     """By hand: half the image, a quarter each of a pixel up left and down right, all mirrored."""
     given = scenario(**ONE_ROUND, evaluate={"mirrored": True, "shifted": True})
-    made = finished(given, tmp_path / "run")
+    made = run_to_end(given, tmp_path / "run")
     end = made.parts.pool.clients[2].training.end
     net = torch.nn.Sequential(end.head, made.parts.server.end.trunk, end.tail).eval()
     batcher = Batcher(made.data.test, mean=made.data.mean, std=made.data.std)
@@ -84,7 +84,7 @@ def test_without_views_of_its_own_an_image_is_alone() -> None:
 
 
 def test_at_most_so_many_clients_by_seed(tmp_path: Path) -> None:
-    made = finished(scenario(**OWN, **ONE_ROUND, evaluate={"clients": 2}), tmp_path / "run")
+    made = run_to_end(scenario(**OWN, **ONE_ROUND, evaluate={"clients": 2}), tmp_path / "run")
     chosen = choose(range(3), 2, made.scenario.seed)
     clients = Run.load(made.path).clients
     assert clients.loc[clients["test_accuracy"].notna(), "client"].tolist() == chosen
@@ -107,7 +107,7 @@ def test_when_an_evaluation_is_due(every: int, due: list[int]) -> None:
 
 
 def test_rounds_without_an_evaluation_have_empty_figures(tmp_path: Path) -> None:
-    made = finished(scenario(schedule={"rounds": 3}, evaluate={"every": 2}), tmp_path / "run")
+    made = run_to_end(scenario(schedule={"rounds": 3}, evaluate={"every": 2}), tmp_path / "run")
     rounds = Run.load(made.path).rounds
     assert rounds.loc[rounds["test_loss"].notna(), "round"].tolist() == [2, 3]
 
@@ -116,7 +116,7 @@ def test_rounds_without_an_evaluation_have_empty_figures(tmp_path: Path) -> None
 def test_training_goes_on_in_training_mode(handover: str, tmp_path: Path) -> None:
     given = scenario(model={"cut": "l2h"}, clients={"count": 2, "handover": handover})
     made = experiment(given, tmp_path / "run")
-    entered(made, 1)
+    enter_round(made, 1)
     head = made.parts.pool.clients[0].training.end.head
     made.parts.exchange.step(0)
     made.parts.exchange.holder = 1  # another client's learner over the same modules
@@ -131,8 +131,8 @@ def test_training_goes_on_in_training_mode(handover: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_an_evaluation_costs_no_bytes_of_the_runs(tmp_path: Path) -> None:
-    often = Run.load(finished(scenario(), tmp_path / "often").path)
-    seldom = Run.load(finished(scenario(evaluate={"every": 0}), tmp_path / "seldom").path)
+    often = Run.load(run_to_end(scenario(), tmp_path / "often").path)
+    seldom = Run.load(run_to_end(scenario(evaluate={"every": 0}), tmp_path / "seldom").path)
     assert often.rounds["bytes_total"].tolist() == seldom.rounds["bytes_total"].tolist()
     training = often.wire[often.wire["phase"] != "evaluate"]
     total = int(training["bytes"].sum())
@@ -205,7 +205,7 @@ def test_what_is_better_when_it_is_smaller_is_called_so(figure: str, smaller: bo
 
 
 def test_without_a_validation_part_nothing_is_chosen_on_it(tmp_path: Path) -> None:
-    made = finished(scenario(**ONE_ROUND), tmp_path / "run")
+    made = run_to_end(scenario(**ONE_ROUND), tmp_path / "run")
     assert Run.load(made.path).summary["best_on_validation"] is None
 
 
@@ -215,10 +215,10 @@ class TestControls:
     WORDS: ClassVar = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1}
     MIXED: ClassVar = [{"kind": "mixguard", "tokens": 2, "warm_up": 1, "sampler": "affine"}]
 
-    def made(self, path: Path, **changes: Any) -> Experiment:
+    def run_texts(self, path: Path, **changes: Any) -> Experiment:
         words = {"model": {**self.WORDS, "tail": 1, **changes.pop("model", {})}}
         given = {"data": {"auxiliary": 0.3}, "schedule": {"rounds": 1}, **words, **changes}
-        return finished(text_scenario(path, **given), path / "run")
+        return run_to_end(text_scenario(path, **given), path / "run")
 
     def by_hand(self, made: Experiment, *, trunk: bool) -> tuple[float, float]:
         """Loss and accuracy of the words of the test texts."""
@@ -233,7 +233,7 @@ class TestControls:
 
     @pytest.mark.slow
     def test_without_trunk_the_tail_reads_what_the_head_sent(self, tmp_path: Path) -> None:
-        made = self.made(tmp_path, evaluate={"controls": ["without_trunk"]})
+        made = self.run_texts(tmp_path, evaluate={"controls": ["without_trunk"]})
         row = Run.load(made.path).rounds.iloc[-1]
         for trunk, control in ((True, ""), (False, "_without_trunk")):
             loss, accuracy = self.by_hand(made, trunk=trunk)
@@ -244,7 +244,7 @@ class TestControls:
     @pytest.mark.slow
     def test_one_run_tells_plain_corrected_and_mixed_inference(self, tmp_path: Path) -> None:
         controls = ["plain", "calibrated", "mixed", "without_trunk"]
-        made = self.made(tmp_path, method=self.MIXED, evaluate={"controls": controls})
+        made = self.run_texts(tmp_path, method=self.MIXED, evaluate={"controls": controls})
         row = Run.load(made.path).rounds.iloc[-1]
         losses = [row[f"test_loss_{control}"] for control in controls]
         assert len(set(losses)) == 4
@@ -254,13 +254,13 @@ class TestControls:
     @pytest.mark.slow
     def test_texts_are_generated_without_it_too(self, tmp_path: Path) -> None:
         metrics = {"metrics": ["loss", "rouge_l"], "max_new_tokens": 2, "generated_texts": 2}
-        made = self.made(tmp_path, evaluate={"controls": ["without_trunk"], **metrics})
+        made = self.run_texts(tmp_path, evaluate={"controls": ["without_trunk"], **metrics})
         assert "test_rouge_l_without_trunk" in Run.load(made.path).rounds
 
     @pytest.mark.slow
     def test_a_skipped_trunk_has_nothing_and_head_and_tail_learn(self, tmp_path: Path) -> None:
         controls = {"evaluate": {"controls": ["without_trunk"]}}
-        made = self.made(tmp_path, model={"trunk": "skipped"}, **controls)
+        made = self.run_texts(tmp_path, model={"trunk": "skipped"}, **controls)
         assert not list(made.parts.server.end.trunk.parameters())
         run = Run.load(made.path)
         row = run.rounds.iloc[-1]
@@ -273,7 +273,7 @@ class TestControls:
 
     @pytest.mark.slow
     def test_it_is_shown_and_compared_in_its_figures_units(self, tmp_path: Path) -> None:
-        made = self.made(tmp_path, evaluate={"controls": ["without_trunk"]})
+        made = self.run_texts(tmp_path, evaluate={"controls": ["without_trunk"]})
         run = Run.load(made.path)
         shown = {row[0]: row[1] for row in show(run)[0].rows}
         last = run.summary["last"]

@@ -50,7 +50,7 @@ KINDS = {"calibration": "calibration_error"}
 """Where the file is not called as its part is."""
 
 
-def everything():
+def combine_examples():
     """All examples in one scenario."""
     values = SMALL
     for _, changes in USES.values():
@@ -130,7 +130,7 @@ def test_an_example_gives_the_same_with_and_without(example, tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_what_the_examples_promise(simsplit, file):
-    file.write_text(yaml.safe_dump(everything()))
+    file.write_text(yaml.safe_dump(combine_examples()))
     made = run(load_scenario(file, plugins=plugins()), "all")
     assert made.rounds["test_calibration_error"].between(0, 1).all()
     assert made.attacks["attack"].tolist()[0] == "nearest"
@@ -215,7 +215,7 @@ def test_bench_measures_methods_and_models(simsplit):
 @pytest.mark.usefixtures("without_hosts")
 def test_hosts_and_workers_import_the_same_files(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    values = everything()
+    values = combine_examples()
     file.write_text(yaml.safe_dump(values))
     hosts = {"engine": "{kind: ray, hosts: 2}"}
     inline = run(load_scenario(file, plugins=plugins()), "inline")

@@ -22,7 +22,7 @@ MERGED = "a0: &a0 {x: 1}\n" + "".join(
 CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 2 * DEEPEST))
 
 
-def refused(path: Path) -> ScenarioError:
+def get_refusal(path: Path) -> ScenarioError:
     with pytest.raises(ScenarioError) as caught:
         load_scenario(path)
     return caught.value
@@ -32,7 +32,7 @@ def refused(path: Path) -> ScenarioError:
 def test_a_huge_or_deep_text_is_refused_before_it_is_composed(tmp_path, text):
     file = tmp_path / "huge.yaml"
     file.write_text(text)
-    assert str(file) in refused(file).reason
+    assert str(file) in get_refusal(file).reason
 
 
 def test_values_and_levels_are_counted_with_their_aliases():
@@ -47,16 +47,18 @@ def test_values_and_levels_are_counted_with_their_aliases():
 def test_aliases_in_a_method_are_a_mistake_by_its_field(tmp_path):
     file = tmp_path / "alias.yaml"
     file.write_text("method: &m [*m]\n")
-    assert refused(file).field.startswith("method")
+    assert get_refusal(file).field.startswith("method")
 
 
 def test_of_thousands_of_mistakes_some_are_explained(tmp_path):
-    problems = refused(written(tmp_path, "".join(f"k{n}: 1\n" for n in range(5000)))).problems
+    problems = get_refusal(
+        write_file(tmp_path, "".join(f"k{n}: 1\n" for n in range(5000)))
+    ).problems
     assert len(problems) == 51
     assert "4,950" in problems[-1].reason
 
 
-def written(tmp_path: Path, text: str, name: str = "scenario.yaml") -> Path:
+def write_file(tmp_path: Path, text: str, name: str = "scenario.yaml") -> Path:
     (tmp_path / name).write_text(text)
     return tmp_path / name
 
@@ -65,11 +67,11 @@ def written(tmp_path: Path, text: str, name: str = "scenario.yaml") -> Path:
 @pytest.mark.parametrize("name", ["shadow", "shadow.yaml"])
 def test_what_a_scenario_extends_is_not_shown_if_it_is_none(simsplit, tmp_path, content, name):
     """Neither under its own name nor through a link with a scenario's."""
-    written(tmp_path, content, "shadow")
+    write_file(tmp_path, content, "shadow")
     if name != "shadow":
         (tmp_path / name).symlink_to(tmp_path / "shadow")
     for text in (f"extends: {name}\n", f"extends: {tmp_path / name}\n"):
-        code, out, err = simsplit("validate", written(tmp_path, text))
+        code, out, err = simsplit("validate", write_file(tmp_path, text))
         assert code == 2
         assert name in err
         assert "secret" not in out + err
@@ -77,7 +79,7 @@ def test_what_a_scenario_extends_is_not_shown_if_it_is_none(simsplit, tmp_path, 
 
 def test_a_file_that_is_named_itself_is_not_shown_either(simsplit, tmp_path):
     for text in (SECRET, "a: {\n" + SECRET):
-        code, out, err = simsplit("validate", written(tmp_path, text, "shadow"))
+        code, out, err = simsplit("validate", write_file(tmp_path, text, "shadow"))
         assert code == 2
         assert "secret" not in out + err
 
@@ -86,7 +88,7 @@ def test_a_file_that_is_named_itself_is_not_shown_either(simsplit, tmp_path):
 def test_what_has_no_end_is_not_read(simsplit, tmp_path, place):
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "folder.yaml").mkdir()
-    code, _, err = simsplit("validate", written(tmp_path, f"extends: {place}\n"))
+    code, _, err = simsplit("validate", write_file(tmp_path, f"extends: {place}\n"))
     assert code == 2
     assert place in err
     assert simsplit("validate", "/dev/zero")[0] == 2
@@ -102,8 +104,8 @@ def test_what_has_no_end_is_not_read(simsplit, tmp_path, place):
     ],
 )
 def test_a_path_that_cannot_be_is_named(simsplit, tmp_path, words):
-    written(tmp_path, "extends: quickstart\nsweep: {seed: [0, 1]}\n", "swept.yaml")
-    for path in ("x" * 300, written(tmp_path, "", "file") / "below"):
+    write_file(tmp_path, "extends: quickstart\nsweep: {seed: [0, 1]}\n", "swept.yaml")
+    for path in ("x" * 300, write_file(tmp_path, "", "file") / "below"):
         code, _, err = simsplit(*words, path)
         assert code == 2, err
         assert err.startswith("error: ")
@@ -111,9 +113,9 @@ def test_a_path_that_cannot_be_is_named(simsplit, tmp_path, words):
 
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_a_file_is_no_place_for_a_run(simsplit, tmp_path, command):
-    written(tmp_path, "extends: quickstart\n", "run.yaml")
-    written(tmp_path, "extends: quickstart\nsweep: {seed: [0, 1]}\n", "sweep.yaml")
-    file = written(tmp_path, "precious", "file")
+    write_file(tmp_path, "extends: quickstart\n", "run.yaml")
+    write_file(tmp_path, "extends: quickstart\nsweep: {seed: [0, 1]}\n", "sweep.yaml")
+    file = write_file(tmp_path, "precious", "file")
     code, _, err = simsplit(command, f"{command}.yaml", "--out", file)
     assert code == 2
     assert "file" in err

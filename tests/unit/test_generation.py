@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import experiment, finished
+from builders import experiment, run_to_end
 from pace import quick
 from texts import text_scenario
 
@@ -14,7 +14,7 @@ GENERATES = {"kind": "generation", "prompt": "{sentence} is", "answer": " about 
 GENERATION = ["loss", "exact_answers", "rouge_l", "meteor", "bleu"]
 
 
-def given(path, **changes):
+def make_scenario(path, **changes):
     source = {"task": GENERATES, "length": 48, **changes.pop("source", {})}
     return text_scenario(path, model=MODEL, data={"auxiliary": 0.3, "source": source}, **changes)
 
@@ -36,7 +36,7 @@ def by_hand(made, prompt, tokens, end):
 @pytest.mark.parametrize("padding", quick(["right", "left"], "left"))
 def test_tokens_are_those_of_the_whole_model_whatever_the_prompts_lengths(padding, tmp_path):
     made = experiment(
-        given(tmp_path, source={"padding": padding}, clients={"count": 1}), tmp_path / "run"
+        make_scenario(tmp_path, source={"padding": padding}, clients={"count": 1}), tmp_path / "run"
     )
     made.run(resume=False)
     evaluator = made.parts.evaluator
@@ -56,14 +56,14 @@ def test_tokens_are_those_of_the_whole_model_whatever_the_prompts_lengths(paddin
 @pytest.mark.slow
 def test_metrics_of_generated_texts_are_in_the_tables_and_see_a_model_learn(tmp_path):
     training = {"client": {"kind": "adam", "lr": 0.01}, "server": {"kind": "adam", "lr": 0.01}}
-    scenario = given(
+    scenario = make_scenario(
         tmp_path,
         schedule={"kind": "round_robin", "rounds": 25},
         clients={"count": 1},
         train=training,
         evaluate={"metrics": GENERATION, "max_new_tokens": 24, "every": 25},
     )
-    rounds = Run.load(finished(scenario, tmp_path / "run").path).rounds
+    rounds = Run.load(run_to_end(scenario, tmp_path / "run").path).rounds
     last = rounds.iloc[-1]
     assert last["test_rouge_l"] > 0.5
     assert last["test_bleu"] > 10
@@ -84,8 +84,8 @@ def test_every_method_generates_through_the_cut(method, tmp_path):
     packets = {}
     for metrics in (["loss"], ["loss", "rouge_l"]):
         scored = {"metrics": metrics, "max_new_tokens": 3, "generated_texts": 4, "every": 2}
-        scenario = given(tmp_path, method=[method], evaluate=scored)
-        made = Run.load(finished(scenario, tmp_path / f"run{len(metrics)}").path)
+        scenario = make_scenario(tmp_path, method=[method], evaluate=scored)
+        made = Run.load(run_to_end(scenario, tmp_path / f"run{len(metrics)}").path)
         wire = made.wire[(made.wire["phase"] == "evaluate") & (made.wire["leg"] == "smashed")]
         packets[len(metrics)] = wire.groupby("round")["packets"].sum()
     assert (packets[2] - packets[1] == 3).all()

@@ -82,10 +82,10 @@ def test_what_is_asked_for_is_taken() -> None:
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(name: str) -> ModuleSpec | None:
+    def find_nothing(name: str) -> ModuleSpec | None:
         assert name == "ray"
 
-    monkeypatch.setattr(hosting, "find_spec", nothing)
+    monkeypatch.setattr(hosting, "find_spec", find_nothing)
     auto = scenario(clients=OWN, engine="auto")
     hosts, said = choose_engine(auto, available=2)
     assert (hosts, says(said, "inline (auto: Ray")) == (None, True)

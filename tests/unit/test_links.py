@@ -4,7 +4,7 @@ import os
 import shutil
 
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 
 GIVEN = {"data": {"train_samples": 40}, "clients": {"count": 1}, "schedule": {"rounds": 2}}
 PRECIOUS = "precious\n" * 1000
@@ -12,7 +12,7 @@ PRECIOUS = "precious\n" * 1000
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory):
-    return finished(scenario(**GIVEN), tmp_path_factory.mktemp("links") / "run").path
+    return run_to_end(scenario(**GIVEN), tmp_path_factory.mktemp("links") / "run").path
 
 
 @pytest.fixture

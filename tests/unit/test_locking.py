@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import experiment, finished, scenario
+from builders import experiment, run_to_end, scenario
 
 from simsplit.errors import RunError
 from simsplit.results import Run
@@ -49,7 +49,7 @@ def test_a_run_that_another_one_has_begun_meanwhile_is_not_written_over(tmp_path
     """Both have found the directory free; the lock is what decides."""
     given = scenario(**FEW)
     late = experiment(given, tmp_path / "run")
-    first = finished(given, tmp_path / "run")
+    first = run_to_end(given, tmp_path / "run")
     with pytest.raises(RunError, match="holds a run"):
         late.run(resume=False)
     assert len(Run.load(first.path).rounds) == 1
@@ -66,7 +66,7 @@ def test_a_second_sweep_is_refused(simsplit, tmp_path, words):
 
 
 def test_a_second_attack_of_one_name_is_refused(simsplit, tmp_path):
-    run = finished(scenario(**FEW), tmp_path / "run")
+    run = run_to_end(scenario(**FEW), tmp_path / "run")
     with lock(run.path / "attacks" / "unsplit"):
         code, _, err = simsplit("attack", "run", "--kind", "unsplit", "--set", "targets.count=1")
     assert code == 2
@@ -74,7 +74,7 @@ def test_a_second_attack_of_one_name_is_refused(simsplit, tmp_path):
 
 
 def test_readers_are_free(simsplit, tmp_path):
-    run = finished(scenario(**FEW), tmp_path / "run")
+    run = run_to_end(scenario(**FEW), tmp_path / "run")
     with lock(run.path):
         for words in (("show", "run"), ("compare", "run"), ("watch", "run")):
             assert simsplit(*words)[0] == 0
@@ -107,7 +107,7 @@ def test_a_holder_whose_note_says_nothing_is_refused_as_well(tmp_path, note):
 
 
 def test_a_lock_leaves_no_note_and_no_table(tmp_path):
-    run = finished(scenario(**FEW), tmp_path / "run")
+    run = run_to_end(scenario(**FEW), tmp_path / "run")
     hidden = [file.name for file in run.path.iterdir() if file.name.startswith(".")]
     assert hidden == [".lock"]
     assert (run.path / ".lock").stat().st_size == 0

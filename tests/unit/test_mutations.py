@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from safetensors.torch import load_file, save_file
 
 pytestmark = pytest.mark.slow
@@ -138,7 +138,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mutations")
     given = scenario(**GIVEN)
     (folder / "given.yaml").write_text(given.yaml())
-    finished(given, folder / "run")
+    run_to_end(given, folder / "run")
     return folder
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from builders import experiment, finished, scenario
+from builders import experiment, run_to_end, scenario
 from by_hand import Recorder
 from gists import says
 from pace import quick
@@ -216,7 +216,7 @@ def test_a_tail_at_the_server_reads_padded_texts_as_one_at_the_client_does(
         data = {"source": {"padding": padding, "length": 64}}  # which is more than texts have
         one = {"schedule": {"rounds": 1, "local_steps": 1}, "clients": {"count": 1}}
         given = text_scenario(tmp_path, model=CAUSAL, topology=topology, data=data, **one)
-        made[topology] = Run.load(finished(given, tmp_path / topology).path).rounds
+        made[topology] = Run.load(run_to_end(given, tmp_path / topology).path).rounds
     for column in ("train_loss", "test_loss", "test_accuracy"):
         assert made["u_shaped"][column].tolist() == made["vanilla"][column].tolist(), column
 
@@ -251,7 +251,7 @@ def test_detectors_read_texts_of_any_length_and_find_who_tampers(tmp_path: Path)
         clients={"count": 5, "malicious": tampering},
         detectors=[{"kind": "krum", "signal": "payload"}, {"kind": "cosine_mad"}],
     )
-    made = Run.load(finished(given, tmp_path / "run").path)
+    made = Run.load(run_to_end(given, tmp_path / "run").path)
     last = made.detections.groupby("detector").last()
     assert last.loc["krum_payload", "caught"] == 1
     assert last.loc["krum_payload", "auroc"] == 1.0

@@ -43,7 +43,7 @@ def test_the_old_name_of_an_ended_round_works_and_warns() -> None:
         _ = progress.RoundLost  # type: ignore[attr-defined]
 
 
-def told_of(number: int, elapsed_s: float = 1.0, **row: float) -> RoundEnded:
+def end_round(number: int, elapsed_s: float = 1.0, **row: float) -> RoundEnded:
     clients = (ClientRow(number, 0), ClientRow(number, 1))
     return RoundEnded(number, RoundRow.of({"round": number, **row}), clients, {}, elapsed_s)
 
@@ -62,7 +62,7 @@ def test_several_observers_hear_every_call_in_their_order() -> None:
     both.begin(plan(2))
     both.warn("careful")
     both.step(1, 3)
-    both.round(told_of(3, 0.5))
+    both.round(end_round(3, 0.5))
     both.end("finished")
     told = [("begin", 2), ("warn", "careful"), ("step", 1, 3), ("round", 3, 0.5, [0, 1])]
     told.append(("end", "finished"))
@@ -101,7 +101,7 @@ def test_a_round_that_is_taken_again_replaces_its_line_and_those_behind(tmp_path
     observer = JsonlConfig().build(tmp_path)
     observer.begin(plan(0))
     for number, loss in ((1, 0.1), (2, 0.2), (3, 0.3), (2, float("inf"))):
-        observer.round(told_of(number, loss=loss))
+        observer.round(end_round(number, loss=loss))
     told = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
     assert [(row["round"], row["loss"]) for row in told] == [(1, 0.1), (2, None)]
 
@@ -113,7 +113,7 @@ def test_a_resumed_run_may_have_other_observers(tmp_path: Path) -> None:
     late = JsonlConfig().build(tmp_path / "run")  # which has not heard of the first round
     late.begin(plan(2))
     for number in (3, 2, 3):
-        late.round(told_of(number))
+        late.round(end_round(number))
     assert lines(tmp_path / "run") == [2, 3]
 
 

@@ -13,7 +13,7 @@ from pages import (
     Reader,
     command_lines,
     hand_written,
-    made,
+    make_pages,
     pages,
 )
 
@@ -102,7 +102,7 @@ def test_commands_are_cut_where_a_shell_cuts_them() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    known = {f"docs/{path}" for path, _ in made()}
+    known = {f"docs/{path}" for path, _ in make_pages()}
     lost = [
         (name, target)
         for name in HAND_WRITTEN
@@ -151,6 +151,6 @@ def _exists(file: Path, members: tuple[str, ...]) -> bool:
 
 
 def test_pages_that_are_made_lie_in_no_file() -> None:
-    paths = {path for path, _ in made()}
+    paths = {path for path, _ in make_pages()}
     assert not [path for path in paths if (DOCS / path).exists()]
     assert set(HISTORY) <= paths

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from builders import TINY, StopAt, experiment, finished
-from by_hand import changed
+from builders import TINY, StopAt, experiment, run_to_end
+from by_hand import list_changed
 from pace import quick
 from texts import text_scenario
 from torch import Tensor, nn
@@ -47,7 +47,7 @@ class WarmupConfig(MethodConfig):
         return Warmup(site) if site.side == "client" else Method()
 
 
-def warmed(**changes: Any) -> Scenario:
+def make_warmed(**changes: Any) -> Scenario:
     own = {
         "method": [{"kind": "warmup"}],
         "clients": {"heads": "per_client"},
@@ -63,7 +63,7 @@ def weights(made: Experiment) -> dict[str, Tensor]:
 
 @pytest.mark.slow
 def test_the_tables_tell_the_phases_apart(tmp_path: Path) -> None:
-    finished(warmed(), tmp_path / "run")
+    run_to_end(make_warmed(), tmp_path / "run")
     run = Run.load(tmp_path / "run")
     assert run.rounds["phase"].tolist() == ["warmup", "train", "train"]
     # 18 of 90 samples are public, and every client walks through all of them
@@ -75,21 +75,21 @@ def test_the_tables_tell_the_phases_apart(tmp_path: Path) -> None:
 
 
 def test_only_the_method_learns_in_its_phase(tmp_path: Path) -> None:
-    made = experiment(warmed(), tmp_path / "run")
+    made = experiment(make_warmed(), tmp_path / "run")
     made.ledger.writer.start("", {})
     before = weights(made)
     made.round(1)
-    moved = {name for name in changed(before, weights(made)) if "taken." not in name}
+    moved = {name for name in list_changed(before, weights(made)) if "taken." not in name}
     assert moved
     assert all(".method." in name or ".optimizer." in name for name in moved)
     assert "client/0/own.0.head.4.num_batches_tracked" in before
     before = weights(made)
     made.round(2)
-    moved = changed(before, weights(made))
+    moved = list_changed(before, weights(made))
     assert {"server/trunk.0.weight", "client/2/own.0.head.0.weight"} <= moved
 
 
-def calibrated(path: Path, client_lr: float, **fields: Any) -> tuple[Run, dict[str, Tensor]]:
+def calibrate(path: Path, client_lr: float, **fields: Any) -> tuple[Run, dict[str, Tensor]]:
     """A round of MixGuard's calibration alone: its run, and the weights that it learned."""
     method = {"kind": "mixguard", "tokens": 0, "warm_up": 1, "dropout": 0.0, **fields}
     changes = {
@@ -106,14 +106,12 @@ def calibrated(path: Path, client_lr: float, **fields: Any) -> tuple[Run, dict[s
 
 @pytest.mark.slow
 def test_calibration_has_a_rate_and_batches_of_its_own(tmp_path: Path) -> None:
-    slow, one = calibrated(tmp_path / "slow", 1e-6)
-    fast, other = calibrated(tmp_path / "fast", 10.0)
+    slow, one = calibrate(tmp_path / "slow", 1e-6)
+    fast, other = calibrate(tmp_path / "fast", 10.0)
     assert one
     assert all(torch.equal(weight, other[name]) for name, weight in one.items())
     assert any(weight.abs().max() > 1e-3 for n, weight in one.items() if n.endswith("up.weight"))
-    more, faster = calibrated(
-        tmp_path / "more", 1e-6, calibration_lr=0.01, calibration_batch_size=3
-    )
+    more, faster = calibrate(tmp_path / "more", 1e-6, calibration_lr=0.01, calibration_batch_size=3)
     assert any(not torch.equal(weight, faster[name]) for name, weight in one.items())
     # half of the 18 public texts for each of two clients, in batches of 8 as in training, or of 3
     assert slow.rounds["steps"].tolist() == fast.rounds["steps"].tolist() == [2 * 2]
@@ -122,15 +120,15 @@ def test_calibration_has_a_rate_and_batches_of_its_own(tmp_path: Path) -> None:
 
 def test_without_public_data_the_field_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"method\.0\.kind: warmup.*public data"):
-        experiment(warmed(data={"auxiliary": 0.0}), tmp_path / "run")
+        experiment(make_warmed(data={"auxiliary": 0.0}), tmp_path / "run")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", quick([3, 6, 9], 6))
 def test_resumed_in_and_between_the_phases(after: int, tmp_path: Path) -> None:
     """The phase is two steps for each of three clients; training proper as many a round."""
-    given = warmed(clients={"heads": "shared"})
-    finished(given, tmp_path / "whole")
+    given = make_warmed(clients={"heads": "shared"})
+    run_to_end(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         Experiment(given, tmp_path / "broken", [StopAt(after)]).run(resume=False)
     experiment(given, tmp_path / "broken").run(resume=True)

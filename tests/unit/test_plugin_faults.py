@@ -329,7 +329,7 @@ CASES = {
 }
 
 
-def written(path: Path, hook: str = "", fault: str = "") -> Path:
+def write_plugin(path: Path, hook: str = "", fault: str = "") -> Path:
     """The plugin's file, in which one hook has a fault."""
     file = path / "mine.py"
     file.write_text(PLUGIN.replace('HOOK, FAULT = "", ""', f"HOOK, FAULT = {hook!r}, {fault!r}"))
@@ -340,14 +340,14 @@ def scenario_with(name: str, file: Path, **changes: object) -> Scenario:
     return parse(merge(merge(TINY, PLACES[name]), changes), file)
 
 
-def rehearsed(given: Scenario) -> None:
+def rehearse_run(given: Scenario) -> None:
     rehearse(given, None, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     """The plugin without a fault, loaded once: a scenario's class takes long to make."""
-    return written(tmp_path_factory.mktemp("plugin"))
+    return write_plugin(tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_a_fault_is_named(case, fault, leg, good, monkeypatch):
     monkeypatch.setattr(sys.modules[origin.module], "FAULT", fault)
     _lay_out.cache_clear()
     with pytest.raises(PluginError) as failure:
-        rehearsed(scenario_with(name, file))
+        rehearse_run(scenario_with(name, file))
     found = failure.value.fault
     assert (found.plugin, found.file) == (str(file), str(file))
     assert (found.part, found.name, found.hook) == (WORDS[name], name, hook)
@@ -377,7 +377,7 @@ def test_a_fault_is_named(case, fault, leg, good, monkeypatch):
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_part_without_fault_is_left_alone(name, good):
-    rehearsed(scenario_with(name, good))
+    rehearse_run(scenario_with(name, good))
 
 
 def test_every_check_is_of_a_hook_that_there_is():
@@ -392,13 +392,13 @@ def test_a_hook_of_an_older_name_is_guarded_too(tmp_path):
     with pytest.warns(FutureWarning, match="loss is now called"):
         given = parse(merge(TINY, {"method": [{"kind": "late"}]}), file)
     with pytest.raises(PluginError) as failure:
-        rehearsed(given)
+        rehearse_run(given)
     assert (failure.value.fault.hook, failure.value.fault.came) == ("compute_encode_loss", "3")
 
 
 def test_a_shape_is_compared_with_the_declared_one(tmp_path):
     with pytest.raises(PluginError) as failure:
-        rehearsed(scenario_with("my_model", written(tmp_path, "trunk.forward", "shape")))
+        rehearse_run(scenario_with("my_model", write_plugin(tmp_path, "trunk.forward", "shape")))
     found = failure.value.fault
     assert ("(2, 8)" in found.expected, "(2, 16)" in found.came) == (True, True)
 
@@ -460,7 +460,7 @@ def test_the_fault_of_a_run_has_its_fields(tmp_path):
 
 
 def test_validate_and_run_find_a_fault_before_training(simsplit, tmp_path):
-    written(tmp_path, "encode", "shape")
+    write_plugin(tmp_path, "encode", "shape")
     values = merge(TINY, PLACES["my_method"])
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
     swept = {**values, "sweep": {"method": [[], [{"kind": "my_method"}]]}}
@@ -470,12 +470,12 @@ def test_validate_and_run_find_a_fault_before_training(simsplit, tmp_path):
         assert (code, out) == (2, "")
         assert ("mine.py" in err, "hook encode" in err) == (True, True)
     assert not list((tmp_path / "runs").glob("*/rounds.csv"))
-    written(tmp_path)
+    write_plugin(tmp_path)
     assert simsplit("validate", "tiny.yaml", "--plugin", "mine.py")[0] == 0
 
 
 def test_an_error_of_ours_passes(tmp_path):
-    file = written(tmp_path, "build", "raises")
+    file = write_plugin(tmp_path, "build", "raises")
     ours = "raise __import__('simsplit.errors').errors.ScenarioError('seed', 'is odd')"
     file.write_text(file.read_text().replace(SPOILT, ours))
     with pytest.raises(ScenarioError, match="seed: is odd"):
@@ -484,7 +484,7 @@ def test_an_error_of_ours_passes(tmp_path):
 
 def test_nan_of_a_training_that_diverges_is_not_the_plugins(tmp_path):
     steep = {"client": {"lr": 1e30}, "server": {"lr": 1e30}}
-    given = scenario_with("my_method", written(tmp_path), train=steep)
+    given = scenario_with("my_method", write_plugin(tmp_path), train=steep)
     with pytest.raises(RunFailedError, match="no longer finite") as failure:
         run(given, tmp_path / "run")
     assert not isinstance(failure.value, PluginFailedError)
@@ -499,7 +499,7 @@ def test_nan_of_blank_samples_is_no_fault(tmp_path):
 
 
 def test_what_hooks_of_one_object_give_each_other_is_not_checked(tmp_path):
-    file = written(tmp_path)
+    file = write_plugin(tmp_path)
     inner = """
 class Halved(Mine):
     def encode(self, z, step):
@@ -526,18 +526,18 @@ METHODS = {"halved": HalvedConfig}
     given = parse(merge(TINY, {"method": [{"kind": "halved"}]}), file)
     (shape,) = {given.shapes(given.data.describe())[0][0]}
     file.write_text(file.read_text().replace("len(z), 512", f"len(z), *{shape}"))
-    rehearsed(parse(merge(TINY, {"method": [{"kind": "halved"}]}), file))
+    rehearse_run(parse(merge(TINY, {"method": [{"kind": "halved"}]}), file))
 
 
 def test_a_users_own_object_of_a_plugins_class_is_not_checked(tmp_path):
-    given = scenario_with("my_method", written(tmp_path, "decode", "none"))
+    given = scenario_with("my_method", write_plugin(tmp_path, "decode", "none"))
     cls = type(given.method[0]).build.__wrapped__.__globals__["Mine"]
     assert cls().decode(torch.zeros(2), None) is None
 
 
 def test_the_error_crosses_processes(tmp_path):
     with pytest.raises(PluginError) as failure:
-        rehearsed(scenario_with("my_method", written(tmp_path, "encode", "none")))
+        rehearse_run(scenario_with("my_method", write_plugin(tmp_path, "encode", "none")))
     again = pickle.loads(pickle.dumps(failure.value))
     assert (type(again), again.fault) == (PluginError, failure.value.fault)
 

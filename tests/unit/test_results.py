@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from gists import says
 
 from simsplit.errors import RunError, RunFailedError
@@ -110,7 +110,7 @@ def test_json_is_written_whole_or_not_at_all(writer: RunWriter) -> None:
 
 def test_a_finished_run_leaves_nothing_half_written(tmp_path: Path) -> None:
     given = scenario(data={"train_samples": 40}, clients={"count": 1}, schedule={"rounds": 1})
-    finished(given, tmp_path / "run")
+    run_to_end(given, tmp_path / "run")
     assert not list((tmp_path / "run").rglob("*.partial"))
     assert Run.load(tmp_path / "run").summary["status"] == "finished"
 

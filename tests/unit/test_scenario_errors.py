@@ -26,7 +26,7 @@ JARGON = re.compile(
 )
 
 
-def refused(values, plugins=()):
+def get_refusal(values, plugins=()):
     with pytest.raises(ScenarioError) as caught:
         parse(values, plugins)
     message = str(caught.value)
@@ -61,15 +61,15 @@ def refused(values, plugins=()):
     ],
 )
 def test_fields(values, said):
-    assert says(refused(values), f"scenario.{said}")
+    assert says(get_refusal(values), f"scenario.{said}")
 
 
 def test_a_list_with_a_wrong_entry_is_not_called_too_short():
     wrong = {"attacks": [{"kind": "spectral", "views": ["h"]}]}
-    assert refused(wrong).startswith("scenario.attacks.0.views.0: unknown 'h'")
-    assert "must have" not in refused(wrong)
+    assert get_refusal(wrong).startswith("scenario.attacks.0.views.0: unknown 'h'")
+    assert "must have" not in get_refusal(wrong)
     empty = {"attacks": [{"kind": "spectral", "views": []}]}
-    assert says(refused(empty), "attacks.0.views: ... at least 1 ... []")
+    assert says(get_refusal(empty), "attacks.0.views: ... at least 1 ... []")
 
 
 WORDS = {
@@ -92,13 +92,13 @@ WORDS = {
 )
 def test_what_is_for_images_or_classes_is_refused_for_texts(changes, said):
     parse(WORDS)
-    assert says(refused(WORDS | changes), f"scenario.{said}")
+    assert says(get_refusal(WORDS | changes), f"scenario.{said}")
 
 
 @pytest.mark.parametrize(("old", "new"), sorted(_NEW_NAMES.items()))
 def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
     part, _, field = old.rpartition(".")
-    assert refused({part: {field: 3}}) == f"scenario.{old}: renamed, use {new}"
+    assert get_refusal({part: {field: 3}}) == f"scenario.{old}: renamed, use {new}"
     parse({part: {new: 3}})
 
 
@@ -175,7 +175,7 @@ def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
     ],
 )
 def test_kinds(values, said):
-    assert says(refused(values), f"scenario.{said}")
+    assert says(get_refusal(values), f"scenario.{said}")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_kinds(values, said):
     ],
 )
 def test_types(values, said):
-    message = refused(values)
+    message = get_refusal(values)
     assert says(message, f"scenario.{said}")
     assert len(message) < 250
 
@@ -270,7 +270,7 @@ def test_types(values, said):
     ],
 )
 def test_values(values, said):
-    assert says(refused(values), f"scenario.{said}")
+    assert says(get_refusal(values), f"scenario.{said}")
 
 
 def test_several_problems_are_a_line_each():
@@ -280,7 +280,7 @@ def test_several_problems_are_a_line_each():
         "method": [{"kind": "rw"}, {"kind": "wcc", "weight": -1}],
         "model": {},
     }
-    assert sorted(line.split(": ")[0] for line in refused(values).splitlines()) == [
+    assert sorted(line.split(": ")[0] for line in get_refusal(values).splitlines()) == [
         "scenario.method.0.kind",
         "scenario.method.1.weight",
         "scenario.model.kind",
@@ -380,7 +380,7 @@ def test_several_problems_are_a_line_each():
     ],
 )
 def test_parts_that_do_not_fit(values, said):
-    assert says(refused(values), f"scenario.{said}")
+    assert says(get_refusal(values), f"scenario.{said}")
 
 
 class Halve(MethodConfig):
@@ -397,10 +397,10 @@ class Halve(MethodConfig):
 def test_a_plugins_fields_are_named_like_any_other():
     plugins = [{"METHODS": {"halve": Halve}}]
     assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
-    said = refused({"method": [{"kind": "halve", "time": 2}]}, plugins)
+    said = get_refusal({"method": [{"kind": "halve", "time": 2}]}, plugins)
     assert says(said, "scenario.method.0.time: ... 'times'")
-    assert "private_backprop, halve" in refused({"method": [{"kind": "halv"}]}, plugins)
-    assert "halve" not in refused({"method": [{"kind": "halv"}]})
+    assert "private_backprop, halve" in get_refusal({"method": [{"kind": "halv"}]}, plugins)
+    assert "halve" not in get_refusal({"method": [{"kind": "halv"}]})
 
 
 class Found(NamedTuple):
@@ -431,17 +431,17 @@ def reachable(config, path=(), around=lambda values: values):
     for name, field in config.model_fields.items():
         listed = is_list(field.annotation)
         for below in options(field.annotation):
-            inside = functools.partial(nested, around, config, (name, below, listed))
+            inside = functools.partial(nest, around, config, (name, below, listed))
             yield from reachable(below, (*path, name, "0") if listed else (*path, name), inside)
 
 
-def nested(around, config, field, values):
+def nest(around, config, field, values):
     name, below, listed = field
-    inner = starting(below) | values
-    return around(starting(config) | fitting(below) | {name: [inner] if listed else inner})
+    inner = make_least(below) | values
+    return around(make_least(config) | fit_to(below) | {name: [inner] if listed else inner})
 
 
-def fitting(below):
+def fit_to(below):
     """What else a scenario must say for one of its parts to be possible."""
     if below.__name__ in {"ParallelConfig", "AsynchronousConfig"}:
         return {"clients": {"heads": "per_client"}, "network": {}}
@@ -477,7 +477,7 @@ AROUND = {
 LANGUAGE = ("causal_lm", "sequence_classifier", "adapted_classifier")
 
 
-def matched(values):
+def match_texts(values):
     """Texts need a model that reads them, and such a model needs texts."""
     data = values.get("data")
     source = data.get("source") if isinstance(data, dict) else None
@@ -505,7 +505,7 @@ def matched(values):
     return values
 
 
-def starting(config):
+def make_least(config):
     """The least that a config needs."""
     needed = {"kind": "mnist"} if "kind" in config.model_fields else {}
     if "metric" in config.model_fields:
@@ -561,17 +561,17 @@ def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(found):
     config, path, around = found
     for name in config.model_fields:
         place = ".".join(("scenario", *path, name))
-        misspelt = refused(matched(around({f"{name}x": 1})))
+        misspelt = get_refusal(match_texts(around({f"{name}x": 1})))
         assert any(
             line.startswith(f"{place}x: unknown field, did") for line in misspelt.splitlines()
         )
         assert name in misspelt.split("did you mean")[1].split("?")[0]
         for value in () if name == "weights" else ABSURD:  # any text may be the path of a file
-            said = complaints(matched(around({name: value})))
+            said = complaints(match_texts(around({name: value})))
             assert not said or any(line.startswith(place) for line in said), (value, said)
             assert not JARGON.search("\n".join(said)), said
         with pytest.raises(ScenarioError):
-            parse(matched(around({name: {"no": ["sense"]}})))
+            parse(match_texts(around({name: {"no": ["sense"]}})))
 
 
 SHORT = {"kind": "causal_lm", "sizes": {"context": 64}, "head": 1, "tail": 1}
@@ -610,7 +610,7 @@ def other(length):
     ],
 )
 def test_texts_with_what_methods_add_must_have_positions(values, said):
-    assert says(refused(values), f"scenario.{said}")
+    assert says(get_refusal(values), f"scenario.{said}")
 
 
 def test_texts_that_fill_the_positions_are_fine():

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from builders import shipped
+from builders import load_shipped
 from gists import says
 from pace import together
 from schema import validator
@@ -18,13 +18,13 @@ SHIPPED = sorted(
 )
 
 
-def written(folder, name="scenario.yaml", text=""):
+def write_file(folder, name="scenario.yaml", text=""):
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def refused(path, overrides=None):
+def get_refusal(path, overrides=None):
     with pytest.raises(ScenarioError) as caught:
         read(path, overrides or {})
     return str(caught.value)
@@ -49,11 +49,11 @@ def refused(path, overrides=None):
     ],
 )
 def test_plain_words_mean_what_yaml_1_2_says(tmp_path, text, value):
-    assert read(written(tmp_path, text=text), {}) == value
+    assert read(write_file(tmp_path, text=text), {}) == value
 
 
 def test_overrides_are_yaml_or_plain_values(tmp_path):
-    path = written(tmp_path, text="clients: {count: 2}\nname: x")
+    path = write_file(tmp_path, text="clients: {count: 2}\nname: x")
     given = {"clients.count": 20, "seed": "7", "method": [{"kind": "wcc"}], "data.alpha": 0.5}
     assert read(path, given) == {
         "clients": {"count": 20},
@@ -74,13 +74,13 @@ def test_overrides_are_yaml_or_plain_values(tmp_path):
 )
 def test_what_is_dumped_reads_back_the_same_here_and_elsewhere(tmp_path, values):
     text = dump(values)
-    assert read(written(tmp_path, text=text), {}) == values
+    assert read(write_file(tmp_path, text=text), {}) == values
     assert yaml.safe_load(text) == values
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
 def test_an_empty_file_is_a_scenario_of_defaults(tmp_path, text):
-    assert load_scenario(written(tmp_path, text=text)) == parse({})
+    assert load_scenario(write_file(tmp_path, text=text)) == parse({})
 
 
 @pytest.mark.parametrize(
@@ -105,28 +105,28 @@ def test_an_empty_file_is_a_scenario_of_defaults(tmp_path, text):
     ],
 )
 def test_a_file_that_is_no_scenario_says_where_and_why(tmp_path, text, said):
-    path = written(tmp_path, text=text)
-    message = refused(path)
+    path = write_file(tmp_path, text=text)
+    message = get_refusal(path)
     assert message.startswith(f"scenario: {path}")
     assert says(message, said)
 
 
 def test_a_file_that_cannot_be_read_says_why_and_what_is_near(tmp_path):
-    path = written(tmp_path, "quickstart.yaml")
+    path = write_file(tmp_path, "quickstart.yaml")
     missing = tmp_path / "quikstart.yaml"
-    assert says(refused(missing), f"scenario: ... {missing}: No such file ... '{path.name}'")
-    assert refused(tmp_path) == f"scenario: cannot read {tmp_path}: Is a directory"
-    assert "No such file" in refused(tmp_path / "no" / "such.yaml")
+    assert says(get_refusal(missing), f"scenario: ... {missing}: No such file ... '{path.name}'")
+    assert get_refusal(tmp_path) == f"scenario: cannot read {tmp_path}: Is a directory"
+    assert "No such file" in get_refusal(tmp_path / "no" / "such.yaml")
     path.write_bytes(b"name: caf\xe9")
-    assert says(refused(path), f"scenario: {path} ... UTF-8 ... byte 9")
+    assert says(get_refusal(path), f"scenario: {path} ... UTF-8 ... byte 9")
 
 
 def test_extends_is_relative_to_the_file_and_may_go_on(tmp_path):
     (tmp_path / "below").mkdir()
-    written(tmp_path, "base.yaml", "seed: 1\nname: base\nclients: {count: 3, heads: per_client}")
+    write_file(tmp_path, "base.yaml", "seed: 1\nname: base\nclients: {count: 3, heads: per_client}")
     middle = "extends: ../base.yaml\nname: middle\nclients: {count: 4}"
-    written(tmp_path / "below", "middle.yaml", middle)
-    last = written(tmp_path, "last.yaml", "extends: below/middle.yaml\nclients: {start: own}")
+    write_file(tmp_path / "below", "middle.yaml", middle)
+    last = write_file(tmp_path, "last.yaml", "extends: below/middle.yaml\nclients: {start: own}")
     assert read(last, {"clients.count": "5"}) == {
         "seed": 1,
         "name": "middle",
@@ -135,9 +135,9 @@ def test_extends_is_relative_to_the_file_and_may_go_on(tmp_path):
 
 
 def test_extends_in_a_circle_shows_the_circle(tmp_path):
-    written(tmp_path, "a.yaml", "extends: b.yaml")
-    path = written(tmp_path, "b.yaml", "extends: ./a.yaml")
-    assert says(refused(path), "scenario.extends: ... b.yaml -> a.yaml -> b.yaml")
+    write_file(tmp_path, "a.yaml", "extends: b.yaml")
+    path = write_file(tmp_path, "b.yaml", "extends: ./a.yaml")
+    assert says(get_refusal(path), "scenario.extends: ... b.yaml -> a.yaml -> b.yaml")
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_extends_in_a_circle_shows_the_circle(tmp_path):
     ],
 )
 def test_a_parent_that_is_no_scenario_blames_extends(tmp_path, text, said):
-    written(tmp_path, "base.yaml")
-    written(tmp_path, "broken.yaml", "a: b: c")
-    written(tmp_path, "list.yaml", "[1]")
-    message = refused(written(tmp_path, "child.yaml", text))
+    write_file(tmp_path, "base.yaml")
+    write_file(tmp_path, "broken.yaml", "a: b: c")
+    write_file(tmp_path, "list.yaml", "[1]")
+    message = get_refusal(write_file(tmp_path, "child.yaml", text))
     assert message.startswith("scenario.extends: ")
     assert says(message, said)
 
@@ -225,7 +225,7 @@ def test_a_position_that_is_none(key):
 
 
 def test_overrides_are_yaml(tmp_path):
-    path = written(tmp_path, text="data: {partition: dirichlet}")
+    path = write_file(tmp_path, text="data: {partition: dirichlet}")
     overrides = {
         "data.partition.alpha": ".inf",
         "train.client": "{kind: adam, lr: 1e-3}",
@@ -241,7 +241,7 @@ def test_overrides_are_yaml(tmp_path):
     assert scenario.threads is None
     assert scenario.train.drop_last is True
     assert scenario.name == "2024-01-01"
-    said = refused(path, {"method.0": "["})
+    said = get_refusal(path, {"method.0": "["})
     assert says(said, "scenario.method.0: '[', line 1, column 2 ... YAML")
 
 
@@ -253,13 +253,13 @@ def test_every_shipped_scenario_replays_from_what_is_saved_and_is_of_the_schema(
     def replays(path):
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert [error.message for error in schema.iter_errors(values)] == []
-        every = shipped(path)
+        every = load_shipped(path)
         # all are read; of a table's hundreds of cells eight say what there is to say of replaying
         for scenario in every[:: max(1, len(every) // 8)]:
             text = scenario.yaml()
             values = yaml.safe_load(text)
             assert parse(values) == scenario
-            assert read(written(tmp_path, text=text), {}) == values
+            assert read(write_file(tmp_path, text=text), {}) == values
             assert [error.message for error in schema.iter_errors(values)] == []
 
     replays()
@@ -268,14 +268,14 @@ def test_every_shipped_scenario_replays_from_what_is_saved_and_is_of_the_schema(
 @pytest.mark.parametrize("text", ["seed: &x [*x]", "seed: &x {a: *x}", "method: &x [*x]"])
 def test_values_that_hold_themselves_are_refused_like_any_other(tmp_path, text):
     with pytest.raises(ScenarioError, match=rf"^scenario\.{text[:4]}"):
-        load_scenario(written(tmp_path, text=text))
+        load_scenario(write_file(tmp_path, text=text))
 
 
 def test_infinity_replays(tmp_path):
     values = {"data": {"partition": {"kind": "dirichlet", "alpha": float("inf")}}}
     scenario = parse(values)
     assert parse(yaml.safe_load(scenario.yaml())) == scenario
-    assert load_scenario(written(tmp_path, text=scenario.yaml())) == scenario
+    assert load_scenario(write_file(tmp_path, text=scenario.yaml())) == scenario
 
 
 def test_scenarios_are_shipped():

@@ -35,7 +35,7 @@ class Warned(Observer):
         self.said.append(message)
 
 
-def warned(path, labels, tests):
+def collect_warnings(path, labels, tests):
     """What a run on a folder of images with these labels warns of."""
     path.mkdir()
     rng, heard = np.random.default_rng(0), Warned()
@@ -54,39 +54,39 @@ def warned(path, labels, tests):
 
 
 def test_labels_with_gaps_are_warned_of_and_labels_without_are_not(tmp_path):
-    assert warned(tmp_path / "a", [0, 1] * 15, [0, 1] * 5) == []
-    (warning,) = warned(tmp_path / "b", [0, 7] * 15, [0, 7] * 5)
+    assert collect_warnings(tmp_path / "a", [0, 1] * 15, [0, 1] * 5) == []
+    (warning,) = collect_warnings(tmp_path / "b", [0, 7] * 15, [0, 7] * 5)
     assert says(warning, "class 1, 2, 3, 4, 5, 6, ... 8 classes")
 
 
 def test_too_few_servers_for_a_gradients_messages_are_warned_of(tmp_path):
-    def warned_by(servers, **method):
+    def list_warned(servers, **method):
         method = [{"kind": "private_backprop", "messages": 3, **method}]
         return list_warnings(api_scenario(tmp_path, servers=servers, method=method))
 
-    (warning,) = warned_by(1)
+    (warning,) = list_warned(1)
     assert says(warning, "scenario.servers: ... 1 ... 3 messages")
     assert warning.endswith(". Use servers: 6")
     assert "span" in warning
-    (warning,) = warned_by(3)
+    (warning,) = list_warned(3)
     assert "two steps" in warning
-    assert warned_by(3, noise="gaussian") == warned_by(6) == []
+    assert list_warned(3, noise="gaussian") == list_warned(6) == []
     assert list_warnings(api_scenario(tmp_path)) == []
 
 
 def test_a_proximal_term_of_rounds_of_one_step_is_warned_of():
-    def warned_by(steps):
+    def list_warned(steps):
         schedule = {"kind": "parallel", "rounds": 1, "local_steps": steps}
         aggregation = {"kind": "splitfed_v1", "proximal": 0.5}
         return list_warnings(scenario(schedule=schedule, aggregation=aggregation))
 
-    (warning,) = warned_by(1)
+    (warning,) = list_warned(1)
     assert warning.startswith("scenario.aggregation.proximal: got 0.5, ")
-    assert warned_by(2) == warned_by(None) == []
+    assert list_warned(2) == list_warned(None) == []
 
 
 def test_one_class_and_few_tests_are_warned_of(tmp_path):
-    of_one_class, few_tests = warned(tmp_path / "images", [1] * 30, [1])
+    of_one_class, few_tests = collect_warnings(tmp_path / "images", [1] * 30, [1])
     assert says(of_one_class, "30 training samples ... one class")
     assert says(few_tests, "1 test sample")
 

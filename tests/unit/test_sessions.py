@@ -73,7 +73,7 @@ class Cutting:
         return [(packet.leg, packet.nbytes) for packet in self.seen]
 
 
-def generated(family, prompts, tokens=6, **options):
+def generate(family, prompts, tokens=6, **options):
     """What transformers writes, up to the end token."""
     longest = max(map(len, prompts))
     ids = torch.tensor([[0] * (longest - len(each)) + each for each in prompts])
@@ -108,7 +108,7 @@ def warpers(sampling):
 def test_tokens_are_those_of_transformers_whatever_the_prompts_lengths(family, cut, tmp_path):
     cutting = Cutting(tmp_path, family, **cut)
     said = cutting.write(PROMPTS)
-    assert said == generated(family, PROMPTS)
+    assert said == generate(family, PROMPTS)
     assert len({token for text in said for token in text}) > 2
 
 
@@ -117,7 +117,7 @@ def test_sampled_tokens_are_those_of_transformers_from_the_same_draws(family, tm
     cutting = Cutting(tmp_path, family)
     draws = replace(cutting.writer, sampling=SAMPLING)._draw(0, 3, 6, 0)
     said = cutting.write(PROMPTS, sampling=SAMPLING)
-    assert said == generated(family, PROMPTS, logits_processor=[*warpers(SAMPLING), Drawn(draws)])
+    assert said == generate(family, PROMPTS, logits_processor=[*warpers(SAMPLING), Drawn(draws)])
     assert said != cutting.write(PROMPTS)
     assert said == cutting.write(PROMPTS, sampling=SAMPLING)
     assert said != cutting.write(PROMPTS, sampling=SAMPLING, seed=4)
@@ -189,7 +189,7 @@ def test_prompts_of_other_lengths_bring_their_mask_once(tmp_path):
 
 def test_under_a_vanilla_cut_the_scores_of_one_token_come_back(tmp_path):
     cutting = Cutting(tmp_path, topology="vanilla")
-    assert cutting.write(PROMPTS) == generated("llama", PROMPTS)
+    assert cutting.write(PROMPTS) == generate("llama", PROMPTS)
     assert {size for leg, size in cutting.sizes if leg is Leg.FEATURES} == {3 * WORDS * 4}
 
 
@@ -309,7 +309,7 @@ def test_a_control_without_trunk_writes_too(reading, tmp_path):
     with cutting.parts.exchange.read_as(reading):
         said = cutting.write(PROMPTS)
         assert said == cutting.write(PROMPTS, in_sessions=lambda _: False)
-    assert (said == generated("llama", PROMPTS)) is (not reading)
+    assert (said == generate("llama", PROMPTS)) is (not reading)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_a_failure_leaves_no_session_open(tmp_path):
 
 
 @contextmanager
-def begun_session(path):
+def begin_session(path):
     """A session of two prompts of two tokens, that has sent these."""
     exchange = Cutting(path).parts.exchange
     with exchange.open_session(0) as number:
@@ -360,7 +360,7 @@ def begun_session(path):
 
 def test_a_session_does_not_go_on_after_its_end(tmp_path):
     token, both = torch.tensor([3, 4]), torch.tensor([True, True])
-    with begun_session(tmp_path) as (exchange, session):
+    with begin_session(tmp_path) as (exchange, session):
         pass
     with pytest.raises(ProtocolError, match=r"session 1 of client 0 .*over"):
         exchange.predict(0, session.go_on(token, both))
@@ -368,7 +368,7 @@ def test_a_session_does_not_go_on_after_its_end(tmp_path):
 
 def test_a_session_goes_on_where_it_is_and_with_the_texts_it_has(tmp_path):
     token, both = torch.tensor([3, 4]), torch.tensor([True, True])
-    with begun_session(tmp_path) as (exchange, session):
+    with begin_session(tmp_path) as (exchange, session):
         session.position = 7
         with pytest.raises(ProtocolError, match=r"token 2.*7"):
             exchange.predict(0, session.go_on(token, both))

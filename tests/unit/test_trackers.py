@@ -42,7 +42,7 @@ def events(folder: Path) -> Any:
     return EventAccumulator(str(folder), tensor_size_guidance=everything).Reload()
 
 
-def kept(folder: Path, tag: str) -> list[tuple[int, Any]]:
+def read_events(folder: Path, tag: str) -> list[tuple[int, Any]]:
     """Steps and values of a tag in event files."""
     from tensorboard.util import tensor_util
 
@@ -52,7 +52,7 @@ def kept(folder: Path, tag: str) -> list[tuple[int, Any]]:
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     tags = events(folder).PluginTagToContent("scalars")
-    return {tag: [(step, value.item()) for step, value in kept(folder, tag)] for tag in tags}
+    return {tag: [(step, value.item()) for step, value in read_events(folder, tag)] for tag in tags}
 
 
 def of_table(made: Run) -> dict[str, list[tuple[int, float]]]:
@@ -65,7 +65,7 @@ def of_table(made: Run) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def stopped_and_resumed(path: Path, **observer: Any) -> Run:
+def stop_and_resume(path: Path, **observer: Any) -> Run:
     """A run that has been stopped in its fourth round, its last checkpoint that of the second."""
     given = scenario(observers=[observer], schedule=FOUR, checkpoint={"every": 2})
     with pytest.raises(KeyboardInterrupt):
@@ -119,7 +119,7 @@ def test_event_files_have_what_the_table_has(tmp_path: Path) -> None:
     made = run(scenario(observers=["tensorboard"]), tmp_path / "run")
     folder = made.path / "tensorboard"
     assert scalars(folder) == of_table(made)
-    losses = kept(folder, "clients/train_loss")
+    losses = read_events(folder, "clients/train_loss")
     assert [step for step, _ in losses] == [1, 2]
     of_round = made.clients.query("round == 2")["train_loss"]
     drawn = losses[-1][1]  # left, right and count of each bar
@@ -131,7 +131,7 @@ def test_event_files_have_what_the_table_has(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_event_files_have_each_round_once_after_a_resume(tmp_path: Path) -> None:
-    made = stopped_and_resumed(tmp_path / "run", kind="tensorboard")
+    made = stop_and_resume(tmp_path / "run", kind="tensorboard")
     assert len(list((made.path / "tensorboard").iterdir())) == 2
     assert scalars(made.path / "tensorboard") == of_table(made)
 
@@ -147,7 +147,7 @@ def test_pictures_of_attacks_are_in_the_event_files(tmp_path: Path) -> None:
         observers=[{"kind": "tensorboard", "folder": str(tmp_path / "all"), "run_name": "one"}],
     )
     made = run(given, tmp_path / "run")
-    ((step, picture),) = kept(tmp_path / "all" / "one", "recovered")
+    ((step, picture),) = read_events(tmp_path / "all" / "one", "recovered")
     assert step == 2
     assert picture[2].startswith(b"\x89PNG")  # behind its width and height
     assert (made.path / "figures" / "recovered.png").exists()
@@ -155,7 +155,7 @@ def test_pictures_of_attacks_are_in_the_event_files(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_database_has_each_round_once_after_a_resume(tmp_path: Path) -> None:
-    made = stopped_and_resumed(tmp_path / "run", kind="mlflow")
+    made = stop_and_resume(tmp_path / "run", kind="mlflow")
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{made.path / 'mlflow' / 'runs.db'}")
@@ -172,7 +172,7 @@ def test_a_database_has_each_round_once_after_a_resume(tmp_path: Path) -> None:
     ].median().tolist()
 
 
-def logged(file: str) -> list[dict[str, Any]]:
+def read_log(file: str) -> list[dict[str, Any]]:
     """The history of an offline file of W&B: LevelDB's log of protobuf records."""
     from wandb.proto import wandb_internal_pb2
 
@@ -197,11 +197,11 @@ def logged(file: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_offline_files_have_each_round_once_after_a_resume(tmp_path: Path) -> None:
-    made = stopped_and_resumed(tmp_path / "run", kind="wandb")
+    made = stop_and_resume(tmp_path / "run", kind="wandb")
     files = sorted(glob.glob(str(made.path / "wandb" / "offline-run-*" / "*.wandb")))
     assert len(files) == 2
     assert len({Path(file).name for file in files}) == 1  # one number, so one run
-    rows = [row for file in files for row in logged(file)]
+    rows = [row for file in files for row in read_log(file)]
     assert [row["_step"] for row in rows] == [1, 2, 3, 4]
     for name, values in of_table(made).items():
         assert [(row["_step"], row[name]) for row in rows] == values

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import experiment, finished, scenario
+from builders import experiment, run_to_end, scenario
 from texts import text_scenario
 
 from simsplit import Run
@@ -36,7 +36,7 @@ def test_nothing_is_trained_and_nothing_is_sent_for_it(tmp_path):
 
 def test_of_two_untrained_runs_no_bytes_are_compared(tmp_path):
     runs = [
-        Run.load(finished(scenario(schedule=NONE, method=m), tmp_path / str(n)).path)
+        Run.load(run_to_end(scenario(schedule=NONE, method=m), tmp_path / str(n)).path)
         for n, m in enumerate(([], [{"kind": "noise"}]))
     ]
     told = compare(runs)
@@ -52,7 +52,7 @@ def test_it_is_attacked_as_it_is_and_again_afterwards(tmp_path):
         attacks=[{"kind": "sip", "inverter": "gaussian"}],
         targets={"count": 3},
     )
-    run = Run.load(finished(given, tmp_path / "run").path)
+    run = Run.load(run_to_end(given, tmp_path / "run").path)
     assert set(run.recovered["round"]) == {0}
     again = attack(run.path, "sip", {"name": "again", "inverter": "gaussian"})
     figures = again.attacks.set_index("attack")["token_accuracy"]
@@ -60,7 +60,7 @@ def test_it_is_attacked_as_it_is_and_again_afterwards(tmp_path):
 
 
 def test_a_run_that_stopped_there_cannot_go_on_in_training(tmp_path):
-    made = finished(scenario(schedule=NONE), tmp_path / "run")
+    made = run_to_end(scenario(schedule=NONE), tmp_path / "run")
     experiment(scenario(schedule=NONE), made.path).run(resume=True)
     assert len(Run.load(made.path).rounds) == 1
     with pytest.raises(RunError, match="not trained"):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from cases import CASES, RENAMED, Case, Values, merged, renamed, with_added, write_texts
+from cases import CASES, RENAMED, Case, Values, merge_values, rename_fields, with_added, write_texts
 from differences import differences
 
 HERE = Path(__file__).resolve().parent
@@ -36,7 +36,7 @@ def main() -> int:
     asked = parser.parse_args()
     if not (asked.commit or asked.baseline or asked.save or asked.list):
         parser.error("name a commit, or a --baseline to compare with")
-    chosen = _chosen(asked.only, hosts=not asked.no_ray)
+    chosen = _choose_cases(asked.only, hosts=not asked.no_ray)
     if asked.list:
         sys.stdout.write("\n".join(chosen) + "\n")
         return 0
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(patterns: Sequence[str] | None, *, hosts: bool) -> dict[str, Case]:
+def _choose_cases(patterns: Sequence[str] | None, *, hosts: bool) -> dict[str, Case]:
     return {
         name: case
         for name, case in CASES.items()
@@ -113,8 +113,8 @@ def _run(cases: Mapping[str, Case], tree: Path, *, present: bool) -> Outcomes:
 
 
 def _job(name: str, case: Case, tree: Path, made: Path, *, present: bool) -> Values:
-    def written(values: Values, suffix: str) -> str:
-        fitting = with_added(renamed(values, RENAMED)) if present else values
+    def write_scenario(values: Values, suffix: str) -> str:
+        fitting = with_added(rename_fields(values, RENAMED)) if present else values
         text = yaml.safe_dump(fitting, sort_keys=False)
         file = made / f"{name}{suffix}.yaml"
         placed = text.replace("$TREE", str(tree)).replace("$TEXTS", str(made / "texts"))
@@ -125,8 +125,10 @@ def _job(name: str, case: Case, tree: Path, made: Path, *, present: bool) -> Val
     kind = [attack.pop("kind")] if attack else []
     return {
         "name": name,
-        "file": written(case.values, ""),
-        "then": written(merged(case.values, case.then), "-then") if case.then else None,
+        "file": write_scenario(case.values, ""),
+        "then": write_scenario(merge_values(case.values, case.then), "-then")
+        if case.then
+        else None,
         "attack": [*kind, *(f"{field}={value}" for field, value in attack.items())],
     }
 

@@ -38,29 +38,29 @@ class Case:
         return self.values.get("engine", {}).get("kind") == "ray"
 
 
-def merged(values: Values, changes: Mapping[str, Any]) -> Values:
+def merge_values(values: Values, changes: Mapping[str, Any]) -> Values:
     """Mappings merge key by key, anything else is replaced; a mapping of another kind too."""
     result = dict(values)
     for name, change in changes.items():
         below = result.get(name)
         alike = isinstance(below, dict) and isinstance(change, Mapping)
         if alike and change.get("kind", below.get("kind")) == below.get("kind"):
-            result[name] = merged(below, change)
+            result[name] = merge_values(below, change)
         else:
             result[name] = change
     return result
 
 
-def renamed(values: Values, names: Mapping[str, str | None]) -> Values:
+def rename_fields(values: Values, names: Mapping[str, str | None]) -> Values:
     """The values with fields under their new names, or without those that are gone."""
     values = json.loads(json.dumps(values))
     for old, new in names.items():
-        for places in _found(values, old.split("."), ()):
-            value = _reached(values, places[:-1]).pop(places[-1])
+        for places in _find_places(values, old.split("."), ()):
+            value = _reach(values, places[:-1]).pop(places[-1])
             if new is not None:
                 stars = iter(place for place in places if isinstance(place, int))
                 path = [next(stars) if word == "*" else word for word in new.split(".")]
-                _reached(values, path[:-1])[path[-1]] = value
+                _reach(values, path[:-1])[path[-1]] = value
     return values
 
 
@@ -70,20 +70,20 @@ def with_added(values: Values) -> Values:
     return {**values, "method": methods} if methods else values
 
 
-def _found(here: Any, words: Sequence[str], above: tuple[str | int, ...]) -> list[tuple]:
+def _find_places(here: Any, words: Sequence[str], above: tuple[str | int, ...]) -> list[tuple]:
     """Where a dotted field is, each place in full."""
     if not words:
         return [above]
     word, *rest = words
     if isinstance(here, list) and word == "*":
         several = enumerate(here)
-        return [place for i, each in several for place in _found(each, rest, (*above, i))]
+        return [place for i, each in several for place in _find_places(each, rest, (*above, i))]
     if isinstance(here, dict) and word in here:
-        return _found(here[word], rest, (*above, word))
+        return _find_places(here[word], rest, (*above, word))
     return []
 
 
-def _reached(values: Any, places: Sequence[str | int]) -> Any:
+def _reach(values: Any, places: Sequence[str | int]) -> Any:
     """The mapping or list at a place, mappings made on the way."""
     for place in places:
         values = values[place] if isinstance(place, int) else values.setdefault(place, {})
@@ -148,15 +148,15 @@ UNEQUAL: Values = {"device": {"edge": 1, "gpu": 1}, "link": "lan"}
 
 def images(then: Values | None = None, attack: Values | None = None, **changes: Any) -> Case:
     """A case on handwritten digits."""
-    return Case(merged(IMAGES, changes), then or {}, attack or {})
+    return Case(merge_values(IMAGES, changes), then or {}, attack or {})
 
 
 def texts(then: Values | None = None, attack: Values | None = None, **changes: Any) -> Case:
     """A case on made-up texts."""
-    return Case(merged(TEXTS, changes), then or {}, attack or {})
+    return Case(merge_values(TEXTS, changes), then or {}, attack or {})
 
 
-def shipped(name: str, **changes: Any) -> Case:
+def shorten_shipped(name: str, **changes: Any) -> Case:
     """A scenario that is shipped, as the tree at hand has it, shortened."""
     short: Values = {
         "extends": f"$TREE/scenarios/{name}.yaml",
@@ -164,7 +164,7 @@ def shipped(name: str, **changes: Any) -> Case:
         "data": {"train_samples": 150, "test_samples": 40},
         "threads": 1,
     }
-    return Case(merged(short, changes))
+    return Case(merge_values(short, changes))
 
 
 GENERATES: Values = {
@@ -175,33 +175,33 @@ GENERATES: Values = {
 
 
 SHIPPED = {
-    "quickstart": shipped("quickstart", schedule={"rounds": 2}),
-    "labels": shipped("labels", schedule={"rounds": 2}, targets={"count": 20}),
-    "p3eft": shipped(
+    "quickstart": shorten_shipped("quickstart", schedule={"rounds": 2}),
+    "labels": shorten_shipped("labels", schedule={"rounds": 2}, targets={"count": 20}),
+    "p3eft": shorten_shipped(
         "p3eft",
         model={"name": "simsplit/ci"},
         data={"train_samples": 60, "test_samples": 40},
         schedule={"rounds": 2},
         targets={"count": 40},
     ),
-    "splitfed": shipped("splitfed", schedule={"rounds": 2}, engine={"kind": "inline"}),
-    "phones": shipped(
+    "splitfed": shorten_shipped("splitfed", schedule={"rounds": 2}, engine={"kind": "inline"}),
+    "phones": shorten_shipped(
         "phones",
         clients={"count": 20},
         schedule={"rounds": 5},
         cohort={"deadline_s": 0.15},
     ),
-    "asynchronous": shipped("asynchronous", schedule={"rounds": 2}),
-    "backdoor-clean": shipped(
+    "asynchronous": shorten_shipped("asynchronous", schedule={"rounds": 2}),
+    "backdoor-clean": shorten_shipped(
         "backdoor", schedule={"rounds": 2}, clients={"malicious": {"fraction": 0}}
     ),
-    "backdoor-attacked": shipped(
+    "backdoor-attacked": shorten_shipped(
         "backdoor",
         schedule={"rounds": 2},
         clients={"malicious": {"fraction": 0.1}},
         method=[{"kind": "lightsplit", "ratio": 16, "lift": "fixed"}],
     ),
-    "watched-clipped": shipped(
+    "watched-clipped": shorten_shipped(
         "watched",
         schedule={"rounds": 2},
         clients={
@@ -211,7 +211,7 @@ SHIPPED = {
             }
         },
     ),
-    "reconstruction": shipped(
+    "reconstruction": shorten_shipped(
         "reconstruction",
         schedule={"rounds": 2},
         attacks=[
@@ -222,20 +222,20 @@ SHIPPED = {
         targets={"count": 5},
         method=[{"kind": "lightsplit", "ratio": 32}],
     ),
-    "scaling": shipped(
+    "scaling": shorten_shipped(
         "scaling",
         clients={"count": 25},
         schedule={"epochs": 2},
         method=[{"kind": "lightsplit", "ratio": 8, "lift": "fixed"}],
     ),
-    "ten-thousand": shipped(
+    "ten-thousand": shorten_shipped(
         "ten-thousand",
         data={"source": {"kind": "digits", "repeat": 2}},
         clients={"count": 40},
         schedule={"rounds": 2},
         evaluate={"clients": 3},
     ),
-    "mixguard": shipped(
+    "mixguard": shorten_shipped(
         "mixguard",
         data={"train_samples": 48, "test_samples": 24},
         model={
@@ -252,20 +252,20 @@ SHIPPED = {
         ],
         targets={"count": 4},
     ),
-    "smollm": shipped(
+    "smollm": shorten_shipped(
         "smollm",
         data={"train_samples": 48, "test_samples": 24},
         model={"name": None, "sizes": {"width": 16, "layers": 5}, "head": 2, "tail": 2},
         targets={"count": 4},
     ),
-    "generation-defences": shipped(
+    "generation-defences": shorten_shipped(
         "generation-defences",
         data={"train_samples": 48, "test_samples": 24},
         model={"name": None, "sizes": {"width": 16, "layers": 5, "public": True}},
         method=[{"kind": "dualguard", "warm_up": 1}],
         schedule={"rounds": 1},
     ),
-    "generation": shipped(
+    "generation": shorten_shipped(
         "generation",
         data={"train_samples": 48, "test_samples": 24},
         model={"name": None, "sizes": {"width": 16, "layers": 5}, "head": 2, "tail": 2},
@@ -275,7 +275,7 @@ SHIPPED = {
         ],
         targets={"count": 2, "tokens": 4},
     ),
-    "smollm-generation": shipped(
+    "smollm-generation": shorten_shipped(
         "smollm-generation",
         data={
             "source": {"kind": "text_parquet", "path": "$TEXTS/private", "task": GENERATES},
@@ -286,15 +286,15 @@ SHIPPED = {
         attacks=[{"kind": "dsi", "inverter": "gaussian"}],
         targets={"count": 2, "tokens": 4},
     ),
-    "table": shipped("table", schedule={"rounds": 2}, targets={"count": 4}),
-    "digits-table": shipped(
+    "table": shorten_shipped("table", schedule={"rounds": 2}, targets={"count": 4}),
+    "digits-table": shorten_shipped(
         "digits-table",
         method=[{"kind": "lightsplit", "ratio": 8}],
         schedule={"rounds": 1},
         targets={"count": 4},
     ),
     **{
-        name: shipped(  # on grey images, so on another network
+        name: shorten_shipped(  # on grey images, so on another network
             name,
             data={"source": "digits"},
             model="simplecnn",
@@ -304,22 +304,22 @@ SHIPPED = {
         )
         for name in ("cifar10-fast", "cifar10-fast-table", "sixteen-cifar10")
     },
-    "sixteen": shipped(
+    "sixteen": shorten_shipped(
         "sixteen",
         schedule={"rounds": 2},
         method=[{"kind": "quantise", "bits": 4, "legs": ["smashed", "features"]}],
     ),
-    "skewed": shipped(
+    "skewed": shorten_shipped(
         "skewed",
         data={"even": {"samples": 30}},
         schedule={"rounds": 2},
         detectors=[{"kind": "root_class", "since": 1, "fewest": 2, "fewest_root": 2}],
     ),
-    "caught": shipped("caught", schedule={"rounds": 2}),
-    "caught-root": shipped(
+    "caught": shorten_shipped("caught", schedule={"rounds": 2}),
+    "caught-root": shorten_shipped(
         "caught-root", data={"even": {"clients": [0], "samples": 30}}, schedule={"rounds": 2}
     ),
-    "everything": shipped(
+    "everything": shorten_shipped(
         "everything",
         data={"source": "digits", "auxiliary": 0.3},
         schedule={"kind": "round_robin", "rounds": 2},
@@ -501,45 +501,45 @@ AXES = {
 }
 
 
-def crossing(*methods: Values, **changes: Any) -> Case:
+def make_crossing(*methods: Values, **changes: Any) -> Case:
     """A case of what happens at the cut of a small network without normalisation."""
     small = {"source": {"kind": "digits", "size": 28}}
     return images(
         method=list(methods),
-        **merged({"data": small, "model": {"kind": "mnistnet"}}, changes),
+        **merge_values({"data": small, "model": {"kind": "mnistnet"}}, changes),
     )
 
 
 BOTH = ["smashed", "features"]
 METHODS = {
-    "lightsplit-fixed-wcc": crossing(
+    "lightsplit-fixed-wcc": make_crossing(
         {"kind": "lightsplit", "ratio": 8}, {"kind": "wcc", "normalise": True}
     ),
-    "lightsplit-learned-v1": crossing(
+    "lightsplit-learned-v1": make_crossing(
         {"kind": "lightsplit", "lift": "learned", "hidden": 16, "broadcast": "matrix"},
         schedule=PARALLEL,
         aggregation={"kind": "splitfed_v1"},
         train=ADAM,
     ),
-    "lightsplit-both-legs-int8": crossing(
+    "lightsplit-both-legs-int8": make_crossing(
         {"kind": "lightsplit", "projection": "hadamard", "lift": "learned", "legs": BOTH},
         {"kind": "cast", "to": "int8", "legs": BOTH},
         clients=OWN,
         network=SPREAD,
     ),
-    "lightsplit-learned-fused": crossing(
+    "lightsplit-learned-fused": make_crossing(
         {"kind": "lightsplit", "lift": "learned", "hidden": 16},
         {"kind": "wcc"},
         schedule=PARALLEL,
         aggregation={"kind": "fused"},
     ),
-    "lightsplit-both-legs-fused": crossing(
+    "lightsplit-both-legs-fused": make_crossing(
         {"kind": "lightsplit", "legs": BOTH, "lift": "learned", "hidden": 16},
         schedule=PARALLEL,
         aggregation={"kind": "fused"},
         train=ADAM,
     ),
-    "wcc-int8-vanilla-v1": crossing(
+    "wcc-int8-vanilla-v1": make_crossing(
         {"kind": "wcc"},
         {"kind": "cast", "to": "int8"},
         topology=VANILLA,
@@ -547,31 +547,31 @@ METHODS = {
         aggregation={"kind": "splitfed_v1"},
         cohort={"dropout": 0.5},
     ),
-    "cast-fp16-asynchronous": crossing(
+    "cast-fp16-asynchronous": make_crossing(
         {"kind": "cast", "legs": BOTH}, clients=OWN, schedule=ASYNCHRONOUS, network=SPREAD
     ),
-    "topk-quantise": crossing(
+    "topk-quantise": make_crossing(
         {"kind": "topk", "ratio": 4, "match": "values", "legs": BOTH}, {"kind": "quantise"}
     ),
-    "randtopk-vanilla-v1": crossing(
+    "randtopk-vanilla-v1": make_crossing(
         {"kind": "randtopk"},
         topology=VANILLA,
         schedule=PARALLEL,
         aggregation={"kind": "splitfed_v1"},
     ),
-    "c3sl-lightsplit": crossing({"kind": "c3sl", "ratio": 3}, {"kind": "lightsplit"}),
-    "c3sl-v2": crossing(
+    "c3sl-lightsplit": make_crossing({"kind": "c3sl", "ratio": 3}, {"kind": "lightsplit"}),
+    "c3sl-v2": make_crossing(
         {"kind": "c3sl", "ratio": 4}, schedule=PARALLEL, aggregation={"kind": "splitfed_v2"}
     ),
-    "bottlenet-v1": crossing(
+    "bottlenet-v1": make_crossing(
         {"kind": "bottlenet"},
         schedule=PARALLEL,
         aggregation={"kind": "splitfed_v1", "moments": "reset"},
         clients={"handover": "weights"},
         train=ADAM,
     ),
-    "bottlenet-vanilla": crossing({"kind": "bottlenet"}, topology=VANILLA, train=ADAM),
-    "learned1x1-own-heads": crossing(
+    "bottlenet-vanilla": make_crossing({"kind": "bottlenet"}, topology=VANILLA, train=ADAM),
+    "learned1x1-own-heads": make_crossing(
         {"kind": "learned1x1", "ratio": 2},
         clients={**OWN, "start": "own"},
         schedule=PARALLEL,
@@ -579,38 +579,38 @@ METHODS = {
         model={"kind": "mobilenet"},
         train=ADAM,
     ),
-    "learned1x1-vanilla-v2": crossing(
+    "learned1x1-vanilla-v2": make_crossing(
         {"kind": "learned1x1"},
         topology=VANILLA,
         schedule=PARALLEL,
         aggregation={"kind": "splitfed_v2", "strategy": {"kind": "fedadam"}},
     ),
-    "quantise-nearest-vanilla": crossing(
+    "quantise-nearest-vanilla": make_crossing(
         {"kind": "quantise", "bits": 3, "rounding": "nearest"}, topology=VANILLA
     ),
-    "rotated-normal-levels": crossing(
+    "rotated-normal-levels": make_crossing(
         {"kind": "lightsplit", "ratio": 1, "projection": "hadamard"},
         {"kind": "quantise", "bits": 3, "gradient_bits": 1, "levels": "normal"},
     ),
-    "noise-nopeek": crossing(
+    "noise-nopeek": make_crossing(
         {"kind": "nopeek"}, {"kind": "noise", "distribution": "laplace", "unit": "batch_std"}
     ),
-    "nopeek-vanilla-dropout": crossing(
+    "nopeek-vanilla-dropout": make_crossing(
         {"kind": "nopeek"}, topology=VANILLA, cohort={"dropout": 0.5}
     ),
-    "shredder-v2": crossing(
+    "shredder-v2": make_crossing(
         {"kind": "shredder", "tensors": 3}, schedule=PARALLEL, aggregation={"kind": "splitfed_v2"}
     ),
-    "shredder-asynchronous": crossing(
+    "shredder-asynchronous": make_crossing(
         {"kind": "shredder", "tensors": 3}, clients=OWN, schedule=ASYNCHRONOUS, network=SPREAD
     ),
-    "splitguard": crossing({"kind": "splitguard", "after": 2, "probability": 0.5}),
-    "splitguard-fused": crossing(
+    "splitguard": make_crossing({"kind": "splitguard", "after": 2, "probability": 0.5}),
+    "splitguard-fused": make_crossing(
         {"kind": "splitguard", "after": 1, "probability": 0.5},
         schedule=PARALLEL,
         aggregation={"kind": "fused"},
     ),
-    "splitguard-vanilla-v1": crossing(
+    "splitguard-vanilla-v1": make_crossing(
         {"kind": "splitguard", "after": 1, "probability": 0.5},
         topology=VANILLA,
         schedule=PARALLEL,
@@ -624,15 +624,15 @@ COSINE: Values = {"kind": "cosine_mad", "threshold": {"kind": "three_sigma", "si
 GRADIENTS: Values = {"kind": "tamper", "leg": "features_grad", "strength": 50.0}
 
 
-def harmed(*poisons: Values, **changes: Any) -> Case:
+def make_harmed(*poisons: Values, **changes: Any) -> Case:
     """A case in which one of five clients is malicious."""
     clients = {"count": 5, "malicious": {"ids": [2], "poison": list(poisons)}}
     usual = {"clients": clients, "data": {"train_samples": 120}, "schedule": {"rounds": 3}}
-    return images(**merged(usual, changes))
+    return images(**merge_values(usual, changes))
 
 
 HARM = {
-    "badnets-all-detectors": harmed(
+    "badnets-all-detectors": make_harmed(
         BADNETS,
         detectors=[
             {"kind": "cosine_mad", "consensus": "leave_one_out", "window": "running"},
@@ -647,75 +647,77 @@ HARM = {
             {"kind": "mislabelled", "fewest_others": 2, "directions": 4},
         ],
     ),
-    "badnets-vanilla": harmed(
+    "badnets-vanilla": make_harmed(
         BADNETS,
         topology=VANILLA,
         detectors=[COSINE, {"kind": "within_class", "fewest": 2}, {"kind": "krum"}],
     ),
-    "blended-own-heads": harmed(
+    "blended-own-heads": make_harmed(
         {"kind": "blended", "rate": 0.5}, clients=OWN, detectors=[{**COSINE, "window": "running"}]
     ),
-    "semantic-replace-average": harmed(
+    "semantic-replace-average": make_harmed(
         {"kind": "semantic", "property": "contrast"},
         {"kind": "replace", "how": "boost"},
         schedule=PARALLEL,
         aggregation={"kind": "splitfed_v2"},
         detectors=[{"kind": "foolsgold"}],
     ),
-    "clean-label-fused": harmed(
+    "clean-label-fused": make_harmed(
         {"kind": "clean_label", "rate": 0.5},
         schedule=PARALLEL,
         aggregation={"kind": "fused"},
         detectors=[COSINE, {"kind": "within_class", "fewest": 2}],
     ),
-    "label-flip-replace-stale": harmed(
+    "label-flip-replace-stale": make_harmed(
         {"kind": "label_flip", "rate": 1}, {"kind": "replace", "how": "stale"}, schedule=TURNS
     ),
-    "tamper-skip": harmed(LOUD, detectors=[{**COSINE, "response": "skip"}], train=ADAM),
-    "tamper-skip-asynchronous": harmed(
+    "tamper-skip": make_harmed(LOUD, detectors=[{**COSINE, "response": "skip"}], train=ADAM),
+    "tamper-skip-asynchronous": make_harmed(
         LOUD,
         clients=OWN,
         schedule={**ASYNCHRONOUS, "rounds": 3},
         network=SPREAD,
         detectors=[{**COSINE, "response": "skip"}],
     ),
-    "tamper-downweight": harmed(LOUD, detectors=[{**COSINE, "response": "downweight"}]),
-    "tamper-downweight-vanilla": harmed(
+    "tamper-downweight": make_harmed(LOUD, detectors=[{**COSINE, "response": "downweight"}]),
+    "tamper-downweight-vanilla": make_harmed(
         LOUD, topology=VANILLA, detectors=[{**COSINE, "response": "downweight"}]
     ),
-    "tamper-downweight-v1": harmed(
+    "tamper-downweight-v1": make_harmed(
         LOUD,
         schedule={**PARALLEL, "rounds": 3},
         aggregation={"kind": "splitfed_v1"},
         detectors=[{**COSINE, "response": "downweight"}],
     ),
-    "tamper-downweight-vanilla-fused": harmed(
+    "tamper-downweight-vanilla-fused": make_harmed(
         LOUD,
         topology=VANILLA,
         schedule={**PARALLEL, "rounds": 3},
         aggregation={"kind": "fused"},
         detectors=[{**COSINE, "response": "downweight"}],
     ),
-    "tamper-rollback": harmed(LOUD, detectors=[{**COSINE, "response": "rollback"}], train=ADAM),
-    "tamper-rollback-v2": harmed(
+    "tamper-rollback": make_harmed(
+        LOUD, detectors=[{**COSINE, "response": "rollback"}], train=ADAM
+    ),
+    "tamper-rollback-v2": make_harmed(
         LOUD,
         schedule={**PARALLEL, "rounds": 3},
         aggregation={"kind": "splitfed_v2", "strategy": {"kind": "fedadam"}},
         detectors=[{**COSINE, "response": "rollback"}],
     ),
-    "safesplit": harmed(
+    "safesplit": make_harmed(
         GRADIENTS,
         schedule={**TURNS, "rounds": 3},
         detectors=[{"kind": "safesplit"}],
         train=ADAM,
     ),
-    "safesplit-v2": harmed(
+    "safesplit-v2": make_harmed(
         GRADIENTS,
         schedule={**TURNS, "rounds": 3},
         aggregation={"kind": "splitfed_v2"},
         detectors=[{"kind": "safesplit"}],
     ),
-    "watched-dropout-lightsplit": harmed(
+    "watched-dropout-lightsplit": make_harmed(
         BADNETS,
         method=[{"kind": "lightsplit"}, {"kind": "cast", "to": "bf16"}],
         cohort={"dropout": 0.4, "fraction": 0.8},
@@ -732,7 +734,7 @@ def read(*attacks: Values, **changes: Any) -> Case:
         "targets": {"count": 4, "every": 1},
         "train": {"batch_size": 10},
     }
-    return images(**merged(usual, changes))
+    return images(**merge_values(usual, changes))
 
 
 UNSPLIT: Values = {"kind": "unsplit", "outer": 2, "inner": 2}
@@ -828,7 +830,7 @@ def overheard(*attacks: Values, **changes: Any) -> Case:
         "attacks": list(attacks),
         "targets": {"count": 6},
     }
-    return texts(**merged(usual, changes))
+    return texts(**merge_values(usual, changes))
 
 
 WORDS = {
@@ -1048,7 +1050,7 @@ RESUMED = {
         network=SPREAD,
         method=[{"kind": "shredder", "tensors": 3}],
     ),
-    "resumed-fedadam-watched": harmed(
+    "resumed-fedadam-watched": make_harmed(
         LOUD,
         then=LONGER,
         schedule={**PARALLEL, "rounds": 1},
@@ -1059,7 +1061,7 @@ RESUMED = {
             {"kind": "contra"},
         ],
     ),
-    "resumed-safesplit": harmed(
+    "resumed-safesplit": make_harmed(
         GRADIENTS,
         then=LONGER,
         schedule={**TURNS, "rounds": 1},
@@ -1076,7 +1078,7 @@ RESUMED = {
 }
 HOSTS: Values = {"kind": "ray", "hosts": 2}
 HOSTED = {
-    "hosts-v1-watched": harmed(
+    "hosts-v1-watched": make_harmed(
         LOUD,
         engine=HOSTS,
         schedule={**PARALLEL, "rounds": 2},

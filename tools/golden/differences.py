@@ -41,7 +41,7 @@ def _of_parts(older: Found, newer: Found, what: str, compare: Any) -> Iterator[s
 
 def _tables(older: Found, newer: Found) -> str:
     ours, theirs = older["columns"], newer["columns"]
-    told = _missing_and_added("columns", ours, theirs)
+    told = _list_missing_and_added("columns", ours, theirs)
     if older["rows"] != newer["rows"]:
         told.append(f"{older['rows']} rows became {newer['rows']}")
     shared = [name for name in ours if name in theirs]
@@ -77,7 +77,7 @@ def _tensors(older: Mapping[str, str], newer: Mapping[str, str]) -> str:
     gone = {name: told for name, told in older.items() if name not in newer}
     new = {name: told for name, told in newer.items() if name not in older}
     changed = [name for name in older if name in newer and older[name] != newer[name]]
-    told = _missing_and_added("tensors", older, newer)
+    told = _list_missing_and_added("tensors", older, newer)
     moved = sum((Counter(gone.values()) & Counter(new.values())).values())
     if moved:
         told.append(f"{moved} of those missing are among the added, to the bit")
@@ -104,7 +104,7 @@ def _texts(older: Sequence[str], newer: Sequence[str]) -> str:
     return f"{len(apart)} of {len(older)} lines (line {row}: {older[row]} -> {newer[row]})"
 
 
-def _missing_and_added(what: str, older: Found, newer: Found) -> list[str]:
+def _list_missing_and_added(what: str, older: Found, newer: Found) -> list[str]:
     apart = {
         "missing": [name for name in older if name not in newer],
         "added": [name for name in newer if name not in older],

@@ -70,7 +70,7 @@ def outcome(path: Path) -> Found:
     }
 
 
-def carried_out(job: Found, folder: Path) -> Found:
+def carry_out(job: Found, folder: Path) -> Found:
     """One case, from its scenario file to its outcome."""
     from simsplit import load_scenario, run
 
@@ -80,11 +80,11 @@ def carried_out(job: Found, folder: Path) -> Found:
     if job["attack"]:
         kind, *fields = job["attack"]
         options = [word for each in fields for word in ("--set", each)]
-        typed("attack", str(folder), "--kind", kind, *options, "--quiet")
+        type_command("attack", str(folder), "--kind", kind, *options, "--quiet")
     return outcome(folder)
 
 
-def typed(*words: str) -> None:
+def type_command(*words: str) -> None:
     """A command, as from a terminal but in this process."""
     from simsplit.__main__ import main as simsplit
 
@@ -110,7 +110,7 @@ def main() -> None:
     for job in json.loads(jobs_file.read_text(encoding="utf-8")):
         begun, folder = time.perf_counter(), work / job["name"]
         try:
-            found[job["name"]] = carried_out(job, folder)
+            found[job["name"]] = carry_out(job, folder)
         except Exception as error:  # noqa: BLE001 - whatever ends a case is its outcome
             found[job["name"]] = {"failed": f"{type(error).__name__}: {error}"}
         shutil.rmtree(folder, ignore_errors=True)

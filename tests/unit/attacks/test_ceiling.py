@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contracts.leaks import Setting, packet, setting
+from contracts.leaks import Setting, build_setting, packet
 
 from simsplit.attacks.ridge import RidgeConfig
 from simsplit.attacks.whitebox import WhiteboxConfig
@@ -15,28 +15,28 @@ PAIRS = 640
 @pytest.fixture(scope="module")
 def here() -> Setting:
     """A head that passes images on, and a projection to an eighth of their values."""
-    return setting((METHODS["lightsplit"](ratio=8),))
+    return build_setting((METHODS["lightsplit"](ratio=8),))
 
 
-def recovered(config, here):
+def recover(config, here):
     """What an attack reads out of the projected truth, taught by pairs of the projection's."""
     stack = here.known.surrogate("a client").stack
     step = Step(-1, 0, 0, 0)
 
-    def sent(pixels):
+    def send(pixels):
         with torch.no_grad():
             return packet(stack.encode(pixels, step), Leg.SMASHED, 0)
 
     attack = config.build(here.known)
     public = [here.known.public(number).inputs for number in range(PAIRS // 16)]
-    attack.study([(sent(pixels), pixels) for pixels in public])
-    for _ in attack.work([sent(here.truth)]):
+    attack.study([(send(pixels), pixels) for pixels in public])
+    for _ in attack.work([send(here.truth)]):
         pass
     return attack
 
 
 def error(config, here):
-    found = recovered(config, here).recovered
+    found = recover(config, here).recovered
     assert found.shape == here.truth.shape
     return float((found - here.truth).square().mean())
 
@@ -54,18 +54,18 @@ def test_the_ceiling_is_never_under_the_linear_map(here, iterations, lr):
 
 def test_what_the_decoder_adds_is_kept_where_unseen_pairs_are_nearer_for_it(here):
     """Judged by the pairs that it has not learned from, not by what it learned."""
-    attack = recovered(WhiteboxConfig(pairs=PAIRS, iterations=20), here)
+    attack = recover(WhiteboxConfig(pairs=PAIRS, iterations=20), here)
     learned, unseen = attack._split(attack._pairs)
     assert (len(learned.pixels), len(unseen.pixels)) == (PAIRS * 9 // 10, PAIRS // 10)
     first = (unseen.first - unseen.pixels).square().mean()
     made = (attack._decode(unseen) - unseen.pixels).square().mean()
     assert attack._improves_map(unseen) == bool(made < first)
-    seen_map = attack._map.predict(here.known.flatten_payload(_sent(here, unseen.pixels)))
+    seen_map = attack._map.predict(here.known.flatten_payload(_send(here, unseen.pixels)))
     own = (seen_map.view_as(unseen.pixels) - unseen.pixels).square().mean()
     assert own < first  # a map is nearer to its own pairs than to others
 
 
-def _sent(here, pixels):
+def _send(here, pixels):
     stack = here.known.surrogate("a client").stack
     with torch.no_grad():
         return packet(stack.encode(pixels, Step(-1, 0, 0, 0)), Leg.SMASHED, 0)

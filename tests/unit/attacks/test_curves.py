@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from texts import text_scenario
 
 from simsplit.attacking.curves import shorten
@@ -48,18 +48,18 @@ def of_texts(iterations, path, **targets):
 @pytest.mark.slow
 @pytest.mark.parametrize("figure", ["mse", "token_accuracy"])
 def test_points_are_what_shorter_attacks_come_to_and_the_last_is_the_attack(figure, tmp_path):
-    def given(iterations, **targets):
+    def make_scenario(iterations, **targets):
         if figure == "mse":
             return of_images(iterations, **targets)
         return of_texts(iterations, tmp_path, **targets)
 
-    whole = Run.load(finished(given(8, curve=2), tmp_path / "whole").path)
-    half = Run.load(finished(given(4), tmp_path / "half").path)
+    whole = Run.load(run_to_end(make_scenario(8, curve=2), tmp_path / "whole").path)
+    half = Run.load(run_to_end(make_scenario(4), tmp_path / "half").path)
     curve = load_curves(whole.path).set_index("share")
     for run, share in ((half, 0.5), (whole, 1.0)):
         made = run.attacks.set_index("attack").iloc[0]
         assert curve.loc[share, figure] == pytest.approx(made[figure], abs=1e-12)
     assert tabulate_convergence(whole).columns == ("attack", "50%", "100%")
-    without = Run.load(finished(given(8), tmp_path / "without").path)
+    without = Run.load(run_to_end(make_scenario(8), tmp_path / "without").path)
     pd.testing.assert_frame_equal(whole.recovered, without.recovered)
     assert load_curves(without.path).empty

@@ -53,7 +53,7 @@ def possible(sent_MN: Tensor, directions_BD: Tensor, p_B: Tensor) -> list[tuple[
     return found
 
 
-def protected(m: int, seed: int):
+def protect(m: int, seed: int):
     """The true labels, and what is left possible where the client spends its m messages as well as
     it can: m - 1 samples' directions by themselves, and the gradient of all.
     """
@@ -69,7 +69,7 @@ def protected(m: int, seed: int):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_fewer_messages_than_samples_leave_the_other_labels_known(m, seed):
     """All batches that are left agree on B - m + 1 labels, and on no other."""
-    labels, left = protected(m, seed)
+    labels, left = protect(m, seed)
     assert len(left) == 2 ** (m - 1)
     assert {each[m - 1 :] for each in left} == {labels[m - 1 :]}
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from contracts.leaks import Setting, follow, packet, setting
+from contracts.leaks import Setting, build_setting, follow, packet
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from simsplit.attacks.fora import Fora, ForaConfig, ForaReferenceConfig, mk_mmd
@@ -15,7 +15,7 @@ from simsplit.packets import Leg
 from simsplit.seeds import isolate, rng_for
 
 
-def sent(here: Setting, number: int):
+def send_step(here: Setting, number: int):
     """What `follow` lets the attack see."""
     rows = torch.randint(800, (16,), generator=rng_for(0, "rows", number))
     return here.pixels(rows), here.private.labels[rows]
@@ -37,7 +37,7 @@ def fake(logits):
 @pytest.mark.slow
 @pytest.mark.parametrize("vanilla", [False, True])
 def test_sdar_is_the_published_iteration(vanilla):
-    here = setting(vanilla=vanilla)
+    here = build_setting(vanilla=vanilla)
     # rates at which a step of any network is felt by the next
     rates = {"lr_features": 0.01, "lr_images": 0.01, "lr_decoder": 0.01}
     attack = SdarConfig(feature_weight=0.5, image_weight=0.5, flip=0.4, **rates).build(here.known)
@@ -52,7 +52,7 @@ def test_sdar_is_the_published_iteration(vanilla):
     every = (of_e, of_d, of_d_e, of_d_d)
     for number in range(3):
         x_s, y_s = known.public(number).inputs, known.public(number).labels
-        z, y = sent(here, number)
+        z, y = send_step(here, number)
         if not vanilla:
             draw = rng_for(7, "sdar", "flip", number)
             changed = torch.rand(16, generator=draw) < 0.4
@@ -84,7 +84,7 @@ def step(optimizer, loss, every):
 
 @pytest.mark.slow
 def test_fora_is_the_published_iteration():
-    here = setting()
+    here = build_setting()
     # rates at which a step of any network is felt by the next
     rates = {"lr_substitute": 1e-3, "lr_decoder": 1e-3, "lr_critic": 1e-3}
     attack = ForaConfig(**rates).build(here.known)
@@ -95,7 +95,7 @@ def test_fora_is_the_published_iteration():
     every = [torch.optim.Adam(net.parameters(), lr) for net, lr in rates]
     of_e, of_d, of_c = every
     for number in range(2):
-        x, (z, _) = 2 * here.known.public(number).inputs - 1, sent(here, number)
+        x, (z, _) = 2 * here.known.public(number).inputs - 1, send_step(here, number)
         z_s = e(x)
         z_old = z_s.detach()
         step(of_e, 0.2 * c(z_s).mean() + 0.8 * mk_mmd(z.flatten(1), z_s.flatten(1)), every)
@@ -112,7 +112,7 @@ def test_fora_is_the_published_iteration():
 @pytest.mark.parametrize("vanilla", [False, True])
 def test_pcat_is_the_published_iteration(vanilla):
     """Labels are the client's where the server is sent them, and the public batch's elsewhere."""
-    here = setting(vanilla=vanilla)
+    here = build_setting(vanilla=vanilla)
     attack = PcatConfig(start=1).build(here.known)
     assert isinstance(attack, Pcat)
     e, hs = copy.deepcopy((attack.client.head, attack.client.tail))
@@ -122,8 +122,8 @@ def test_pcat_is_the_published_iteration(vanilla):
     for number in (1, 2):
         batch = known.public(number)
         if vanilla:
-            batch = attack.aligned.batch(sent(here, number)[1], number)
-            assert torch.equal(batch.labels, sent(here, number)[1])
+            batch = attack.aligned.batch(send_step(here, number)[1], number)
+            assert torch.equal(batch.labels, send_step(here, number)[1])
         step(of_e, cross_entropy(tail(known.trunk(e(batch.inputs))), batch.labels), [of_e])
     for mine, theirs in ((attack.client.head, e), (attack.client.tail, hs)):
         for name, weight in theirs.state_dict().items():
@@ -131,7 +131,7 @@ def test_pcat_is_the_published_iteration(vanilla):
 
 
 def test_aligned_samples_are_drawn_from_all_of_a_class_and_a_missing_class_from_all():
-    here = setting()
+    here = build_setting()
     aligned = Aligned(here.known)
     wanted = torch.arange(10).repeat_interleave(300)
     batch = aligned.batch(wanted, 0)
@@ -142,7 +142,7 @@ def test_aligned_samples_are_drawn_from_all_of_a_class_and_a_missing_class_from_
 
 
 def test_pcat_refines_images_until_the_pseudo_client_sends_the_same():
-    here = setting()
+    here = build_setting()
     targets = [packet(here.truth, Leg.SMASHED, 0)]
     missed = []
     for steps in (0, 100):
@@ -154,20 +154,20 @@ def test_pcat_refines_images_until_the_pseudo_client_sends_the_same():
 
 
 def test_the_naive_attack_tells_its_decoder_no_labels():
-    attack = NaiveSdaConfig().build(setting(vanilla=True).known)
+    attack = NaiveSdaConfig().build(build_setting(vanilla=True).known)
     assert not attack.conditional
     assert set(attack.learners) == {"simulator", "decoder"}
     assert "tail" not in attack.learners["simulator"].modules  # the server's own is used
 
 
 def test_foras_reference_learns_from_what_the_victim_sent_and_from_what():
-    here = setting()
+    here = build_setting()
     attack = ForaReferenceConfig(lr=1e-3).build(here.known)
     d = copy.deepcopy(attack.decoder)
     follow(attack, here, steps=2, noise=False)
     of_d = torch.optim.Adam(d.parameters(), 1e-3)
     for number in range(2):
-        z = sent(here, number)[0]  # this head passes images on
+        z = send_step(here, number)[0]  # this head passes images on
         step(of_d, mse_loss(d(z), 2 * z - 1), [of_d])
     for name, weight in d.state_dict().items():
         if name.endswith("weight"):

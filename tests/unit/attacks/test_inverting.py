@@ -17,7 +17,7 @@ SIZES = {"width": 16, "layers": 3}
 WORDS = {"kind": "causal_lm", "sizes": {**SIZES, "public": True}, "head": 1, "tail": 1}
 
 
-def attacked(path, config, method=(), **model):
+def build_attack(path, config, method=(), **model):
     """A run's parts, and an attack on it as it is before training."""
     given = text_scenario(
         path,
@@ -34,7 +34,7 @@ def attacked(path, config, method=(), **model):
 
 def test_a_random_head_is_the_attackers_only_if_it_is_public(tmp_path):
     for public in (True, False):
-        made, sip = attacked(tmp_path, SipConfig(), sizes={**SIZES, "public": public})
+        made, sip = build_attack(tmp_path, SipConfig(), sizes={**SIZES, "public": public})
         own = made.scenario.model.segment("head", (32,), 2, made.scenario.seed)
         same = all(map(torch.equal, own.state_dict().values(), sip.head.state_dict().values()))
         assert same == public
@@ -43,8 +43,8 @@ def test_a_random_head_is_the_attackers_only_if_it_is_public(tmp_path):
 
 def test_clients_mix_with_texts_that_attackers_have_not(tmp_path):
     mixing = [{"kind": "mixguard", "tokens": 0}]
-    data = attacked(tmp_path, SipConfig(), mixing)[0].data
-    plain = attacked(tmp_path, SipConfig())[0].data
+    data = build_attack(tmp_path, SipConfig(), mixing)[0].data
+    plain = build_attack(tmp_path, SipConfig())[0].data
     assert data.support is not None
     assert len(data.auxiliary) + len(data.support) == len(plain.auxiliary)
     both = torch.cat([data.auxiliary.inputs, data.support.inputs])
@@ -53,17 +53,17 @@ def test_clients_mix_with_texts_that_attackers_have_not(tmp_path):
 
 
 def test_twenty_epochs_of_six_are_twenty_times_all_public_texts(tmp_path):
-    _, sip = attacked(tmp_path, SipConfig(batch_size=6))
+    _, sip = build_attack(tmp_path, SipConfig(batch_size=6))
     assert sip.steps == 20 * (30 // 6)
     assert SipConfig().weight_decay == 1e-5
-    assert attacked(tmp_path, SipConfig(inverter="gaussian", batch_size=6))[1].steps == 5
-    assert attacked(tmp_path, SipConfig(iterations=7))[1].steps == 7
+    assert build_attack(tmp_path, SipConfig(inverter="gaussian", batch_size=6))[1].steps == 5
+    assert build_attack(tmp_path, SipConfig(iterations=7))[1].steps == 7
 
 
 def test_an_aware_inverter_learns_from_noisy_texts_and_another_from_clean_ones(tmp_path):
     noise = [{"kind": "dp_forward", "sigma": 2.0}]
-    clean = attacked(tmp_path, SipConfig(aware=False), noise)[1]
-    aware = attacked(tmp_path, SipConfig(), noise)[1]
+    clean = build_attack(tmp_path, SipConfig(aware=False), noise)[1]
+    aware = build_attack(tmp_path, SipConfig(), noise)[1]
     batch = clean.feed.batch(0)
     plain, noisy = clean.compute_hidden(batch, 0), aware.compute_hidden(batch, 0)
     assert torch.equal(plain, clean.head(batch.inputs))
@@ -74,7 +74,7 @@ def test_an_aware_inverter_learns_from_noisy_texts_and_another_from_clean_ones(t
 
 @pytest.mark.parametrize("inverter", quick(["recurrent", "gaussian"], "gaussian"))
 def test_messages_are_read_alike_whatever_their_size_and_sign(inverter, tmp_path):
-    _, sip = attacked(
+    _, sip = build_attack(
         tmp_path, SipConfig(inverter=inverter, iterations=60, lr=0.02), [{"kind": "naive_mix"}]
     )
     for number in range(sip.steps):
@@ -90,7 +90,7 @@ def test_messages_are_read_alike_whatever_their_size_and_sign(inverter, tmp_path
 @pytest.mark.slow
 def test_training_stops_when_held_out_texts_are_read_no_better_and_keeps_the_best(tmp_path):
     config = SipConfig(patience=2, epochs=40, batch_size=6, lr=0.05)
-    _, sip = attacked(tmp_path, config)
+    _, sip = build_attack(tmp_path, config)
     reached = []
     for number in range(sip.steps):
         sip.learn(number)

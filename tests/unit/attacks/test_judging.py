@@ -33,7 +33,7 @@ def judged(request, tmp_path_factory):
     return TextScorer(given, data), batches
 
 
-def joined(parts):
+def join(parts):
     """Rows of all batches, padded to the longest."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat(
@@ -53,7 +53,7 @@ def test_a_perfect_attack_is_perfect_whatever_stands_between_the_tokens(judged, 
     on_the_left = batches[0].mask is not None  # where no secret tokens are put into texts
     for secret in (0,) if on_the_left else (0, 5):
         sent = [insert_tokens(batch, secret, 259, rng_for(0, "secret")) for batch in batches]
-        rows = joined([batch.labels if ahead else batch.inputs for batch, _ in sent])
+        rows = join([batch.labels if ahead else batch.inputs for batch, _ in sent])
         own = [mask if secret else None for _, mask in sent]
         found = accuracy(judge, Guesses(rows, ahead=ahead), own)
         assert [row["token_accuracy"] for row in found] == [1.0] * COUNT
@@ -64,7 +64,7 @@ def test_the_figures_are_the_attacks_own_choice(judged):
     """Of two guesses the surer, right or wrong; beside it the mean and the best of both."""
     judge, batches = judged
     right = [batch.inputs for batch in batches]
-    rows = joined([torch.cat([each, torch.full_like(each, 5)]) for each in right])
+    rows = join([torch.cat([each, torch.full_like(each, 5)]) for each in right])
     sure = torch.cat([torch.tensor([1.0] * len(x) + [0.0] * len(x)) for x in right])
     for picked, expected in ((sure, 1.0), (1 - sure, 0.0), (None, 0.5)):
         for row in accuracy(judge, Guesses(rows, picked), [None, None]):
@@ -75,9 +75,7 @@ def test_the_figures_are_the_attacks_own_choice(judged):
 
 def test_texts_show_the_attacks_own_choice(judged):
     judge, batches = judged
-    rows = joined(
-        [torch.cat([batch.inputs, torch.full_like(batch.inputs, 5)]) for batch in batches]
-    )
+    rows = join([torch.cat([batch.inputs, torch.full_like(batch.inputs, 5)]) for batch in batches])
     sure = torch.cat([torch.tensor([0.0] * len(x.inputs) + [1.0] * len(x.inputs)) for x in batches])
     found = judge.score(1, {"oracle": Guesses(rows, sure)}, [None, None])
     lines = found.files[TEXTS].decode().splitlines()

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from builders import finished, scenario
-from contracts.leaks import setting
+from builders import run_to_end, scenario
+from contracts.leaks import build_setting
 from pace import quick
 from sklearn.cluster import KMeans
 from sklearn.metrics import roc_auc_score
@@ -30,7 +30,7 @@ ALL = [{"kind": kind, **({"trees": 5} if kind == "probe" else {})} for kind in K
 
 def clue(kind, rows, labels, **fields):
     """What an attack makes of rows as if they were features."""
-    attack = ATTACKS[kind](**fields).build(setting().known)
+    attack = ATTACKS[kind](**fields).build(build_setting().known)
     told = torch.arange(len(labels) // 2)
     attack.tell(KnownLabels(int(labels.max()) + 1, told, labels[told]))
     return attack.read(SeenView("features", 0, rows))
@@ -93,7 +93,7 @@ def packets(*, step, **legs):
 
 
 def test_views_are_rows_in_the_order_of_targets_and_gradients_of_sums():
-    known = setting().known
+    known = build_setting().known
     first, second = torch.rand(3, 64), torch.rand(2, 64)
     seen = [
         *packets(step=0, smashed=torch.rand(3, 1, 8, 8), features=first, features_grad=first / 3),
@@ -118,7 +118,7 @@ def test_a_view_is_made_if_it_is_asked_for_and_then_once():
         def adapter_gradients(self, known, batch):
             raise AssertionError("nobody asked for it")
 
-    known = dataclasses.replace(setting().known, served=Dear())
+    known = dataclasses.replace(build_setting().known, served=Dear())
     seen = packets(step=0, adapters=torch.rand(1, 2), features=torch.rand(3, 1, 4))
     for _ in range(2):  # two attacks
         assert [view.name for view in views_of(known, seen, ("shift", "features"))] == [
@@ -142,7 +142,7 @@ def over_an_api(tmp_path_factory):
         attacks=ALL[:1],
         output={"figures": False},
     )
-    return finished(given, tmp_path_factory.mktemp("runs") / "run")
+    return run_to_end(given, tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def made(tmp_path_factory):
         targets={"count": 30, "every": 1},
         attacks=[*ALL, {"kind": "ridge", "pairs": 20}],
     )
-    return Run.load(finished(given, tmp_path_factory.mktemp("labels") / "run").path)
+    return Run.load(run_to_end(given, tmp_path_factory.mktemp("labels") / "run").path)
 
 
 @pytest.mark.slow
@@ -221,7 +221,7 @@ def test_the_summary_has_the_worst_beside_its_floor(made):
 
 def test_targets_of_one_class_are_refused_by_path(tmp_path):
     with pytest.raises(ScenarioError, match=r"targets.count: 1"):
-        finished(scenario(targets={"count": 1}, attacks=ALL), tmp_path / "run")
+        run_to_end(scenario(targets={"count": 1}, attacks=ALL), tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -237,7 +237,7 @@ def test_texts_leak_whatever_their_padding(tmp_path, padding):
             attacks=ALL,
             output={"figures": False},
         )
-        path = finished(given, tmp_path / f"{padding}-{size}").path
+        path = run_to_end(given, tmp_path / f"{padding}-{size}").path
         tables.append(Run.load(path).labels)
     one, other = (table[table["attack"] != "norm"] for table in tables)
     assert one["leak"].tolist() == pytest.approx(other["leak"].tolist(), abs=1e-3)
@@ -260,7 +260,7 @@ def test_an_auc_in_the_table_is_scikit_learns_of_the_first_component(tmp_path):
         targets={"per_class": 12, "count": 24},
         attacks=[{"kind": "spectral"}],
     )
-    run = Run.load(finished(given, tmp_path / "run").path)
+    run = Run.load(run_to_end(given, tmp_path / "run").path)
     row = run.labels.set_index(["attack", "view"]).loc[("spectral", "features")]
     seen = load_components(run.path)
     features = seen[seen["view"] == "features"]
@@ -268,7 +268,7 @@ def test_an_auc_in_the_table_is_scikit_learns_of_the_first_component(tmp_path):
     assert row["leak"] == pytest.approx(max(plain, 1 - plain), abs=1e-9)
 
 
-def told_of_gradients(path, *methods):
+def measure_gradient_leaks(path, *methods):
     """What gradients of states and of adapters tell, beside what chance comes to at most."""
     given = api_scenario(
         path,
@@ -283,7 +283,7 @@ def told_of_gradients(path, *methods):
             for kind in ("spectral", "norm", "kmeans", "probe")
         ],
     )
-    table = Run.load(finished(given, path / "run").path).labels.query("figure != 'purity'")
+    table = Run.load(run_to_end(given, path / "run").path).labels.query("figure != 'purity'")
     chance = table[table["attack"] == "chance"].set_index(["figure", "known"])["high"]
     told = table[table["view"].notna()]
     assert set(told["attack"]) == {"spectral", "norm", "kmeans", "probe"}
@@ -292,7 +292,7 @@ def told_of_gradients(path, *methods):
 
 
 def test_gradients_tell_labels(tmp_path):
-    plain, _ = told_of_gradients(tmp_path / "plain")
+    plain, _ = measure_gradient_leaks(tmp_path / "plain")
     assert (plain > 0.9).all()
 
 
@@ -300,7 +300,7 @@ def test_gradients_tell_labels(tmp_path):
 @pytest.mark.parametrize("noise", quick(["gaussian", "mixed"], "mixed"))
 def test_one_servers_messages_are_at_chance(tmp_path, noise):
     method = {"kind": "private_backprop", "noise": noise}
-    hidden, by_chance = told_of_gradients(tmp_path / "hidden", method)
+    hidden, by_chance = measure_gradient_leaks(tmp_path / "hidden", method)
     assert (hidden <= by_chance).all()
 
 

@@ -8,7 +8,7 @@ import torch
 from simsplit.attacks.fora import mk_mmd
 
 
-def drawn(rows, shift=0.0, seed=0):
+def draw(rows, shift=0.0, seed=0):
     return torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed)) + shift
 
 
@@ -30,10 +30,10 @@ def by_hand(x, y):
 
 @pytest.mark.parametrize(("rows", "shift"), [((5, 5), 0.0), ((4, 7), 1.0)])
 def test_mmd_is_the_unbiased_one(rows, shift):
-    x, y = drawn(rows[0]), drawn(rows[1], shift, seed=1)
+    x, y = draw(rows[0]), draw(rows[1], shift, seed=1)
     assert mk_mmd(x, y).item() == pytest.approx(by_hand(x, y), abs=1e-5)
 
 
 def test_other_distributions_are_further_away():
-    x, same, other = drawn(200), drawn(200, seed=1), drawn(200, 1.0, seed=2)
+    x, same, other = draw(200), draw(200, seed=1), draw(200, 1.0, seed=2)
     assert mk_mmd(x, same) < 0.05 < mk_mmd(x, other)

@@ -30,7 +30,7 @@ class Known:
         return Step(packet.client, packet.round, packet.step, 0, training=False)
 
 
-def crossed(scale):
+def cross_texts(scale):
     """A tail, the packets of two texts of which half a text is learned, and their labels."""
     model = CausalLM(sizes={"width": 16, "layers": 3, "family": "qwen3"}, head=1, tail=1)
     tail = use_eager_attention(model.segment("tail", (6,), 1, seed=0)).eval()
@@ -48,7 +48,7 @@ def crossed(scale):
 
 @pytest.mark.parametrize("scale", [1.0, 37.0])
 def test_true_labels_match_whatever_the_scale_and_others_do_not(scale):
-    tail, seen, true = crossed(scale)
+    tail, seen, true = cross_texts(scale)
     matching = GradientMatching(tail, Known(), seen)
     assert matching.distances(true).max() < 1e-4
     wrong = true.roll(1, dims=1)
@@ -56,7 +56,7 @@ def test_true_labels_match_whatever_the_scale_and_others_do_not(scale):
 
 
 def test_distance_is_differentiable_in_the_labels_alone():
-    tail, seen, true = crossed(1.0)
+    tail, seen, true = cross_texts(1.0)
     soft = true.roll(1, dims=1).requires_grad_()
     GradientMatching(tail, Known(), seen).distances(soft).sum().backward(inputs=[soft])
     assert soft.grad is not None
@@ -68,7 +68,7 @@ def test_distance_is_differentiable_in_the_labels_alone():
 @pytest.mark.parametrize("scale", [1.0, 1e-3, -40.0])
 def test_published_steps_find_the_labels_of_a_gradient_of_any_size_and_sign(scale):
     """With levelled gradients on both sides none is found at this rate."""
-    tail, seen, true = crossed(scale)
+    tail, seen, true = cross_texts(scale)
     known = Known(MixguardConfig()) if scale < 0 else Known()
     start = torch.randn(true.shape, generator=torch.Generator().manual_seed(2)).softmax(-1)
     labels, distances = match_gradient(tail, known, seen, start, LabelDescent(100, 0.09))
@@ -93,7 +93,7 @@ class Reordering:
 
 @pytest.mark.slow
 def test_an_order_that_fits_the_gradient_better_is_taken_and_no_other_is():
-    tail, seen, true = crossed(1.0)
+    tail, seen, true = cross_texts(1.0)
     matching = GradientMatching(tail, Known(), seen)
     logits = 20 * true
     logits[:, [3, 5]] = logits[:, [5, 3]]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import StopAt, experiment, finished
+from builders import StopAt, experiment, run_to_end
 from pace import quick
 from texts import api_scenario
 
@@ -20,7 +20,7 @@ OPTIMIZERS = {
 INVERSION = "optimizer_inversion"
 
 
-def given(path, method=(), kind="adamw", **changes):
+def make_scenario(path, method=(), kind="adamw", **changes):
     fields = {
         "method": list(method),
         "clients": {"count": 2},
@@ -47,7 +47,7 @@ class Tap:
             self.sent[packet.step] = packet.tensors[0].clone() * len(packet.tensors[0])
 
 
-def found(run):
+def list_gradients(run):
     return dict(run.live.attacking.attacks[INVERSION].gradients)
 
 
@@ -65,11 +65,11 @@ def off(got, wanted):
     [pytest.param(TWO, id="mixed"), pytest.param(NOISY, id="gaussian", marks=pytest.mark.slow)],
 )
 def test_one_servers_messages_are_summed_up_to_the_true_gradient(tmp_path, method, kind):
-    plain = experiment(given(tmp_path, kind=kind), tmp_path / "plain")
+    plain = experiment(make_scenario(tmp_path, kind=kind), tmp_path / "plain")
     tap = Tap(plain)
     plain.run(resume=False)
-    private = finished(given(tmp_path, method, kind), tmp_path / "private")
-    inverted = found(private)
+    private = run_to_end(make_scenario(tmp_path, method, kind), tmp_path / "private")
+    inverted = list_gradients(private)
     assert list(inverted) == list(tap.sent)[:-1]  # what follows the last step nobody saw
     assert off(inverted.values(), [tap.sent[step] for step in inverted]) < 1e-3
     tables = [Run.load(run.path).labels for run in (plain, private)]
@@ -82,15 +82,15 @@ def test_one_servers_messages_are_summed_up_to_the_true_gradient(tmp_path, metho
 @pytest.mark.slow
 def test_what_was_followed_goes_on_in_a_resumed_run(tmp_path):
     checkpoint = {"checkpoint": {"every": 1}}
-    whole = finished(given(tmp_path, TWO, **checkpoint), tmp_path / "whole")
+    whole = run_to_end(make_scenario(tmp_path, TWO, **checkpoint), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        Experiment(given(tmp_path, TWO, **checkpoint), tmp_path / "half", [StopAt(10)]).run(
+        Experiment(make_scenario(tmp_path, TWO, **checkpoint), tmp_path / "half", [StopAt(10)]).run(
             resume=False
         )
-    again = experiment(given(tmp_path, TWO, **checkpoint), tmp_path / "half")
+    again = experiment(make_scenario(tmp_path, TWO, **checkpoint), tmp_path / "half")
     again.run(resume=True)
-    for step, rows in found(whole).items():
-        assert torch.equal(rows, found(again)[step])
+    for step, rows in list_gradients(whole).items():
+        assert torch.equal(rows, list_gradients(again)[step])
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_what_was_followed_goes_on_in_a_resumed_run(tmp_path):
 )
 def test_one_message_of_two_is_enough_where_noise_lies_along_the_gradient(tmp_path, method):
     attacks = [{"kind": INVERSION, "directions": 2}]
-    run = finished(given(tmp_path, method, servers=2, attacks=attacks), tmp_path / "run")
-    assert {len(rows) for rows in found(run).values()} <= {6, 7, 8}
+    run = run_to_end(make_scenario(tmp_path, method, servers=2, attacks=attacks), tmp_path / "run")
+    assert {len(rows) for rows in list_gradients(run).values()} <= {6, 7, 8}
     table = Run.load(run.path).labels.set_index(["attack", "view", "figure"])
     row, floor = (
         table.loc[(kind, *at)]
@@ -118,16 +118,16 @@ def test_servers_without_two_steps_in_a_row_are_refused(tmp_path, servers, metho
         ScenarioError,
         match=rf"attacks\.0\.kind: {INVERSION}.*two steps",
     ):
-        given(tmp_path, method, servers=servers)
+        make_scenario(tmp_path, method, servers=servers)
 
 
 @pytest.mark.slow
 def test_a_server_that_missed_a_step_of_momentum_says_nothing_of_later_ones(tmp_path):
-    run = finished(given(tmp_path, TWO, servers=3), tmp_path / "run")
-    assert list(found(run)) == [0]  # it is asked in steps 0, 1, 3, 4, 6, ...
+    run = run_to_end(make_scenario(tmp_path, TWO, servers=3), tmp_path / "run")
+    assert list(list_gradients(run)) == [0]  # it is asked in steps 0, 1, 3, 4, 6, ...
     sgd = {"client": {"kind": "sgd", "lr": 0.2}}
-    run = finished(given(tmp_path, TWO, servers=3, train=sgd), tmp_path / "sgd")
-    assert list(found(run))[:3] == [0, 3, 6]
+    run = run_to_end(make_scenario(tmp_path, TWO, servers=3, train=sgd), tmp_path / "sgd")
+    assert list(list_gradients(run))[:3] == [0, 3, 6]
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_a_server_that_missed_a_step_of_momentum_says_nothing_of_later_ones(tmp_
 )
 def test_adapters_that_others_change_are_refused(tmp_path, changes):
     with pytest.raises(ScenarioError, match="adapters"):
-        given(tmp_path, **{"method": TWO, **changes})
+        make_scenario(tmp_path, **{"method": TWO, **changes})
 
 
 def test_the_last_samples_count_in_whole_batches(tmp_path):
     small = {"kind": INVERSION, "samples": 12}
-    run = finished(given(tmp_path, TWO, attacks=[small]), tmp_path / "run")
-    assert [len(rows) for rows in found(run).values()] == [8, 8]
+    run = run_to_end(make_scenario(tmp_path, TWO, attacks=[small]), tmp_path / "run")
+    assert [len(rows) for rows in list_gradients(run).values()] == [8, 8]

@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge as TheirRidge
 from simsplit.attacks.regression import STRENGTHS, fit
 
 
-def drawn(pairs, inputs, outputs, *, noise=0.3):
+def draw_pairs(pairs, inputs, outputs, *, noise=0.3):
     """Correlated inputs far from zero, and outputs that are a map of them, nearly."""
     rng = torch.Generator().manual_seed(0)
     mixing = torch.randn(inputs, inputs, generator=rng)
@@ -16,7 +16,7 @@ def drawn(pairs, inputs, outputs, *, noise=0.3):
     return x, y + noise * torch.randn(pairs, outputs, generator=rng)
 
 
-def batched(x, y, size=7):
+def split_batches(x, y, size=7):
     return zip(x.split(size), y.split(size), strict=True)
 
 
@@ -26,8 +26,8 @@ SHAPES = [(90, 12, 5), (40, 60, 5), (3, 2, 1), (2, 8, 3)]
 
 @pytest.mark.parametrize(("pairs", "inputs", "outputs"), SHAPES)
 def test_it_is_scikit_learns(pairs, inputs, outputs):
-    x, y = drawn(pairs, inputs, outputs)
-    ours = fit(batched(x, y), pairs)
+    x, y = draw_pairs(pairs, inputs, outputs)
+    ours = fit(split_batches(x, y), pairs)
     theirs = TheirRidge(alpha=ours.penalty).fit(x.double().numpy(), y.double().numpy())
     expected = torch.from_numpy(theirs.predict(x.double().numpy())).view(pairs, outputs)
     torch.testing.assert_close(ours.predict(x).double(), expected, atol=2e-3, rtol=1e-3)
@@ -35,8 +35,8 @@ def test_it_is_scikit_learns(pairs, inputs, outputs):
 
 @pytest.mark.parametrize("pairs", [60, 25])
 def test_left_out_pairs_are_predicted_as_by_a_fit_without_them(pairs):
-    x, y = drawn(pairs, 30, 4)
-    ours = fit(batched(x, y), pairs, [0.1])
+    x, y = draw_pairs(pairs, 30, 4)
+    ours = fit(split_batches(x, y), pairs, [0.1])
     found = ours.predict_left_out(x, y)
     for row in range(0, pairs, 8):
         others = torch.arange(pairs) != row
@@ -49,6 +49,6 @@ def test_held_out_pairs_choose_the_strength():
     """With pure noise the strongest, with a map and no noise the weakest."""
     rng = torch.Generator().manual_seed(1)
     x, noise = torch.randn(200, 50, generator=rng), torch.randn(200, 9, generator=rng)
-    by_noise = fit(batched(x, noise), 200)
-    by_map = fit(batched(x, x[:, :9] * 3), 200)
+    by_noise = fit(split_batches(x, noise), 200)
+    by_map = fit(split_batches(x, x[:, :9] * 3), 200)
     assert by_noise.penalty / by_map.penalty == pytest.approx(STRENGTHS[-1] / STRENGTHS[0])

@@ -28,7 +28,7 @@ def head_of(family, layers=2):
     return head.requires_grad_(requires_grad=False)
 
 
-def embedded(rows=3, length=11, name="texts"):
+def draw_embedded(rows=3, length=11, name="texts"):
     return torch.randn(rows, length, WIDTH, generator=rng_for(0, name))
 
 
@@ -43,7 +43,7 @@ def run(steps):
 @FAMILIES
 @pytest.mark.parametrize("layers", [0, 1, 2])
 def test_behind_a_cache_a_patch_is_what_it_is_in_the_whole_text(family, layers):
-    head, x = head_of(family, layers), embedded()
+    head, x = head_of(family, layers), draw_embedded()
     for begin, end in ((0, 4), (4, 8), (8, 11)):
         before = Before.of(head, x[:, :begin])
         part = before.onwards(head, x[:, begin:end])
@@ -54,7 +54,7 @@ def test_behind_a_cache_a_patch_is_what_it_is_in_the_whole_text(family, layers):
 
 @FAMILIES
 def test_a_patchs_gradient_is_that_of_the_text_with_what_is_before_it_frozen(family):
-    head, x, aim = head_of(family), embedded(), embedded(name="aim")
+    head, x, aim = head_of(family), draw_embedded(), draw_embedded(name="aim")
     real, here = torch.ones(3, 4, dtype=torch.bool), slice(4, 8)
     moving = x[:, here].clone().requires_grad_()
     before = Before.of(head, x[:, :4])
@@ -69,7 +69,7 @@ def test_a_patchs_gradient_is_that_of_the_text_with_what_is_before_it_frozen(fam
 
 
 def test_a_session_comes_to_the_same_whatever_stands_beside_it():
-    head, x, start = head_of("llama"), embedded(), embedded(name="start")
+    head, x, start = head_of("llama"), draw_embedded(), draw_embedded(name="start")
     start[1] = x[1] + 0.01  # one is nearly there, and is left early
     sent = head.forward_embedded(x)
     real = torch.arange(11) < torch.tensor([11, 8, 5])[:, None]
@@ -86,7 +86,7 @@ def test_a_session_comes_to_the_same_whatever_stands_beside_it():
 
 def test_what_comes_back_is_the_nearest_of_all_steps():
     """A rate that is far too high leaves the aim again; the start is one of the steps."""
-    head, x = head_of("llama"), embedded()
+    head, x = head_of("llama"), draw_embedded()
     aim = HeadTarget(head.forward_embedded(x), torch.ones(3, 11, dtype=torch.bool))
     assert torch.equal(
         run(match_target(x, head.forward_embedded, aim, EmbeddingDescent(5, 10.0, 0))), x
@@ -99,7 +99,7 @@ def test_what_comes_back_is_the_nearest_of_all_steps():
 
 
 def test_padding_counts_for_nothing():
-    sent, made = embedded(2, 4), embedded(2, 4, "made")
+    sent, made = draw_embedded(2, 4), draw_embedded(2, 4, "made")
     real = torch.tensor([[True, True, True, False], [True, False, False, False]])
     wild = made.masked_fill(~real[..., None], 1e6)
     assert torch.equal(HeadTarget(sent, real).losses(made), HeadTarget(sent, real).losses(wild))
@@ -115,7 +115,7 @@ def test_the_nearest_token_is_by_direction_alone():
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_so_many_steps_and_no_more(steps):
-    head, x = head_of("llama"), embedded()
+    head, x = head_of("llama"), draw_embedded()
     aim = HeadTarget(head.forward_embedded(x), torch.ones(3, 11, dtype=torch.bool))
     taken = sum(
         1 for _ in match_target(x + 1, head.forward_embedded, aim, EmbeddingDescent(steps, 0.01, 0))

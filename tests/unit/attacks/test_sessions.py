@@ -4,9 +4,9 @@ import sys
 
 import pytest
 import torch
-from builders import experiment, finished
+from builders import experiment, run_to_end
 from pace import quick
-from parity.test_recovery import reached
+from parity.test_recovery import list_reached
 from texts import text_scenario
 from unit.test_learned_metrics import folder_of
 
@@ -40,7 +40,7 @@ KINDS = {
 }
 
 
-def given(path, *attacks, **changes):
+def make_scenario(path, *attacks, **changes):
     """Zero rounds of a random model that everyone knows."""
     usual = {
         "data": {"auxiliary": 0.5, "source": {"task": GENERATES, "length": 40}},
@@ -60,7 +60,9 @@ def given(path, *attacks, **changes):
 def live(tmp_path_factory):
     """A run's parts before anything, and its sessions."""
     path = tmp_path_factory.mktemp("live")
-    made = experiment(given(path, evaluate={"sampling": {"temperature": 3.0}}), path / "run")
+    made = experiment(
+        make_scenario(path, evaluate={"sampling": {"temperature": 3.0}}), path / "run"
+    )
     return made, write_sessions(made.scenario, made.parts, made.data, 0)
 
 
@@ -83,7 +85,7 @@ def test_the_record_is_what_the_head_and_the_trunk_made_of_each_text(live):
 
 def test_texts_that_end_are_recorded_to_their_end(tmp_path):
     """Rows drop out of the packets as they end; a row's tokens stay its own."""
-    made = experiment(given(tmp_path, targets={"count": 5, "tokens": 12}), tmp_path / "run")
+    made = experiment(make_scenario(tmp_path, targets={"count": 5, "tokens": 12}), tmp_path / "run")
     writer = made.parts.evaluator.generator.writer
     object.__setattr__(writer, "sampling", Sampling(temperature=50.0))
     object.__setattr__(writer, "end", 40)
@@ -104,7 +106,7 @@ def test_of_whole_texts_in_every_pass_the_last_is_the_record(tmp_path):
     """It has the same tokens as a session, and so the same numbers where nothing is drawn."""
     records, texts = [], []
     for sessions in (None, False):
-        scenario = given(
+        scenario = make_scenario(
             tmp_path, evaluate={"sessions": sessions}, targets={"count": 5, "tokens": 12}
         )
         made = experiment(scenario, tmp_path / str(sessions))
@@ -125,7 +127,9 @@ def test_of_whole_texts_in_every_pass_the_last_is_the_record(tmp_path):
 @pytest.mark.parametrize("kind", quick(["sparsify", "santext", "mid"], "santext"))
 def test_defences_that_need_whole_texts_are_judged_too(kind, tmp_path):
     attacks = [{"kind": "mc"}, {"kind": "session_sip", **GAUSSIAN}]
-    run = Run.load(finished(given(tmp_path, *attacks, method=[kind]), tmp_path / "run").path)
+    run = Run.load(
+        run_to_end(make_scenario(tmp_path, *attacks, method=[kind]), tmp_path / "run").path
+    )
     assert set(run.sessions["attack"]) >= {"mc", "session_sip"}
 
 
@@ -138,8 +142,8 @@ def test_in_half_precision_attacks_read_what_methods_make(method, tmp_path):
         for kind, fields in KINDS.items()
     ]
     methods = [] if method == "none" else [{"kind": method}]
-    half = given(tmp_path, *attacks, method=methods, train={"precision": "bf16"})
-    run = Run.load(finished(half, tmp_path / "run").path)
+    half = make_scenario(tmp_path, *attacks, method=methods, train={"precision": "bf16"})
+    run = Run.load(run_to_end(half, tmp_path / "run").path)
     assert set(run.sessions["attack"]) >= KINDS.keys()
 
 
@@ -156,7 +160,7 @@ def judged(tmp_path_factory):
     """All attacks on one run of zero rounds."""
     path = tmp_path_factory.mktemp("judged")
     attacks = [{"kind": kind, **fields} for kind, fields in KINDS.items()]
-    made = finished(given(path, *attacks), path / "run")
+    made = run_to_end(make_scenario(path, *attacks), path / "run")
     return Run.load(made.path)
 
 
@@ -208,8 +212,8 @@ def test_floors_and_the_utility_stand_beside(judged):
 
 def test_figures_by_networks_stand_beside_where_weights_are_named(tmp_path):
     folder = folder_of(tmp_path / "bert", 2)
-    made = given(tmp_path, targets={"bert_score": str(folder)})
-    table = Run.load(finished(made, tmp_path / "run").path).sessions
+    made = make_scenario(tmp_path, targets={"bert_score": str(folder)})
+    table = Run.load(run_to_end(made, tmp_path / "run").path).sessions
     assert "bleurt" not in table
     scored = table.dropna(subset=["bert_score"])
     assert set(scored["side"]) == {"prompt", "response"}
@@ -222,7 +226,7 @@ def test_figures_by_networks_stand_beside_where_weights_are_named(tmp_path):
 
 
 def test_the_weight_of_the_prompt_is_a_field(tmp_path):
-    made = finished(given(tmp_path, targets={"alpha": 0.25}), tmp_path / "run")
+    made = run_to_end(make_scenario(tmp_path, targets={"alpha": 0.25}), tmp_path / "run")
     table = Run.load(made.path).sessions.set_index(["attack", "session", "side"])["ap"]
     of_mc = table["mc"]
     expected = 0.25 * of_mc[0, "prompt"] + 0.75 * of_mc[0, "response"]
@@ -232,7 +236,7 @@ def test_the_weight_of_the_prompt_is_a_field(tmp_path):
 def test_so_many_together_read_the_same(tmp_path):
     fields = {"kind": "vmi", "steps": 12, "step_size": 0.01, "stop_after": 3}
     both = [fields, {**fields, "name": "apart", "together": 1}]
-    made = Run.load(finished(given(tmp_path, *both), tmp_path / "run").path)
+    made = Run.load(run_to_end(make_scenario(tmp_path, *both), tmp_path / "run").path)
     texts = load_sessions(made.path)
     sides = [texts[texts["attack"] == name][["prompt", "response"]] for name in ("vmi", "apart")]
     assert sides[0].values.tolist() == sides[1].values.tolist()
@@ -242,7 +246,7 @@ def test_after_training_the_attackers_have_the_weights_from_before(tmp_path):
     """And by no way the clients' own, or any text of theirs."""
     attacks = [{"kind": kind, **KINDS[kind]} for kind in ("mc", "vmi", "pidi")]
     schedule = {"kind": "round_robin", "rounds": 1}
-    made = finished(given(tmp_path, *attacks, schedule=schedule), tmp_path / "run")
+    made = run_to_end(make_scenario(tmp_path, *attacks, schedule=schedule), tmp_path / "run")
     client, server = made.parts.pool.clients[0].training.end, made.parts.server.end
     attacking = made.live.attacking
     for title, owner in (("mc", "tail"), ("vmi", "head")):
@@ -252,7 +256,7 @@ def test_after_training_the_attackers_have_the_weights_from_before(tmp_path):
         assert all(map(torch.equal, theirs.state_dict().values(), before.state_dict().values()))
         now = getattr(client, owner).state_dict()
         assert not all(map(torch.equal, theirs.state_dict().values(), now.values()))
-    reach = reached(list(attacking.attacks.values()))
+    reach = list_reached(list(attacking.attacks.values()))
     private = [t for learner in client.learners for t in learner.state().values()]
     private += [made.data.train.inputs, made.data.test.inputs]
     spoken = attacking.judges["sessions"].sessions
@@ -264,7 +268,9 @@ def test_after_training_the_attackers_have_the_weights_from_before(tmp_path):
 def test_attacks_share_one_copy_of_the_weights_from_before(tmp_path):
     """Of a model of billions of weights the server's memory has no room for one each."""
     opened = {"kind": "vmi", "name": "opened", "start": "dsi", **GAUSSIAN}
-    made = experiment(given(tmp_path, {"kind": "vmi"}, {"kind": "pmi"}, opened), tmp_path / "run")
+    made = experiment(
+        make_scenario(tmp_path, {"kind": "vmi"}, {"kind": "pmi"}, opened), tmp_path / "run"
+    )
     vmi, pmi, other = made.live.attacking.attacks.values()
     assert vmi.head is pmi.head is other.head is other.opening.sip.head
     assert vmi.embeddings_VD is pmi.embeddings_VD is other.opening.sip.embeddings_VE
@@ -283,7 +289,7 @@ def test_a_run_that_is_over_can_be_attacked(judged):
 
 def test_of_texts_without_a_prompt_the_first_half_is_one(tmp_path):
     source = {"task": {"kind": "language", "text": "sentence"}, "length": 32}
-    scenario = given(tmp_path, data={"source": source, "auxiliary": 0.3})
+    scenario = make_scenario(tmp_path, data={"source": source, "auxiliary": 0.3})
     made = experiment(scenario, tmp_path / "run")
     said = write_sessions(made.scenario, made.parts, made.data, 0)
     info = made.data.test.texts
@@ -309,22 +315,22 @@ MIXED = [{"kind": "mixguard", "tokens": 2, "warm_up": 1, "inference": "mixed"}]
 )
 def test_what_cannot_be_is_refused_by_field(changes, field, said, tmp_path):
     with pytest.raises(ScenarioError, match=said) as error:
-        text_scenario(tmp_path, **{**given(tmp_path).model_dump(mode="json"), **changes})
+        text_scenario(tmp_path, **{**make_scenario(tmp_path).model_dump(mode="json"), **changes})
     assert error.value.field.startswith(field)
 
 
 def test_a_missing_package_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(SimsplitError, match=r"BLEU.*sacrebleu"):
-        experiment(given(tmp_path, schedule={"rounds": 1}), tmp_path / "run")
+        experiment(make_scenario(tmp_path, schedule={"rounds": 1}), tmp_path / "run")
 
 
 def test_an_inverter_needs_public_texts_where_one_opens(tmp_path):
     nothing = {"data": {"auxiliary": 0.0, "source": {"task": GENERATES, "length": 40}}}
-    given(tmp_path, {"kind": "pmi"}, **nothing)
+    make_scenario(tmp_path, {"kind": "pmi"}, **nothing)
     for wanted, field in (({"kind": "pidi"}, "kind"), ({"kind": "vmi", "start": "sip"}, "start")):
         with pytest.raises(ScenarioError, match="public data") as error:
-            given(tmp_path, wanted, **nothing)
+            make_scenario(tmp_path, wanted, **nothing)
         assert error.value.field == f"attacks.0.{field}"
     assert VmiConfig(start="mc").needs == VmiConfig().needs
 

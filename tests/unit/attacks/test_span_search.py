@@ -59,7 +59,7 @@ def test_agreement_is_of_neighbours_wherever_they_stand():
     )
 
 
-def learned(width=12, vocabulary=40):
+def learn_inverter(width=12, vocabulary=40):
     """An inverter of what a linear head puts out, the head, and the embeddings."""
     table, turn = draws(vocabulary, width), draws(width, width)
     inverter = GaussianInverter(width, table, 0, SipConfig(inverter="gaussian"))
@@ -75,7 +75,7 @@ def read_of(inverter, rows):
 
 
 def test_the_gaussian_inverter_reads_a_linear_head_and_is_less_sure_of_mixtures():
-    inverter, states = learned()
+    inverter, states = learn_inverter()
     one, other = (torch.randint(0, 40, (8, 10), generator=rng_for(n, "tokens")) for n in (1, 2))
     tokens, sure = read_of(inverter, divide_by_level(states[one]))
     assert (tokens == one).float().mean() > 0.95
@@ -85,7 +85,7 @@ def test_the_gaussian_inverter_reads_a_linear_head_and_is_less_sure_of_mixtures(
 
 def test_gaussian_scores_are_log_likelihoods_of_linear_means_and_one_covariance():
     """By the textbook: least squares, the covariance of what it leaves, and their densities."""
-    inverter, _ = learned()
+    inverter, _ = learn_inverter()
     inverter.penalty = 1e-9
     given, noise = draws(30, 10, 12).double(), draws(12, 12).double()
     tokens = torch.randint(0, 40, (30, 10), generator=rng_for(7, "tokens"))
@@ -107,7 +107,7 @@ def test_gaussian_scores_are_log_likelihoods_of_linear_means_and_one_covariance(
 
 def search(kind):
     """An inverter, two groups of two rows with three messages, positions, tokens, directions."""
-    inverter = learned()[0]
+    inverter = learn_inverter()[0]
     if kind == "recurrent":
         inverter = build_inverter(12, draws(40, 12), 0, SipConfig(hidden=8))
     places = torch.tensor([7, 0, 2, 9])
@@ -130,7 +130,7 @@ def test_sureness_is_the_mean_over_the_named_places_among_the_named_tokens(kind)
 def test_the_gaussian_one_is_as_sure_and_as_steep_by_sums_of_messages():
     inverter, basis, places, tokens, v = search("gaussian")
     # near pure directions: of odd ones all are alike
-    basis = basis / 30 + learned()[1][torch.arange(60).view(2, 3, 2, 5) % 40]
+    basis = basis / 30 + learn_inverter()[1][torch.arange(60).view(2, 3, 2, 5) % 40]
     v = v / 10 + torch.eye(3).repeat(2, 2, 1)
     found = []
     for kind in (Sureness, GaussianSureness):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contracts.leaks import packet, setting
+from contracts.leaks import build_setting, packet
 from torch import nn
 from torch.nn.functional import mse_loss
 
@@ -22,7 +22,7 @@ def test_the_priors_are_means_by_image_and_direction():
 @pytest.mark.parametrize("count", [1, 3])
 def test_it_is_the_published_loop(count):
     """Image after image; the clone goes on, the moments do not."""
-    here = setting()
+    here = build_setting()
     config = UnsplitConfig(outer=2, inner=3, tv=0.1, l2=1.0, lr=0.01)
     attack = config.build(here.known)
     sent = here.truth[:count]
@@ -49,7 +49,7 @@ def test_it_is_the_published_loop(count):
 
 
 def test_batched_images_have_a_clone_each():
-    here = setting()
+    here = build_setting()
     config = UnsplitConfig(outer=2, inner=3, lr=0.01, clones="batched")
     together = config.build(here.known)
     for _ in together.work([packet(here.truth[:3], Leg.SMASHED, 0)]):
@@ -63,7 +63,7 @@ def test_batched_images_have_a_clone_each():
 
 @pytest.mark.parametrize("objective", ["upstream", "adaptive"])
 def test_a_clone_has_learned_methods_where_it_matches_what_crossed(objective):
-    here = setting((METHODS["learned1x1"](ratio=1),))
+    here = build_setting((METHODS["learned1x1"](ratio=1),))
     attack = UnsplitConfig(objective=objective).build(here.known)
     names = {name.split(".")[0] for name, _ in attack.sender.named_parameters()}
     assert names == ({"head", "methods"} if objective == "adaptive" else {"head"})
@@ -75,7 +75,7 @@ def test_a_clone_has_learned_methods_where_it_matches_what_crossed(objective):
 @pytest.mark.parametrize("scaled", [False, True])
 def test_scaling_holds_the_match_against_the_prior_by_the_size_of_what_is_matched(scaled):
     """Against a prior of weight one, a match of weight w leaves w / (1 + w) of the image."""
-    here = setting()
+    here = build_setting()
     sent = here.truth[:1]
     weight = 1 / sent.square().mean().item() if scaled else 1.0
     attack = UnsplitConfig(outer=6, inner=50, lr=0.02, tv=0.0, scaled=scaled).build(here.known)

@@ -75,7 +75,7 @@ def test_labels_that_are_no_classes_are_refused(labels: list[Any], told: str) ->
         find_class_names(np.array(labels, dtype=object if None in labels else None), "y")
 
 
-def saved(path: Path, **arrays: np.ndarray) -> NpzSource:
+def save(path: Path, **arrays: np.ndarray) -> NpzSource:
     np.savez(path / "own.npz", **arrays)
     return NpzSource(path=path / "own.npz")
 
@@ -84,7 +84,7 @@ def test_a_file_of_images_with_a_test_split(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 255, (30, 8, 8), dtype=np.uint8)
     labels = np.arange(30) % 3
-    source = saved(
+    source = save(
         tmp_path, x_train=images[:20], y_train=labels[:20], x_test=images[20:], y_test=labels[20:]
     )
     data = source.load()
@@ -94,7 +94,7 @@ def test_a_file_of_images_with_a_test_split(tmp_path: Path) -> None:
 
 
 def test_a_file_of_numbers_is_divided_the_same_way_each_time(tmp_path: Path) -> None:
-    source = saved(tmp_path, x=np.random.default_rng(0).normal(size=(50, 4)), y=np.arange(50) % 2)
+    source = save(tmp_path, x=np.random.default_rng(0).normal(size=(50, 4)), y=np.arange(50) % 2)
     one, other = source.load(), source.load()
     assert source.modality == "tables"
     assert len(one.test) == 10
@@ -103,7 +103,7 @@ def test_a_file_of_numbers_is_divided_the_same_way_each_time(tmp_path: Path) -> 
 
 def test_files_that_are_none_say_what_they_need(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="it needs x_train"):
-        saved(tmp_path, a=np.zeros(3)).load()
+        save(tmp_path, a=np.zeros(3)).load()
     (tmp_path / "own.npz").write_bytes(b"no zip")
     with pytest.raises(DataError, match=r"data\.source\.path: .*\.npz"):
         NpzSource(path=tmp_path / "own.npz").load()

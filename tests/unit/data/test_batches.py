@@ -26,7 +26,7 @@ def plain_batcher(samples, augment=(), **options):
     )
 
 
-def found_in(image_CHW, original_CHW, pad, flip):
+def find_in(image_CHW, original_CHW, pad, flip):
     """Every (down, right, mirrored) whose crop of the bordered original is `image`."""
     c, h, w = original_CHW.shape
     places = []
@@ -74,7 +74,7 @@ def test_every_augmented_image_is_a_crop_of_its_own_original(augment, shape):
     indices = torch.arange(30).flip(0)
     got = raw(plain_batcher(samples, augment).batch(indices, rng_for(1, "draw")))
     places = [
-        found_in(image, samples.inputs[row], pad, "flip" in augment)
+        find_in(image, samples.inputs[row], pad, "flip" in augment)
         for image, row in zip(got, indices, strict=True)
     ]
     assert all(len(place) == 1 for place in places)
@@ -205,12 +205,12 @@ def test_texts_of_like_length_share_a_batch_and_every_row_is_there_once():
     plain = cut(part, batch_size=8)
     assert sorted(torch.cat(alike).tolist()) == part.tolist()
 
-    def padding(batches) -> int:
+    def count_padding(batches) -> int:
         return sum(
             int((lengths[rows - 5000].max() - lengths[rows - 5000]).sum()) for rows in batches
         )
 
-    assert padding(alike) < padding(plain) / 5
+    assert count_padding(alike) < count_padding(plain) / 5
     longest = [int(lengths[rows - 5000].max()) for rows in alike]
     assert longest != sorted(longest, reverse=True), "in random order"
     other = draw_batches(part, 8, 0, 0, 1, drop_last=False, lengths=lengths)

@@ -40,7 +40,7 @@ def png(shade):
     return file.getvalue()
 
 
-def prepared(source, clients=4, seed=0, **fields):
+def prepare_data(source, clients=4, seed=0, **fields):
     return prepare(DataConfig.model_validate({"source": source, **fields}), clients, seed)
 
 
@@ -55,7 +55,7 @@ def test_words_stand_for_kinds():
 
 
 def test_nothing_is_in_two_places(numbered):
-    got = prepared(numbered, validation=0.1, auxiliary=0.2)
+    got = prepare_data(numbered, validation=0.1, auxiliary=0.2)
     train, validation, auxiliary = map(shades, (got.train, got.validation, got.auxiliary))
     assert (len(train), len(validation), len(auxiliary)) == (140, 20, 40)
     assert train | validation | auxiliary == set(range(200))
@@ -66,7 +66,7 @@ def test_nothing_is_in_two_places(numbered):
 
 
 def test_nothing_held_out_is_none_and_all_is_dealt(numbered):
-    got = prepared(numbered)
+    got = prepare_data(numbered)
     assert got.validation is None
     assert got.auxiliary is None
     assert shades(got.train) == set(range(200))
@@ -76,18 +76,20 @@ def test_nothing_held_out_is_none_and_all_is_dealt(numbered):
 
 def test_even_clients_have_all_classes_alike_and_the_others_divide_the_rest(numbered):
     skewed = {"kind": "dirichlet", "alpha": 0.1}
-    got = prepared(numbered, clients=5, partition=skewed, even={"clients": [3, 1], "samples": 24})
+    got = prepare_data(
+        numbered, clients=5, partition=skewed, even={"clients": [3, 1], "samples": 24}
+    )
     counts = [np.bincount(got.train.labels[part], minlength=2).tolist() for part in got.parts]
     whole = np.bincount(got.train.labels)
     assert counts[1] == counts[3] == (24 * whole / whole.sum()).round().astype(int).tolist()
     assert sorted(np.concatenate(got.parts).tolist()) == list(range(200))
     assert max(min(counts[client]) / sum(counts[client]) for client in (0, 2, 4)) < 0.5
-    more = prepared(numbered, clients=5, partition=skewed, even={"clients": [1], "samples": 24})
+    more = prepare_data(numbered, clients=5, partition=skewed, even={"clients": [1], "samples": 24})
     assert np.array_equal(more.parts[1], got.parts[1]), "another even client moves nobody's samples"
 
 
 def test_classes_picks_some_and_numbers_them_in_its_order():
-    two = prepared("digits", classes=[8, 3], train_samples=100)
+    two = prepare_data("digits", classes=[8, 3], train_samples=100)
     whole = DigitsSource().load()
     assert (two.class_names, two.info.classes) == (("8", "3"), 2)
     assert np.bincount(two.train.labels) == pytest.approx([49, 51], abs=2)  # before it is limited
@@ -112,44 +114,46 @@ def test_of_a_table_only_the_classes_picked_are_decoded(tmp_path):
         rows = {"image": images, "label": [2, 1, 0, 2, 0]}
         pq.write_table(pa.table(rows), tmp_path / f"{split}.parquet")
     source = {"kind": "parquet", "path": str(tmp_path)}
-    got = prepared(source, 1, classes=["2", "0"])
+    got = prepare_data(source, 1, classes=["2", "0"])
     assert got.test.labels.tolist() == [0, 1, 0, 1]
     assert got.test.inputs[:, 0, 0, 0].tolist() == [2, 0, 2, 0]
-    assert len(prepared(source, 1, classes=["0", "2"], train_samples=3).train) == 3
+    assert len(prepare_data(source, 1, classes=["0", "2"], train_samples=3).train) == 3
 
 
 def test_limits_are_stratified_and_come_before_holding_out(numbered):
-    got = prepared(numbered, train_samples=40, test_samples=8, validation=0.25)
+    got = prepare_data(numbered, train_samples=40, test_samples=8, validation=0.25)
     assert (len(got.train), len(got.validation), len(got.test)) == (30, 10, 8)
     assert np.bincount(got.test.labels).tolist() == [6, 2]
-    assert len(prepared(numbered, train_samples=10**6).train) == 200
+    assert len(prepare_data(numbered, train_samples=10**6).train) == 200
 
 
 def test_each_choice_has_its_own_stream(numbered):
-    alone = prepared(numbered, validation=0.1)
-    beside = prepared(numbered, validation=0.1, auxiliary=0.3, clients=7, test_samples=3)
-    other = prepared(numbered, validation=0.1, seed=1)
+    alone = prepare_data(numbered, validation=0.1)
+    beside = prepare_data(numbered, validation=0.1, auxiliary=0.3, clients=7, test_samples=3)
+    other = prepare_data(numbered, validation=0.1, seed=1)
     assert shades(alone.validation) == shades(beside.validation)
     assert shades(alone.validation) != shades(other.validation)
 
 
 def test_the_seed_does_not_move_the_test_part(numbered):
-    assert torch.equal(prepared("digits").test.inputs, prepared("digits", seed=1).test.inputs)
+    assert torch.equal(
+        prepare_data("digits").test.inputs, prepare_data("digits", seed=1).test.inputs
+    )
 
 
 def test_statistics_come_from_the_training_part_alone(numbered):
-    got = prepared(numbered, validation=0.4)
+    got = prepare_data(numbered, validation=0.4)
     assert (got.mean, got.std) == measure_channels(got.train)
-    assert got.mean != prepared(numbered).mean
+    assert got.mean != prepare_data(numbered).mean
 
 
 def test_unit_normalisation_only_scales(numbered):
-    got = prepared(numbered, normalise="unit")
+    got = prepare_data(numbered, normalise="unit")
     assert (got.mean, got.std) == ((0.0,), (1.0,))
 
 
 def test_symmetric_normalisation_ends_at_one_either_side(numbered):
-    got = prepared(numbered, normalise="symmetric")
+    got = prepare_data(numbered, normalise="symmetric")
     assert [(pixel - got.mean[0]) / got.std[0] for pixel in (0, 1)] == [-1, 1]
 
 
@@ -158,7 +162,7 @@ def test_a_constant_channel_is_not_divided_by_zero(tmp_path):
     for number in range(10):
         Image.new("L", (2, 2), 51).save(tmp_path / "only" / f"{number}.png")
     source = {"kind": "folder", "path": str(tmp_path), "size": 2, "channels": 1}
-    got = prepared(source, clients=2)
+    got = prepare_data(source, clients=2)
     assert got.mean == pytest.approx((0.2,))
     assert got.std == (1.0,)
 
@@ -179,7 +183,7 @@ def test_a_constant_channel_is_not_divided_by_zero(tmp_path):
 )
 def test_what_cannot_be_had_blames_the_field(numbered, fields, clients, field, said):
     with pytest.raises(ScenarioError, match=said) as caught:
-        prepared(numbered, clients, **fields)
+        prepare_data(numbered, clients, **fields)
     assert caught.value.field == field
 
 

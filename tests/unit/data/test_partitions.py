@@ -21,7 +21,7 @@ from simsplit.errors import ScenarioError
 from simsplit.seeds import numpy_rng_for
 
 
-def balanced(count, classes=10):
+def make_balanced(count, classes=10):
     """Labels in no particular order."""
     return numpy_rng_for(0, "test").permutation(np.arange(count) % classes)
 
@@ -49,7 +49,7 @@ def test_natural_leaves_every_sample_with_its_owner():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DRAWN)
 def test_every_sample_has_exactly_one_client(kind):
-    labels = balanced(1437)
+    labels = make_balanced(1437)
     parts = PARTITIONS[kind]().deal(labels, 20, seed=3)
     assert len(parts) == 20
     assert sorted(np.concatenate(parts).tolist()) == list(range(1437))
@@ -59,7 +59,7 @@ def test_every_sample_has_exactly_one_client(kind):
 
 @pytest.mark.parametrize("kind", DRAWN)
 def test_the_seed_alone_decides(kind):
-    labels = balanced(600)
+    labels = make_balanced(600)
     partition = PARTITIONS[kind]()
     first = partition.deal(labels, 10, seed=3)
     np.random.default_rng().random()
@@ -72,14 +72,14 @@ def test_the_seed_alone_decides(kind):
 @pytest.mark.parametrize("kind", DRAWN)
 def test_dealing_leaves_the_global_streams_alone(kind):
     before = np.random.get_state()[1].copy()  # noqa: NPY002
-    PARTITIONS[kind]().deal(balanced(200), 10, seed=0)
+    PARTITIONS[kind]().deal(make_balanced(200), 10, seed=0)
     assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
 
 @pytest.mark.parametrize("kind", ["iid", "linear", "exponential"])
 def test_sorted_labels_are_dealt_alike(kind):
     # a partition that took rows in the source's order would give each client one class
-    labels = np.sort(balanced(2000))
+    labels = np.sort(make_balanced(2000))
     largest = PARTITIONS[kind]().deal(labels, 4, seed=0)[-1]
     assert (np.bincount(labels[largest]) > 0.6 * len(largest) / 10).all()
 
@@ -89,9 +89,9 @@ def test_iid_sizes_are_those_of_flower():
     from flwr_datasets.partitioner import IidPartitioner
 
     flower = IidPartitioner(num_partitions=7)
-    flower.dataset = datasets.Dataset.from_dict({"label": balanced(100)})
+    flower.dataset = datasets.Dataset.from_dict({"label": make_balanced(100)})
     expected = [len(flower.load_partition(client)) for client in range(7)]
-    assert sizes(Iid().deal(balanced(100), 7, seed=0)) == expected
+    assert sizes(Iid().deal(make_balanced(100), 7, seed=0)) == expected
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(Linear, "Linear"), (Exponential, "Exponential")])
@@ -100,19 +100,19 @@ def test_skewed_sizes_are_those_of_flower(ours, theirs):
     from flwr_datasets import partitioner
 
     flower = getattr(partitioner, f"{theirs}Partitioner")(num_partitions=5)
-    flower.dataset = datasets.Dataset.from_dict({"label": balanced(1003)})
+    flower.dataset = datasets.Dataset.from_dict({"label": make_balanced(1003)})
     expected = [len(flower.load_partition(client)) for client in range(5)]
-    assert sizes(ours().deal(balanced(1003), 5, seed=0)) == expected
+    assert sizes(ours().deal(make_balanced(1003), 5, seed=0)) == expected
 
 
 def test_linear_and_exponential_sizes_by_hand():
-    assert sizes(Linear().deal(balanced(100), 4, seed=0)) == [10, 20, 30, 40]
+    assert sizes(Linear().deal(make_balanced(100), 4, seed=0)) == [10, 20, 30, 40]
     # shares e^-3 : e^-2 : e^-1 : 1 of 1000 are 32.06, 87.14, 236.88 and 643.91
-    assert sizes(Exponential().deal(balanced(1000), 4, seed=0)) == [32, 87, 236, 645]
+    assert sizes(Exponential().deal(make_balanced(1000), 4, seed=0)) == [32, 87, 236, 645]
 
 
 def test_exponential_shares_that_round_to_nothing_are_topped_up_to_one():
-    got = sizes(Exponential().deal(balanced(1437), 1000, seed=0))
+    got = sizes(Exponential().deal(make_balanced(1437), 1000, seed=0))
     assert min(got) == 1
     assert got[:900] == [1] * 900
     assert got == sorted(got)
@@ -122,7 +122,7 @@ def test_exponential_shares_that_round_to_nothing_are_topped_up_to_one():
 @pytest.mark.parametrize("alpha", quick([0.1, 1.0, 10.0], 0.1))
 def test_dirichlet_shares_vary_as_alpha_says(alpha):
     clients, per_class = 10, 200
-    labels = balanced(10 * per_class)
+    labels = make_balanced(10 * per_class)
     shares = np.concatenate(
         [
             histograms(Dirichlet(alpha=alpha).deal(labels, clients, seed), labels) / per_class
@@ -138,20 +138,20 @@ def test_dirichlet_shares_vary_as_alpha_says(alpha):
 
 
 def test_a_huge_alpha_and_infinity_give_each_class_evenly():
-    labels = balanced(6000)
+    labels = make_balanced(6000)
     for alpha, slack in ((1e7, 2), (float("inf"), 0)):
         counts = histograms(Dirichlet(alpha=alpha).deal(labels, 10, seed=0), labels)
         assert np.abs(counts - 60).max() <= slack
 
 
 def test_infinite_alpha_keeps_sizes_even_where_classes_do_not_divide():
-    got = sizes(Dirichlet(alpha=float("inf")).deal(balanced(1437), 100, seed=0))
+    got = sizes(Dirichlet(alpha=float("inf")).deal(make_balanced(1437), 100, seed=0))
     assert set(got) == {14, 15}
 
 
 @pytest.mark.parametrize("minimum", [1, 10])
 def test_an_extreme_dirichlet_draw_is_repaired(minimum):
-    labels = balanced(1437)
+    labels = make_balanced(1437)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Flower warns before it retries
         parts = Dirichlet(alpha=0.05, min_samples=minimum).deal(labels, 100, seed=0)
@@ -161,7 +161,7 @@ def test_an_extreme_dirichlet_draw_is_repaired(minimum):
 @pytest.mark.slow
 @pytest.mark.parametrize(("clients", "alpha"), [(100, 0.05), (1000, 0.5)])
 def test_many_clients_on_sixty_thousand_labels(clients, alpha):
-    parts = Dirichlet(alpha=alpha, min_samples=10).deal(balanced(60_000), clients, seed=1)
+    parts = Dirichlet(alpha=alpha, min_samples=10).deal(make_balanced(60_000), clients, seed=1)
     assert len(parts) == clients
     assert min(sizes(parts)) >= 10
 
@@ -169,7 +169,7 @@ def test_many_clients_on_sixty_thousand_labels(clients, alpha):
 @pytest.mark.parametrize("kind", [kind for kind in DRAWN if kind != "dirichlet"])
 def test_a_thousand_clients(kind):
     config = {"shards": {"shards_per_client": 1}}.get(kind, {})
-    parts = PARTITIONS[kind](**config).deal(balanced(1437), 1000, seed=0)
+    parts = PARTITIONS[kind](**config).deal(make_balanced(1437), 1000, seed=0)
     assert len(parts) == 1000
     assert min(sizes(parts)) >= 1
 
@@ -187,7 +187,7 @@ def test_topping_up_moves_as_few_as_possible_from_the_largest():
 
 
 def test_pathological_clients_hold_their_number_of_classes():
-    labels = balanced(5000)
+    labels = make_balanced(5000)
     counts = histograms(Pathological(classes_per_client=3).deal(labels, 10, seed=0), labels)
     assert ((counts > 0).sum(axis=1) == 3).all()
     # every class is held by 3 of the 10 clients, and divided evenly
@@ -196,14 +196,14 @@ def test_pathological_clients_hold_their_number_of_classes():
 
 
 def test_pathological_with_fewer_clients_than_classes_loses_no_class():
-    labels = balanced(1000)
+    labels = make_balanced(1000)
     counts = histograms(Pathological(classes_per_client=2).deal(labels, 5, seed=0), labels)
     assert ((counts > 0).sum(axis=1) == 2).all()
     assert ((counts > 0).sum(axis=0) == 1).all()
 
 
 def test_shards_hold_few_classes_and_lose_no_remainder():
-    labels = balanced(1437)
+    labels = make_balanced(1437)
     parts = Shards(shards_per_client=2).deal(labels, 10, seed=0)
     counts = histograms(parts, labels)
     # 20 shards of 71 or 72 over classes of 143 or 144: a shard spans at most two classes
@@ -214,7 +214,7 @@ def test_shards_hold_few_classes_and_lose_no_remainder():
 
 @pytest.mark.parametrize(("clients", "rate"), [(10, 0.8), (5, 0.5), (20, 0.8), (10, 1.0)])
 def test_main_labels_have_their_rate(clients, rate):
-    labels = balanced(6000)
+    labels = make_balanced(6000)
     parts = MainLabel(rate=rate).deal(labels, clients, seed=0)
     counts = histograms(parts, labels)
     assert set(sizes(parts)) == {6000 // clients}
@@ -256,7 +256,7 @@ def test_main_labels_of_which_there_are_too_few_give_what_there_is():
 def test_what_cannot_be_dealt_blames_the_field(config, clients, field, said):
     partition = TypeAdapter(Partition).validate_python(config)
     with pytest.raises(ScenarioError, match=said) as caught:
-        partition.deal(balanced(50), clients, seed=0)
+        partition.deal(make_balanced(50), clients, seed=0)
     assert caught.value.field.startswith(field)
 
 

@@ -122,7 +122,7 @@ def test_colour_is_not_turned_grey_unasked(tmp_path):
     assert ParquetSource(path=tmp_path, channels=1).load().info.shape == (1, 6, 6)
 
 
-def broken(kind):
+def make_broken(kind):
     """Images, labels and options of a file with one thing wrong."""
     image = png(picture())
     deep = png((picture((6, 5)).astype(np.uint16)) * 256)
@@ -150,7 +150,7 @@ def broken(kind):
     ],
 )
 def test_bad_rows_are_named(folder, kind, said):
-    write(folder / "test.parquet", *broken(kind))
+    write(folder / "test.parquet", *make_broken(kind))
     with pytest.raises(DataError, match=said):
         ParquetSource(path=folder).load()
 

@@ -67,7 +67,7 @@ class Asked:
         header, tensors = read_frame(write_frame({"answer": value}, tensors), MOST)
         self.bounds.check_answer(0, call, read_value(codec, header["answer"], tensors), self.phase)
 
-    def begun(self, change: Callable[[Packet], Packet] = lambda packet: packet) -> None:
+    def check_begun(self, change: Callable[[Packet], Packet] = lambda packet: packet) -> None:
         """Check the answer to Begin, with its first packet changed."""
         first, *others = self.answer(Begin(1))
         self.check(Begin(1), (change(first), *others))
@@ -79,11 +79,11 @@ def images(**changes: Any) -> Scenario:
 
 
 def with_first(change: Callable[[Tensor], Tensor]) -> Callable[[Packet], Packet]:
-    def changed(packet: Packet) -> Packet:
+    def change_first(packet: Packet) -> Packet:
         first, *others = packet.tensors
         return packet.with_tensors((change(first), *others))
 
-    return changed
+    return change_first
 
 
 @pytest.fixture
@@ -93,27 +93,27 @@ def plain(tmp_path: Path) -> Asked:
 
 class TestPayloads:
     def test_as_they_should_be(self, plain):
-        plain.begun()
+        plain.check_begun()
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
     def test_of_another_type(self, plain, dtype):
         with pytest.raises(ProtocolError):
-            plain.begun(with_first(lambda z: z.to(dtype)))
+            plain.check_begun(with_first(lambda z: z.to(dtype)))
 
     def test_of_the_types_that_autocast_makes(self, tmp_path):
         asked = Asked.of(images(train={"precision": "bf16"}), tmp_path)
-        asked.begun(with_first(lambda z: z.bfloat16()))
-        asked.begun(with_first(lambda z: z.float()))
+        asked.check_begun(with_first(lambda z: z.bfloat16()))
+        asked.check_begun(with_first(lambda z: z.float()))
         with pytest.raises(ProtocolError):
-            asked.begun(with_first(lambda z: z.half()))
+            asked.check_begun(with_first(lambda z: z.half()))
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, 1e20, -3e38])
     def test_out_of_range(self, plain, value):
         with pytest.raises(ProtocolError):
-            plain.begun(with_first(lambda z: z.fill_(value)))
+            plain.check_begun(with_first(lambda z: z.fill_(value)))
 
     def test_as_large_as_they_may_be(self, plain):
-        plain.begun(with_first(lambda z: z.fill_(LARGEST)))
+        plain.check_begun(with_first(lambda z: z.fill_(LARGEST)))
 
     @pytest.mark.parametrize(
         "other",
@@ -130,7 +130,7 @@ class TestPayloads:
     )
     def test_of_another_step(self, plain, other):
         with pytest.raises(ProtocolError):
-            plain.begun(lambda packet: replace(packet, **other))
+            plain.check_begun(lambda packet: replace(packet, **other))
 
     @pytest.mark.parametrize("number", [0, 2])
     def test_more_or_fewer_packets(self, plain, number):
@@ -219,9 +219,9 @@ CODECS: dict[str, tuple[dict[str, Any], Callable[[tuple[Tensor, ...]], tuple[Ten
 def test_a_codecs_packet_of_another_form(case: str, tmp_path: Path) -> None:
     method, change = CODECS[case]
     asked = Asked.of(images(method=[method]), tmp_path)
-    asked.begun()
+    asked.check_begun()
     with pytest.raises(ProtocolError):
-        asked.begun(lambda packet: packet.with_tensors(change(packet.tensors)))
+        asked.check_begun(lambda packet: packet.with_tensors(change(packet.tensors)))
 
 
 @pytest.mark.parametrize("kind", ["topk", "quantise"])

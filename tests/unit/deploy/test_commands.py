@@ -13,7 +13,7 @@ from simsplit.scenario import parse
 from simsplit.scenario.files import merge
 
 
-def asked(*words: str) -> BaseException | None:
+def invoke(*words: str) -> BaseException | None:
     return CliRunner().invoke(app, list(words)).exception
 
 
@@ -34,20 +34,20 @@ def file(tmp_path):
     ids=lambda words: words[0],
 )
 def test_what_cannot_be_deployed_is_refused_by_path_on_both_sides(file, words):
-    error = asked(*(file if word == "FILE" else word for word in words))
+    error = invoke(*(file if word == "FILE" else word for word in words))
     assert str(error).startswith("scenario.cohort.dropout: ")
 
 
 def test_keys_that_are_not_there(file, tmp_path):
     words = ("--client", "0", "--keys", str(tmp_path), "--approve", file)
-    error = asked("join", "127.0.0.1:1", *words, "--set", "cohort.dropout=0")
+    error = invoke("join", "127.0.0.1:1", *words, "--set", "cohort.dropout=0")
     assert "simsplit deploy keys" in str(error)
 
 
 def test_a_missing_package(monkeypatch, tmp_path):
     known = importlib.util.find_spec
     monkeypatch.setattr(commands, "find_spec", lambda n: None if n == "grpc" else known(n))
-    error = asked("deploy", "keys", str(tmp_path / "keys"), "--clients", "1")
+    error = invoke("deploy", "keys", str(tmp_path / "keys"), "--clients", "1")
     assert isinstance(error, SimsplitError)
     assert "needs grpc" in str(error)
     assert "pip install '.[deploy]'" in str(error)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from builders import TINY, finished
+from builders import TINY, run_to_end
 from comparing import weights
 from direct import Direct, Sites
 from texts import CAUSAL, text_scenario
@@ -42,10 +42,10 @@ def plain(tmp_path_factory) -> Sites:
 @pytest.fixture(scope="module")
 def inline(tmp_path_factory) -> Path:
     """The same run in one process."""
-    return finished(scenario(), tmp_path_factory.mktemp("inline") / "run").path
+    return run_to_end(scenario(), tmp_path_factory.mktemp("inline") / "run").path
 
 
-def found(sites: Sites, canary: torch.Tensor) -> bool:
+def holds_canary(sites: Sites, canary: torch.Tensor) -> bool:
     """Whether any frame holds these values one after another."""
     content = canary.detach().contiguous().numpy().tobytes()
     assert len(content) > 30, "too short to be found by chance"
@@ -59,12 +59,12 @@ def labels_of(sites: Sites, number: int = 0) -> torch.Tensor:
 class TestCanaries:
     def test_labels_cross_under_vanilla_alone(self, tmp_path, plain):
         vanilla = ran(tmp_path, scenario(topology="vanilla"))
-        assert found(vanilla, labels_of(vanilla)), "the control"
-        assert not found(plain, labels_of(plain))
+        assert holds_canary(vanilla, labels_of(vanilla)), "the control"
+        assert not holds_canary(plain, labels_of(plain))
 
     def test_inputs_never_cross(self, plain):
         inputs = plain.sites[0].client.training.feeds["private"].batch(0).inputs
-        assert not found(plain, inputs[0])
+        assert not holds_canary(plain, inputs[0])
 
     @pytest.mark.parametrize(
         ("changes", "crosses"),
@@ -80,7 +80,7 @@ class TestCanaries:
         kept = checkpoints.load_round(tmp_path / "c1" / "checkpoints", site.terms, 1)
         weights = [tensor for name, tensor in kept.items() if "head" in name and tensor.ndim > 1]
         assert weights
-        assert [found(sites, each) for each in weights] == [crosses] * len(weights)
+        assert [holds_canary(sites, each) for each in weights] == [crosses] * len(weights)
 
     def test_logits_never_cross(self, plain):
         """Under a U shape the frames of an evaluation bring figures."""
@@ -120,7 +120,7 @@ class TestTheSameAsInline:
     def test_in_tables_and_summary(self, tmp_path):
         given = scenario(method=[{"kind": "lightsplit", "ratio": 8}])
         ran(tmp_path, given)
-        finished(given, tmp_path / "inline")
+        run_to_end(given, tmp_path / "inline")
         for table in ("rounds", "clients", "wire"):
             one, other = (tmp_path / place / f"{table}.csv" for place in ("run", "inline"))
             assert one.read_text() == other.read_text()
@@ -179,17 +179,17 @@ def test_averaged_clients_compute_at_the_same_time(
     saw_the_other: dict[int, bool] = {}
     ask, answer = Direct.ask, Direct.answer
 
-    def asked(self: Direct, what: FramePurpose, *args: Any, **more: Any) -> int:
+    def note_asked(self: Direct, what: FramePurpose, *args: Any, **more: Any) -> int:
         if what.leg == "features":
             asked_on[self.client].set()
         return ask(self, what, *args, **more)
 
-    def answered(self: Direct, number: int) -> Any:
+    def note_answered(self: Direct, number: int) -> Any:
         if asked_on[self.client].is_set() and self.client not in saw_the_other:
             saw_the_other[self.client] = asked_on[1 - self.client].wait(seconds)
         return answer(self, number)
 
-    monkeypatch.setattr(Direct, "ask", asked)
-    monkeypatch.setattr(Direct, "answer", answered)
+    monkeypatch.setattr(Direct, "ask", note_asked)
+    monkeypatch.setattr(Direct, "answer", note_answered)
     ran(tmp_path, scenario(**changes))
     assert [saw_the_other[client] for client in (0, 1)] == expected

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import TINY, StopAt, finished
+from builders import TINY, StopAt, run_to_end
 from direct import Sites
 from pace import quick
 
@@ -17,7 +17,7 @@ GIVEN = parse(merge(TINY, {"schedule": {"rounds": 3}, "train": {"client": {"kind
 
 @pytest.fixture(scope="module")
 def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return finished(GIVEN, tmp_path_factory.mktemp("inline") / "run").path
+    return run_to_end(GIVEN, tmp_path_factory.mktemp("inline") / "run").path
 
 
 def assert_same(path: Path, inline: Path) -> None:

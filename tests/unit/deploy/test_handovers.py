@@ -247,7 +247,7 @@ def test_a_run_ends_where_its_server_brings_an_old_hand_over(tmp_path, monkeypat
     said: list[str] = []
     send = RemotePool._send
 
-    def replaying(self: RemotePool, client: int, call: Any, **more: Any) -> int:
+    def replay(self: RemotePool, client: int, call: Any, **more: Any) -> int:
         if isinstance(call, Receive) and client == 1:
             first.append(call)
             call = first[0]
@@ -257,7 +257,7 @@ def test_a_run_ends_where_its_server_brings_an_old_hand_over(tmp_path, monkeypat
             said.append(str(lost))
             raise
 
-    monkeypatch.setattr(RemotePool, "_send", replaying)
+    monkeypatch.setattr(RemotePool, "_send", replay)
     with pytest.raises(RunFailedError):
         Sites(given, tmp_path).experiment().run(resume=False)
     assert "all 1 steps" in said[0]

@@ -7,7 +7,7 @@ import pytest
 from builders import TINY
 from contracts.method_cases import CASES as IMAGES
 from contracts.test_text_methods import CASES as TEXTS
-from contracts.test_text_methods import given as text_given
+from contracts.test_text_methods import make_scenario as text_given
 from direct import Sites
 from pace import quick
 from texts import CAUSAL, api_scenario, text_scenario

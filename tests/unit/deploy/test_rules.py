@@ -63,19 +63,19 @@ class Server:
     def command(self, **command: int) -> None:
         self.send(dict(command), [])
 
-    def begun(self) -> Packet:
+    def begin_step(self) -> Packet:
         """The packet of a step that has begun."""
         _, (payload,) = self.ask(Begin(1))
         return Packet(0, Leg.SMASHED, 1, 0, (payload,))
 
     def features(self, **other: Any) -> Packet:
-        sent = self.begun()
+        sent = self.begin_step()
         shape = self.site.bounds.packets.shapes[1]
         made = sent.answer(Leg.FEATURES, (torch.zeros(len(sent.tensors[0]), *shape),))
         return replace(made, **other)
 
 
-def handing(path: Path, given: Scenario) -> list[Server]:
+def start_two(path: Path, given: Scenario) -> list[Server]:
     """Two sites that know each other, in their first round."""
     made = [Server(site) for site in Sites(given, path).sites]
     for server in made:
@@ -319,9 +319,9 @@ class TestEvaluations:
 class TestWhatIsShared:
     @pytest.fixture
     def two(self, tmp_path: Path) -> list[Server]:
-        return handing(tmp_path, scenario())
+        return start_two(tmp_path, scenario())
 
-    def handed(self, two: list[Server]) -> Packet:
+    def seal_plain(self, two: list[Server]) -> Packet:
         """In its seal, by the other client."""
         return two[1].site._seal_handover(self.plain(two))
 
@@ -330,7 +330,7 @@ class TestWhatIsShared:
         return Packet(1, Leg.HANDOVER, 1, 0, tuple(t.detach().clone() for t in tensors), names)
 
     def test_as_it_is(self, two):
-        two[0].ask(Receive(self.handed(two)))
+        two[0].ask(Receive(self.seal_plain(two)))
         header, tensors = two[0].ask(HandOver(1))
         (told,) = [header["answer"]]
         assert len(told["names"]) == len(told["sealed"]) > 0
@@ -369,7 +369,7 @@ class TestWhatIsShared:
             assert [len(tensor) for tensor in tensors] == [32], "the key, as proof"
 
     def test_averages_as_they_are(self, tmp_path):
-        server = handing(tmp_path, scenario(aggregation="splitfed_v2"))[0]
+        server = start_two(tmp_path, scenario(aggregation="splitfed_v2"))[0]
         good = replace(self.plain([server]), leg=Leg.BROADCAST)
         server.ask(Receive(good))
         with pytest.raises(ProtocolError, match="another shape"):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from builders import TINY, finished
+from builders import TINY, run_to_end
 from direct import Sites
 
 from simsplit.report.runs import show
@@ -28,5 +28,5 @@ def test_both_are_printed(tmp_path: Path) -> None:
 
 
 def test_a_simulated_run_has_no_such_table(tmp_path: Path) -> None:
-    made = finished(GIVEN, tmp_path / "run")
+    made = run_to_end(GIVEN, tmp_path / "run")
     assert TITLE not in [each.title for each in show(Run.load(made.path))]

@@ -12,12 +12,12 @@ from simsplit.errors import ProtocolError
 MOST = 2**20
 
 
-def crafted(*entries, content=b""):
+def craft(*entries, content=b""):
     text = json.dumps({"tensors": list(entries)}).encode()
     return struct.pack(">4sI", b"SSP1", len(text)) + text + content
 
 
-def sent():
+def write_begin():
     tensors = [torch.randn(3, 4), torch.arange(5), torch.tensor(True), torch.zeros(0, 2)]
     return write_frame({"number": 1, "call": "Begin", "legs": ["smashed"]}, tensors)
 
@@ -45,7 +45,7 @@ class TestAFrame:
         assert torch.equal(got[1], wide[0].expand(3, 6))
 
     def test_brings_the_header_and_what_has_no_values(self):
-        header, tensors = read_frame(sent(), MOST)
+        header, tensors = read_frame(write_begin(), MOST)
         assert header == {"number": 1, "call": "Begin", "legs": ["smashed"]}
         assert [tuple(each.shape) for each in tensors] == [(3, 4), (5,), (), (0, 2)]
 
@@ -79,7 +79,7 @@ class TestACraftedFrame:
     )
     def test_is_refused(self, entry):
         with pytest.raises(ProtocolError):
-            read_frame(crafted(entry, content=bytes(16)), MOST)
+            read_frame(craft(entry, content=bytes(16)), MOST)
 
     def test_of_more_bytes_than_expected_is_refused(self):
         frame = write_frame({}, [torch.zeros(MOST)])
@@ -89,9 +89,9 @@ class TestACraftedFrame:
 
     @pytest.mark.parametrize("content", [bytes(3), bytes(5)], ids=len)
     def test_of_other_bytes_than_it_tells_is_refused(self, content):
-        assert read_frame(crafted(["int32", [1], [1]], content=bytes(4)), MOST)
+        assert read_frame(craft(["int32", [1], [1]], content=bytes(4)), MOST)
         with pytest.raises(ProtocolError, match="bytes"):
-            read_frame(crafted(["int32", [1], [1]], content=content), MOST)
+            read_frame(craft(["int32", [1], [1]], content=content), MOST)
 
     @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -101,7 +101,7 @@ class TestACraftedFrame:
 
     def test_of_a_mask_of_other_bytes_is_refused(self):
         with pytest.raises(ProtocolError, match="mask"):
-            read_frame(crafted(["bool", [2], [1]], content=b"\x01\x02"), MOST)
+            read_frame(craft(["bool", [2], [1]], content=b"\x01\x02"), MOST)
 
     @pytest.mark.parametrize(
         "text", [b"[" * 10**5, b"{}", b"[]", b"1" * 5000, b"\xff", b'{"tensors": {}}', b""]
@@ -112,18 +112,18 @@ class TestACraftedFrame:
 
 
 def test_mutated_frames_are_read_or_refused_and_that_fast():
-    draws, frame = random.Random(0), sent()
+    draws, frame = random.Random(0), write_begin()
     started, refused = time.perf_counter(), 0
     for _ in range(10_000):
         try:
-            read_frame(mutated(frame, draws), MOST)
+            read_frame(mutate(frame, draws), MOST)
         except ProtocolError:
             refused += 1
     assert refused > 5_000
     assert time.perf_counter() - started < 10
 
 
-def mutated(frame, draws):
+def mutate(frame, draws):
     """A few bytes changed, a piece cut out or repeated."""
     changed = bytearray(frame)
     kind = draws.randrange(4)

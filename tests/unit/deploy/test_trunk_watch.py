@@ -24,7 +24,7 @@ def packets(client: int, *tensors: torch.Tensor) -> tuple[Packet, ...]:
     return (Packet(client, Leg.SMASHED, 1, 0, tensors),)
 
 
-def sent(*clients: int) -> dict[int, tuple[Packet, ...]]:
+def send_equal(*clients: int) -> dict[int, tuple[Packet, ...]]:
     return {client: packets(client, torch.ones(2, 3)) for client in clients}
 
 
@@ -42,13 +42,13 @@ class TestWatch:
 
     def guilty(self, watch: TrunkWatch, *clients: int) -> int:
         with pytest.raises(ClientAtFault) as found:
-            watch.check_step(sent(*clients))
+            watch.check_step(send_equal(*clients))
         return found.value.client
 
     @pytest.mark.parametrize("value", [NAN, float("inf"), 1e20, 3e38, -1e10])
     def test_the_client_whose_step_it_was(self, watched, value):
         watch, learner = watched
-        watch.check_step(sent(0))
+        watch.check_step(send_equal(0))
         self.push(learner, value)
         assert self.guilty(watch, 1) == 1
 
@@ -64,7 +64,7 @@ class TestWatch:
     def test_not_an_honest_one_in_whose_step_it_shows(self, watched):
         watch, learner = watched
         self.push(learner, 10 * MOST_GROWTH)
-        watch.check_step(sent(2))
+        watch.check_step(send_equal(2))
         self.push(learner, NAN)
         assert self.guilty(watch, 0) == 2
 
@@ -72,20 +72,20 @@ class TestWatch:
         watch, learner = watched
         answers = {0: packets(0, torch.tensor([NAN]))}
         with pytest.raises(ClientAtFault) as found:
-            watch.check_answers(answers, sent(0))
+            watch.check_answers(answers, send_equal(0))
         assert found.value.client == 0
         self.push(learner, 10 * MOST_GROWTH)
-        watch.check_step(sent(2))
+        watch.check_step(send_equal(2))
         with pytest.raises(ClientAtFault) as found:
-            watch.check_answers(answers, sent(0))
+            watch.check_answers(answers, send_equal(0))
         assert found.value.client == 2
 
     def test_integers_and_honest_steps_pass(self, watched):
         watch, learner = watched
         for value in (0.5, 1.5, 0.1):
             self.push(learner, value)
-            watch.check_step(sent(0, 1))
-        watch.check_answers({0: packets(0, torch.arange(3), torch.ones(0))}, sent(0))
+            watch.check_step(send_equal(0, 1))
+        watch.check_answers({0: packets(0, torch.arange(3), torch.ones(0))}, send_equal(0))
 
 
 class TestTheOddOne:
@@ -104,13 +104,13 @@ class TestTheOddOne:
         ids=range(8),
     )
     def test_is_found_among_others(self, odd):
-        every = sent(0, 1, 2)
+        every = send_equal(0, 1, 2)
         every[2] = packets(2, torch.ones(7, 3))  # another number of rows is honest
         assert find_odd(every | {1: odd}) == 1
 
     def test_of_two_it_is_the_one_that_sends_less(self):
-        assert find_odd(sent(0) | {1: ()}) == 1
-        assert find_odd({0: ()} | sent(1)) == 0
+        assert find_odd(send_equal(0) | {1: ()}) == 1
+        assert find_odd({0: ()} | send_equal(1)) == 0
 
 
 class TestWhoseFault:

@@ -36,7 +36,7 @@ def test_claims_are_no_scenarios():
     assert not [name for name in list_names() if name.endswith("claims")]
 
 
-def written(folder: Path, **changes: object) -> Path:
+def write_claims(folder: Path, **changes: object) -> Path:
     claims = {"paper": "P", "cites": "A", "tables": {"table1": {**TABLE, **changes}}}
     path = folder / CLAIMS
     path.write_text(yaml.safe_dump(claims), encoding="utf-8")
@@ -44,7 +44,7 @@ def written(folder: Path, **changes: object) -> Path:
 
 
 def test_rows_have_axes_and_figures(tmp_path):
-    claim = load_claims(written(tmp_path)).tables["table1"]
+    claim = load_claims(write_claims(tmp_path)).tables["table1"]
     assert claim.axes == ("heads", "method")
     assert claim.rows[1] == ({"heads": "shared", "method": "wcc-1"}, {"accuracy": 80.0})
     ((_, where, comparison),) = claim.comparisons()
@@ -88,7 +88,7 @@ def test_rows_have_axes_and_figures(tmp_path):
 )
 def test_a_misfit_is_refused_by_its_place(tmp_path, changes, reason):
     with pytest.raises(ScenarioError) as refused:
-        load_claims(written(tmp_path, **changes))
+        load_claims(write_claims(tmp_path, **changes))
     assert reason in str(refused.value)
     assert CLAIMS in str(refused.value)
 

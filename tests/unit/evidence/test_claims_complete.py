@@ -23,23 +23,23 @@ from simsplit.scenario.shipped import CLAIMS, find_folder
 from simsplit.topologies import LEGS
 
 
-def numbered(what: str, last: int) -> set[str]:
+def number_names(what: str, last: int) -> set[str]:
     return {f"{what}{number}" for number in range(1, last + 1)}
 
 
 PAPERS: Mapping[str, set[str]] = {
-    "lightsplit": numbered("table", 17) | numbered("figure", 24),
-    "mixguard": numbered("table", 8) | numbered("figure", 5),
-    "p3eft": numbered("table", 8) | numbered("figure", 3) | {"appendix_c"},
-    "pidi": numbered("table", 13) | numbered("figure", 11),
-    "safesplit": numbered("table", 6) | numbered("figure", 11),
+    "lightsplit": number_names("table", 17) | number_names("figure", 24),
+    "mixguard": number_names("table", 8) | number_names("figure", 5),
+    "p3eft": number_names("table", 8) | number_names("figure", 3) | {"appendix_c"},
+    "pidi": number_names("table", 13) | number_names("figure", 11),
+    "safesplit": number_names("table", 6) | number_names("figure", 11),
 }
 DRAWINGS = {
-    "lightsplit": numbered("figure", 3),
+    "lightsplit": number_names("figure", 3),
     "mixguard": {"figure1"},
     "p3eft": {"figure1"},
-    "pidi": numbered("figure", 3),
-    "safesplit": numbered("figure", 4),
+    "pidi": number_names("figure", 3),
+    "safesplit": number_names("figure", 4),
 }
 _ONCE = {"seconds", "simulated_s", "resident_bytes", "attack_success", "attack_success_all"}
 _ONCE |= {"bytes_total", "bytes_plain", "bytes_per_sample", "seconds_per_sample"}

@@ -12,7 +12,7 @@ from simsplit.evidence.verdicts import ClaimVerdict, Judged, judge, together
 ROWS = ("raw", "lightsplit-8", "lightsplit-32")
 
 
-def judged(text: str, *rows: dict[int, float]) -> list[ClaimVerdict]:
+def judge_text(text: str, *rows: dict[int, float]) -> list[ClaimVerdict]:
     measured = dict(zip(ROWS, rows, strict=False))
     return [judge(one, measured).verdict for one in parse_statement(text, ROWS, "holds")]
 
@@ -67,12 +67,12 @@ CASES = {
 
 @pytest.mark.parametrize(("text", "verdict", "first", "second"), CASES.values(), ids=CASES)
 def test_planted_measurements_get_their_verdict(text, verdict, first, second):
-    assert judged(text, seeds(*first), seeds(*second)) == [verdict]
+    assert judge_text(text, seeds(*first), seeds(*second)) == [verdict]
 
 
 def test_a_chain_is_judged_step_by_step():
     rows = [seeds(90, 91, 92), seeds(80, 81, 82.5), seeds(80.5, 80.7, 82.4)]
-    assert judged("raw > lightsplit-8 > lightsplit-32", *rows) == [
+    assert judge_text("raw > lightsplit-8 > lightsplit-32", *rows) == [
         ClaimVerdict.HOLDS,
         ClaimVerdict.NOT_SETTLED,
     ]
@@ -81,9 +81,9 @@ def test_a_chain_is_judged_step_by_step():
 def test_what_all_seeds_share_is_no_spread():
     """Pairs by seed: seeds differ by ten points, the difference is one in all of them."""
     better, worse = seeds(60, 70, 80), seeds(59, 69.1, 78.9)
-    assert judged("raw > lightsplit-8", better, worse) == [ClaimVerdict.HOLDS]
+    assert judge_text("raw > lightsplit-8", better, worse) == [ClaimVerdict.HOLDS]
     other_seeds = {seed + 10: value for seed, value in worse.items()}
-    assert judged("raw > lightsplit-8", better, other_seeds) == [ClaimVerdict.NOT_SETTLED]
+    assert judge_text("raw > lightsplit-8", better, other_seeds) == [ClaimVerdict.NOT_SETTLED]
 
 
 def test_intervals_are_scipys():

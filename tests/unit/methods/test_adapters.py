@@ -28,24 +28,24 @@ def values(name: str, rows: int = 2, length: int = LENGTH) -> Tensor:
     return torch.randn(rows, length, WIDTH, generator=rng_for(0, name))
 
 
-def refined(made: Adapter, head: Tensor, trunk: Tensor, **fields) -> Tensor:
+def refine(made: Adapter, head: Tensor, trunk: Tensor, **fields) -> Tensor:
     at = step(**fields)
     return made.refine(trunk, made.encode(head, at), at)
 
 
 def test_it_adds_nothing_at_first_to_the_bit():
     trunk = values("trunk")
-    assert torch.equal(refined(adapter(blank=True), values("head"), trunk), trunk)
+    assert torch.equal(refine(adapter(blank=True), values("head"), trunk), trunk)
 
 
 @pytest.mark.parametrize("changed", ["head", "trunk"])
 def test_a_token_never_changes_what_comes_before_it(changed):
     made, parts = adapter(), {"head": values("head"), "trunk": values("trunk")}
-    before = refined(made, **parts)
+    before = refine(made, **parts)
     for place in range(LENGTH):
         other = parts[changed].clone()
         other[:, place] *= -1  # what is added to all values, norms would take away
-        after = refined(made, **{**parts, changed: other})
+        after = refine(made, **{**parts, changed: other})
         assert torch.equal(before[:, :place], after[:, :place])
         assert (before[:, place:] != after[:, place:]).any(-1).all()
 
@@ -53,8 +53,8 @@ def test_a_token_never_changes_what_comes_before_it(changed):
 def test_padding_on_the_left_is_read_by_nobody():
     made, head, trunk = adapter(), values("head"), values("trunk")
     mask = torch.arange(LENGTH) >= torch.tensor([[0], [3]])
-    padded = refined(made, head, trunk, mask=mask)
-    short = refined(made, head[1:, 3:], trunk[1:, 3:])
+    padded = refine(made, head, trunk, mask=mask)
+    short = refine(made, head[1:, 3:], trunk[1:, 3:])
     torch.testing.assert_close(padded[1:, 3:], short)
     assert torch.isfinite(padded).all()
 
@@ -74,12 +74,12 @@ def test_a_session_refines_as_a_whole_text_does(left):
     """Three tokens, then one at a time; with padding, and with a text that ends."""
     made, head, trunk = adapter(), values("head"), values("trunk")
     mask = None if left is None else torch.arange(LENGTH) >= torch.tensor([[0], [2]])
-    whole = refined(made, head, trunk, mask=mask)
+    whole = refine(made, head, trunk, mask=mask)
     session, rows = Session(), torch.arange(2)
     for start, end in [(0, 3), (3, 4), (4, 5), (5, 6), (6, 7)]:
         news = () if mask is None or start else (mask[:, :3],)
         if start == left and left is not None:
             rows, news = rows[1:], (torch.tensor([1]),)
         session.extend(head[rows, start:end], news)
-        got = refined(made, head[rows, start:end], trunk[rows, start:end], session=session)
+        got = refine(made, head[rows, start:end], trunk[rows, start:end], session=session)
         torch.testing.assert_close(got, whole[rows, start:end], rtol=1e-5, atol=1e-6)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import entered, experiment, finished
+from builders import enter_round, experiment, run_to_end
 from texts import text_scenario
 from torch import Tensor
 
@@ -24,7 +24,7 @@ BARE = {"warm_up": 0, "beta": 0.0, "bottleneck": False}
 UP = (Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD, Leg.SMASHED_GRAD)
 
 
-def defended(path: Path, fields: dict[str, Any] | None, **changes: Any) -> Experiment:
+def build_defended(path: Path, fields: dict[str, Any] | None, **changes: Any) -> Experiment:
     method = [] if fields is None else [{"kind": "admi", **fields}]
     common = {"data": {"source": {"length": 8}}, "model": WORDS, "method": method}
     return experiment(text_scenario(path, **{**common, **changes}), path / "run")
@@ -39,12 +39,12 @@ class Tap:
         self.seen.append(packet)
 
 
-def stepped(made: Experiment, rounds: int = 1) -> Tap:
+def take_step(made: Experiment, rounds: int = 1) -> Tap:
     """A step of client 0 in the last of these rounds."""
     tap = Tap(made)
     made.parts.exchange.announce(made.clients, counted=True)
     for number in range(1, rounds + 1):
-        entered(made, number)
+        enter_round(made, number)
         made.parts.exchange.step(0)
     return tap
 
@@ -57,7 +57,7 @@ def weights(module: torch.nn.Module) -> dict[str, Tensor]:
     return {name: each.detach().clone() for name, each in module.named_parameters()}
 
 
-def moved(module: torch.nn.Module, before: dict[str, Tensor]) -> set[str]:
+def list_moved(module: torch.nn.Module, before: dict[str, Tensor]) -> set[str]:
     now = weights(module)
     return {name for name, each in before.items() if not torch.equal(each, now[name])}
 
@@ -124,59 +124,62 @@ def test_the_bottlenecks_term_is_a_sum_over_the_width():
 
 def test_without_terms_the_first_step_is_that_of_no_method_to_the_bit(tmp_path):
     changes = {"clients": {"count": 1}}
-    plain, bare = defended(tmp_path, None, **changes), defended(tmp_path, BARE, **changes)
-    one, other = stepped(plain), stepped(bare)
+    plain, bare = (
+        build_defended(tmp_path, None, **changes),
+        build_defended(tmp_path, BARE, **changes),
+    )
+    one, other = take_step(plain), take_step(bare)
     for packet, same in zip(one.seen, other.seen, strict=True):
         assert packet.leg is same.leg
         assert all(map(torch.equal, packet.tensors, same.tensors))
     for name in ("head", "tail"):
         before = weights(getattr(end_of(plain), name))
-        assert not moved(getattr(end_of(bare), name), before)
+        assert not list_moved(getattr(end_of(bare), name), before)
 
 
 def test_in_the_warm_up_nothing_returns_and_the_head_learns_by_the_adapter_alone(tmp_path):
     """From the second step on: what a decoder reads matters once it adds something."""
-    made = defended(tmp_path, {"warm_up": 2, "warm_up_lr": None})
+    made = build_defended(tmp_path, {"warm_up": 2, "warm_up_lr": None})
     end, trunk = end_of(made), made.parts.server.end.trunk
     trunk_before, tail_before = weights(trunk), weights(end.tail)
     tap = Tap(made)
     made.parts.exchange.announce(made.clients, counted=True)
-    entered(made, 1)
+    enter_round(made, 1)
     for _ in range(2):
         head_before = weights(end.head)
         made.parts.exchange.step(0)
     assert [packet.leg for packet in tap.seen] == [Leg.SMASHED, Leg.FEATURES] * 2
-    assert not moved(trunk, trunk_before)
-    assert moved(end.tail, tail_before)
-    assert moved(end.head, head_before) == set(head_before)
+    assert not list_moved(trunk, trunk_before)
+    assert list_moved(end.tail, tail_before)
+    assert list_moved(end.head, head_before) == set(head_before)
 
 
 def test_without_an_adapter_the_head_learns_nothing_in_the_warm_up(tmp_path):
-    made = defended(tmp_path, {"warm_up": 1, "adapter": False})
+    made = build_defended(tmp_path, {"warm_up": 1, "adapter": False})
     before = weights(end_of(made).head)
-    stepped(made)
-    stepped(made)
-    assert not moved(end_of(made).head, before)
+    take_step(made)
+    take_step(made)
+    assert not list_moved(end_of(made).head, before)
 
 
 def test_the_bottleneck_comes_after_the_warm_up(tmp_path):
-    made = defended(tmp_path, {"warm_up": 1})
-    plain = defended(tmp_path / "plain", None)
-    assert torch.equal(stepped(made).seen[0].tensors[0], stepped(plain).seen[0].tensors[0])
+    made = build_defended(tmp_path, {"warm_up": 1})
+    plain = build_defended(tmp_path / "plain", None)
+    assert torch.equal(take_step(made).seen[0].tensors[0], take_step(plain).seen[0].tensors[0])
     end = end_of(made)
     z = torch.ones(1, 2, 16)
     assert torch.equal(end.stack.encode(z, end.open_step(1, 0, "evaluate", training=False)), z)
-    entered(made, 2)
+    enter_round(made, 2)
     assert not torch.equal(end.stack.encode(z, end.open_step(1, 0, "evaluate", training=False)), z)
 
 
 def test_each_part_has_its_rate(tmp_path):
-    made = defended(tmp_path, {"warm_up": 1})
-    entered(made, 1)
+    made = build_defended(tmp_path, {"warm_up": 1})
+    enter_round(made, 1)
     (learner,) = made.parts.pool.clients[0].training.end.learners
     rates = [[group["lr"] for group in each.param_groups] for each in learner.optimizers]
     assert rates == [[2e-5], [2e-4, 4e-4]]
-    entered(made, 2)
+    enter_round(made, 2)
     rates = [[group["lr"] for group in each.param_groups] for each in learner.optimizers]
     assert rates == [[2e-3], [2e-4, 4e-4]]
 
@@ -191,7 +194,7 @@ def test_bytes_are_two_units_in_the_warm_up_and_four_in_training(tmp_path):
         train={"drop_last": True},
         evaluate={"every": 0},
     )
-    made = Run.load(finished(given, tmp_path / "run").path)
+    made = Run.load(run_to_end(given, tmp_path / "run").path)
     unit = 8 * 8 * 16 * 4
     wire = made.wire[made.wire["leg"].isin([str(leg) for leg in UP])]
     wire = wire[wire["phase"].isin(["warm_up", "train"])]
@@ -214,7 +217,7 @@ def test_bytes_are_two_units_in_the_warm_up_and_four_in_training(tmp_path):
 )
 def test_what_it_cannot_do_without_is_refused(changes, field, tmp_path):
     with pytest.raises(ScenarioError, match=r"method\.0\.kind: admi"):
-        defended(tmp_path, {}, **changes)
+        build_defended(tmp_path, {}, **changes)
 
 
 def test_heads_must_divide_the_width():
@@ -232,7 +235,7 @@ def rounds_of(made: Experiment) -> list[tuple[float, list[Any]]]:
     tap, told = Tap(made), []
     for number in range(1, made.live.program.rounds + 1):
         tap.seen.clear()
-        for _ in range(entered(made, number).steps[0]):
+        for _ in range(enter_round(made, number).steps[0]):
             made.parts.exchange.step(0)
         features = [packet for packet in tap.seen if packet.leg is Leg.FEATURES]
         told.append((end_of(made).tally.read()["train_loss"], features))
@@ -258,13 +261,13 @@ def test_the_pretrained_tail_reads_less_while_training_goes_on(tmp_path):
     alone leaves features as readable as they were.
     """
     one = {"clients": {"count": 1}, "train": {"batch_size": 16}}
-    plain = defended(tmp_path, None, **one, schedule={"rounds": 12})
+    plain = build_defended(tmp_path, None, **one, schedule={"rounds": 12})
     rounds_of(plain)
     known = {name: each.state_dict() for name, each in segments(plain).items()}
     read, losses = {}, {}
     for beta in (0.0, 10.0):
         rates = {"warm_up": 1, "warm_up_lr": 2e-3, "adapter_lr": 4e-3, "bottleneck": False}
-        made = defended(
+        made = build_defended(
             tmp_path / f"{beta}", {**rates, "beta": beta}, **one, schedule={"rounds": 8}
         )
         for name, each in segments(made).items():

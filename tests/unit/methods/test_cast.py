@@ -19,7 +19,7 @@ def step(number: int = 0) -> Step:
     return Step(0, 0, number, 0)
 
 
-def restored(method: Method, x: Tensor, number: int = 0) -> Tensor:
+def restore(method: Method, x: Tensor, number: int = 0) -> Tensor:
     return method.unpack(method.pack(x, step(number)), step(number))
 
 
@@ -29,7 +29,7 @@ def values(*shape: int) -> Tensor:
 
 def test_int8_is_unbiased():
     method, x, draws = cast("int8"), values(4, 50), 4000
-    mean = torch.stack([restored(method, x, number) for number in range(draws)]).mean(0)
+    mean = torch.stack([restore(method, x, number) for number in range(draws)]).mean(0)
     scale_B1 = x.abs().amax(1, keepdim=True) / 127
     # one draw deviates by at most half a scale (root mean square); 200 values at 5 sigma
     assert ((mean - x).abs() <= 5 * 0.5 * scale_B1 / draws**0.5).all()
@@ -49,7 +49,7 @@ def test_int8_is_within_one_scale_and_its_scale_is_each_samples_own():
 def test_int8_keeps_the_largest_value_of_a_sample_and_zeros():
     x = values(6, 50)
     x[:, 7], x[:, 8], x[:, 9] = 9.0, -9.0, 0.0
-    back = restored(cast("int8"), x)
+    back = restore(cast("int8"), x)
     torch.testing.assert_close(back[:, 7:10], x[:, 7:10])
 
 
@@ -65,7 +65,7 @@ def test_int8_survives_extreme_values(largest):
     x = torch.tensor([[largest, largest / 2, 0.0, -largest / 3]])
     scale = max(abs(largest) / 127, FLOAT.tiny)
     for number in range(50):
-        back = restored(cast("int8"), x, number)
+        back = restore(cast("int8"), x, number)
         assert back.isfinite().all()
         assert ((back - x).double().abs() <= 1.001 * scale).all()
 
@@ -95,4 +95,4 @@ def test_floats_round_to_the_nearest(to, dtype):
 @pytest.mark.parametrize("to", ["fp16", "bf16"])
 def test_what_the_format_holds_comes_back_whole(to):
     x = torch.tensor([[0.0, 1.0, -2.5, 0.125, 96.0]])
-    assert torch.equal(restored(cast(to), x), x)
+    assert torch.equal(restore(cast(to), x), x)

@@ -14,7 +14,7 @@ from simsplit.packets import Leg
 CPU = torch.device("cpu")
 
 
-def built(kind: str, shape: tuple[int, ...], side: str = "client", **fields) -> Method:
+def build(kind: str, shape: tuple[int, ...], side: str = "client", **fields) -> Method:
     site = Site(side, Leg.SMASHED, shape, 4, CPU)
     config = METHODS[kind](**fields)
     config.compute_sent_shape(shape, "method.0")
@@ -22,7 +22,7 @@ def built(kind: str, shape: tuple[int, ...], side: str = "client", **fields) -> 
 
 
 def both(kind: str, shape: tuple[int, ...], **fields) -> tuple[Method, Method]:
-    client, server = (built(kind, shape, side, **fields) for side in ("client", "server"))
+    client, server = (build(kind, shape, side, **fields) for side in ("client", "server"))
     client.receive_announcement(server.announce())
     return client, server
 
@@ -48,7 +48,7 @@ def test_an_index_takes_the_logarithm(values, bits):
     assert count_bits(values) == bits
 
 
-def sent_bytes(method: Method, z: Tensor) -> int:
+def count_sent_bytes(method: Method, z: Tensor) -> int:
     here = step()
     return sum(tensor.nbytes for tensor in method.pack(method.encode(z, here), here))
 
@@ -56,8 +56,8 @@ def sent_bytes(method: Method, z: Tensor) -> int:
 @pytest.mark.parametrize(("match", "expected"), [("values", 512 * 5.5), ("bits", 372 * 5.5)])
 def test_topk_pays_for_its_indices(match, expected):
     """At 4096 values one costs 1.375 times as much, so an eighth of the bits is fewer of them."""
-    topk = built("topk", (4096,), ratio=8, match=match)
-    assert sent_bytes(topk, normal(1, 4096)) == expected
+    topk = build("topk", (4096,), ratio=8, match=match)
+    assert count_sent_bytes(topk, normal(1, 4096)) == expected
     if match == "bits":
         assert expected <= 4096 * 4 / 8 < expected + 5.5
 
@@ -72,7 +72,7 @@ def test_the_largest_are_kept_in_evaluation(kind):
 
 
 def test_no_gradient_comes_back_for_what_was_not_sent():
-    topk = built("topk", (8,), ratio=4, match="values")
+    topk = build("topk", (8,), ratio=4, match="values")
     z = normal(3, 8).requires_grad_()
     topk.encode(z, step()).sum().backward()
     assert z.grad.count_nonzero(1).tolist() == [2, 2, 2]
@@ -82,7 +82,7 @@ def test_no_gradient_comes_back_for_what_was_not_sent():
 def test_randtopk_draws_as_numpy_does(k, d):
     alpha, rows = 0.3, 4000
     z = torch.arange(d).float().expand(rows, d)
-    method = built("randtopk", (d,), ratio=d / k, match="values", alpha=alpha)
+    method = build("randtopk", (d,), ratio=d / k, match="values", alpha=alpha)
     kept = method.encode(z + 1, step()).count_nonzero(0).numpy() / rows
     odds = np.array([alpha / (d - k)] * (d - k) + [(1 - alpha) / k] * k)
     rng = np.random.default_rng(0)
@@ -102,17 +102,17 @@ def test_c3sl_is_circular_convolution_and_correlation():
     sent = client.encode(z, here := step())
     for group in range(3):
         members = range(2 * group, min(2 * group + 2, 5))
-        expected = sum(convolved(z[m], keys[m % ratio], 1) for m in members)
+        expected = sum(convolve(z[m], keys[m % ratio], 1) for m in members)
         torch.testing.assert_close(sent[group], expected)
     arrived = server.unpack(client.pack(sent, here), there := step())
     lifted = server.lift(arrived, there)
     assert lifted.shape == (5, d)
     for row in range(5):
-        expected = convolved(sent[row // ratio], keys[row % ratio], -1)
+        expected = convolve(sent[row // ratio], keys[row % ratio], -1)
         torch.testing.assert_close(lifted[row], expected)
 
 
-def convolved(x: Tensor, key: Tensor, sign: int) -> Tensor:
+def convolve(x: Tensor, key: Tensor, sign: int) -> Tensor:
     """Circular convolution, or with sign -1 correlation, index by index."""
     d = len(x)
     if sign == 1:
@@ -125,11 +125,11 @@ def convolved(x: Tensor, key: Tensor, sign: int) -> Tensor:
 @pytest.mark.slow
 def test_quantisation_is_right_on_average_and_to_half_a_level():
     z = normal(1, 50)
-    method = built("quantise", (50,), bits=3)
-    draws = [method.unpack(method.pack(z, here), here) for here in map(numbered, range(2000))]
+    method = build("quantise", (50,), bits=3)
+    draws = [method.unpack(method.pack(z, here), here) for here in map(make_step, range(2000))]
     level = (z.max() - z.min()) / 7
     assert (torch.stack(draws).mean(0) - z).abs().max() < level / 10
-    nearest = built("quantise", (50,), bits=3, rounding="nearest")
+    nearest = build("quantise", (50,), bits=3, rounding="nearest")
     back = nearest.unpack(nearest.pack(z, step()), step())
     assert (back - z).abs().max() <= level / 2 * (1 + 1e-5)
     assert len(back.unique()) <= 8
@@ -149,7 +149,7 @@ def test_normal_levels_are_maxs_and_keep_a_sample_along_itself(bits, positive, e
     torch.testing.assert_close(levels[2 ** (bits - 1) :], torch.tensor(positive), rtol=0, atol=5e-4)
     torch.testing.assert_close(levels, -levels.flip(0), rtol=0, atol=1e-5)
     z_BD = normal(4, 50000) * torch.tensor([[1e-30], [1.0], [100.0], [1e30]])
-    method = built("quantise", (50000,), bits=bits, levels="normal")
+    method = build("quantise", (50000,), bits=bits, levels="normal")
     back_BD = method.unpack(method.pack(z_BD, step()), step())
     z_BD, back_BD = z_BD.double(), back_BD.double()
     along = (z_BD * back_BD).sum(1) / z_BD.square().sum(1)
@@ -165,7 +165,7 @@ def test_rotated_values_on_normal_levels_lose_half_of_what_they_lose_on_even_one
     rotation = draw_projection("hadamard", 3, 1024, 1024, CPU)
     lost = {}
     for levels in ("even", "normal"):
-        method = built("quantise", (1024,), bits=bits, levels=levels, rounding="nearest")
+        method = build("quantise", (1024,), bits=bits, levels=levels, rounding="nearest")
         sent = method.pack(rotation.project(z), step())
         lost[levels] = float((rotation.lift(method.unpack(sent, step())) - z).square().mean())
     assert lost["normal"] < 0.5 * lost["even"]
@@ -178,11 +178,11 @@ def test_more_bits_than_there_are_normal_levels_for_are_refused(bits):
 
 
 def test_nothing_is_read_of_a_sample_that_is_zero():
-    method = built("quantise", (5,), bits=1, levels="normal")
+    method = build("quantise", (5,), bits=1, levels="normal")
     assert method.unpack(method.pack(torch.zeros(2, 5), step()), step()).eq(0).all()
 
 
-def numbered(number: int) -> Step:
+def make_step(number: int) -> Step:
     return step(number=number)
 
 
@@ -190,7 +190,7 @@ def numbered(number: int) -> Step:
 @pytest.mark.parametrize("training", [True, False])
 def test_noise_has_the_spread_that_it_is_asked_for(distribution, training):
     z = torch.zeros(100, 1000)
-    noise = built("noise", (1000,), sigma=0.3, distribution=distribution)
+    noise = build("noise", (1000,), sigma=0.3, distribution=distribution)
     drawn = noise.encode(z, step(training=training))
     assert drawn.std() == pytest.approx(0.3, rel=0.02)
     fourth = (drawn / 0.3).pow(4).mean().item()  # 3 of a normal, 6 of a Laplace distribution
@@ -199,7 +199,7 @@ def test_noise_has_the_spread_that_it_is_asked_for(distribution, training):
 
 def test_noise_in_standard_deviations_of_the_batch():
     z = 7 * normal(100, 1000)
-    noise = built("noise", (1000,), sigma=0.5, unit="batch_std")
+    noise = build("noise", (1000,), sigma=0.5, unit="batch_std")
     assert (noise.encode(z, step()) - z).std() == pytest.approx(3.5, rel=0.02)
 
 
@@ -208,11 +208,11 @@ def test_distance_correlation_is_the_textbooks():
     z[:, 0] += x[:, 0]
     n = len(x)
 
-    def centred(v: Tensor) -> np.ndarray:
+    def centre(v: Tensor) -> np.ndarray:
         a = np.array([[float((v[i] - v[j]).norm()) for j in range(n)] for i in range(n)])
         return a - a.mean(0) - a.mean(1)[:, None] + a.mean()
 
-    a, b = centred(x), centred(z)
+    a, b = centre(x), centre(z)
     expected = ((a * b).mean() / ((a * a).mean() * (b * b).mean()) ** 0.5) ** 0.5
     assert float(compute_distance_correlation(x, z)) == pytest.approx(expected, rel=1e-4)
     assert float(compute_distance_correlation(x, 3 * x)) == pytest.approx(1, rel=1e-4)
@@ -223,10 +223,10 @@ def test_nopeek_lowers_the_correlation_and_not_without_weight():
 
     x = normal(32, 6)
     for alpha, falls in ((0.8, True), (0.0, False)):
-        method = built("nopeek", (6,), alpha=alpha)
+        method = build("nopeek", (6,), alpha=alpha)
         weights = torch.eye(6).requires_grad_()
         for number in range(60):
-            here = numbered(number)
+            here = make_step(number)
             batch = method.transform(Batch(x, torch.zeros(32), torch.arange(32)), here)
             method.encode(torch.tanh(batch.inputs @ weights), here)
             if (term := method.compute_encode_loss(here)) is not None:
@@ -239,7 +239,7 @@ def test_nopeek_lowers_the_correlation_and_not_without_weight():
 def test_shredders_reward_ends_at_the_privacy_asked_for():
     z = torch.ones(4, 5)
     for privacy, rewarded in ((1e6, True), (1e-6, False)):
-        method = built("shredder", (5,), tensors=3, weight=1.0, privacy=privacy)
+        method = build("shredder", (5,), tensors=3, weight=1.0, privacy=privacy)
         here = step()
         method.encode(z, here)
         expected = -method.bank.noise.abs().mean() if rewarded else torch.tensor(0.0)
@@ -250,4 +250,4 @@ def test_a_bottleneck_needs_positions():
     from simsplit.errors import ScenarioError
 
     with pytest.raises(ScenarioError, match=r"method\.0: .*\(32,\)"):
-        built("bottlenet", (32,))
+        build("bottlenet", (32,))

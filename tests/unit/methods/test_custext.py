@@ -17,7 +17,7 @@ def tokens(count: int = 12) -> Tokens:
     return Tokens(table, torch.arange(count) % 5, frozenset({0}))
 
 
-def built(given: Tokens, **fields) -> Method:
+def build(given: Tokens, **fields) -> Method:
     site = Site("client", Leg.SMASHED, (8, 4), 4, torch.device("cpu"), tokens=given)
     return METHODS["custext"](**fields).build(site)
 
@@ -44,7 +44,7 @@ def test_a_token_becomes_one_of_its_group_by_likeness(token):
     groups = given.get_groups(4)
     group = [each for each in groups.members[groups.of[token]].tolist() if each >= 0]
     expected = probabilities(given, token, group, 3.0)
-    found = shares(built(given, epsilon=3.0, group=4), token, group)
+    found = shares(build(given, epsilon=3.0, group=4), token, group)
     assert found == pytest.approx(expected, abs=0.02)
     assert sum(found) == pytest.approx(1.0)
 
@@ -53,7 +53,7 @@ def test_a_token_alone_in_its_group_stays():
     given = tokens()
     last = given.get_groups(10).members[1].tolist()
     assert [each >= 0 for each in last] == [True] + [False] * 9
-    assert shares(built(given, epsilon=0.0, group=10), last[0], last[:1]) == [1.0]
+    assert shares(build(given, epsilon=0.0, group=10), last[0], last[:1]) == [1.0]
 
 
 def test_the_papers_strength_is_the_default():

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import entered, experiment, finished
+from builders import enter_round, experiment, run_to_end
 from texts import text_scenario
 
 from simsplit.data.batches import Batch
@@ -26,7 +26,7 @@ WORDS |= {"head": 1, "tail": 1}
 LEGS = ["smashed", "features", "features_grad", "smashed_grad"]
 
 
-def defended(path: Path, *methods: dict[str, Any], **changes: Any) -> Experiment:
+def build_defended(path: Path, *methods: dict[str, Any], **changes: Any) -> Experiment:
     given = [{"kind": "dualguard", "warm_up": 1}, *methods]
     common = {"data": {"source": {"length": 8}}, "model": WORDS, "method": given}
     return experiment(text_scenario(path, **{**common, **changes}), path / "run")
@@ -55,7 +55,7 @@ def values(name: str) -> torch.Tensor:
     return torch.randn(2, 5, WIDTH, generator=rng_for(0, name)).requires_grad_()
 
 
-def labelled() -> torch.Tensor:
+def draw_labels() -> torch.Tensor:
     labels = torch.full((2, 5), IGNORED)
     labels[:, 2:] = torch.tensor([3, 1, 4])
     return labels
@@ -64,12 +64,12 @@ def labelled() -> torch.Tensor:
 def test_in_training_the_term_is_one_over_the_pretrained_tails_error():
     method, step, u = (
         alone(distance=7.0, floor=0.5),
-        Step(0, 1, 0, 5, labels=labelled()),
+        Step(0, 1, 0, 5, labels=draw_labels()),
         values("u"),
     )
     assert method.decode(u, step) is u
     error = torch.nn.functional.cross_entropy(
-        method.public_tail(u)[:, 2:].flatten(0, 1), labelled()[:, 2:].flatten()
+        method.public_tail(u)[:, 2:].flatten(0, 1), draw_labels()[:, 2:].flatten()
     )
     step.task = torch.ones(1, requires_grad=True).sum()
     term = method.compute_tail_loss(step)
@@ -82,9 +82,9 @@ def test_in_training_the_term_is_one_over_the_pretrained_tails_error():
 def test_in_the_warm_up_the_inverter_learns_and_the_head_evades_it():
     """What moves the inverter is its own error alone; what moves H is the inverse of the same."""
     method = alone(start=0.0, inversion=30.0, floor=0.0)
-    step = Step(0, 1, 0, 5, labels=labelled(), phase=WARM_UP)
+    step = Step(0, 1, 0, 5, labels=draw_labels(), phase=WARM_UP)
     ids = torch.randint(VOCABULARY, (2, 5), generator=rng_for(0, "ids"))
-    batch = Batch(ids, labelled(), torch.arange(2), lengths=torch.tensor([5, 3]))
+    batch = Batch(ids, draw_labels(), torch.arange(2), lengths=torch.tensor([5, 3]))
     method.transform(batch, step)
     z = values("z")
     assert method.encode(z, step) is z
@@ -110,11 +110,11 @@ def test_in_the_warm_up_the_inverter_learns_and_the_head_evades_it():
 
 
 def test_a_sure_pretrained_tail_does_not_explode():
-    method, step = alone(), Step(0, 1, 0, 5, labels=labelled())
+    method, step = alone(), Step(0, 1, 0, 5, labels=draw_labels())
     with torch.no_grad():
         method.public_tail.weight.zero_()
         method.public_tail.bias.fill_(-50.0)
-    step.labels = torch.where(labelled() == IGNORED, IGNORED, 2)
+    step.labels = torch.where(draw_labels() == IGNORED, IGNORED, 2)
     with torch.no_grad():
         method.public_tail.bias[2] = 50.0
     method.decode(values("u"), step)
@@ -131,7 +131,7 @@ def test_in_the_warm_up_nothing_crosses_and_then_three_legs_do(tmp_path):
         train={"drop_last": True},
         network={"device": "phone", "link": "lte"},
     )
-    made = Run.load(finished(given, tmp_path / "run").path)
+    made = Run.load(run_to_end(given, tmp_path / "run").path)
     wire = made.wire[made.wire["leg"].isin(LEGS)]
     training = wire[wire["phase"] == "train"]
     assert wire[wire["phase"] == "warm_up"]["packets"].sum() == 0
@@ -149,12 +149,12 @@ def test_in_the_warm_up_nothing_crosses_and_then_three_legs_do(tmp_path):
 
 
 def test_the_head_learns_in_the_warm_up_and_not_after_it(tmp_path):
-    made = defended(tmp_path)
+    made = build_defended(tmp_path)
     client = made.parts.pool.clients[0].training.end
     trunk = made.parts.server.end.trunk
     made.parts.exchange.announce(made.clients, counted=True)
     for number, learns in ((1, True), (2, False)):
-        entered(made, number)
+        enter_round(made, number)
         head, tail, served = weights(client.head), weights(client.tail), weights(trunk)
         made.parts.exchange.step(0)
         assert same(head, client.head) is not learns
@@ -163,17 +163,19 @@ def test_the_head_learns_in_the_warm_up_and_not_after_it(tmp_path):
 
 
 def test_what_learns_before_the_cut_still_gets_its_gradient(tmp_path):
-    made = defended(tmp_path, {"kind": "mid"})
+    made = build_defended(tmp_path, {"kind": "mid"})
     seen = []
     made.parts.wire.taps.append(type("Tap", (), {"observe": lambda self, p: seen.append(p.leg)})())
     made.parts.exchange.announce(made.clients, counted=True)
-    entered(made, 2)
+    enter_round(made, 2)
     made.parts.exchange.step(0)
     assert [str(leg) for leg in seen] == LEGS
 
 
 def test_a_client_that_drops_out_of_the_warm_up_has_sent_nothing(tmp_path):
-    made = defended(tmp_path, cohort={"dropout": 1.0}, schedule={"rounds": 1, "local_steps": 1})
+    made = build_defended(
+        tmp_path, cohort={"dropout": 1.0}, schedule={"rounds": 1, "local_steps": 1}
+    )
     made.run(resume=False)
     wire = Run.load(made.path).wire
     assert wire[(wire["phase"] == "warm_up") & wire["leg"].isin(LEGS)]["packets"].sum() == 0
@@ -190,10 +192,10 @@ def test_a_client_that_drops_out_of_the_warm_up_has_sent_nothing(tmp_path):
 )
 def test_what_it_cannot_do_without_is_refused(changes, why, tmp_path):
     with pytest.raises(ScenarioError, match=rf"method\.0\.kind: dualguard.*{why}"):
-        defended(tmp_path, **changes)
+        build_defended(tmp_path, **changes)
 
 
 def test_who_looks_at_gradients_that_do_not_return_is_refused(tmp_path):
     detector = {"kind": "cosine_mad", "signal": "smashed_grad"}
     with pytest.raises(ScenarioError, match=r"detectors\.0.*dualguard"):
-        defended(tmp_path, clients={"count": 4}, detectors=[detector])
+        build_defended(tmp_path, clients={"count": 4}, detectors=[detector])

@@ -45,7 +45,7 @@ def power(problem: Problem, noise) -> float:
     return problem.p * positive + (1 - problem.p) * (lam10 + (problem.d - 1) * lam20)
 
 
-def searched(problem: Problem, total: float) -> float:
+def search_least(problem: Problem, total: float) -> float:
     """The least sum that a general minimiser finds, from many starts, over shares of the power."""
     rng = np.random.default_rng(0)
     p, d = problem.p, problem.d
@@ -76,7 +76,7 @@ def test_the_noise_has_the_least_divergence_of_its_power(problem, scale):
     assert noise.lam10 >= noise.lam20 >= 0
     assert noise.lam11 >= noise.lam21 >= 0
     assert noise.sum_kl == pytest.approx(divergence(problem, noise[:4]), rel=1e-6, abs=1e-9)
-    assert noise.sum_kl <= searched(problem, scale * problem.g) * (1 + 1e-5) + 1e-9
+    assert noise.sum_kl <= search_least(problem, scale * problem.g) * (1 + 1e-5) + 1e-9
 
 
 def test_exchanging_the_classes_exchanges_the_noise():
@@ -101,7 +101,7 @@ def test_power_grows_by_half_until_the_divergence_is_low_enough():
     assert find_noise(PROBLEMS[0], 1.0, None).power == PROBLEMS[0].g
 
 
-def built(kind: str, **fields) -> Method:
+def build(kind: str, **fields) -> Method:
     site = Site("client", Leg.SMASHED, (6,), 0, torch.device("cpu"))
     return METHODS[kind](**fields).build(site)
 
@@ -113,7 +113,7 @@ def gradients(rows: int, *shape: int) -> tuple[torch.Tensor, torch.Tensor]:
     return grad, labels
 
 
-def sent(method: Method, grad: torch.Tensor, labels: torch.Tensor, number: int = 0):
+def send_share(method: Method, grad: torch.Tensor, labels: torch.Tensor, number: int = 0):
     step = Step(0, 1, number, 5, labels=labels)
     (share,) = method.split_gradient(grad, step)
     assert share.weight == 1
@@ -124,7 +124,7 @@ def sent(method: Method, grad: torch.Tensor, labels: torch.Tensor, number: int =
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 2, 3)])
 def test_the_noise_that_is_added_has_the_solved_variances(shape):
     grad, labels = gradients(20_000, *shape)
-    got, step = sent(built("marvell", sum_kl=0.1), grad, labels)
+    got, step = send_share(build("marvell", sum_kl=0.1), grad, labels)
     rows, noise = grad.flatten(1).double(), (got - grad).flatten(1).double()
     ones, zeros = rows[labels == 1], rows[labels == 0]
     delta = ones.mean(0) - zeros.mean(0)
@@ -146,7 +146,7 @@ def test_the_noise_that_is_added_has_the_solved_variances(shape):
 
 def test_two_classes_are_hard_to_tell_apart_afterwards():
     grad, labels = gradients(4000, 6)
-    got, _ = sent(built("marvell", sum_kl=0.04), grad, labels)
+    got, _ = send_share(build("marvell", sum_kl=0.04), grad, labels)
     errors = []
     for limit in np.linspace(-5, 5, 101):
         above = got[:, 0] > limit
@@ -158,7 +158,7 @@ def test_two_classes_are_hard_to_tell_apart_afterwards():
 def test_a_batch_without_two_means_is_sent_as_it_is():
     grad, labels = gradients(6, 4)
     for given, of in ((grad, torch.ones_like(labels)), (grad[:1], labels[:1]), (0 * grad, labels)):
-        got, step = sent(built("marvell"), given, of)
+        got, step = send_share(build("marvell"), given, of)
         assert torch.equal(got, given)
         assert step.figures == {"marvell_left_out": 1.0}
 
@@ -166,7 +166,9 @@ def test_a_batch_without_two_means_is_sent_as_it_is():
 def test_each_step_draws_anew_and_the_same_twice():
     grad, labels = gradients(6, 4)
     for kind in ("marvell", "max_norm"):
-        first, again, later = (sent(built(kind), grad, labels, number)[0] for number in (0, 0, 1))
+        first, again, later = (
+            send_share(build(kind), grad, labels, number)[0] for number in (0, 0, 1)
+        )
         assert torch.equal(first, again)
         assert not torch.equal(first, later)
 
@@ -174,7 +176,7 @@ def test_each_step_draws_anew_and_the_same_twice():
 def test_max_norm_scales_rows_to_the_longest_in_the_mean_square():
     grad = torch.tensor([[3.0, 4.0], [0.3, -0.4], [0.0, 0.0]])
     got = torch.stack(
-        [sent(built("max_norm"), grad, torch.tensor([0, 1, 0]), n)[0] for n in range(4000)]
+        [send_share(build("max_norm"), grad, torch.tensor([0, 1, 0]), n)[0] for n in range(4000)]
     )
     assert torch.equal(got[:, 0], grad[0].expand(4000, 2))
     assert not got[:, 2].any()

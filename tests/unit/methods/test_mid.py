@@ -14,7 +14,7 @@ SHAPES = [(7, 6), (6, 3, 5), (6,)]
 """Of texts, images and vectors, all 6 wide."""
 
 
-def built(shape: tuple[int, ...], side: str = "client", **fields) -> Method:
+def build(shape: tuple[int, ...], side: str = "client", **fields) -> Method:
     site = Site(side, Leg.SMASHED, shape, 4, torch.device("cpu"))
     return METHODS["mid"](**fields).build(site)
 
@@ -40,7 +40,7 @@ def posterior(method: Mid, z: Tensor) -> Normal:
     return Normal(out[:, :6], torch.log1p(torch.exp(out[:, 6:] - 0.5)))
 
 
-def decoded(method: Mid, latent: Tensor) -> Tensor:
+def decode(method: Mid, latent: Tensor) -> Tensor:
     linear = [each for each in method.module.modules() if isinstance(each, nn.Linear)][-1]
     assert linear.weight.shape == (6, 6)
     return torch.clamp(latent @ linear.weight.T + linear.bias, min=0)
@@ -48,17 +48,17 @@ def decoded(method: Mid, latent: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_evaluation_sends_the_mean_decoded(shape):
-    method, z, here = built(shape), values(3, *shape), step(training=False)
+    method, z, here = build(shape), values(3, *shape), step(training=False)
     sent = method.encode(z, here)
     assert sent.shape == z.shape
-    torch.testing.assert_close(rows(sent), decoded(method, posterior(method, z).mean))
+    torch.testing.assert_close(rows(sent), decode(method, posterior(method, z).mean))
     assert torch.equal(sent, method.encode(z, step(1, training=False)))
     assert method.compute_encode_loss(here) is None
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_term_is_the_mean_divergence_from_a_standard_normal(shape):
-    method, z, here = built(shape, weight=0.01), values(3, *shape), step()
+    method, z, here = build(shape, weight=0.01), values(3, *shape), step()
     method.encode(z, here)
     every = kl_divergence(posterior(method, z), Normal(0.0, 1.0))
     assert every.shape == (z.numel() // 6, 6)
@@ -69,7 +69,7 @@ def test_the_term_is_the_mean_divergence_from_a_standard_normal(shape):
 
 def test_training_sends_samples_of_the_posterior():
     """The decoder made the identity: what is sent is the sample, which is not negative here."""
-    method, z = built((40, 6)), values(200, 40, 6)
+    method, z = build((40, 6)), values(200, 40, 6)
     linear = [each for each in method.module.modules() if isinstance(each, nn.Linear)][-1]
     with torch.no_grad():
         linear.weight.copy_(torch.eye(6))
@@ -85,14 +85,14 @@ def test_training_sends_samples_of_the_posterior():
 
 
 def test_gradients_reach_the_head_and_both_layers():
-    method, z, here = built((7, 6)), values(3, 7, 6).requires_grad_(), step()
+    method, z, here = build((7, 6)), values(3, 7, 6).requires_grad_(), step()
     method.encode(z, here).sum().backward()
     assert z.grad.abs().sum() > 0
     assert all(weight.grad is not None for weight in method.module.parameters())
 
 
 def test_the_divergence_alone_teaches_the_encoder_and_not_the_decoder():
-    method, here = built((7, 6)), step()
+    method, here = build((7, 6)), step()
     method.encode(values(3, 7, 6), here)
     method.compute_encode_loss(here).backward()
     taught = [weight.grad is not None for weight in method.module.parameters()]
@@ -100,18 +100,18 @@ def test_the_divergence_alone_teaches_the_encoder_and_not_the_decoder():
 
 
 def test_without_weight_there_is_no_term():
-    method, here = built((7, 6), weight=0), step()
+    method, here = build((7, 6), weight=0), step()
     method.encode(values(3, 7, 6), here)
     assert method.compute_encode_loss(here) is None
 
 
 def test_an_evaluation_samples_if_asked_to():
-    method, z = built((7, 6), inference="sample"), values(3, 7, 6)
+    method, z = build((7, 6), inference="sample"), values(3, 7, 6)
     first, second = (method.encode(z, step(each, training=False)) for each in range(2))
     assert not torch.equal(first, second)
 
 
 def test_the_papers_strength_is_the_default_and_all_of_it_is_the_clients():
     assert METHODS["mid"]().weight == 1e-4
-    server = built((7, 6), "server")
+    server = build((7, 6), "server")
     assert type(server) is Method

@@ -47,7 +47,7 @@ def step(number: int = 0, phase: str = "train", **fields) -> Step:
     return Step(0, 1, number, 5, phase=phase, stock=Public(), **fields)
 
 
-def embedding() -> nn.Module:
+def build_embedding() -> nn.Module:
     table = nn.Embedding(WORDS, WIDTH)
     with torch.no_grad():
         table.weight.copy_(torch.randn(WORDS, WIDTH, generator=rng_for(0, "table")))
@@ -64,7 +64,7 @@ def linear(offset: float = 0.0) -> nn.Module:
 
 def through(method: Mixguard, trunk: nn.Module, at: Step, head: nn.Module | None = None):
     """What comes back for a batch, and the batch as it was sent."""
-    head = head or embedding()
+    head = head or build_embedding()
     sent = method.transform(texts(), at)
     return method.decode(trunk(method.encode(head(sent.inputs), at)), at), sent
 
@@ -76,7 +76,7 @@ def test_a_linear_trunk_gives_the_plain_output(messages, inputs, sampler, secret
     drawn = {"sampler": sampler, "secrets": secrets}
     method = mixguard(messages=messages, inputs=inputs, calibrate=False, **drawn, **EXACT)
     back, _ = through(method, linear(), step())
-    plain = linear()(embedding()(texts().inputs))
+    plain = linear()(build_embedding()(texts().inputs))
     torch.testing.assert_close(back[:, :5], plain, rtol=0, atol=1e-10)
 
 
@@ -91,7 +91,7 @@ def test_each_text_has_weights_of_its_own_if_secrets_are_drawn_for_each():
 @pytest.mark.parametrize("sampler", ["general", "affine"])
 def test_an_affine_trunk_does_so_under_affine_secrets_alone(sampler):
     back, _ = through(mixguard(sampler=sampler, calibrate=False, **EXACT), linear(2.0), step())
-    error = (back[:, :5] - linear(2.0)(embedding()(texts().inputs))).abs().max()
+    error = (back[:, :5] - linear(2.0)(build_embedding()(texts().inputs))).abs().max()
     assert (error < 1e-10) == (sampler == "affine")
 
 
@@ -101,9 +101,9 @@ def test_m_times_the_rows_cross_and_no_message_is_the_texts_own():
     assert sent.inputs.shape == (16, 7)  # as long as the longest among k
     assert sent.labels.shape == (4, 7)
     assert (sent.labels[:, 5:] == IGNORED).all()
-    z = method.encode(embedding()(sent.inputs), at)
+    z = method.encode(build_embedding()(sent.inputs), at)
     assert z.shape == (20, 7, WIDTH)
-    plain = embedding()(texts().inputs)
+    plain = build_embedding()(texts().inputs)
     messages = z.unflatten(0, (5, 4))[:, :, :5]
     near = nn.functional.cosine_similarity(messages.flatten(2), plain.flatten(1), dim=-1)
     assert near.abs().max() < 0.95
@@ -112,7 +112,7 @@ def test_m_times_the_rows_cross_and_no_message_is_the_texts_own():
 def test_other_steps_have_other_secrets_and_the_same_one_the_same():
     def first(at: Step):
         method = mixguard(**EXACT)
-        return method.encode(embedding()(method.transform(texts(), at).inputs), at)
+        return method.encode(build_embedding()(method.transform(texts(), at).inputs), at)
 
     assert torch.equal(first(step()), first(step()))
     for other in (step(1), step(phase="other"), step(training=False)):
@@ -122,7 +122,7 @@ def test_other_steps_have_other_secrets_and_the_same_one_the_same():
 def test_gradient_messages_are_the_weights_times_one_gradient():
     method, at = mixguard(calibrate=False, **EXACT), step()
     sent = method.transform(texts(), at)
-    u = linear()(method.encode(embedding()(sent.inputs), at)).detach().requires_grad_()
+    u = linear()(method.encode(build_embedding()(sent.inputs), at)).detach().requires_grad_()
     slope = torch.randn(4, 7, WIDTH, generator=rng_for(0, "slope"), dtype=torch.float64)
     (method.decode(u, at) * slope).sum().backward()
     weights = torch.from_numpy(at.memo[method].secrets.decode)
@@ -132,7 +132,7 @@ def test_gradient_messages_are_the_weights_times_one_gradient():
 
 @pytest.mark.parametrize("phase", [CALIBRATE, REFINE])
 def test_public_steps_send_the_plain_rows_as_well_and_teach_calibration_alone(phase):
-    method, at, head = mixguard(tokens=6, dropout=0), step(phase=phase), embedding()
+    method, at, head = mixguard(tokens=6, dropout=0), step(phase=phase), build_embedding()
     sent = method.transform(texts(), at)
     assert sent.inputs.shape == (12, 7), "no secret tokens on public texts"
     z = method.encode(head(sent.inputs), at)
@@ -152,7 +152,7 @@ def test_public_steps_send_the_plain_rows_as_well_and_teach_calibration_alone(ph
 def test_calibration_does_not_learn_in_private_steps_but_gradients_pass_it():
     method, at = mixguard(**EXACT), step()
     nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
-    head = embedding()
+    head = build_embedding()
     back, _ = through(method, linear(), at, head)
     assert method.compute_tail_loss(at) is None
     back.sum().backward()
@@ -191,7 +191,7 @@ def test_noise_is_as_large_as_the_correction_and_the_gradient(noise):
     method, at = mixguard(tokens=0, gamma=0.5, noise=noise), step()
     nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
     sent = method.transform(texts(400), at)
-    z = method.encode(embedding()(sent.inputs), at)
+    z = method.encode(build_embedding()(sent.inputs), at)
     u = linear()(z).detach().requires_grad_()
     corrected = method.decode(u, at)
     weights = torch.from_numpy(at.memo[method].secrets.decode)
@@ -239,7 +239,7 @@ def test_evaluation_is_plain_unless_it_is_asked_for_otherwise(fields, reading, w
     assert (method.transform(batch, at) is batch) != mixes
     back, sent = through(method, linear(), at)
     assert len(sent.inputs) == (12 if mixes else 4)
-    plain = linear()(embedding()(texts().inputs))
+    plain = linear()(build_embedding()(texts().inputs))
     corrected = wanted in (CALIBRATED, MIXED)
     with torch.no_grad():
         torch.testing.assert_close(back[:, :5], method.module(plain) if corrected else plain)
@@ -257,13 +257,13 @@ class TestPadding:
         labels = nn.functional.pad(given.labels.where(cut, IGNORED), (0, more), value=IGNORED)
         return Batch(ids, labels, given.indices, lengths=self.LENGTHS)
 
-    def trained(self, more: int, phase: str = "train", **fields):
+    def train(self, more: int, phase: str = "train", **fields):
         """What a step gives: method, step, features, and gradients of features and trunk."""
         method = mixguard(tokens=0, dropout=0, **fields)
         nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
         at, trunk = step(phase=phase), linear(2.0)
         sent = method.transform(self.batch(more), at)
-        made = trunk(method.encode(embedding()(sent.inputs), at))
+        made = trunk(method.encode(build_embedding()(sent.inputs), at))
         u = made.detach().requires_grad_()
         corrected = method.decode(u, at)
         if phase == "train":
@@ -277,7 +277,7 @@ class TestPadding:
 
     @pytest.mark.parametrize("phase", [CALIBRATE, REFINE])
     def test_calibration_learns_the_same(self, phase):
-        (few, learned), (many, as_well) = (self.trained(more, phase) for more in (0, 9))
+        (few, learned), (many, as_well) = (self.train(more, phase) for more in (0, 9))
         assert torch.equal(few, many)
         torch.testing.assert_close(learned, as_well, rtol=1e-12, atol=0)
 
@@ -285,7 +285,7 @@ class TestPadding:
         "noise", [{"noise": "adaptive"}, {"noise": "fixed"}, {"message_noise": 0.5}], ids=str
     )
     def test_gradients_of_real_words_are_the_same_and_those_of_padding_zero(self, noise):
-        (few, learned), (many, as_well) = (self.trained(more, **noise) for more in (0, 9))
+        (few, learned), (many, as_well) = (self.train(more, **noise) for more in (0, 9))
         torch.testing.assert_close(few, many[:, : few.shape[1]], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(learned, as_well, rtol=1e-12, atol=0)
         padding = torch.arange(many.shape[1]) >= self.LENGTHS[:, None]
@@ -302,12 +302,12 @@ class TestPadding:
 class TestSecretTokens:
     """Where they stand, and that they change nothing else."""
 
-    def given(self, count: int, batch: Batch | None = None):
+    def insert(self, count: int, batch: Batch | None = None):
         batch = batch or texts(300, 9)
         return batch, *insert_tokens(batch, count, WORDS, rng_for(0, "draws"))
 
     def test_a_texts_own_words_and_labels_stay_in_order(self):
-        batch, changed, own = self.given(6)
+        batch, changed, own = self.insert(6)
         assert changed.inputs.shape == own.shape == (300, 15)
         assert (own.sum(1) == 9).all()
         assert torch.equal(changed.inputs[own].view(300, 9), batch.inputs)
@@ -315,7 +315,7 @@ class TestSecretTokens:
         assert (changed.labels[~own] == IGNORED).all()
 
     def test_they_stand_after_the_first_word_and_before_what_is_learned(self):
-        _, _, own = self.given(6)
+        _, _, own = self.insert(6)
         assert own[:, 0].all()
         assert own[:, 8:].all()  # two words are shown, and six secret ones among them
         assert (~own[:, 1:8]).any(0).all()
@@ -323,13 +323,13 @@ class TestSecretTokens:
     def test_they_stand_anywhere_where_everything_is_learned(self):
         batch = texts(300, 9)
         batch.labels[:, :2] = batch.inputs[:, 1:3]
-        _, _, own = self.given(6, batch)
+        _, _, own = self.insert(6, batch)
         assert (~own[:, 1:14]).any(0).all()
         assert own[:, 0].all()
         assert own[:, 14].all(), "of the last word nothing is learned"
 
     def test_they_are_of_the_whole_vocabulary_and_none_change_nothing(self):
-        batch, changed, own = self.given(6)
+        batch, changed, own = self.insert(6)
         assert changed.inputs[~own].unique().numel() == WORDS
         same, kept = insert_tokens(batch, 0, WORDS, rng_for(0, "draws"))
         assert same is batch
@@ -339,9 +339,9 @@ class TestSecretTokens:
 class TestRepairs:
     """What may be done against gradients that give the weights away."""
 
-    def crossed(self, **fields):
+    def exchange_gradients(self, **fields):
         method, at = mixguard(calibrate=False, **EXACT, **fields), step()
-        head, trunk = embedding(), linear()
+        head, trunk = build_embedding(), linear()
         sent = method.encode(head(method.transform(texts(), at).inputs), at)
         arrived = sent.detach().requires_grad_()
         back = trunk(arrived)
@@ -354,16 +354,16 @@ class TestRepairs:
         return features.grad, share.grad, head.weight.grad
 
     def test_remixed_gradients_have_other_weights_and_teach_the_head_the_same(self):
-        plain, sent, learned = self.crossed()
+        plain, sent, learned = self.exchange_gradients()
         assert torch.equal(plain, sent)
-        meant, remixed, as_well = self.crossed(gradients="remixed")
+        meant, remixed, as_well = self.exchange_gradients(gradients="remixed")
         torch.testing.assert_close(meant, plain)
         torch.testing.assert_close(as_well, learned)
         true, seen = (x.unflatten(0, (3, -1)).flatten(1).norm(dim=1) for x in (meant, remixed))
         assert abs(torch.cosine_similarity(true, seen, dim=0)) < 0.99
 
     def test_noise_on_messages_is_each_ones_own(self):
-        plain, sent, _ = self.crossed(message_noise=0.5)
+        plain, sent, _ = self.exchange_gradients(message_noise=0.5)
         off = (sent - plain).unflatten(0, (3, -1)).flatten(1)
         sizes = plain.unflatten(0, (3, -1)).flatten(1).square().mean(1).sqrt()
         assert torch.allclose(

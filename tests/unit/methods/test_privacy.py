@@ -15,7 +15,7 @@ from simsplit.scenario import parse
 from simsplit.seeds import rng_for
 
 
-def built(kind: str, **fields) -> Method:
+def build(kind: str, **fields) -> Method:
     site = Site("client", Leg.SMASHED, (6, 8), 0, torch.device("cpu"))
     return METHODS[kind](**fields).build(site)
 
@@ -55,7 +55,7 @@ def test_a_known_value_of_the_analytic_mechanism():
     ids=["texts", "tokens", "images", "vectors"],
 )
 def test_what_is_sent_is_clipped_to_the_norm(per, shape, axes):
-    method = built("dp_forward", sigma=0.0, clip=0.5, relative=False, per=per)
+    method = build("dp_forward", sigma=0.0, clip=0.5, relative=False, per=per)
     z = values(*shape)
     z[0] *= 1e-3
     sent = method.encode(z, step())
@@ -70,7 +70,7 @@ def test_what_is_sent_is_clipped_to_the_norm(per, shape, axes):
 def test_half_precision_lets_no_row_be_longer(kind):
     """A norm that is rounded to bf16 is up to 0.4 % off, and so would the sensitivity be."""
     x = values(64, 20_000).bfloat16()
-    method = built(kind, clip=0.5, relative=False, **{"dp_sgd": {"multiplier": 0.0}}.get(kind, {}))
+    method = build(kind, clip=0.5, relative=False, **{"dp_sgd": {"multiplier": 0.0}}.get(kind, {}))
     method.config = method.config.model_copy(update={"sigma": 0.0})
     sent = (
         method.encode(x, step())
@@ -83,13 +83,13 @@ def test_half_precision_lets_no_row_be_longer(kind):
 
 def test_noise_is_of_the_size_that_was_asked_for_and_new_in_each_step():
     z = values(200, 6, 8)
-    method = built("dp_forward", sigma=2.0, clip=1e6, relative=False)
+    method = build("dp_forward", sigma=2.0, clip=1e6, relative=False)
     added = method.encode(z, step()) - z
     assert added.square().mean().sqrt().item() == pytest.approx(
         2 * z.square().mean().sqrt().item(), rel=0.02
     )
     assert not torch.equal(method.encode(z, step(1)) - z, added)
-    budget = built("dp_forward", epsilon=1.0, clip=3.0, relative=False)
+    budget = build("dp_forward", epsilon=1.0, clip=3.0, relative=False)
     z = 1e-6 * z
     noise = (budget.encode(z, step()) - z).square().mean().sqrt().item()
     assert noise == pytest.approx(2 * 3.0 * compute_gaussian_sigma(1.0, 1e-5), rel=0.02)
@@ -97,22 +97,22 @@ def test_noise_is_of_the_size_that_was_asked_for_and_new_in_each_step():
 
 def test_evaluation_may_be_left_alone():
     z = values(4, 6, 8)
-    assert built("dp_forward", inference=False).encode(z, step(training=False)) is z
-    assert not torch.equal(built("dp_forward").encode(z, step(training=False)), z)
+    assert build("dp_forward", inference=False).encode(z, step(training=False)) is z
+    assert not torch.equal(build("dp_forward").encode(z, step(training=False)), z)
 
 
 @pytest.mark.parametrize("shape", [(300, 6, 8), (300, 64)], ids=["texts", "vectors"])
 def test_gradients_are_clipped_sample_by_sample_then_noised(shape):
     grad = values(*shape)
     grad[0] *= 100
-    (share,) = built("dp_sgd", multiplier=0.0, clip=1.0, relative=False).split_gradient(
+    (share,) = build("dp_sgd", multiplier=0.0, clip=1.0, relative=False).split_gradient(
         grad, step()
     )
     assert share.grad.flatten(1).norm(dim=1).max() <= 1 + 1e-5
-    (noised,) = built("dp_sgd", multiplier=0.5, clip=2.0, relative=False).split_gradient(
+    (noised,) = build("dp_sgd", multiplier=0.5, clip=2.0, relative=False).split_gradient(
         grad, step()
     )
-    (plain,) = built("dp_sgd", multiplier=0.0, clip=2.0, relative=False).split_gradient(
+    (plain,) = build("dp_sgd", multiplier=0.0, clip=2.0, relative=False).split_gradient(
         grad, step()
     )
     added = (noised.grad - plain.grad).square().mean().sqrt().item()
@@ -145,7 +145,7 @@ def test_tokens_are_of_texts():
 
 def test_laplace_noise_has_its_scale():
     grad = values(300, 6, 8)
-    (share,) = built("dp_sgd", noise="laplace", multiplier=0.5).split_gradient(grad, step())
+    (share,) = build("dp_sgd", noise="laplace", multiplier=0.5).split_gradient(grad, step())
     added = share.grad - grad
     size = 0.5 * grad.square().mean().sqrt().item()
     assert added.abs().mean().item() == pytest.approx(size, rel=0.03)  # a Laplace's mean size
@@ -153,7 +153,7 @@ def test_laplace_noise_has_its_scale():
 
 
 def test_naive_mixtures_are_of_two_texts_and_so_is_the_loss():
-    method, at = built("naive_mix"), step()
+    method, at = build("naive_mix"), step()
     z, labels = values(5, 6, 8), torch.arange(5)
     batch = method.transform(Batch(z, labels, labels), at)
     assert batch.inputs is z
@@ -169,7 +169,7 @@ def test_naive_mixtures_are_of_two_texts_and_so_is_the_loss():
 
 
 def test_nothing_is_mixed_in_evaluation():
-    method, at = built("naive_mix"), step(training=False)
+    method, at = build("naive_mix"), step(training=False)
     z = values(5, 6, 8)
     method.transform(Batch(z, torch.arange(5), torch.arange(5)), at)
     assert method.encode(z, at) is z

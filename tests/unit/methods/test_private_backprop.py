@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from builders import experiment, finished, scenario
+from builders import experiment, run_to_end, scenario
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -21,7 +21,7 @@ EXACT = {torch.float32: 1e-6, torch.float64: 1e-12}
 FROZEN = {"model": {"kind": "simplecnn", "learns": ["head", "tail"]}}
 
 
-def built(**fields) -> Method:
+def build(**fields) -> Method:
     site = Site("client", Leg.SMASHED, (WIDTH,), 0, torch.device("cpu"))
     return METHODS["private_backprop"](**fields).build(site)
 
@@ -41,7 +41,7 @@ def back(x: Tensor, grad: Tensor) -> Tensor:
     return reply
 
 
-def summed(x: Tensor, shares: list[Share]) -> Tensor:
+def sum_replies(x: Tensor, shares: list[Share]) -> Tensor:
     """As clients recombine replies."""
     return torch.stack([share.weight * back(x, share.grad) for share in shares]).sum(0)
 
@@ -53,13 +53,13 @@ def off(got: Tensor, wanted: Tensor) -> float:
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
 @pytest.mark.parametrize("messages", [1, 2, 3, 5])
 def test_the_sum_of_the_replies_is_the_reply(messages, dtype):
-    method, errors = built(messages=messages), []
+    method, errors = build(messages=messages), []
     for number in range(20):
         x = values(8, WIDTH, seed=10 + number, dtype=dtype).requires_grad_()
         grad = 1e-3 * values(8, WIDTH, seed=50 + number, dtype=dtype)
         shares = method.split_gradient(grad, Step(0, 1, number, 5))
         assert len(shares) == messages
-        errors.append(off(summed(x, shares), back(x, grad)))
+        errors.append(off(sum_replies(x, shares), back(x, grad)))
     assert max(errors) < EXACT[dtype]
     assert messages == 1 or max(errors) > 0
 
@@ -86,32 +86,32 @@ def test_a_learning_curve_is_the_plain_ones(dtype):
             shares = [Share(arrived.grad)]
             if method is not None:
                 shares = method.split_gradient(arrived.grad, step)
-            made.backward(summed(made.detach().requires_grad_(), shares))
+            made.backward(sum_replies(made.detach().requires_grad_(), shares))
             optimizer.step()
             losses.append(loss.detach())
         return torch.stack(losses)
 
     plain = curve(None)
     assert plain[-1] != plain[0]
-    assert off(curve(built(messages=3)), plain) < EXACT[dtype]
+    assert off(curve(build(messages=3)), plain) < EXACT[dtype]
 
 
 def test_noise_of_the_papers_variance_costs_digits_that_fp32_has_not():
     x, grad = values(8, WIDTH).requires_grad_(), 1e-3 * values(8, WIDTH, seed=1)
-    shares = built(noise="gaussian").split_gradient(grad, Step(0, 1, 0, 5))
-    assert 1e-5 < off(summed(x, shares), back(x, grad)) < 0.1
+    shares = build(noise="gaussian").split_gradient(grad, Step(0, 1, 0, 5))
+    assert 1e-5 < off(sum_replies(x, shares), back(x, grad)) < 0.1
 
 
 def test_the_papers_1000_is_a_variance():
     grad = torch.zeros(400, WIDTH)
-    for share in built(noise="gaussian", messages=3).split_gradient(grad, Step(0, 1, 0, 5)):
+    for share in build(noise="gaussian", messages=3).split_gradient(grad, Step(0, 1, 0, 5)):
         assert 0.3 * 1000 < share.grad.var().item() < 1000
 
 
 @pytest.mark.parametrize("fields", [{}, {"messages": 3}, {"noise": "gaussian", "variance": 1.0}])
 def test_no_message_is_the_gradient(fields):
     grad = values(64, 2, 3, 4)
-    for share in built(**fields).split_gradient(grad, Step(0, 1, 0, 5)):
+    for share in build(**fields).split_gradient(grad, Step(0, 1, 0, 5)):
         cosine = torch.cosine_similarity(share.grad.flatten(), grad.flatten(), dim=0)
         assert share.grad.shape == grad.shape
         assert share.grad.untyped_storage().nbytes() == share.grad.nbytes
@@ -131,7 +131,7 @@ def test_no_matrix_amplifies_or_shows_the_gradient():
 def test_secrets_are_the_steps_own():
     grad = values(4, WIDTH)
     first, again, later, other = (
-        built().split_gradient(grad, step)
+        build().split_gradient(grad, step)
         for step in (Step(0, 1, 0, 5), Step(0, 1, 0, 5), Step(0, 1, 1, 5), Step(0, 1, 0, 6))
     )
     for mine, same in zip(first, again, strict=True):
@@ -139,7 +139,7 @@ def test_secrets_are_the_steps_own():
         assert mine.weight == same.weight
     for apart in (later, other):
         assert not torch.equal(first[0].grad, apart[0].grad)
-    step, method = Step(0, 1, 0, 5), built()
+    step, method = Step(0, 1, 0, 5), build()
     one, two = (method.split_gradient(grad, step) for _ in range(2))
     assert not torch.equal(one[0].grad, two[0].grad), "another message of the step, other secrets"
 
@@ -161,7 +161,7 @@ def within(span: list[Tensor], slopes: Tensor) -> Tensor:
     return LABELLINGS[beside < 1e-9]
 
 
-def known(labels: Tensor) -> int:
+def count_known(labels: Tensor) -> int:
     """How many labels these agree in, up to a flip of all: the largest such part."""
     alike = labels[:, :, None] == labels[:, None, :]
     same = alike.all(0) | (~alike).all(0)
@@ -177,7 +177,7 @@ def test_a_server_with_m_messages_knows_all_but_m_minus_one_labels(messages):
     stacked = torch.stack([gradient(labels, slopes), *noise])
     found = within(list(torch.tensordot(mixing, stacked, 1)), slopes)
     assert len(found) == 2**messages  # more than these no space of m dimensions has
-    assert known(found) == BATCH - messages + 1
+    assert count_known(found) == BATCH - messages + 1
     assert len(found[:, : messages - 1].unique(dim=0)) == 2 ** (messages - 1)
 
 
@@ -188,7 +188,7 @@ def test_noise_drawn_at_random_leaves_such_a_server_the_flip_alone(noise, head):
     slopes, labels = values(BATCH, WIDTH, dtype=torch.float64), LABELLINGS[13]
     if head == "linear":  # a sample's gradient has the direction of every other
         slopes = slopes[:1].expand(BATCH, WIDTH)
-    shares = built(messages=3, noise=noise).split_gradient(
+    shares = build(messages=3, noise=noise).split_gradient(
         gradient(labels, slopes), Step(0, 1, 0, 5)
     )
     found = within([share.grad for share in shares], slopes)
@@ -205,7 +205,7 @@ class Tap:
 
 
 def test_a_run_learns_what_the_plain_one_does_and_sends_the_messages_alone(tmp_path):
-    plain = Run.load(finished(scenario(**FROZEN), tmp_path / "plain").path)
+    plain = Run.load(run_to_end(scenario(**FROZEN), tmp_path / "plain").path)
     methods = [{"kind": "private_backprop", "messages": 3}]
     made, tap = experiment(scenario(**FROZEN, method=methods), tmp_path / "private"), Tap()
     made.parts.wire.taps.append(tap)
@@ -236,4 +236,4 @@ def test_a_server_that_learns_is_refused_by_path(tmp_path):
     with pytest.raises(
         ScenarioError, match=r"method\.0\.kind: private_backprop needs .* as a meth"
     ):
-        finished(scenario(**FROZEN, method=lifted), tmp_path / "run")
+        run_to_end(scenario(**FROZEN, method=lifted), tmp_path / "run")

@@ -33,7 +33,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def kept(kind: Kind, inputs: Tensor, k: int, seed: int = 0) -> Tensor:
+def measure_kept(kind: Kind, inputs: Tensor, k: int, seed: int = 0) -> Tensor:
     """Each input's share of squared norm that is kept, over the k / d that should be."""
     d = inputs.shape[1]
     down = draw_projection(kind, seed, d, k, CPU).project(inputs)
@@ -103,7 +103,7 @@ def test_squared_norms_are_kept(kind, shape):
     channel[3] = draw(*shape[1:]).abs()
     position[:, 2, 5] = draw(shape[0])
     inputs = torch.stack([draw(*shape), 5 + draw(*shape).abs(), channel, position]).flatten(1)
-    shares = torch.stack([kept(kind, inputs, k, seed) for seed in range(seeds)])
+    shares = torch.stack([measure_kept(kind, inputs, k, seed) for seed in range(seeds)])
     spread = (2 / k) ** 0.5
     assert ((shares.mean(0) - 1).abs() <= 4 * spread / seeds**0.5).all()
     assert ((shares - 1).abs() <= 5 * spread).all()
@@ -114,18 +114,18 @@ def test_squared_norms_are_kept(kind, shape):
 def test_no_value_or_channel_is_lost_or_favoured(kind, shape):
     """Of one draw, as a run has it: each value alone, and each channel alone, is kept like any."""
     d = torch.Size(shape).numel()
-    values = kept(kind, torch.eye(d), d // 8)
+    values = measure_kept(kind, torch.eye(d), d // 8)
     assert values.mean() == pytest.approx(1, abs=1e-4)
     assert values.min() > 0.5
     assert values.max() < 1.7
     channels = torch.block_diag(*draw(shape[0], d // shape[0]).abs().unsqueeze(1))
-    shares = kept(kind, channels, d // 8)
+    shares = measure_kept(kind, channels, d // 8)
     assert shares.min() > 0.7
     assert shares.max() < 1.35
 
 
 def test_hadamard_keeps_each_value_exactly_alike_where_d_is_a_power_of_two():
-    shares = kept("hadamard", torch.eye(4096), 512)
+    shares = measure_kept("hadamard", torch.eye(4096), 512)
     torch.testing.assert_close(shares, torch.ones(4096), rtol=0, atol=1e-5)
 
 
@@ -133,7 +133,7 @@ def test_hadamard_keeps_each_value_exactly_alike_where_d_is_a_power_of_two():
 def test_the_uniform_range_holds_the_all_ones_direction():
     """0.999 of its energy, against k / d and chance for the others (0.118 in the specification)."""
     ones = torch.ones(1, 4096)
-    energy = {kind: kept(kind, ones, 512).item() / 8 for kind in KINDS}
+    energy = {kind: measure_kept(kind, ones, 512).item() / 8 for kind in KINDS}
     assert energy["uniform"] == pytest.approx(0.999, abs=5e-4)
     assert energy["gaussian"] == pytest.approx(0.125, abs=0.03)
     assert energy["hadamard"] == pytest.approx(0.125, abs=0.03)

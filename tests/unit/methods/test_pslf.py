@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from torch.nn.functional import cross_entropy
 
 from simsplit.data.batches import Batch
@@ -22,7 +22,7 @@ TWO = {
 }
 
 
-def built(shape=(6,), share=0.5, **fields) -> Pslf:
+def build(shape=(6,), share=0.5, **fields) -> Pslf:
     labels = Labels(2, (1 - share, share))
     cut, cpu = (9,), torch.device("cpu")
     site = Site("client", Leg.SMASHED, cut, 0, cpu, features=shape, labels=labels)
@@ -48,7 +48,7 @@ def test_pseudo_classes_are_dealt_by_the_share_of_positives(num, share, expected
 
 
 def test_labels_are_flipped_with_the_published_probability_and_sub_classes_are_alike():
-    method = built(share=0.56, epsilon=0.3, pseudo_classes=9)
+    method = build(share=0.56, epsilon=0.3, pseudo_classes=9)
     labels = torch.arange(60_000) % 2
     got = pseudo(method, labels)
     flipped = (got >= 4) != (labels == 1)  # 0 to 3 are the negatives', 4 to 8 the positives'
@@ -61,16 +61,16 @@ def test_labels_are_flipped_with_the_published_probability_and_sub_classes_are_a
 
 
 def test_a_sample_keeps_its_pseudo_label():
-    method, labels = built(epsilon=0), torch.arange(100) % 2
+    method, labels = build(epsilon=0), torch.arange(100) % 2
     first = pseudo(method, labels)
     some = torch.tensor([7, 99, 3])
     assert torch.equal(pseudo(method, labels[some], some, number=8), first[some])
-    assert torch.equal(pseudo(built(epsilon=0), labels), first)
+    assert torch.equal(pseudo(build(epsilon=0), labels), first)
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 3, 3), (5, 6)])
 def test_what_goes_back_is_the_pseudo_classifiers_gradient_alone(shape):
-    method, labels = built(shape, pseudo_classes=4), torch.arange(8) % 2
+    method, labels = build(shape, pseudo_classes=4), torch.arange(8) % 2
     u = torch.randn(8, *shape, generator=rng_for(0, "u")).requires_grad_()
     step = began(method, labels)
     drawn = step.memo[method][0]
@@ -88,7 +88,7 @@ def test_what_goes_back_is_the_pseudo_classifiers_gradient_alone(shape):
 
 
 def test_padding_has_no_part_in_the_mean():
-    method, labels, lengths = built((4, 6)), torch.tensor([0, 1]), torch.tensor([4, 1])
+    method, labels, lengths = build((4, 6)), torch.tensor([0, 1]), torch.tensor([4, 1])
     losses = []
     for beyond in (0.0, 7.0):
         u = torch.ones(2, 4, 6)
@@ -101,14 +101,14 @@ def test_padding_has_no_part_in_the_mean():
 
 
 def test_features_that_are_mixed_already_are_taken_as_they_are():
-    method, labels = built((3, 6)), torch.tensor([0, 1])
+    method, labels = build((3, 6)), torch.tensor([0, 1])
     step = began(method, labels)
     method.decode(torch.ones(2, 6), step)
     assert method.compute_tail_loss(step).isfinite()
 
 
 def test_evaluation_goes_through_the_tail_as_ever():
-    method, u = built(), torch.ones(2, 6).requires_grad_()
+    method, u = build(), torch.ones(2, 6).requires_grad_()
     step = Step(0, 1, 0, 5, training=False)
     method.transform(Batch(u, torch.tensor([0, 1]), torch.arange(2)), step)
     assert method.decode(u, step) is u
@@ -116,7 +116,7 @@ def test_evaluation_goes_through_the_tail_as_ever():
 
 def test_a_run_learns_and_tells(tmp_path):
     given = scenario(**TWO, method=[{"kind": "pslf", "epsilon": 3.0, "pseudo_classes": 4}])
-    run = Run.load(finished(given, tmp_path / "run").path)
+    run = Run.load(run_to_end(given, tmp_path / "run").path)
     assert run.clients["labels_flipped"].between(0, 0.2).all()
     assert run.clients["pseudo_accuracy"].notna().all()
 

@@ -14,12 +14,12 @@ from simsplit.methods.method import Labels, Method, Site, Step
 from simsplit.packets import Leg
 
 
-def built(classes: int, side: str = "client", **fields) -> Method:
+def build(classes: int, side: str = "client", **fields) -> Method:
     site = Site(side, Leg.SMASHED, (6,), 0, torch.device("cpu"), labels=Labels(classes))
     return METHODS["randomised_response"](**fields).build(site)
 
 
-def drawn(method: Method, labels: torch.Tensor, rows: torch.Tensor, **at) -> torch.Tensor:
+def draw_labels(method: Method, labels: torch.Tensor, rows: torch.Tensor, **at) -> torch.Tensor:
     step = Step(at.get("client", 0), at.get("round", 1), 0, 5, labels=labels)
     return method.transform(Batch(torch.zeros(len(rows), 1), labels, rows), step).labels
 
@@ -28,7 +28,7 @@ def drawn(method: Method, labels: torch.Tensor, rows: torch.Tensor, **at) -> tor
 def test_labels_stay_as_often_as_epsilon_says_and_others_are_alike(classes, epsilon):
     rows = torch.arange(40_000)
     labels = rows % classes
-    got = drawn(built(classes, epsilon=epsilon), labels, rows)
+    got = draw_labels(build(classes, epsilon=epsilon), labels, rows)
     kept = math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
     assert (got == labels).double().mean().item() == pytest.approx(kept, abs=0.01)
     moved = ((got - labels) % classes)[got != labels]
@@ -37,16 +37,18 @@ def test_labels_stay_as_often_as_epsilon_says_and_others_are_alike(classes, epsi
 
 
 def test_a_sample_has_one_draw_whatever_the_batch_and_the_epoch():
-    method, rows = built(2, epsilon=0), torch.tensor([5, 2000, 17, BLOCK - 1, BLOCK])
+    method, rows = build(2, epsilon=0), torch.tensor([5, 2000, 17, BLOCK - 1, BLOCK])
     labels = torch.tensor([0, 1, 0, 1, 1])
-    first = drawn(method, labels, rows)
+    first = draw_labels(method, labels, rows)
     order = torch.tensor([3, 0, 4])
-    for again in (method, built(2, epsilon=0)):  # as after a resumption, or on another host
-        later = drawn(again, labels[order], rows[order], round=7)
+    for again in (method, build(2, epsilon=0)):  # as after a resumption, or on another host
+        later = draw_labels(again, labels[order], rows[order], round=7)
         assert torch.equal(later, first[order])
     many = torch.arange(200)
     ones = torch.ones(200, dtype=torch.int64)
-    assert not torch.equal(drawn(method, ones, many), drawn(method, ones, many, client=1))
+    assert not torch.equal(
+        draw_labels(method, ones, many), draw_labels(method, ones, many, client=1)
+    )
 
 
 def test_draws_of_rows_do_not_depend_on_the_rows_beside():
@@ -59,32 +61,32 @@ def test_draws_of_rows_do_not_depend_on_the_rows_beside():
 
 
 def test_who_has_no_label_gets_none_and_evaluation_has_the_true_ones():
-    method = built(3, epsilon=0)
+    method = build(3, epsilon=0)
     labels = torch.full((50,), -100)
-    assert torch.equal(drawn(method, labels, torch.arange(50)), labels)
+    assert torch.equal(draw_labels(method, labels, torch.arange(50)), labels)
     step = Step(0, 1, 0, 5, training=False)
     batch = Batch(torch.zeros(50, 1), torch.zeros(50).long(), torch.arange(50))
     assert method.transform(batch, step) is batch
 
 
 def test_the_label_of_a_text_stays_in_its_place():
-    method, rows = built(3, epsilon=0), torch.arange(60)
+    method, rows = build(3, epsilon=0), torch.arange(60)
     labels = torch.full((60, 5), -100)
     places = rows % 5
     labels[rows, places] = rows % 3
-    got = drawn(method, labels, rows)
-    assert torch.equal(got[rows, places], drawn(method, rows % 3, rows))
+    got = draw_labels(method, labels, rows)
+    assert torch.equal(got[rows, places], draw_labels(method, rows % 3, rows))
     assert ((got >= 0) == (labels >= 0)).all()
 
 
 def test_what_changed_is_reported():
-    method, labels = built(2, epsilon=0), torch.zeros(100).long()
+    method, labels = build(2, epsilon=0), torch.zeros(100).long()
     step = Step(0, 1, 0, 5, labels=labels)
     got = method.transform(Batch(torch.zeros(100, 1), labels, torch.arange(100)), step).labels
     assert step.figures["labels_changed"].item() == pytest.approx(got.double().mean().item())
 
 
 def test_the_server_has_nothing_to_do_and_a_vanilla_cut_is_refused():
-    assert type(built(2, side="server")) is Method
+    assert type(build(2, side="server")) is Method
     with pytest.raises(ScenarioError, match=r"method\.0\.kind: randomised_response needs clients"):
         scenario(method=["randomised_response"], topology="vanilla")

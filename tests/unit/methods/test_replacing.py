@@ -24,7 +24,7 @@ def tokens() -> Tokens:
     return Tokens(table, torch.arange(VOCABULARY) + 1, SPECIAL)
 
 
-def built(kind: str, **fields) -> Method:
+def build(kind: str, **fields) -> Method:
     site = Site("client", Leg.SMASHED, (12, 5), 4, torch.device("cpu"), tokens=tokens())
     return METHODS[kind](**fields).build(site)
 
@@ -38,14 +38,14 @@ def batch(rows: int = 6, length: int = 12) -> Batch:
     return Batch(ids, ids.roll(-1, 1), torch.arange(rows) + 10)
 
 
-def told(ids: Tensor, **fields) -> Batch:
+def transform_ids(ids: Tensor, **fields) -> Batch:
     return replace(batch(), inputs=ids, **fields)
 
 
 @every_kind
 def test_texts_change_and_nothing_else_does(kind, fields):
     given, here = batch(), step()
-    sent = built(kind, **fields).transform(given, here)
+    sent = build(kind, **fields).transform(given, here)
     changed = (sent.inputs != given.inputs).double().mean()
     assert changed > 0.5
     assert here.figures[f"{kind}_changed"] == pytest.approx(changed.item())
@@ -59,7 +59,7 @@ def test_texts_change_and_nothing_else_does(kind, fields):
 def test_special_tokens_stay(kind, fields):
     given = batch()
     given.inputs[:, 0], given.inputs[2:, 7:] = 1, 0
-    sent = built(kind, **fields).transform(given, step())
+    sent = build(kind, **fields).transform(given, step())
     special = given.inputs < 2
     assert torch.equal(sent.inputs[special], given.inputs[special])
 
@@ -67,13 +67,13 @@ def test_special_tokens_stay(kind, fields):
 @every_kind
 def test_a_texts_draws_are_its_own(kind, fields):
     """In another epoch, in another batch, beside longer texts and as far as it is written."""
-    method, given = built(kind, **fields), batch()
+    method, given = build(kind, **fields), batch()
     first = method.transform(given, step()).inputs
     assert torch.equal(method.transform(given, step(7)).inputs, first)
     assert torch.equal(method.transform(given, step(9, training=False)).inputs, first)
     some = Batch(given.inputs[3:, :5], given.labels[3:, :5], given.indices[3:])
     assert torch.equal(method.transform(some, step(8)).inputs, first[3:, :5])
-    again = built(kind, **fields)
+    again = build(kind, **fields)
     assert torch.equal(again.transform(some, step()).inputs, first[3:, :5])
     other = Step(3, 1, 0, 5)
     assert not torch.equal(method.transform(given, other).inputs, first)
@@ -81,16 +81,16 @@ def test_a_texts_draws_are_its_own(kind, fields):
 
 @every_kind
 def test_padding_on_the_left_moves_no_draw(kind, fields):
-    method, given = built(kind, **fields), batch()
+    method, given = build(kind, **fields), batch()
     plain = method.transform(given, step()).inputs
     ids = torch.cat([torch.zeros(6, 3, dtype=torch.int64), given.inputs], 1)
-    sent = method.transform(told(ids, mask=ids > 0), step()).inputs
+    sent = method.transform(transform_ids(ids, mask=ids > 0), step()).inputs
     assert torch.equal(sent[:, 3:], plain)
 
 
 @every_kind
 def test_fresh_draws_are_the_steps_in_training_and_the_texts_in_evaluation(kind, fields):
-    method, given = built(kind, **fields, fixed=False), batch()
+    method, given = build(kind, **fields, fixed=False), batch()
     first = method.transform(given, step(1)).inputs
     assert torch.equal(method.transform(given, step(1)).inputs, first)
     assert not torch.equal(method.transform(given, step(2)).inputs, first)
@@ -104,7 +104,7 @@ def test_a_single_text_of_special_tokens_is_no_trouble(kind, fields):
         torch.ones(1, 4, dtype=torch.int64), torch.zeros(1, 4).long(), torch.zeros(1).long()
     )
     here = step()
-    assert torch.equal(built(kind, **fields).transform(given, here).inputs, given.inputs)
+    assert torch.equal(build(kind, **fields).transform(given, here).inputs, given.inputs)
     assert here.figures[f"{kind}_changed"] == 0
 
 

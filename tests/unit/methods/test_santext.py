@@ -22,12 +22,12 @@ def tokens() -> Tokens:
     return Tokens(table, COUNTS, frozenset({0}))
 
 
-def built(**fields) -> Method:
+def build(**fields) -> Method:
     site = Site("client", Leg.SMASHED, (8, 4), 4, torch.device("cpu"), tokens=tokens())
     return METHODS["santext"](**fields).build(site)
 
 
-def drawn(method: Method, token: int) -> Tensor:
+def draw_replacements(method: Method, token: int) -> Tensor:
     """What becomes of the same token 8,000 times."""
     ids = torch.full((200, 40), token)
     return method.transform(Batch(ids, ids, torch.arange(200)), Step(0, 1, 0, 5)).inputs.flatten()
@@ -48,7 +48,7 @@ def shares(found: Tensor, among: list[int]) -> list[float]:
 
 @pytest.mark.parametrize("token", [*RARE, *NEVER])
 def test_a_rare_token_becomes_a_rare_one_by_its_distance(token):
-    found = drawn(built(epsilon=2.0), token)
+    found = draw_replacements(build(epsilon=2.0), token)
     expected = probabilities(token, RARE, 2.0)
     assert shares(found, RARE) == pytest.approx(expected, abs=0.02)
     assert set(found.tolist()) <= set(RARE)
@@ -56,20 +56,20 @@ def test_a_rare_token_becomes_a_rare_one_by_its_distance(token):
 
 @pytest.mark.parametrize("token", FREQUENT)
 def test_other_tokens_change_with_probability_p(token):
-    found = drawn(built(epsilon=2.0, p=0.3), token)
+    found = draw_replacements(build(epsilon=2.0, p=0.3), token)
     expected = [0.3 * each for each in probabilities(token, RARE, 2.0)]
     assert shares(found, RARE) == pytest.approx(expected, abs=0.02)
     assert shares(found, [token]) == pytest.approx([0.7], abs=0.02)
 
 
 def test_all_tokens_are_sensitive_in_plain_santext():
-    found = drawn(built(epsilon=2.0, sensitive=1.0), 2)
+    found = draw_replacements(build(epsilon=2.0, sensitive=1.0), 2)
     every = sorted([*RARE, *FREQUENT])
     assert shares(found, every) == pytest.approx(probabilities(2, every, 2.0), abs=0.02)
 
 
 def test_a_large_budget_keeps_rare_tokens():
-    assert (drawn(built(epsilon=1000.0), 5) == 5).all()
+    assert (draw_replacements(build(epsilon=1000.0), 5) == 5).all()
 
 
 def test_the_papers_strength_is_the_default():

@@ -9,7 +9,7 @@ from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 
-def built(side: str = "client", **fields) -> Method:
+def build(side: str = "client", **fields) -> Method:
     site = Site(side, Leg.SMASHED, (10, 8), 4, torch.device("cpu"))
     return METHODS["sparsify"](**fields).build(site)
 
@@ -26,7 +26,7 @@ def values(*shape: int) -> Tensor:
 @pytest.mark.parametrize("shape", [(3, 7, 8), (2, 4, 5, 5), (4, 21), (5, 1)])
 def test_values_below_the_quantile_of_their_sample_are_zero(sparsity, shape):
     z = values(*shape)
-    sent = built(sparsity=sparsity).encode(z, step())
+    sent = build(sparsity=sparsity).encode(z, step())
     for row, kept in zip(z.flatten(1).double(), sent.flatten(1), strict=True):
         threshold = torch.quantile(row.abs(), sparsity)
         assert torch.equal(kept, torch.where(row.abs() >= threshold, row, 0).float())
@@ -37,7 +37,7 @@ def test_the_papers_strength_is_the_default():
 
 
 def test_texts_of_any_length_arrive_as_they_were_encoded():
-    client, server = built(), built("server")
+    client, server = build(), build("server")
     for length in (10, 3):
         z, here, there = values(2, length, 8), step(), step()
         sent = client.encode(z, here)
@@ -47,14 +47,14 @@ def test_texts_of_any_length_arrive_as_they_were_encoded():
 
 def test_a_kept_value_costs_itself_and_its_index():
     """Of 80 values 5 are kept (76 lie below the quantile's place, 75.05), at 7 bits an index."""
-    client, here = built(), step()
+    client, here = build(), step()
     packed = client.pack(client.encode(values(2, 10, 8), here), here)
     kept = 80 - 76
     assert sum(tensor.nbytes for tensor in packed) == 2 * (kept * 4 + -(-kept * 7 // 8)) + 2 * 4
 
 
 def test_gradients_cross_for_kept_values_alone():
-    client, server = built(sparsity=0.5), built("server", sparsity=0.5)
+    client, server = build(sparsity=0.5), build("server", sparsity=0.5)
     z, here, there = values(2, 3, 8).requires_grad_(), step(), step()
     sent = client.encode(z, here)
     server.unpack(client.pack(sent.detach(), here), there)
@@ -66,7 +66,7 @@ def test_gradients_cross_for_kept_values_alone():
 
 
 def test_an_evaluation_keeps_nothing():
-    client, server = built(), built("server")
+    client, server = build(), build("server")
     here, there = step(training=False), step(training=False)
     server.unpack(client.pack(client.encode(values(2, 4, 8), here), here), there)
     assert not here.memo
@@ -76,7 +76,7 @@ def test_an_evaluation_keeps_nothing():
 def test_tokens_can_be_thinned_out_one_by_one():
     """Each keeps 4 of its 8 values, and tells their places in 3 bits each."""
     fields = {"sparsity": 0.5, "per": "token"}
-    client, server, z = built(**fields), built("server", **fields), values(2, 10, 8)
+    client, server, z = build(**fields), build("server", **fields), values(2, 10, 8)
     here, there = step(), step()
     sent = client.encode(z, here)
     assert ((sent != 0).sum(-1) == 4).all()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from builders import experiment, finished, scenario
+from builders import experiment, run_to_end, scenario
 from torch import nn
 
 from simsplit import Run
@@ -140,7 +140,7 @@ def test_an_honest_server_is_distinguished_from_a_hijacker(tmp_path, monkeypatch
     hijack = [{"kind": "fsha", "lr_critic": 0.001, "lr_pilot": 0.001}]
     last = {}
     for name, attacks in (("honest", []), ("hijacked", hijack)):
-        made = finished(scenario(**common, attacks=attacks), tmp_path / name)
+        made = run_to_end(scenario(**common, attacks=attacks), tmp_path / name)
         last[name] = Run.load(made.path).clients["splitguard"].iloc[-1]
     assert last["honest"] > 0.9
     assert last["hijacked"] < 0.6

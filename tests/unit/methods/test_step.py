@@ -10,7 +10,7 @@ from simsplit.methods import Method, Step
 STEP = Step(client=1, round=2, number=3, seed=4)
 
 
-def drawn(step: Step, *scope: str | int) -> list[float]:
+def draw(step: Step, *scope: str | int) -> list[float]:
     return torch.rand(4, generator=step.make_rng(*scope)).tolist()
 
 
@@ -22,14 +22,14 @@ def drawn(step: Step, *scope: str | int) -> list[float]:
 def test_another_step_has_another_stream(changes):
     """A method that draws the same in each round gives the noise of one round away."""
     other = replace(STEP, **changes)
-    assert drawn(other, "noise") == drawn(replace(other), "noise")
-    assert drawn(other, "noise") != drawn(STEP, "noise")
+    assert draw(other, "noise") == draw(replace(other), "noise")
+    assert draw(other, "noise") != draw(STEP, "noise")
 
 
 def test_another_purpose_has_another_stream():
-    assert drawn(STEP, "noise") == drawn(STEP, "noise")
-    assert drawn(STEP, "noise") != drawn(STEP, "mask")
-    assert drawn(STEP, "noise", 1) != drawn(STEP, "noise", 2)
+    assert draw(STEP, "noise") == draw(STEP, "noise")
+    assert draw(STEP, "noise") != draw(STEP, "mask")
+    assert draw(STEP, "noise", 1) != draw(STEP, "noise", 2)
 
 
 def test_each_call_of_a_method_has_another_stream():

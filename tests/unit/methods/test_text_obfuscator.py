@@ -22,7 +22,7 @@ def vocabulary() -> Tokens:
     return Tokens(table, counts, frozenset({0}))
 
 
-def built(tokens: Tokens | None = None, **fields) -> TextObfuscator:
+def build(tokens: Tokens | None = None, **fields) -> TextObfuscator:
     site = Site("client", Leg.SMASHED, (4, WIDTH), 0, torch.device("cpu"), tokens=tokens)
     made = TextObfuscatorConfig(**fields).build(site)
     assert isinstance(made, TextObfuscator)
@@ -32,7 +32,7 @@ def built(tokens: Tokens | None = None, **fields) -> TextObfuscator:
 def test_noise_is_laplace_of_scale_one_over_epsilon():
     z = torch.zeros(50, 40, WIDTH)
     for training in (True, False):
-        noise = built(epsilon=4.0).encode(z, Step(0, 1, 0, 5, training=training))
+        noise = build(epsilon=4.0).encode(z, Step(0, 1, 0, 5, training=training))
         assert noise.abs().mean().item() == pytest.approx(0.25, rel=0.03)
         assert noise.square().mean().item() == pytest.approx(2 * 0.25**2, rel=0.06)
 
@@ -48,7 +48,7 @@ def test_clusters_are_those_of_the_embeddings_and_rare_tokens_go_to_the_nearest(
 
 def test_the_terms_draw_tokens_to_their_centres_and_centres_apart():
     tokens = vocabulary()
-    method, step = built(tokens, clusters=3, close=0.1, away=0.5), Step(0, 1, 0, 5)
+    method, step = build(tokens, clusters=3, close=0.1, away=0.5), Step(0, 1, 0, 5)
     ids = torch.tensor([[1, 5, 9, 2], [4, 8, 3, 0]])
     batch = Batch(ids, ids, torch.arange(2), lengths=torch.tensor([4, 3]))
     method.transform(batch, step)
@@ -64,7 +64,7 @@ def test_the_terms_draw_tokens_to_their_centres_and_centres_apart():
 
 
 def test_a_vocabulary_of_fewer_tokens_has_fewer_clusters():
-    method, step = built(vocabulary(), clusters=50), Step(0, 1, 0, 5)
+    method, step = build(vocabulary(), clusters=50), Step(0, 1, 0, 5)
     assert method.module.weight.shape == (50, WIDTH)
     assert len(vocabulary().get_clusters(50).centres) == 11
     ids = torch.tensor([[1, 5]])

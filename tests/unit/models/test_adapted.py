@@ -20,7 +20,7 @@ DROPOUT = {
 IDS = torch.randint(3, 250, (3, 9), generator=rng_for(0, "tokens"))
 
 
-def saved(family: str, path) -> torch.nn.Module:
+def save_model(family: str, path) -> torch.nn.Module:
     """A model as one saves it, with dropout wherever the family has some."""
     config = build_config(Sizes(family=family, width=16, layers=2, context=32))
     for name in DROPOUT[family]:
@@ -32,19 +32,19 @@ def saved(family: str, path) -> torch.nn.Module:
     return model.eval()
 
 
-def called(made, ids, mask) -> torch.Tensor:
+def call_trunk(made, ids, mask) -> torch.Tensor:
     with torch.no_grad():
         return made.trunk(made.head(), ids, mask)
 
 
 @pytest.mark.parametrize("family", DROPOUT)
 def test_a_folders_model_gives_its_own_states_and_the_same_ones_twice(family, tmp_path):
-    whole = saved(family, tmp_path)
+    whole = save_model(family, tmp_path)
     made = AdaptedClassifier(name=str(tmp_path), lora={"rank": 2}).build((9,), 3, seed=0)
     for part in (made.head, made.trunk, made.tail):
         part.train()
     mask = torch.ones_like(IDS)
-    one, other = called(made, IDS, mask), called(made, IDS, mask)
+    one, other = call_trunk(made, IDS, mask), call_trunk(made, IDS, mask)
     assert torch.equal(one, other)
     assert torch.equal(made.tail(one), made.tail(one))
     place = 0 if family in ("bert", "roberta", "deberta-v2") else -1

@@ -12,7 +12,7 @@ from simsplit.models.airbench import VARIANCE_EPS, Airbench, Norm, build_whiteni
 WIDTH = 24
 
 
-def published(width: int) -> nn.Sequential:
+def build_published(width: int) -> nn.Sequential:
     """The published layers out of torch's own."""
 
     def block(inputs: int, outputs: int) -> list[nn.Module]:
@@ -30,13 +30,13 @@ def published(width: int) -> nn.Sequential:
     return nn.Sequential(whiten, nn.GELU(), *blocks, nn.MaxPool2d(3), nn.Flatten(), last)
 
 
-def joined(width: int) -> nn.Sequential:
+def join_parts(width: int) -> nn.Sequential:
     model = Airbench(width=width).build((3, 32, 32), 10, seed=0)
     return nn.Sequential(*model.head, *model.trunk, model.tail)
 
 
 def test_sgd_at_one_rate_is_the_published_recipe_with_quicker_biases():
-    ours, theirs = joined(WIDTH), published(WIDTH)
+    ours, theirs = join_parts(WIDTH), build_published(WIDTH)
     theirs.load_state_dict(ours.state_dict())
     lr, decay, momentum = 0.02, 1e-3, {"momentum": 0.85, "nesterov": True}
     norms = [m.bias for m in theirs.modules() if isinstance(m, nn.BatchNorm2d)]

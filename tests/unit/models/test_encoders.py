@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from builders import finished, scenario
+from builders import run_to_end, scenario
 
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ScenarioError
@@ -20,7 +20,7 @@ def sizes(family: str) -> Sizes:
     return Sizes(family=family, width=16, layers=5, context=32)
 
 
-def saved(family: str, path, kind=transformers.AutoModelForSequenceClassification, **changes):
+def save_model(family: str, path, kind=transformers.AutoModelForSequenceClassification, **changes):
     """A model as one saves it."""
     config = build_config(sizes(family))
     config.num_labels = 3
@@ -34,7 +34,7 @@ def saved(family: str, path, kind=transformers.AutoModelForSequenceClassificatio
     return model.eval()
 
 
-def padded() -> tuple[torch.Tensor, torch.Tensor]:
+def pad_ids() -> tuple[torch.Tensor, torch.Tensor]:
     mask = torch.arange(11) < LENGTHS[:, None]
     ids = torch.randint(3, 250, (3, 11), generator=rng_for(0, "tokens"))
     return ids.masked_fill(~mask, build_config(sizes("bert")).pad_token_id), mask
@@ -47,12 +47,14 @@ def through(made, ids, mask):
 @FAMILIES
 @pytest.mark.parametrize(("head", "tail"), [(1, 1), (0, 2), (3, 0)])
 def test_logits_and_gradients_are_the_whole_models(family, head, tail, tmp_path):
-    model = saved(family, tmp_path, **({"conv_kernel_size": 3} if family == "deberta-v2" else {}))
+    model = save_model(
+        family, tmp_path, **({"conv_kernel_size": 3} if family == "deberta-v2" else {})
+    )
     config = SequenceClassifier(name=str(tmp_path), head=head, tail=tail)
     made = config.build((11,), 3, seed=5)
     for part in (made.head, made.trunk, made.tail):
         part.eval()
-    ids, mask = padded()
+    ids, mask = pad_ids()
     out, whole = through(made, ids, mask), model(ids, attention_mask=mask.long()).logits
     assert torch.equal(out[:, 0], whole)
     labels = torch.full((3, 11), IGNORED)
@@ -66,7 +68,7 @@ def test_logits_and_gradients_are_the_whole_models(family, head, tail, tmp_path)
 @FAMILIES
 def test_padding_changes_nothing(family):
     made = SequenceClassifier(sizes=sizes(family), head=2, tail=2).build((11,), 3, seed=0)
-    ids, mask = padded()
+    ids, mask = pad_ids()
     with torch.no_grad():
         out = through(made, ids, mask)
         for row, length in enumerate(LENGTHS.tolist()):
@@ -75,7 +77,7 @@ def test_padding_changes_nothing(family):
 
 
 def test_a_pooler_is_the_models_where_it_is_saved_and_classes_are_new(tmp_path):
-    model = saved("bert", tmp_path, transformers.AutoModel)
+    model = save_model("bert", tmp_path, transformers.AutoModel)
     config = SequenceClassifier(name=str(tmp_path), head=1, tail=1)
     one, other = (config.segment("tail", (11,), 4, seed).reader for seed in (0, 1))
     assert torch.equal(one.pooler.dense.weight, model.pooler.dense.weight)
@@ -90,7 +92,7 @@ def test_adapters_start_as_nothing_and_the_classes_learn_beside_them(family):
     fields = {"sizes": sizes(family), "head": 1, "tail": 1}
     plain = SequenceClassifier(**fields).build((11,), 3, seed=0)
     made = SequenceClassifier(**fields, lora={"rank": 2}).build((11,), 3, seed=0)
-    ids, mask = padded()
+    ids, mask = pad_ids()
     out = through(made, ids, mask)
     assert torch.equal(out, through(plain, ids, mask))
     out.square().mean().backward()
@@ -116,7 +118,7 @@ def of_texts(**fields):
 
 @pytest.mark.slow
 def test_its_mask_crosses_and_it_trains(tmp_path):
-    finished(of_texts(), tmp_path)
+    run_to_end(of_texts(), tmp_path)
     wire = Run.load(tmp_path).wire
     trained = wire[wire["phase"] == "train"].groupby("leg")["bytes"].sum()
     values = 4 * 32  # bytes of a token; its bit of the mask crosses as one more
@@ -134,5 +136,5 @@ def test_a_trunk_that_is_left_out_hands_back_what_it_is_given(family):
     config = SequenceClassifier(sizes=sizes(family), head=1, tail=1, trunk="skipped")
     states = torch.rand(3, 11, 16, generator=rng_for(0, "states"))
     trunk = config.segment("trunk", (11,), 3, 0)
-    assert torch.equal(trunk(states, padded()[1]), states)
+    assert torch.equal(trunk(states, pad_ids()[1]), states)
     assert not list(trunk.parameters()) or family == "deberta-v2"

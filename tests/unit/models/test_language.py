@@ -141,10 +141,10 @@ def test_bytes_are_read_back():
 def test_a_scenario_of_a_hub_model_is_read_without_a_network(monkeypatch):
     """Only a run fetches; a folder that does not exist is such a name, too."""
 
-    def fetched(*args: object, **kwargs: object) -> None:
+    def refuse_fetch(*args: object, **kwargs: object) -> None:
         raise AssertionError("asked the hub")
 
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", fetched)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", refuse_fetch)
     folder = Path(__file__).parents[3] / "scenarios" / "papers" / "mixguard"
     for name, cells in (("sst2.yaml", 24), ("small/sst2.yaml", 24)):
         told = CliRunner().invoke(app, ["validate", str(folder / name)])

@@ -43,7 +43,9 @@ def work(steps, legs=U_LEGS, **once):
 PROTOCOLS = {name: topology.training for name, topology in TOPOLOGIES.items()}
 
 
-def timed(order, works, topology="u_shaped", *, server=SERVER, rates=None, flops=FLOPS, ahead=None):
+def time_round(
+    order, works, topology="u_shaped", *, server=SERVER, rates=None, flops=FLOPS, ahead=None
+):
     works = dict(enumerate(works)) if isinstance(works, list) else works
     return compute_round_times(
         order, PROTOCOLS[topology], works, rates or [RATES] * 10, server, flops, ahead
@@ -70,7 +72,7 @@ def test_where_nothing_crosses_the_client_computes_all_and_the_server_nothing():
     flops = Flops(head=2, trunk=5, tail=1, stand_in=4)
     (alone,) = list_stages(PROTOCOLS["u_shaped"], work(2, {}), RATES, SERVER, flops)
     assert (alone.where, alone.seconds) == ("client", pytest.approx(9 + 12))
-    assert timed("sequential", [work(2, {})], flops=flops).server_busy == 0
+    assert time_round("sequential", [work(2, {})], flops=flops).server_busy == 0
 
 
 def test_a_gradient_in_several_messages_takes_a_backward_pass_each():
@@ -97,7 +99,7 @@ def test_a_step_takes_the_rounds_means():
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_gradients_that_stay_home_cost_nobody_a_backward_pass(order):
-    times = timed(order, [work(3, {Leg.SMASHED: 3, Leg.FEATURES: 7})])
+    times = time_round(order, [work(3, {Leg.SMASHED: 3, Leg.FEATURES: 7})])
     assert times.seconds == pytest.approx(3 * (2 + 3 + 5 + 7 + 3))
     assert times.server_busy == pytest.approx(5 / 20)
 
@@ -108,7 +110,7 @@ def test_gradients_that_stay_home_cost_nobody_a_backward_pass(order):
     [("u_shaped", U_LEGS, U_STEP), ("vanilla", VANILLA_LEGS, VANILLA_STEP)],
 )
 def test_one_client_alone_takes_the_same_time_in_every_order(order, topology, legs, step):
-    times = timed(order, [work(4, legs, broadcast=6, handover=8)], topology, ahead=0)
+    times = time_round(order, [work(4, legs, broadcast=6, handover=8)], topology, ahead=0)
     assert times.seconds == pytest.approx(6 + 4 * sum(step) + 8)
     served = sum(step[2::4])
     computes = 4 * (2 + 4 + (3 if topology == "u_shaped" else 0))
@@ -121,7 +123,7 @@ def test_one_client_alone_takes_the_same_time_in_every_order(order, topology, le
 
 def test_sequential_is_the_sum():
     given = {3: work(2, broadcast=6), 0: work(0), 1: work(1, handover=8)}
-    times = timed("sequential", given, server=ServerConfig(gflops=1e-9, slots=2))
+    times = time_round("sequential", given, server=ServerConfig(gflops=1e-9, slots=2))
     assert times.seconds == pytest.approx(6 + 2 * 64 + 64 + 8)
     assert through(times) == pytest.approx({3: 134, 0: 0, 1: 206})
     assert times.server_busy == pytest.approx(3 * 15 / 206 / 2)
@@ -132,23 +134,23 @@ def test_sequential_is_the_sum():
 
 def test_copies_bound_by_the_server_fill_serve_and_drain():
     """3 clients' 4 vanilla steps: the server never waits, for 2 others serve 36 s > 27 s."""
-    times = timed("copies", [work(4, VANILLA_LEGS)] * 3, "vanilla")
+    times = time_round("copies", [work(4, VANILLA_LEGS)] * 3, "vanilla")
     assert times.seconds == pytest.approx((2 + 4) + 3 * 4 * 18 + (17 + 4))
-    times = timed("copies", [work(5)] * 8)
+    times = time_round("copies", [work(5)] * 8)
     assert times.seconds == pytest.approx((2 + 3) + 8 * 5 * 15 + (17 + 4))
 
 
 def test_copies_bound_by_the_clients_wait_once():
     """Once they have queued behind each other at the start, they never meet again."""
     quick = Flops(head=2, trunk=0.5, tail=0.5)
-    times = timed("copies", [work(4, VANILLA_LEGS)] * 3, "vanilla", flops=quick)
+    times = time_round("copies", [work(4, VANILLA_LEGS)] * 3, "vanilla", flops=quick)
     step = 2 + 4 + 3 + 17 + 4
     assert through(times) == pytest.approx({0: 4 * step, 1: 4 * step + 3, 2: 4 * step + 6})
 
 
 @pytest.mark.parametrize("order", ["copies", "asynchronous"])
 def test_a_slot_each_is_as_good_as_being_alone(order):
-    times = timed(order, [work(4)] * 5, server=ServerConfig(gflops=1e-9, slots=5))
+    times = time_round(order, [work(4)] * 5, server=ServerConfig(gflops=1e-9, slots=5))
     assert times.seconds == pytest.approx(4 * 64)
     assert times.server_busy == pytest.approx(15 / 64)
     assert times.waiting == pytest.approx(15 / 64)
@@ -156,13 +158,13 @@ def test_a_slot_each_is_as_good_as_being_alone(order):
 
 def test_in_order_holds_the_trunk_from_forward_to_backward():
     """The trunk is held 5 + 7 + 3 + 13 + 10 = 38 s a client, though it computes 15 of them."""
-    times = timed("in_order", [work(1)] * 2)
+    times = time_round("in_order", [work(1)] * 2)
     assert through(times) == pytest.approx({0: 5 + 38 + 21, 1: 5 + 76 + 21})
     assert times.server_busy == pytest.approx(30 / 102)
 
 
 def test_in_order_vanilla_bound_by_the_server():
-    times = timed("in_order", [work(4, VANILLA_LEGS)] * 3, "vanilla")
+    times = time_round("in_order", [work(4, VANILLA_LEGS)] * 3, "vanilla")
     assert times.seconds == pytest.approx((2 + 4) + 3 * 4 * 18 + (17 + 4))
 
 
@@ -171,17 +173,17 @@ def test_in_order_waits_for_a_slow_first_client_where_copies_do_not():
     given = [work(1, VANILLA_LEGS)] * 2
     args = {"topology": "vanilla", "rates": [slow, RATES]}
     first = 20 + 4 + 18  # its head takes 20 s
-    assert through(timed("in_order", given, **args)) == pytest.approx(
+    assert through(time_round("in_order", given, **args)) == pytest.approx(
         {0: first + 17 + 40, 1: first + 18 + 17 + 4}
     )
-    assert through(timed("copies", given, **args))[1] == pytest.approx(sum(VANILLA_STEP))
+    assert through(time_round("copies", given, **args))[1] == pytest.approx(sum(VANILLA_STEP))
     # the other way round nothing is lost; the order is the mapping's, not the numbers'
-    turned = timed("in_order", {1: given[0], 0: given[0]}, **args)
+    turned = time_round("in_order", {1: given[0], 0: given[0]}, **args)
     assert through(turned)[1] == pytest.approx(sum(VANILLA_STEP))
 
 
 def test_in_order_passes_over_clients_that_are_through():
-    times = timed("in_order", [work(1), work(2)])
+    times = time_round("in_order", [work(1), work(2)])
     second_start = 5 + 38 + 38 + 21 + 5  # its own first step, and its head again
     assert through(times) == pytest.approx({0: 64, 1: second_start + 38 + 21})
 
@@ -189,7 +191,7 @@ def test_in_order_passes_over_clients_that_are_through():
 def test_fused_waits_for_the_straggler_twice_a_lap():
     """A link at half the speed: 6 up, 14 and 26 between, 34 down."""
     straggler = Rates(flops_per_s=1, up_bytes_per_s=0.5, down_bytes_per_s=0.5, latency_s=0)
-    times = timed("fused", [work(4)] * 3, rates=[RATES, straggler, RATES])
+    times = time_round("fused", [work(4)] * 3, rates=[RATES, straggler, RATES])
     lap = (2 + 6) + 3 * 5 + (14 + 3 + 26) + 3 * 10 + (34 + 4)
     assert times.seconds == pytest.approx(4 * lap)
     assert through(times) == pytest.approx({0: 4 * lap - 17, 1: 4 * lap, 2: 4 * lap - 17})
@@ -199,7 +201,7 @@ def test_fused_waits_for_the_straggler_twice_a_lap():
 
 def test_fused_goes_on_without_clients_that_have_no_steps_left():
     straggler = Rates(flops_per_s=1, up_bytes_per_s=0.5, down_bytes_per_s=0.5, latency_s=0)
-    times = timed("fused", [work(3), work(1, handover=4)], rates=[RATES, straggler])
+    times = time_round("fused", [work(3), work(1, handover=4)], rates=[RATES, straggler])
     lap = (2 + 6) + 2 * 5 + (14 + 3 + 26) + 2 * 10 + (34 + 4)
     assert through(times) == pytest.approx({0: lap + 2 * 64, 1: lap + 8})
 
@@ -209,7 +211,7 @@ def test_asynchronous_lockstep_and_free():
     two = ServerConfig(gflops=1e-9, slots=2)
     slow_step = 64 + 9 * 9  # 9 s of its own at a tenth of the speed
     for ahead, fast in ((0, 2 * slow_step + 64), (1, slow_step + 64), (None, 3 * 64)):
-        times = timed(
+        times = time_round(
             "asynchronous", [work(3), work(3)], rates=[RATES, slow], server=two, ahead=ahead
         )
         assert through(times) == pytest.approx({0: fast, 1: 3 * slow_step})
@@ -218,15 +220,15 @@ def test_asynchronous_lockstep_and_free():
 def test_a_bound_is_of_asynchronous_alone_and_clients_without_steps_hold_nobody():
     two = ServerConfig(gflops=1e-9, slots=2)
     idle = work(0, broadcast=500)
-    times = timed("asynchronous", [work(3), idle], server=two, ahead=0)
+    times = time_round("asynchronous", [work(3), idle], server=two, ahead=0)
     assert through(times) == pytest.approx({0: 3 * 64, 1: 500})
-    fast = timed("copies", [work(3), work(9)], server=two, ahead=0)
+    fast = time_round("copies", [work(3), work(9)], server=two, ahead=0)
     assert through(fast)[0] == pytest.approx(3 * 64)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_broadcasts_and_hand_overs_of_clients_at_once_overlap(order):
-    times = timed(order, [work(0, broadcast=6), work(0, handover=8), work(0)])
+    times = time_round(order, [work(0, broadcast=6), work(0, handover=8), work(0)])
     assert times.seconds == (14 if order == "sequential" else 8)
     assert times.server_busy == 0
     assert times.clients[2].waiting == 0
@@ -236,7 +238,7 @@ def test_broadcasts_and_hand_overs_of_clients_at_once_overlap(order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_an_empty_round_takes_no_time(order):
     for works in ([], [work(0)] * 3):
-        times = timed(order, works)
+        times = time_round(order, works)
         assert (times.seconds, times.server_busy, times.waiting) == (0, 0, 0)
         assert through(times) == dict.fromkeys(range(len(works)), 0)
 
@@ -246,17 +248,17 @@ def test_an_empty_round_takes_no_time(order):
 def test_shares_lie_between_0_and_1_and_no_order_is_slower_than_one_at_a_time(order, slots):
     rates = [Rates(1 + c / 3, 1 + c / 7, 2, 0.1 * c) for c in range(5)]
     given = [work(1 + c % 3, broadcast=c, handover=1) for c in range(5)]
-    times = timed(order, given, server=ServerConfig(gflops=1e-9, slots=slots), rates=rates)
+    times = time_round(order, given, server=ServerConfig(gflops=1e-9, slots=slots), rates=rates)
     assert 0 < times.server_busy <= 1
     assert all(0 <= one.waiting <= 1 for one in times.clients.values())
-    alone = [timed(order, {c: one}, rates=rates).seconds for c, one in enumerate(given)]
+    alone = [time_round(order, {c: one}, rates=rates).seconds for c, one in enumerate(given)]
     assert max(alone) - 1e-9 <= times.seconds <= sum(alone) + 1e-9
 
 
 def test_a_server_that_never_rests_is_busy_all_the_time():
     only_server = Flops(head=0, trunk=5, tail=1)
     free = dict.fromkeys(VANILLA_LEGS, 0)
-    assert timed("copies", [work(7, free)] * 3, "vanilla", flops=only_server).server_busy == 1
+    assert time_round("copies", [work(7, free)] * 3, "vanilla", flops=only_server).server_busy == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from torch import Tensor
 
 from simsplit.errors import ProtocolError
@@ -28,7 +28,7 @@ def packet(weights: dict[str, Tensor]) -> Packet:
     return Packet(2, Leg.HANDOVER, 1, 0, tuple(weights.values()), tuple(weights))
 
 
-def drifted(seed: int) -> dict[str, Tensor]:
+def drift(seed: int) -> dict[str, Tensor]:
     rng = rng_for(seed, "test")
     moved = {
         name: tensor + torch.randn(tensor.shape, generator=rng)
@@ -41,7 +41,7 @@ def drifted(seed: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize("bits", [1, 3, 8, 16])
 def test_a_change_is_read_to_within_a_step_of_its_row_s_range(bits: int) -> None:
     one, other = Changes(bits, 0, START), Changes(bits, 0, START)
-    weights = drifted(0)
+    weights = drift(0)
     sent = one.encode(packet(weights), "up", 1)
     assert sent.names == ("codes", "ranges", "since", "counted")
     assert sent.tensors[0].nbytes == -(-(24 + 5 + 1) * bits // 8)
@@ -59,7 +59,7 @@ def test_a_change_is_read_to_within_a_step_of_its_row_s_range(bits: int) -> None
 
 
 def test_a_change_is_its_codes_expectation() -> None:
-    coder, weights = Changes(2, 0, START), drifted(1)
+    coder, weights = Changes(2, 0, START), drift(1)
     read = [coder.read(coder.encode(packet(weights), "up", n))["conv"] for n in range(1000)]
     mean = torch.stack(read).mean(0)
     widest = (weights["conv"].amax() - weights["conv"].amin()) / 3
@@ -68,7 +68,7 @@ def test_a_change_is_its_codes_expectation() -> None:
 
 def test_what_does_not_belong_is_not_taken_for_changes() -> None:
     coder = Changes(4, 0, START)
-    good = coder.encode(packet(drifted(0)), "up", 1)
+    good = coder.encode(packet(drift(0)), "up", 1)
     codes, ranges, since, counted = good.tensors
     for tensors in (
         (codes[:-1], ranges, since, counted),
@@ -83,16 +83,16 @@ def test_what_does_not_belong_is_not_taken_for_changes() -> None:
 
 def test_changes_since_another_round_are_refused() -> None:
     one, other = Changes(8, 0, START), Changes(8, 0, START)
-    one.hold(drifted(0), 3)
+    one.hold(drift(0), 3)
     with pytest.raises(ProtocolError, match=r"round 3.*round 0"):
-        other.read(one.encode(packet(drifted(1)), "up", 1))
+        other.read(one.encode(packet(drift(1)), "up", 1))
     other.load({name: tensor.clone() for name, tensor in one.state().items()})
-    other.read(one.encode(packet(drifted(1)), "up", 1))
+    other.read(one.encode(packet(drift(1)), "up", 1))
 
 
 def test_clients_hold_what_the_averaging_side_believes_they_do(tmp_path: Path) -> None:
     given = scenario(**AVERAGED | {"aggregation": {"kind": "splitfed_v2", "bits": 3}})
-    made = finished(given, tmp_path)
+    made = run_to_end(given, tmp_path)
     assert made.parts.federation is not None
     believed = made.parts.federation.changes
     assert believed is not None
@@ -122,8 +122,8 @@ def beside(path: Path) -> dict[tuple[int, str], int]:
 
 def test_bytes_of_hand_overs_are_the_codes_and_ranges(tmp_path: Path) -> None:
     coded = scenario(**AVERAGED | {"aggregation": {"kind": "splitfed_v2", "bits": 8}})
-    finished(scenario(**AVERAGED), tmp_path / "whole")
-    made = finished(coded, tmp_path / "coded")
+    run_to_end(scenario(**AVERAGED), tmp_path / "whole")
+    made = run_to_end(coded, tmp_path / "coded")
     clients = len(made.parts.clients)
     whole, few = beside(tmp_path / "whole"), beside(tmp_path / "coded")
     assert set(whole.values()) == {sizes(made)[0] * clients}
@@ -134,7 +134,7 @@ def test_bytes_of_hand_overs_are_the_codes_and_ranges(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_who_missed_the_last_broadcast_gets_whole_weights(tmp_path: Path) -> None:
     given = AVERAGED | {"cohort": {"fraction": 0.5}, "schedule": {"kind": "parallel", "rounds": 6}}
-    made = finished(
+    made = run_to_end(
         scenario(**given | {"aggregation": {"kind": "splitfed_v2", "bits": 8}}), tmp_path
     )
     wire = Run.load(tmp_path).wire

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import CPU, SGD, Cut, changed, cut, same, segments
+from by_hand import CPU, SGD, Cut, cut, list_changed, same, segments
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
@@ -43,8 +43,8 @@ def test_a_phase_at_home_sends_no_gradient_and_trains_what_it_names() -> None:
     made.train()
     assert made.tap.legs == [Leg.SMASHED, Leg.FEATURES]
     with pytest.raises(ProtocolError):  # the server keeps no graph for a way back
-        served(made, Packet(0, Leg.FEATURES_GRAD, 1, 0, (torch.ones(8, 8),)))
-    moved = changed(before, made.state())
+        serve(made, Packet(0, Leg.FEATURES_GRAD, 1, 0, (torch.ones(8, 8),)))
+    moved = list_changed(before, made.state())
     assert moved == {
         "client.own.0.method.smashed_0.weight",
         "client.own.0.method.smashed_0.bias",
@@ -70,7 +70,7 @@ def test_training_proper_after_such_a_phase_trains_everything() -> None:
     before = made.state()
     made.train()
     assert len(made.tap.legs) == 2 + 4
-    assert changed(before, made.state()) >= before.keys()
+    assert list_changed(before, made.state()) >= before.keys()
 
 
 def test_dropout_repeats_itself_and_resumes_whatever_the_global_stream_does() -> None:
@@ -88,7 +88,7 @@ def test_dropout_repeats_itself_and_resumes_whatever_the_global_stream_does() ->
         load({n.removeprefix(name): t for n, t in half.items() if n.startswith(name)})
     assert same(again.train(2).state(), whole.state())
     assert same(resumed.train(2).state(), whole.state())
-    assert changed(cut(segments()).train(4).state(), whole.state()), "nothing was dropped"
+    assert list_changed(cut(segments()).train(4).state(), whole.state()), "nothing was dropped"
 
 
 def test_the_servers_tail_drops_out_by_a_stream_of_its_own_too() -> None:
@@ -99,7 +99,7 @@ def test_the_servers_tail_drops_out_by_a_stream_of_its_own_too() -> None:
     assert same(one.state(), other.train(3).state())
     assert torch.equal(torch.get_rng_state(), before)
     kept = cut(segments(dropout=0.0), topology=VANILLA).train(3)
-    assert changed(kept.state(), one.state()), "nothing was dropped"
+    assert list_changed(kept.state(), one.state()), "nothing was dropped"
 
 
 def test_dropout_draws_anew_at_each_step_and_not_in_evaluation() -> None:
@@ -126,13 +126,13 @@ def test_clipping_at_more_than_the_norm_changes_nothing() -> None:
     assert same(cut(clip_norm=1e6).train().state(), cut().train().state())
 
 
-def served(made: Cut, packet: Packet) -> Packet:
+def serve(made: Cut, packet: Packet) -> Packet:
     """The server's answer, in the turn that takes such a packet."""
     (turn,) = (turn for turn in U_SHAPED.training.turns if packet.leg in turn.takes)
     return made.server.answer({0: (packet,)}, turn, "train")[0][0]
 
 
-def smashed(made: Cut) -> Packet:
+def send_smashed(made: Cut) -> Packet:
     return made.client.training.begin(1)[0]
 
 
@@ -155,12 +155,12 @@ def client_backward_twice(made: Cut) -> None:
 
 def server_backward_twice(made: Cut) -> None:
     made.train()
-    served(made, made.tap.on(Leg.FEATURES_GRAD)[0])
+    serve(made, made.tap.on(Leg.FEATURES_GRAD)[0])
 
 
 def one_reply_too_many(made: Cut) -> None:
-    (gradient,) = proceed(made, served(made, smashed(made)))
-    reply = served(made, gradient)
+    (gradient,) = proceed(made, serve(made, send_smashed(made)))
+    reply = serve(made, gradient)
     proceed(made, replace(reply, tensors=reply.tensors * 2))
 
 
@@ -174,14 +174,14 @@ def labels_to_a_server_without_a_tail(made: Cut) -> None:
         seed=2,
         device=CPU,
     )
-    packet = smashed(made)
+    packet = send_smashed(made)
     labels = replace(packet, leg=Leg.LABELS, tensors=(torch.zeros(8, dtype=torch.int64),))
     made.server.answer({0: (packet, labels)}, VANILLA.training.turns[1], "train")
 
 
 def features_to_a_client_without_a_tail(made: Cut) -> None:
     made.client.training.end.tail = None
-    proceed(made, served(made, smashed(made)))
+    proceed(made, serve(made, send_smashed(made)))
 
 
 def answer_after_an_evaluation(made: Cut) -> None:

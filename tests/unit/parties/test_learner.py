@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from by_hand import changed, same
+from by_hand import list_changed, same
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
@@ -44,7 +44,7 @@ def backward(of: Learner, number: int) -> None:
     (a * b - wanted).square().mean().backward()
 
 
-def trained(of: Learner, *numbers: int) -> Learner:
+def train(of: Learner, *numbers: int) -> Learner:
     for number in numbers:
         backward(of, number)
         step_together([of])
@@ -58,25 +58,25 @@ def copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("case", OPTIMIZERS)
 def test_a_loaded_state_goes_on_as_the_saved_one(case: str) -> None:
     optimizer, slots = OPTIMIZERS[case]
-    one = trained(learner(optimizer), 0, 1)
+    one = train(learner(optimizer), 0, 1)
     assert {name.split(".")[2] for name in one.moments()} == slots
     other, forgetful = learner(optimizer, seed=5), learner(optimizer, seed=5)
     saved = copies(one.state())
     other.load(saved)
     forgetful.load(copies(one.weights()))
     for each in (one, other, forgetful):
-        trained(each, 2, 3)
+        train(each, 2, 3)
     assert same(one.state(), other.state())
     assert same(one.weights(), forgetful.weights()) == (not slots)
-    assert changed(saved, one.state()) == saved.keys(), "the saved copies were live"
+    assert list_changed(saved, one.state()) == saved.keys(), "the saved copies were live"
 
 
 def test_a_loaded_state_is_a_copy() -> None:
-    one = trained(learner(), 0)
+    one = train(learner(), 0)
     other = learner(seed=5)
     other.load(one.state())
     before = copies(other.state())
-    trained(one, 1)
+    train(one, 1)
     assert same(before, other.state())
 
 
@@ -88,18 +88,18 @@ def test_half_a_state_is_refused() -> None:
 
 
 def test_what_is_frozen_neither_learns_nor_counts_batches() -> None:
-    one = trained(learner(), 0)
+    one = train(learner(), 0)
     one.learn(frozenset({"a", "trunk"}))
     before = copies(one.state())
-    trained(one, 1)
+    train(one, 1)
     assert (one.modules["a"].training, one.modules["b"].training) == (True, False)
-    moved = changed(before, one.state())
+    moved = list_changed(before, one.state())
     assert moved
     assert not {name for name in moved if name.startswith("b.")}
     one.learn(frozenset({"a", "b"}))
     before = copies(one.state())
-    trained(one, 2)
-    assert changed(before, one.state()) == before.keys()
+    train(one, 2)
+    assert list_changed(before, one.state()) == before.keys()
 
 
 def test_thawing_leaves_what_never_learns_alone() -> None:
@@ -112,7 +112,7 @@ def test_thawing_leaves_what_never_learns_alone() -> None:
     assert module[0].weight.requires_grad
 
 
-def carried(one: Learner, *, moments: bool = True) -> tuple[torch.Tensor, ...]:
+def carry(one: Learner, *, moments: bool = True) -> tuple[torch.Tensor, ...]:
     names, tensors = one.list_travelling(moments=moments)
     assert names == tuple(one.state() if moments else one.weights())
     return tensors
@@ -120,29 +120,29 @@ def carried(one: Learner, *, moments: bool = True) -> tuple[torch.Tensor, ...]:
 
 def test_travelling_tensors_are_live_and_gathered_once() -> None:
     one = learner()
-    bare = carried(one)
+    bare = carry(one)
     assert len(bare) == len(one.weights()) == 14  # two of weight, bias; norm's 2 and its 3 buffers
-    trained(one, 0)
-    full = carried(one)
+    train(one, 0)
+    full = carry(one)
     assert len(full) == 14 + 8  # a momentum for each parameter
-    assert len(carried(one, moments=False)) == 14
-    full = carried(one)
-    trained(one, 1)
-    assert carried(one) is full
+    assert len(carry(one, moments=False)) == 14
+    full = carry(one)
+    train(one, 1)
+    assert carry(one) is full
     assert all(map(torch.equal, full, one.state().values()))
     one.load(copies(one.state()))
-    trained(one, 2)
-    assert all(map(torch.equal, carried(one), one.state().values()))
+    train(one, 2)
+    assert all(map(torch.equal, carry(one), one.state().values()))
 
 
 def test_travelling_notices_the_moments_of_what_thaws() -> None:
     one = learner()
     one.learn(frozenset({"a"}))
-    trained(one, 0)
-    assert len(carried(one)) == 14 + 4
+    train(one, 0)
+    assert len(carry(one)) == 14 + 4
     one.learn(frozenset({"a", "b"}))
-    trained(one, 1)
-    assert len(carried(one)) == 14 + 8
+    train(one, 1)
+    assert len(carry(one)) == 14 + 8
 
 
 def partly_frozen(*names: str, optimizer: OptimizerConfig = MOMENTUM) -> Learner:
@@ -160,7 +160,7 @@ def test_a_part_that_never_learns_infers_and_neither_travels_nor_is_kept() -> No
     """Its running statistics do not move either, so they need not travel."""
     one = partly_frozen("b.0", "b.1")
     before = copies(one.modules["b"].state_dict())
-    trained(one, 0, 1)
+    train(one, 0, 1)
     assert same(before, one.modules["b"].state_dict())
     assert not one.modules["b"].training
     for phase in ({"a"}, {"b"}, {"a", "b"}):
@@ -175,7 +175,7 @@ def test_a_part_that_never_learns_infers_and_neither_travels_nor_is_kept() -> No
 def test_of_a_part_that_learns_in_part_what_changes_travels() -> None:
     """The norm goes on counting, so its statistics travel though its scale does not."""
     one = partly_frozen("b.1")
-    trained(one, 0)
+    train(one, 0)
     names = {name for name in one.weights() if name.startswith("b.")}
     assert names == {"b.0.weight", "b.0.bias", *(f"b.1.{name}" for name in NORM)}
     nbytes = sum(tensor.nbytes for tensor in one.list_travelling(moments=True)[1])
@@ -187,7 +187,7 @@ def test_what_never_learns_cannot_be_handed_over() -> None:
     one = partly_frozen("b.0")
     before = copies(one.modules["b"].state_dict())
     one.take({"b.0.weight": torch.zeros(3, 4), "b.1.weight": torch.zeros(3)})
-    assert changed(before, one.modules["b"].state_dict()) == {"1.weight"}
+    assert list_changed(before, one.modules["b"].state_dict()) == {"1.weight"}
 
 
 def test_a_part_without_weights_does_as_the_phase_says() -> None:
@@ -218,7 +218,7 @@ def test_clipping_is_torchs_over_all_modules_together(norm: float) -> None:
     backward(plain, 0)
     torch.nn.utils.clip_grad_norm_(plain.parameters, norm)
     plain.step()
-    assert same(trained(one, 0).weights(), plain.weights())
+    assert same(train(one, 0).weights(), plain.weights())
 
 
 def test_the_factor_is_on_the_configured_rate_not_on_the_last() -> None:
@@ -282,7 +282,7 @@ class TestOfMethods:
     def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.AdamW(parameters, lr=0.05, weight_decay=0.0)
 
-    def trained(self, of: Learner, *numbers: int) -> Learner:
+    def train(self, of: Learner, *numbers: int) -> Learner:
         for number in numbers:
             of.train(True)
             inputs = torch.randn(5, 4, generator=rng_for(0, "inputs", number))
@@ -295,7 +295,7 @@ class TestOfMethods:
         of = self.learner(SgdConfig(lr=1e-9))
         of.set_lr_factor(0.5)
         before = copies(of.weights())
-        self.trained(of, 0)
+        self.train(of, 0)
         moved = {n: (w - before[n]).abs().max().item() for n, w in of.weights().items()}
         learned = {n: moved[n] for n in moved if n.endswith("0.weight")}
         own = {n: by for n, by in learned.items() if n.startswith("method.smashed_0.")}
@@ -304,11 +304,11 @@ class TestOfMethods:
         assert all(by < 1e-6 for n, by in learned.items() if n not in own)
 
     def test_its_moments_are_kept_travel_and_are_forgotten(self) -> None:
-        whole = self.trained(self.learner(), 0, 1, 2)
-        half = self.trained(self.learner(), 0, 1)
+        whole = self.train(self.learner(), 0, 1, 2)
+        half = self.train(self.learner(), 0, 1)
         other = self.learner()
         other.load(copies(half.state()))
-        assert same(self.trained(other, 2).state(), whole.state())
+        assert same(self.train(other, 2).state(), whole.state())
         names, _ = half.list_travelling(moments=True)
         assert any(name.endswith("exp_avg") for name in names)
         assert any(name.endswith("momentum_buffer") for name in names)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from builders import experiment, finished, image_folder, scenario
+from builders import experiment, image_folder, run_to_end, scenario
 
 from simsplit.assembly.state import collect_state
 from simsplit.parties.calls import SharedState
@@ -19,21 +19,21 @@ ONE: dict[str, Any] = {
 }
 
 
-def trained(path: Path, **train: Any) -> Run:
-    finished(scenario(**ONE, train=train), path)
+def train(path: Path, **train: Any) -> Run:
+    run_to_end(scenario(**ONE, train=train), path)
     return Run.load(path)
 
 
-def smashed_bytes(wire: pd.DataFrame) -> int:
+def count_smashed_bytes(wire: pd.DataFrame) -> int:
     legs = wire[(wire["phase"] == "train") & (wire["leg"] == "smashed")]
     return int(legs["bytes"].sum())
 
 
 @pytest.mark.slow
 def test_bf16_halves_what_crosses_and_hardly_moves_the_loss(tmp_path: Path) -> None:
-    full, narrow = trained(tmp_path / "fp32"), trained(tmp_path / "bf16", precision="bf16")
-    assert smashed_bytes(full.wire) == 2 * 48 * 20 * 12 * 12 * 4  # rounds, samples, cut, fp32
-    assert smashed_bytes(narrow.wire) * 2 == smashed_bytes(full.wire)
+    full, narrow = train(tmp_path / "fp32"), train(tmp_path / "bf16", precision="bf16")
+    assert count_smashed_bytes(full.wire) == 2 * 48 * 20 * 12 * 12 * 4  # rounds, samples, cut, fp32
+    assert count_smashed_bytes(narrow.wire) * 2 == count_smashed_bytes(full.wire)
     assert narrow.rounds["bytes_total"].iloc[-1] * 2 == full.rounds["bytes_total"].iloc[-1]
     losses = narrow.rounds["train_loss"].tolist()
     assert losses == pytest.approx(full.rounds["train_loss"].tolist(), rel=0.05)
@@ -45,7 +45,7 @@ def test_bf16_under_a_vanilla_cut(tmp_path: Path) -> None:
     runs = []
     for precision in ("fp32", "bf16"):
         given = scenario(**ONE, topology="vanilla", train={"precision": precision})
-        finished(given, tmp_path / precision)
+        run_to_end(given, tmp_path / precision)
         runs.append(Run.load(tmp_path / precision).rounds)
     assert runs[1]["train_loss"].tolist() == pytest.approx(runs[0]["train_loss"].tolist(), rel=0.05)
 
@@ -69,8 +69,8 @@ def test_channels_last_is_the_same_up_to_rounding(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_resumed_channels_last_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     changes: dict[str, Any] = ONE | {"train": {"channels_last": True, "client": {"kind": "adam"}}}
-    whole = finished(scenario(**changes, schedule={"rounds": 3}), tmp_path / "whole")
-    finished(scenario(**changes, schedule={"rounds": 2}), tmp_path / "half")
+    whole = run_to_end(scenario(**changes, schedule={"rounds": 3}), tmp_path / "whole")
+    run_to_end(scenario(**changes, schedule={"rounds": 2}), tmp_path / "half")
     resumed = experiment(scenario(**changes, schedule={"rounds": 3}), tmp_path / "half")
     resumed.run(resume=True)
     one, other = collect_state(whole.parts), collect_state(resumed.parts)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import finished, scenario
+from builders import run_to_end, scenario
 
 from simsplit.parties.calls import ReportRound
 from simsplit.parties.tally import Tally
@@ -50,7 +50,7 @@ def test_a_vanilla_cut_reports_the_methods_term_as_a_u_shape_does(tmp_path: Path
             method=[{"kind": "wcc", "weight": 0.1}],
             evaluate={"every": 0},
         )
-        made = finished(given, tmp_path / topology)
+        made = run_to_end(given, tmp_path / topology)
         losses.append(Run.load(made.path).rounds["method_loss"].tolist())
         assert made.parts.pool.ask(0, ReportRound()) == {}, "terms pile up unread"
     assert min(losses[0]) > 0

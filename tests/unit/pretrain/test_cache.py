@@ -86,11 +86,11 @@ def test_the_lock_of_a_process_that_died_stops_nobody(tiny, place, trainings):
 
 
 def test_a_failed_training_leaves_room_for_the_next(tiny, monkeypatch, trainings):
-    def failing(config, out, watch, device):
+    def fail(config, out, watch, device):
         raise RunError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "pretrain", failing)
+        patch.setattr(cache, "pretrain", fail)
         with pytest.raises(RunError):
             fetch_pretrained(tiny, lambda line: None)
     assert fetch_pretrained(tiny, lambda line: None).is_dir()

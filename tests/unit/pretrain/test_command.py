@@ -78,10 +78,10 @@ def test_mistakes_are_answered_with_what_is_allowed(simsplit, words, given, reas
 def test_an_interruption_keeps_nothing(simsplit, words, monkeypatch, tmp_path):
     from simsplit.pretrain import pretraining
 
-    def interrupted(step, steps):
+    def interrupt(step, steps):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pretraining, "_compute_factor", interrupted)
+    monkeypatch.setattr(pretraining, "_compute_factor", interrupt)
     code, out, err = simsplit(*words)
     assert (code, out) == (130, "")
     assert says(err.splitlines()[-1], "interrupted ... nothing")

@@ -11,7 +11,7 @@ from simsplit.pretrain.pretraining import _compute_factor
 from simsplit.pretrain.tokenizer import encode_stream, train_tokenizer
 
 
-def loaded(folder):
+def load(folder):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
@@ -24,7 +24,7 @@ def weights(folder):
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
 def test_transformers_loads_what_was_saved(tiny, tmp_path, family):
     out = pretrain(tiny.model_copy(update={"family": family, "steps": 2}), tmp_path / "model")
-    model, tokenizer = loaded(out)
+    model, tokenizer = load(out)
     assert model.config.model_type == family
     assert model.config.pad_token_id == tokenizer.pad_token_id == 0
     assert model.config.eos_token_id == tokenizer.eos_token_id == 2
@@ -37,7 +37,7 @@ def test_transformers_loads_what_was_saved(tiny, tmp_path, family):
 
 
 def test_any_text_comes_back_as_it_was(folder):
-    _, tokenizer = loaded(folder)
+    _, tokenizer = load(folder)
     every = "".join(map(chr, [*range(0xD800), 0xE000, 0xFEFF, 0x1F600, 0x10FFFF]))
     for text in (
         every,
@@ -75,7 +75,7 @@ def test_the_loss_falls_on_a_text_that_repeats_itself(tiny, tmp_path):
 
 
 def test_the_validation_loss_is_that_of_the_saved_model_on_what_was_held_out(tiny, folder):
-    model, tokenizer = loaded(folder)
+    model, tokenizer = load(folder)
     _, judged = hold_out(read_text(tiny.text), 0.05, tiny.seed)
     stream = encode_stream(tokenizer._tokenizer, judged).long()
     losses = []
@@ -130,11 +130,11 @@ def test_a_folder_of_other_things_is_refused_and_an_empty_one_is_filled(tiny, tm
 
 
 def test_nothing_is_left_of_what_failed(tiny, tmp_path):
-    def interrupted(progress):
+    def interrupt(progress):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pretrain(tiny, tmp_path / "model", interrupted)
+        pretrain(tiny, tmp_path / "model", interrupt)
     (tmp_path / "short.txt").write_text("A sentence of this text.\n\n" * 90)
     short = tiny.model_copy(update={"text": tmp_path / "short.txt", "length": 64})
     with pytest.raises(DataError, match=r"65.*48"):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from gists import says
 from scipy.stats import binom
 
@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
                     {"kind": "krum", "name": "near", "threshold": {"kind": "calibrated"}},
                 ],
             )
-            finished(given, path / f"{fraction}-{seed}")
+            run_to_end(given, path / f"{fraction}-{seed}")
             entries.append(Entry(Run.load(path / f"{fraction}-{seed}")))
     return entries
 
@@ -107,7 +107,7 @@ def test_a_sweep_holds_attacked_runs_against_their_clean_twins(runs: list[Entry]
     assert rows[0]["attack success"].startswith(f"{50 * sum(values):.1f}% [")
 
 
-def copied(entry: Entry, path: Path, clients: pd.DataFrame, success: float = 0.9) -> Entry:
+def copy_entry(entry: Entry, path: Path, clients: pd.DataFrame, success: float = 0.9) -> Entry:
     """The same run with another table of clients, and another success of its backdoor."""
     shutil.copytree(entry.run.path, path)
     facts = json.loads((path / "summary.json").read_text())
@@ -121,7 +121,7 @@ def test_clients_of_many_runs_are_counted_and_not_named(runs: list[Entry], tmp_p
     clients, caught = runs[2].run.clients, runs[2].run.clients.copy()
     (bad,) = clients.loc[clients["malicious"] == 1, "client"].unique()
     caught["cosine_payload_flagged"] = (caught["client"] == bad).astype(int)
-    four = [copied(runs[2], tmp_path / f"{number}", caught) for number in range(4)]
+    four = [copy_entry(runs[2], tmp_path / f"{number}", caught) for number in range(4)]
     for entries, malicious in ((four[:3], f"{bad} | {bad} | {bad}"), (four, "4 in 4 runs")):
         table = compare_detections(entries)
         assert table is not None
@@ -142,8 +142,8 @@ def test_attackers_whose_backdoor_does_not_take_are_counted_apart(
         spared = runs[3].run.clients.copy()
         spared.loc[spared["malicious"] == 1, "cosine_payload_flagged"] = 0
         entries = [
-            copied(runs[2], tmp_path / f"{one}-{other}", runs[2].run.clients, one),
-            copied(runs[3], tmp_path / f"{one}-{other}-spared", spared, other),
+            copy_entry(runs[2], tmp_path / f"{one}-{other}", runs[2].run.clients, one),
+            copy_entry(runs[3], tmp_path / f"{one}-{other}-spared", spared, other),
         ]
         table = compare_detections(entries, "last")
         assert table is not None
@@ -168,7 +168,7 @@ def test_who_is_left_out_was_caught_and_who_is_never_judged_is_missed(
     clients.loc[clients["client"] == second, column] = 0.0
     clients.loc[clients["client"] == unjudged, ["malicious"]] = 1
     clients.loc[clients["client"] == unjudged, column] = math.nan
-    table = compare_detections([copied(runs[2], tmp_path / "run", clients)])
+    table = compare_detections([copy_entry(runs[2], tmp_path / "run", clients)])
     assert table is not None
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["caught"].endswith("1 of 2")
@@ -199,7 +199,7 @@ def test_an_exact_interval_s_ends_are_where_the_tails_hold_a_fortieth() -> None:
 
 
 def test_seeds_widen_an_attack_s_interval_and_heads_do_not_narrow_it() -> None:
-    def told(*values: float, size: int = 100) -> str:
+    def write_cell(*values: float, size: int = 100) -> str:
         runs = [
             SimpleNamespace(
                 rounds=pd.DataFrame({"attack_success": [0.0, value]}),
@@ -209,10 +209,10 @@ def test_seeds_widen_an_attack_s_interval_and_heads_do_not_narrow_it() -> None:
         ]
         return write_success(runs, "attack_success", "last")
 
-    assert told(0.9) == "90.0% [82.4, 95.1]"  # binom.test(90, 100)
-    assert told(0.9, 0.9, 0.9) == "90.0% [86.0, 93.2]"  # binom.test(270, 300)
-    assert told(0.8, 0.9, 1.0) == "90.0% [65.2, 100.0]"  # t.test: a half-width of 24.8
-    assert told(0.9, size=0) == "90.0%", "a run that does not say of how many"
+    assert write_cell(0.9) == "90.0% [82.4, 95.1]"  # binom.test(90, 100)
+    assert write_cell(0.9, 0.9, 0.9) == "90.0% [86.0, 93.2]"  # binom.test(270, 300)
+    assert write_cell(0.8, 0.9, 1.0) == "90.0% [65.2, 100.0]"  # t.test: a half-width of 24.8
+    assert write_cell(0.9, size=0) == "90.0%", "a run that does not say of how many"
 
 
 def test_accuracy_and_attack_success_are_of_one_round_and_the_clean_run_has_its_own(
@@ -245,7 +245,7 @@ def test_accuracy_and_attack_success_are_of_one_round_and_the_clean_run_has_its_
 
 def test_an_attack_that_nobody_watched_has_its_row(tmp_path: Path) -> None:
     malicious = {"fraction": 0.2, "poison": [QUIET]}
-    finished(scenario(clients={"count": 5, "malicious": malicious}), tmp_path / "run")
+    run_to_end(scenario(clients={"count": 5, "malicious": malicious}), tmp_path / "run")
     table = compare_detections([Entry(Run.load(tmp_path / "run"))])
     assert table is not None
     (row,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]

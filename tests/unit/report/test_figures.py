@@ -7,7 +7,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 
 from simsplit.errors import RunError
 from simsplit.report import figures
@@ -28,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
             clients={"count": 5, "malicious": malicious},
             detectors=[{"kind": "cosine_mad"}, {"kind": "krum"}],
         )
-        finished(given, path / name)
+        run_to_end(given, path / name)
         made[name] = Run.load(path / name)
     return made
 

@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 
 from simsplit import Run
 from simsplit.report.label_tables import measure_labels, tabulate_label_views, tabulate_labels
@@ -17,7 +17,7 @@ TWO = {"targets": {"count": 16, "per_class": 8}, "data": {"train_samples": 300}}
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
     given = scenario(**TWO, attacks=[{"kind": "spectral"}, {"kind": "kmeans"}])
-    return finished(given, tmp_path_factory.mktemp("runs") / "run").path
+    return run_to_end(given, tmp_path_factory.mktemp("runs") / "run").path
 
 
 def rows(*given):

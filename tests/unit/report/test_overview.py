@@ -26,13 +26,13 @@ def made(variant):
             lines += [f"1,{attack},{index},{mean + off}" for index, off in ((0, 0.01), (1, -0.01))]
         (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
         if flagged is not None:
-            detected(run, flagged)
+            write_detections(run, flagged)
         return Entry(Run.load(run.path))
 
     return make
 
 
-def detected(run, flagged):
+def write_detections(run, flagged):
     """Client 1 of two is malicious; a detector flags these."""
     table = run.clients.assign(malicious=lambda t: (t["client"] == 1).astype(int))
     table["krum_flagged"] = table["client"].isin(flagged).astype(int)

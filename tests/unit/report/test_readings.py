@@ -3,7 +3,7 @@
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
-from builders import finished
+from builders import run_to_end
 from texts import text_scenario
 
 from simsplit.attacking.finished import attack
@@ -29,7 +29,7 @@ def run(tmp_path_factory) -> Run:
         targets={"count": 4},
         output={"figures": True},
     )
-    finished(given, path / "run")
+    run_to_end(given, path / "run")
     attack(path / "run", "tag", {"iterations": "3"})
     return Run.load(path / "run")
 

@@ -95,7 +95,7 @@ def test_texts_have_intervals_over_batches_and_seeds(attacked):
     """As wide as batches differ; alike within a batch, as texts of one draw of secrets are."""
     columns = ("rouge_l", "best_rouge_l")
 
-    def told(*seeds, size=2):
+    def tabulate(*seeds, size=2):
         entries = [
             attacked(
                 f"s{seed}-{size}-{values}",
@@ -109,13 +109,15 @@ def test_texts_have_intervals_over_batches_and_seeds(attacked):
         table = compare_recoveries(entries)[0]
         return cells(table)[table.rows[0][0]]["sip"], table.title
 
-    alike, title = told([0.2, 0.2, 0.2, 0.2])
+    alike, title = tabulate([0.2, 0.2, 0.2, 0.2])
     assert alike == "0.200 (0.200 to 0.200)"
     assert says(title, "ROUGE-L ... 4 ... 95 % ... texts and seeds")
     two = [0.1, 0.1, 0.3, 0.3]
-    assert told(two)[0] == "0.200 (0.100 to 0.300)", "two batches, drawn whole"
-    assert told(two, size=4) == ("0.200", "ROUGE-L of 4 recovered texts"), "one draw says nothing"
-    apart, _ = told([0.1] * 8, [0.3] * 8)
+    assert tabulate(two)[0] == "0.200 (0.100 to 0.300)", "two batches, drawn whole"
+    assert tabulate(two, size=4) == ("0.200", "ROUGE-L of 4 recovered texts"), (
+        "one draw says nothing"
+    )
+    apart, _ = tabulate([0.1] * 8, [0.3] * 8)
     assert apart == "0.200 (0.100 to 0.300)", "seeds that differ widen it"
 
 
@@ -140,14 +142,14 @@ def test_the_best_of_messages_is_shown_where_there_are_several(attacked, best, t
 
 
 def test_methods_alike_but_for_a_field_are_distinguished_by_it():
-    def named(*methods):
+    def name_methods(*methods):
         return distinguish_methods([{"method": each} for each in methods])
 
-    assert named([MIX], [{**MIX, "tokens": 0}]) == ["mixguard tokens=8", "mixguard tokens=0"]
-    several = named([MIX], [MIX], [{**MIX, "calibrate": False}], [{**MIX, "tokens": 0}])
+    assert name_methods([MIX], [{**MIX, "tokens": 0}]) == ["mixguard tokens=8", "mixguard tokens=0"]
+    several = name_methods([MIX], [MIX], [{**MIX, "calibrate": False}], [{**MIX, "tokens": 0}])
     assert several == ["mixguard", "mixguard", "mixguard calibrate=false", "mixguard tokens=0"]
     wcc = {"kind": "wcc", "weight": 0.1, "norm": 1}
-    second = named([MIX, wcc], [MIX, {**wcc, "norm": 2}], [])
+    second = name_methods([MIX, wcc], [MIX, {**wcc, "norm": 2}], [])
     assert second == ["mixguard + wcc 0.1 norm=1", "mixguard + wcc 0.1 norm=2", "raw"]
 
 

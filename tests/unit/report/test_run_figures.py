@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from PIL import Image
 
 from simsplit.progress import Observer
@@ -49,7 +49,7 @@ class Ear(Observer):
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Run:
     path: Path = tmp_path_factory.mktemp("drawn") / "run"
-    finished(scenario(**WATCHED, **DRAWN), path)
+    run_to_end(scenario(**WATCHED, **DRAWN), path)
     return Run.load(path)
 
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_drawn_is_a_warning_and_the_run_has_finished(tmp_path: Pa
 
 
 def test_a_scenario_may_have_none_drawn(tmp_path: Path) -> None:
-    finished(scenario(output={"figures": False}), tmp_path / "run")
+    run_to_end(scenario(output={"figures": False}), tmp_path / "run")
     assert not (tmp_path / "run" / "figures").exists()
 
 

@@ -13,7 +13,7 @@ from simsplit.results import Run
 LIGHT = {"kind": "lightsplit", "ratio": 8.0, "k": None, "lift": "fixed", "legs": ["smashed"]}
 
 
-def scored(value):
+def make_scores(value):
     return {"test_accuracy": value, "test_balanced_accuracy": value - 0.1}
 
 
@@ -22,7 +22,7 @@ def cells(table):
     return {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
 
 
-def unfinished(finished_run, path, rounds_kept, **summary):
+def make_unfinished(finished_run, path, rounds_kept, **summary):
     shutil.copytree(finished_run.path, path)
     facts = {"name": "cut", "status": "running", "rounds_done": 0, "rounds": 5, **summary}
     (path / "summary.json").write_text(json.dumps(facts))
@@ -84,7 +84,7 @@ def test_a_run_without_validation_data_has_no_such_column(variant):
 
 
 def test_a_killed_run_shows_what_there_is(finished_run, tmp_path):
-    killed = unfinished(finished_run, tmp_path / "killed", rounds_kept=True)
+    killed = make_unfinished(finished_run, tmp_path / "killed", rounds_kept=True)
     assert says(write_heading(killed), "cut: ... killed ... 1 of 5")
     figures, legs = show(killed)
     assert figures.columns == ("", "last round")
@@ -94,7 +94,7 @@ def test_a_killed_run_shows_what_there_is(finished_run, tmp_path):
 
 def test_a_run_stopped_before_its_first_round_shows_why(finished_run, tmp_path):
     why = {"status": "failed", "reason": "the disk is full"}
-    failed = unfinished(finished_run, tmp_path / "failed", rounds_kept=False, **why)
+    failed = make_unfinished(finished_run, tmp_path / "failed", rounds_kept=False, **why)
     assert write_heading(failed) == "cut: failed, 0 of 5 rounds\nwhy: the disk is full"
     assert show(failed) == []
 
@@ -104,11 +104,15 @@ WATCHED = {"observers": [{"kind": "jsonl", "file": "rounds.jsonl"}]}
 
 def test_runs_alike_but_for_their_seed_are_a_mean_and_a_spread(variant):
     runs = [
-        variant("raw-0", {"seed": 0}, scored(0.90), total=1000),
-        variant("raw-1", {"seed": 1, "threads": 7, "device": "cuda"}, scored(0.94), total=1000),
-        variant("light-0", {"seed": 0, "method": [LIGHT]} | WATCHED, scored(0.88), total=300),
-        variant("light-1", {"seed": 1, "method": [LIGHT]}, scored(0.86), total=300),
-        variant("light-2", {"seed": 2, "method": [LIGHT], "newer": None}, scored(0.87), total=600),
+        variant("raw-0", {"seed": 0}, make_scores(0.90), total=1000),
+        variant(
+            "raw-1", {"seed": 1, "threads": 7, "device": "cuda"}, make_scores(0.94), total=1000
+        ),
+        variant("light-0", {"seed": 0, "method": [LIGHT]} | WATCHED, make_scores(0.88), total=300),
+        variant("light-1", {"seed": 1, "method": [LIGHT]}, make_scores(0.86), total=300),
+        variant(
+            "light-2", {"seed": 2, "method": [LIGHT], "newer": None}, make_scores(0.87), total=600
+        ),
     ]
     table = compare(runs)
     assert cells(table) == {
@@ -126,7 +130,7 @@ def test_runs_alike_but_for_their_seed_are_a_mean_and_a_spread(variant):
 
 
 def test_a_run_of_a_seed_that_is_there_is_left_out_by_name(variant):
-    one, again = (variant(name, {"name": "x"}, scored(0.9), total=1000) for name in ("a", "b"))
+    one, again = (variant(name, {"name": "x"}, make_scores(0.9), total=1000) for name in ("a", "b"))
     table = compare([one, again])
     assert cells(table)["a"]["seeds"] == "1"
     assert cells(table)["a"]["accuracy"] == "90.00"
@@ -134,8 +138,8 @@ def test_a_run_of_a_seed_that_is_there_is_left_out_by_name(variant):
 
 
 def test_a_best_round_is_claimed_only_where_there_is_validation_data(variant):
-    best = variant("best", {}, scored(0.9))
-    last = variant("last", {"seed": 9}, scored(0.9))
+    best = variant("best", {}, make_scores(0.9))
+    last = variant("last", {"seed": 9}, make_scores(0.9))
     summary = json.loads((last.path / "summary.json").read_text()) | {"best_on_validation": None}
     (last.path / "summary.json").write_text(json.dumps(summary))
     last = Run.load(last.path)
@@ -146,9 +150,9 @@ def test_a_best_round_is_claimed_only_where_there_is_validation_data(variant):
 
 def test_a_row_of_fewer_seeds_is_held_against_raw_of_those_seeds(variant):
     runs = [
-        variant("raw-0", {"seed": 0}, scored(0.90), total=1000),
-        variant("raw-1", {"seed": 1}, scored(0.94), total=2000),
-        variant("light-1", {"seed": 1, "method": [LIGHT]}, scored(0.93), total=500),
+        variant("raw-0", {"seed": 0}, make_scores(0.90), total=1000),
+        variant("raw-1", {"seed": 1}, make_scores(0.94), total=2000),
+        variant("light-1", {"seed": 1, "method": [LIGHT]}, make_scores(0.93), total=500),
     ]
     row = cells(compare(runs))["light-1"]
     assert (row["change"], row["of Raw"]) == ("-1.00", "0.250")
@@ -158,11 +162,11 @@ def test_each_data_set_has_its_own_baseline(variant):
     mnist = {"data": {"source": {"kind": "mnist", "root": "data", "download": False}}}
     per_client = {"clients": {"heads": "per_client"}}
     runs = [
-        variant("light", {"method": [LIGHT]}, scored(0.80), total=100),
-        variant("raw", {}, scored(0.70), total=400),
-        variant("mnist-light", {**mnist, "method": [LIGHT]}, scored(0.90), total=100),
-        variant("mnist-raw", {**mnist, "method": [{"kind": "raw"}]}, scored(0.95), total=200),
-        variant("pch-light", {**per_client, "method": [LIGHT]}, scored(0.5), total=100),
+        variant("light", {"method": [LIGHT]}, make_scores(0.80), total=100),
+        variant("raw", {}, make_scores(0.70), total=400),
+        variant("mnist-light", {**mnist, "method": [LIGHT]}, make_scores(0.90), total=100),
+        variant("mnist-raw", {**mnist, "method": [{"kind": "raw"}]}, make_scores(0.95), total=200),
+        variant("pch-light", {**per_client, "method": [LIGHT]}, make_scores(0.5), total=100),
     ]
     table = cells(compare(runs))
     assert (table["light"]["change"], table["light"]["of Raw"]) == ("+10.00", "0.250")
@@ -239,7 +243,7 @@ def test_the_round_that_is_quoted_can_be_chosen(variant):
     run = variant("x")
     facts = run.summary
     for chosen, value in (("last", 0.1), ("best_on_validation", 0.2), ("best_on_test", 0.3)):
-        facts[chosen] = scored(value)
+        facts[chosen] = make_scores(value)
     for chosen, value in (
         ("last", "10.00"),
         ("best_on_validation", "20.00"),
@@ -263,7 +267,9 @@ def test_a_run_scored_without_accuracy_is_compared_by_its_bytes(variant):
 
 
 def test_a_run_that_has_not_finished_cannot_be_compared(variant, finished_run, tmp_path):
-    killed = unfinished(finished_run, tmp_path / "killed", rounds_kept=True, status="interrupted")
+    killed = make_unfinished(
+        finished_run, tmp_path / "killed", rounds_kept=True, status="interrupted"
+    )
     with pytest.raises(RunError, match=r"killed.*interrupted.*--resume"):
         compare([variant("raw"), killed])
 

@@ -34,7 +34,7 @@ mpl.use("agg")
 READ = {"weak": (0.1, 0.2), "strong": (0.5, 0.9), "random_tokens": (0.0, 0.02)}
 
 
-def written(path, *, utility=0.5, scale=1.0, method=(), number=1):
+def write_sessions(path, *, utility=0.5, scale=1.0, method=(), number=1):
     """A finished run with two sessions that were read alike."""
     rows = []
     for session in (0, 1):
@@ -58,7 +58,7 @@ def written(path, *, utility=0.5, scale=1.0, method=(), number=1):
 
 @pytest.fixture
 def run(tmp_path):
-    return written(tmp_path / "run")
+    return write_sessions(tmp_path / "run")
 
 
 def test_the_strongest_is_by_both_ends_and_no_floor(run):
@@ -73,7 +73,7 @@ def test_the_strongest_is_by_both_ends_and_no_floor(run):
 
 
 def test_only_the_last_judgement_counts(run, tmp_path):
-    early = written(tmp_path / "early", scale=0.1, number=0).sessions
+    early = write_sessions(tmp_path / "early", scale=0.1, number=0).sessions
     both = pd.concat([early, run.sessions])
     assert summarise_sessions(both) == summarise_sessions(run.sessions)
 
@@ -88,8 +88,8 @@ def test_a_row_per_attack_then_the_floors(run):
 
 def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     noise = [{"kind": "noise"}]
-    raw = written(tmp_path / "raw")
-    defended = written(tmp_path / "defended", utility=0.4, scale=0.1, method=noise)
+    raw = write_sessions(tmp_path / "raw")
+    defended = write_sessions(tmp_path / "defended", utility=0.4, scale=0.1, method=noise)
     (table,) = compare_sessions([Entry(raw), Entry(defended)])
     cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert cells[0]["DCS"] == ""
@@ -105,8 +105,8 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
 def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeypatch):
     ends = {"of_prompts": (0.8, 0.1), "of_responses": (0.2, 0.9), "random_tokens": (1.0, 1.0)}
     monkeypatch.setitem(globals(), "READ", ends)
-    raw = written(tmp_path / "raw")
-    defended = written(tmp_path / "defended", utility=0.4, method=[{"kind": "noise"}])
+    raw = write_sessions(tmp_path / "raw")
+    defended = write_sessions(tmp_path / "defended", utility=0.4, method=[{"kind": "noise"}])
     (table,) = compare_weighted_defences([Entry(raw), Entry(defended)])
     first, second = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     assert first["alpha 0.5"] == ""
@@ -143,7 +143,7 @@ def test_texts_stand_below_the_private_ones(run):
 
 
 def test_lines_over_runs_are_of_attacks_and_the_best_guess_is_dotted(run, tmp_path):
-    ax = figures.sessions({"open": run, "half": written(tmp_path / "half", scale=0.5)}, "ap")
+    ax = figures.sessions({"open": run, "half": write_sessions(tmp_path / "half", scale=0.5)}, "ap")
     told = {line.get_label(): list(line.get_ydata()) for line in ax.lines}
     assert told["strong"] == pytest.approx([0.7, 0.35])
     assert told["best guess without attack"] == pytest.approx([0.01, 0.005])

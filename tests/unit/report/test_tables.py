@@ -12,7 +12,7 @@ TABLE = Table(
 )
 
 
-def drawn(table, width=80):
+def render(table, width=80):
     console = Console(width=width)
     with console.capture() as captured:
         console.print(table.rich(), highlight=False)
@@ -20,7 +20,7 @@ def drawn(table, width=80):
 
 
 def test_text_stands_left_and_numbers_right():
-    lines = [line.rstrip() for line in drawn(TABLE).splitlines() if line.strip()]
+    lines = [line.rstrip() for line in render(TABLE).splitlines() if line.strip()]
     assert lines[0] == "A [title]"
     assert lines[1].split() == ["name", "words", "number"]
     assert lines[3:] == [" a|b    x, y         1", " c      [z]         23"]
@@ -32,13 +32,15 @@ def test_without_a_word_the_first_column_is_text():
 
 
 def test_brackets_are_not_markup():
-    assert "[smashed]" in drawn(Table("", ("[a]", "b"), [("x", "[smashed]"), ("[/bold]", "[red]")]))
-    assert "[/bold]" in drawn(Table("", ("a",), [("[/bold]",)]))
+    assert "[smashed]" in render(
+        Table("", ("[a]", "b"), [("x", "[smashed]"), ("[/bold]", "[red]")])
+    )
+    assert "[/bold]" in render(Table("", ("a",), [("[/bold]",)]))
 
 
 def test_long_cells_fold_beside_a_first_column_kept_whole():
     table = Table("", ("field", "meaning"), [("a_rather_long_name", "word " * 40)], "ll")
-    lines = drawn(table, 60).splitlines()
+    lines = render(table, 60).splitlines()
     assert max(map(len, lines)) <= 60
     assert sum("a_rather_long_name" in line for line in lines) == 1
 
@@ -52,7 +54,7 @@ def test_no_number_is_broken_whatever_the_width(width):
     table = Table("title", ("run", "setting", *names), rows, "ll" + "r" * 9)
     parts = table.split_to_fit(width)
     assert [part.title for part in parts] == ["title", *[""] * (len(parts) - 1)]
-    text = "".join(drawn(part, width) for part in parts)
+    text = "".join(render(part, width) for part in parts)
     assert max(map(len, text.splitlines())) <= width
     for row in rows:
         assert text.count(row[0]) == len(parts)
@@ -129,4 +131,4 @@ def test_an_empty_table_has_its_header():
     assert table.csv() == "a,b"
     assert table.markdown() == "| a | b |\n| --- | ---: |"
     assert r"a & b \\" in table.latex()
-    assert "a" in drawn(table)
+    assert "a" in render(table)

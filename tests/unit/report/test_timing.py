@@ -2,7 +2,7 @@ import json
 
 import pytest
 import yaml
-from builders import finished, scenario
+from builders import run_to_end, scenario
 
 from simsplit.network import DEVICES, LINKS
 from simsplit.report.runs import show
@@ -16,7 +16,7 @@ FLOPS = {"head": 3e7, "trunk": 5e8, "tail": 2e7}
 def trained(tmp_path_factory):
     """Four rounds of three clients, scored by hand: 40 %, not at all, 85 %, 83 %."""
     path = tmp_path_factory.mktemp("runs") / "timed"
-    finished(
+    run_to_end(
         scenario(schedule={"rounds": 4}, method=[{"kind": "lightsplit", "ratio": 8}]),
         path,
     )

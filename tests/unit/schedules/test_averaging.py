@@ -332,11 +332,11 @@ def test_fedavg_takes_buffers_along() -> None:
 
 @every_kind
 def test_integers_take_the_weighted_mean_rounded(kind: str) -> None:
-    def counted(count: int) -> dict[str, Tensor]:
+    def make_counted(count: int) -> dict[str, Tensor]:
         return {"norm.num_batches_tracked": torch.tensor(count), **one(count)}
 
-    made = averager(kind, counted(0), **OPTIONS[kind])
-    made.average(1, {0: (counted(100), 9), **{n: (counted(n), 1) for n in range(1, 7)}})
+    made = averager(kind, make_counted(0), **OPTIONS[kind])
+    made.average(1, {0: (make_counted(100), 9), **{n: (make_counted(n), 1) for n in range(1, 7)}})
     exact = (900 + 21) / 15  # 61.4
     assert same({"n": made.weights["norm.num_batches_tracked"]}, {"n": torch.tensor(round(exact))})
 
@@ -446,7 +446,7 @@ HONEST = [one(1.0, 10), one(1.1, 11), one(0.9, 9), one(1.05, 10.5), one(0.95, 9.
 LIAR = one(-1000, 5000)
 
 
-def planted(kind: str, liar: dict[str, Tensor], **options: Any) -> Tensor:
+def average_with_liar(kind: str, liar: dict[str, Tensor], **options: Any) -> Tensor:
     """The average of six honest clients and a liar in their midst that claims most samples."""
     given: dict[int, Update] = {n: (w, 1) for n, w in enumerate(HONEST)}
     made = averager(kind, one(0, 0), **options)
@@ -458,11 +458,11 @@ def planted(kind: str, liar: dict[str, Tensor], **options: Any) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"])
 def test_one_liar_is_not_heard(kind: str) -> None:
-    found = planted(kind, LIAR, **OPTIONS[kind])
+    found = average_with_liar(kind, LIAR, **OPTIONS[kind])
     honest = torch.stack([weights["w"] for weights in HONEST])
     assert (found >= honest.min(0).values).all()
     assert (found <= honest.max(0).values).all()
-    assert planted("fedavg", LIAR)[0] < -900
+    assert average_with_liar("fedavg", LIAR)[0] < -900
 
 
 def test_fedmedian_of_three_is_the_middle_one_value_by_value() -> None:

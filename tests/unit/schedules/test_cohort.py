@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import entered
+from builders import enter_round
 from pace import quick
-from plain_loops import assert_equal, begun, trained, weights_of
+from plain_loops import assert_equal, begin, train, weights_of
 
 from simsplit.packets import ClientId
 from simsplit.phases import Phase
@@ -21,7 +21,7 @@ TEN = dict.fromkeys(range(10), 4)
 ROUNDS = range(1, 1501)
 
 
-def chosen(
+def choose_clients(
     round_number: int = 1,
     batches: Mapping[ClientId, int] = TEN,
     *,
@@ -44,27 +44,27 @@ def chosen(
 )
 def test_a_fraction_of_all_clients_and_at_least_one(fraction: float, count: int, size: int) -> None:
     steps = dict.fromkeys(range(count), 1)
-    assert all(len(chosen(n, steps, fraction=fraction)) == size for n in range(1, 20))
+    assert all(len(choose_clients(n, steps, fraction=fraction)) == size for n in range(1, 20))
 
 
 def test_it_is_a_fraction_of_all_clients_reachable_or_not() -> None:
     """Half of ten are five; of four that can be reached all are asked."""
     batches = {client: int(client < 4) for client in range(10)}
-    assert chosen(batches=batches, fraction=0.5) == [0, 1, 2, 3]
-    assert len(chosen(batches=batches, fraction=0.3)) == 3
+    assert choose_clients(batches=batches, fraction=0.5) == [0, 1, 2, 3]
+    assert len(choose_clients(batches=batches, fraction=0.3)) == 3
 
 
 def test_clients_without_samples_are_never_asked() -> None:
     steps = {0: 3, 1: 0, 2: 1, 3: 0, 4: 2}
     for fields in ({}, {"fraction": 0.4}, {"fraction": 0.4, "sampling": "weighted"}):
-        seen = {client for n in range(1, 50) for client in chosen(n, steps, **fields)}
+        seen = {client for n in range(1, 50) for client in choose_clients(n, steps, **fields)}
         assert seen == {0, 2, 4}
 
 
 def test_nobody_can_be_reached() -> None:
     availability = {"period": 2, "window": 1, "phases": "same"}
-    assert chosen(2, availability=availability) == []
-    assert chosen(2, dict.fromkeys(range(3), 0), fraction=0.5) == []
+    assert choose_clients(2, availability=availability) == []
+    assert choose_clients(2, dict.fromkeys(range(3), 0), fraction=0.5) == []
 
 
 # how often
@@ -72,7 +72,7 @@ def test_nobody_can_be_reached() -> None:
 
 def frequencies(**fields: Any) -> dict[ClientId, float]:
     """Each client's share of the places."""
-    found = Counter(client for number in ROUNDS for client in chosen(number, **fields))
+    found = Counter(client for number in ROUNDS for client in choose_clients(number, **fields))
     return {client: count / found.total() for client, count in sorted(found.items())}
 
 
@@ -96,7 +96,8 @@ def test_weighted_chances_follow_the_batches_that_a_client_has() -> None:
 def test_weighted_draws_are_without_replacement() -> None:
     steps = {0: 1000, 1: 1, 2: 1}
     assert all(
-        len(set(chosen(n, steps, fraction=0.67, sampling="weighted"))) == 2 for n in range(1, 30)
+        len(set(choose_clients(n, steps, fraction=0.67, sampling="weighted"))) == 2
+        for n in range(1, 30)
     )
 
 
@@ -105,27 +106,27 @@ def test_weighted_draws_are_without_replacement() -> None:
 
 def test_a_rounds_draw_depends_on_seed_and_round_alone() -> None:
     fields: dict[str, Any] = {"fraction": 0.4, "order": "random"}
-    backwards = [chosen(number, **fields) for number in range(20, 0, -1)]
-    forwards = [chosen(number, **fields) for number in range(1, 21)]
+    backwards = [choose_clients(number, **fields) for number in range(20, 0, -1)]
+    forwards = [choose_clients(number, **fields) for number in range(1, 21)]
     assert backwards[::-1] == forwards
     assert len({tuple(each) for each in forwards}) > 15
-    assert [chosen(number, seed=1, **fields) for number in range(1, 21)] != forwards
+    assert [choose_clients(number, seed=1, **fields) for number in range(1, 21)] != forwards
 
 
 def test_a_random_order_is_a_new_permutation_every_round() -> None:
-    orders = [tuple(chosen(number, order="random")) for number in range(1, 21)]
+    orders = [tuple(choose_clients(number, order="random")) for number in range(1, 21)]
     assert all(sorted(order) == list(range(10)) for order in orders)
     assert len(set(orders)) == 20
-    assert orders == [tuple(chosen(number, order="random")) for number in range(1, 21)]
-    firsts = Counter(chosen(number, order="random")[0] for number in ROUNDS)
+    assert orders == [tuple(choose_clients(number, order="random")) for number in range(1, 21)]
+    firsts = Counter(choose_clients(number, order="random")[0] for number in ROUNDS)
     assert all(firsts[client] / len(ROUNDS) == pytest.approx(0.1, abs=0.03) for client in TEN)
 
 
 def test_the_order_changes_nothing_but_the_order() -> None:
     for number in range(1, 20):
-        ordered = chosen(number, fraction=0.4)
+        ordered = choose_clients(number, fraction=0.4)
         assert ordered == sorted(ordered)
-        assert sorted(chosen(number, fraction=0.4, order="random")) == ordered
+        assert sorted(choose_clients(number, fraction=0.4, order="random")) == ordered
 
 
 # dropping out
@@ -152,8 +153,8 @@ def test_dropping_out_is_a_clients_own_luck() -> None:
 
 
 def test_dropping_out_keeps_the_order() -> None:
-    whole = chosen(order="random")
-    assert chosen(order="random", dropout=1) == whole
+    whole = choose_clients(order="random")
+    assert choose_clients(order="random", dropout=1) == whole
 
 
 # availability
@@ -190,14 +191,14 @@ def test_only_those_who_can_be_reached_take_part() -> None:
     availability = AvailabilityConfig(period=5, window=2)
     for number in range(1, 11):
         able = [client for client in TEN if availability.covers(client, number, 0)]
-        assert chosen(number, availability=availability) == able
+        assert choose_clients(number, availability=availability) == able
 
 
 # in a run
 
 
 def test_clients_without_samples_cost_nothing(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", [16, 0, 8], aggregation="splitfed_v2", network={})
+    run = train(tmp_path / "run", [16, 0, 8], aggregation="splitfed_v2", network={})
     found = Run.load(run.path)
     wire = found.wire[(found.wire["phase"] != "evaluate") & (found.wire["client"] == 1)]
     assert wire.empty
@@ -210,7 +211,7 @@ def test_clients_without_samples_cost_nothing(tmp_path: Path) -> None:
 def test_a_round_in_which_nobody_can_be_reached(tmp_path: Path) -> None:
     cohort = {"availability": {"period": 2, "window": 1, "phases": "same"}}
     for name, aggregation in (("v1", "splitfed_v1"), ("fused", "fused")):
-        run = trained(tmp_path / name, aggregation=aggregation, cohort=cohort, network={})
+        run = train(tmp_path / name, aggregation=aggregation, cohort=cohort, network={})
         rounds = Run.load(run.path).rounds
         columns = ["clients", "dropped", "steps", "bytes_up", "simulated_s", "server_busy"]
         assert rounds[columns].iloc[1].tolist() == [0] * 6
@@ -227,7 +228,7 @@ def test_a_client_alone_in_its_cohort_trains_the_same_whatever_others_exist(
     heads = "per_client" if aggregation == "none" else "shared"
     found = []
     for others in ([1] * 9, [1] * 60 + [0] * 39):
-        run = begun(
+        run = begin(
             tmp_path / f"{len(others)}",
             [20, *others],
             aggregation=aggregation,
@@ -235,7 +236,7 @@ def test_a_client_alone_in_its_cohort_trains_the_same_whatever_others_exist(
         )
         for number in (1, 2):
             lineup = Lineup(number, Phase("train", rounds=2), 1.0, {0: 3})
-            entered(run, number)
+            enter_round(run, number)
             run.parts.course.run(lineup, lambda done, total: None)
         found.append({name: tensor.clone() for name, tensor in weights_of(run).items()})
     assert_equal(*found)

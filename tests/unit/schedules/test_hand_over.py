@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import entered, experiment, scenario
+from builders import enter_round, experiment, scenario
 from by_hand import Recorder
 from torch import Tensor
 
@@ -20,15 +20,15 @@ TAIL = 512 * 10 + 10
 L1H: dict[str, Any] = {"model": {"cut": "l1h"}, "evaluate": {"every": 0}}
 
 
-def recorded(path: Path, **changes: Any) -> tuple[Experiment, Recorder]:
+def record(path: Path, **changes: Any) -> tuple[Experiment, Recorder]:
     made = experiment(scenario(**{**L1H, **changes}), path)
     tap = Recorder()
     made.parts.wire.taps.append(tap)
     return made, tap
 
 
-def handed(path: Path, **changes: Any) -> list[Packet]:
-    made, tap = recorded(path, **changes)
+def list_handed(path: Path, **changes: Any) -> list[Packet]:
+    made, tap = record(path, **changes)
     made.run(resume=False)
     return tap.on(Leg.HANDOVER)
 
@@ -44,7 +44,7 @@ def test_it_travels_when_the_client_changes(
     kind: str, first: list[int], second: list[int], tmp_path: Path
 ) -> None:
     """Three clients of two batches, two rounds; the second starts with a way back."""
-    packets = handed(tmp_path / "run", schedule={"kind": kind, "rounds": 2})
+    packets = list_handed(tmp_path / "run", schedule={"kind": kind, "rounds": 2})
     sent = [(packet.round, packet.client) for packet in packets]
     assert sent == [(1, client) for client in first] + [(2, client) for client in second]
 
@@ -53,7 +53,7 @@ def test_it_travels_when_the_client_changes(
     "clients", [{"count": 1}, {"count": 3, "heads": "per_client", "tail": "own"}]
 )
 def test_nothing_travels_where_nothing_is_shared(clients: dict[str, Any], tmp_path: Path) -> None:
-    assert handed(tmp_path / "run", clients=clients) == []
+    assert list_handed(tmp_path / "run", clients=clients) == []
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_nothing_travels_where_nothing_is_shared(clients: dict[str, Any], tmp_pa
 def test_what_travels_is_what_is_shared(
     changes: dict[str, Any], nbytes: int, tmp_path: Path
 ) -> None:
-    packets = handed(tmp_path / "run", **changes, schedule={"rounds": 1})
+    packets = list_handed(tmp_path / "run", **changes, schedule={"rounds": 1})
     assert {packet.nbytes for packet in packets} == {nbytes}
 
 
 def test_a_replaced_hand_over_takes_effect(tmp_path: Path) -> None:
-    made, _ = recorded(tmp_path / "run")
+    made, _ = record(tmp_path / "run")
     pool = made.parts.pool
-    entered(made, 1)
+    enter_round(made, 1)
     made.parts.exchange.step(0)
     packet = pool.ask(0, HandOver(1))
     before = {name: t.clone() for name, t in pool.ask(1, SharedState()).items()}
@@ -89,9 +89,9 @@ def test_a_replaced_hand_over_takes_effect(tmp_path: Path) -> None:
 
 
 def test_the_next_client_trains_with_what_it_was_handed(tmp_path: Path) -> None:
-    made, _ = recorded(tmp_path / "run", clients={"handover": "weights"})
+    made, _ = record(tmp_path / "run", clients={"handover": "weights"})
     pool = made.parts.pool
-    entered(made, 1)
+    enter_round(made, 1)
     made.parts.exchange.step(0)
     packet = pool.ask(0, HandOver(1))
     zeros = tuple(torch.zeros_like(t) for t in packet.tensors)
@@ -105,12 +105,12 @@ def test_who_is_evaluated_or_attacked_holds_what_was_trained_last(
 ) -> None:
     """Client 0 lives where nobody trained, as on another host; 2 trained last."""
     changes = {"clients": {"handover": handover}}
-    made, _ = recorded(tmp_path / "here", **changes)
-    elsewhere, _ = recorded(tmp_path / "elsewhere", **changes)
+    made, _ = record(tmp_path / "here", **changes)
+    elsewhere, _ = record(tmp_path / "elsewhere", **changes)
     exchange, wire = made.parts.exchange, made.parts.wire
     here = made.parts.pool.clients
     exchange.pool = InlinePool({0: elsewhere.parts.pool.clients[0], 1: here[1], 2: here[2]})
-    entered(made, 1)
+    enter_round(made, 1)
     exchange.hand_over(2)
     exchange.step(2)
 

@@ -63,7 +63,7 @@ def test_a_sweep_says_how_it_goes_and_ends_with_its_table(swept, tmp_path):
     ]  # fmt: skip
 
 
-def told(simsplit, *words):
+def read_rows(simsplit, *words):
     code, out, err = simsplit("compare", *words, "--format", "csv")
     assert (code, err) == (0, "")
     return list(csv.DictReader(io.StringIO(out)))
@@ -71,7 +71,7 @@ def told(simsplit, *words):
 
 @pytest.mark.slow
 def test_a_finished_sweep_is_compared_in_every_form(simsplit, swept):
-    rows = told(simsplit, "runs/small")
+    rows = read_rows(simsplit, "runs/small")
     assert [(row["ratio"], row["method"], row["seeds"]) for row in rows] == [
         ("8", "lightsplit 8 fixed", "2"), ("16", "lightsplit 16 fixed", "2")
     ]  # fmt: skip
@@ -81,10 +81,12 @@ def test_a_finished_sweep_is_compared_in_every_form(simsplit, swept):
         "compare", "runs/small", "--format", "markdown"
     )[1]  # fmt: skip
     assert "lightsplit 16 fixed" in simsplit("compare", "runs/small", "--format", "latex")[1]
-    assert float(told(simsplit, "runs/small", "--baseline", "ratio=16")[1]["bytes_ratio"]) == 1.0
+    assert (
+        float(read_rows(simsplit, "runs/small", "--baseline", "ratio=16")[1]["bytes_ratio"]) == 1.0
+    )
     code, _, err = simsplit("compare", "runs/small", "--baseline", "ratio=3")
     assert (code, says(err, "--baseline: ... no finished cell")) == (2, True)
-    last = told(simsplit, "runs/small", "runs/small/ratio=8,seed=0")[2]
+    last = read_rows(simsplit, "runs/small", "runs/small/ratio=8,seed=0")[2]
     assert (last["run"], last["ratio"], last["seeds"]) == ("small_ratio-8_seed-0", "", "1")
 
 

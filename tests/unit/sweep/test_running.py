@@ -324,12 +324,12 @@ def test_a_cluster_within_a_cluster_is_the_same_one():
         assert ray.is_initialized()
     assert not ray.is_initialized()
 
-    def interrupted():
+    def interrupt():
         with run_with_cluster(None, processors=1):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        interrupt()
     assert not ray.is_initialized()
 
 

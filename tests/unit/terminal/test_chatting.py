@@ -5,7 +5,7 @@ import io
 
 import pytest
 import torch
-from builders import finished
+from builders import run_to_end
 from gists import says
 from texts import text_scenario
 
@@ -20,7 +20,7 @@ MODEL |= {"head": 1, "tail": 1}
 def require_author(path, **changes):
     given = {"data": {"source": {"task": TASK, "length": 32}, "auxiliary": 0.3}, "model": MODEL}
     one = {"schedule": {"kind": "round_robin", "rounds": 1}, "evaluate": {"metrics": ["loss"]}}
-    return finished(text_scenario(path, **given | one | changes), path / "run").path
+    return run_to_end(text_scenario(path, **given | one | changes), path / "run").path
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ def ended(tmp_path_factory):
     return run(given, tmp_path_factory.mktemp("documents") / "run").path
 
 
-def printed(simsplit, *words, code=0):
+def print_json(simsplit, *words, code=0):
     got, out, err = simsplit(*words, "--json")
     assert (got, err) == (code, "")
     return json.loads(out)
 
 
 def test_show_prints_the_summary(simsplit, ended):
-    told = printed(simsplit, "show", ended)
+    told = print_json(simsplit, "show", ended)
     assert told == {**Run.load(ended).summary, "path": str(ended)}
 
 
@@ -30,7 +30,7 @@ def test_compare_prints_each_summary_and_what_a_sweep_set(simsplit, tmp_path, en
     text = scenario(schedule={"rounds": 1}).yaml() + "\nsweep: {seed: [0, 1]}\n"
     (tmp_path / "s.yaml").write_text(text)
     assert simsplit("sweep", "s.yaml", "--out", "all", "--jobs", 1, "-q")[0] == 0
-    told = printed(simsplit, "compare", "all", ended)
+    told = print_json(simsplit, "compare", "all", ended)
     assert [each["set"] for each in told["runs"]] == [{"seed": "0"}, {"seed": "1"}, {}]
     assert [each["sweep"] for each in told["runs"]] == ["all", "all", None]
     first = Run.load("all/seed=0").summary
@@ -39,7 +39,7 @@ def test_compare_prints_each_summary_and_what_a_sweep_set(simsplit, tmp_path, en
 
 
 def test_attack_prints_means_over_targets(simsplit, ended):
-    told = printed(simsplit, "attack", ended, "--kind", "ridge", "--set", "name=again")
+    told = print_json(simsplit, "attack", ended, "--kind", "ridge", "--set", "name=again")
     assert told["attack"] == "again"
     of_attack = Run.load(ended).attacks.set_index("attack").loc["again"]
     assert told["figures"]["again"]["mse"] == of_attack["mse"]
@@ -48,19 +48,21 @@ def test_attack_prints_means_over_targets(simsplit, ended):
 
 def test_validate_prints_shapes_warnings_or_what_is_wrong(simsplit, tmp_path):
     (tmp_path / "s.yaml").write_text("threads: 1")
-    told = printed(simsplit, "validate", "s.yaml", "--set", "method=[{kind: lightsplit, ratio: 8}]")
+    told = print_json(
+        simsplit, "validate", "s.yaml", "--set", "method=[{kind: lightsplit, ratio: 8}]"
+    )
     assert told["valid"] is True
     assert told["shapes"]["cut"] == {"shape": [20, 12, 12], "sent": [360]}
     assert told["warnings"] == []
     words = ("validate", "s.yaml", "--set", "seed=x", "--set", "foo=1")
-    told = printed(simsplit, *words, code=2)
+    told = print_json(simsplit, *words, code=2)
     assert [each["field"] for each in told["problems"]] == ["seed", "foo"]
-    told = printed(simsplit, "validate", "s.yaml", "--set", "sweep.seed=[0, 1]")
+    told = print_json(simsplit, "validate", "s.yaml", "--set", "sweep.seed=[0, 1]")
     assert told["cells"] == ["seed=0", "seed=1"]
 
 
 def test_list_prints_tables(simsplit):
-    (told,) = printed(simsplit, "list", "attacks", "tag")
+    (told,) = print_json(simsplit, "list", "attacks", "tag")
     assert told["title"].startswith("tag: ")
     assert {"field", "type", "default", "meaning"} == set(told["rows"][0])
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from gists import says
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    finished(scenario(schedule={"rounds": 1}), tmp_path / "run")
+    run_to_end(scenario(schedule={"rounds": 1}), tmp_path / "run")
     return tmp_path / "run"
 
 

@@ -33,7 +33,7 @@ ROW = RoundRow(
 )
 
 
-def told(number, elapsed_s=1.0):
+def end_round(number, elapsed_s=1.0):
     """Of a round that ended so."""
     return RoundEnded(number, replace(ROW, round=number), (), {}, elapsed_s)
 
@@ -57,7 +57,7 @@ def test_lines_say_what_runs_and_then_a_line_a_round():
     lines = Lines(console)
     lines.begin(PLAN)
     lines.step(1, 2)
-    lines.round(told(1, 61.0))
+    lines.round(end_round(1, 61.0))
     lines.warn("[odd] thing")
     said = console.file.getvalue().splitlines()
     assert said[:3] == [
@@ -90,7 +90,7 @@ def test_lines_are_never_wrapped():
     console = Console(file=io.StringIO(), width=20)
     lines = Lines(console)
     lines.begin(PLAN)
-    lines.round(told(1))
+    lines.round(end_round(1))
     assert len(console.file.getvalue().splitlines()) == 4
 
 
@@ -109,7 +109,7 @@ def test_live_progress_moves_and_goes_away(monkeypatch, stop_at):
     live.begin(PLAN)
     for number in range(1, stop_at + 1):
         live.step(1, 2)
-        live.round(told(number))
+        live.round(end_round(number))
     live.warn("hot")
     live.end("finished")
     text = console.file.getvalue()
@@ -159,9 +159,9 @@ def test_the_time_left_counts_from_where_the_run_went_on():
     )
     pace.started -= 6
     assert not pace.has_begun
-    pace.round(told(7))
+    pace.round(end_round(7))
     assert pace.estimate_left() == pytest.approx(6, abs=0.5)
-    pace.round(told(10))
+    pace.round(end_round(10))
     assert pace.estimate_left() == 0
 
 
@@ -218,7 +218,7 @@ def test_an_attack_has_a_line_below_the_bar(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     live = make_observer(terminal(force_terminal=True), quiet=False)
     live.begin(PLAN)
-    live.round(told(1))
+    live.round(end_round(1))
     live.step(2, 2)
     live.work("attack ridge", 0, 0)
     assert live.bar.below == "attack ridge"

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from builders import finished, scenario
+from builders import run_to_end, scenario
 from rich.live import Live
 from rich.text import Text
 
@@ -48,7 +48,7 @@ def test_on_a_terminal_the_codes_of_rich_alone_remain(monkeypatch):
 
 @pytest.mark.parametrize("words", [("show",), ("compare",), ("watch",), ("report",)])
 def test_what_a_run_directory_says_is_stripped(simsplit, tmp_path, words):
-    run = finished(scenario(**FEW), tmp_path / "run").path
+    run = run_to_end(scenario(**FEW), tmp_path / "run").path
     for file in (run / "summary.json", run / "scenario.yaml"):
         name = '"a\\u001b[2J"' if file.suffix == ".yaml" else "a\\u001b[2J"
         file.write_text(file.read_text().replace("tiny", name))

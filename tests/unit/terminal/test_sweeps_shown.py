@@ -20,7 +20,7 @@ def terminal(height=30, **options):
     return Console(file=io.StringIO(), width=100, height=height, **options)
 
 
-def said(console):
+def read_lines(console):
     return console.file.getvalue().splitlines()
 
 
@@ -38,7 +38,7 @@ def wrote(tmp_path):
     return write
 
 
-def drawn(live):
+def draw_live(live):
     """What the live table would draw now; on paper of its own, as its thread draws on the other."""
     paper = terminal(color_system=None)
     paper.print(live.render())
@@ -76,7 +76,7 @@ def test_a_line_as_a_cell_starts_and_one_as_it_ends(wrote, tmp_path):
     lines.start_cell(CELLS[2])
     lines.warn("[odd]")
     lines.end_cell(CELLS[2], "failed", "no memory\nfrom here")
-    assert said(console)[0] == "3 cells, 2 at a time"
+    assert read_lines(console)[0] == "3 cells, 2 at a time"
     assert console.file.getvalue().split(f"{tmp_path}\n")[1].splitlines() == [
         "lr=0.1,seed=0: kept  (1 of 3 done)",
         "lr=0.1,seed=1: starts",
@@ -93,14 +93,14 @@ def test_the_live_table_follows_the_run_directories(wrote, tmp_path):
         live.begin(tmp_path, CELLS, 2)
         live.start_cell(CELLS[0])
         wrote(CELLS[0], ["1,0.5,0.25", ""])
-        text = drawn(live)
+        text = draw_live(live)
         assert "lr=0.1,seed=0   running     1/5           25.0%      0:00" in text
         assert "lr=0.1,seed=1   waiting" in text
         assert "3 cells: 1 running, 2 waiting" in text
         wrote(CELLS[0], ["1,0.5,0.25", "2,0.4,0.5", ""])
-        assert "running     2/5           50.0%" in drawn(live)
+        assert "running     2/5           50.0%" in draw_live(live)
         live.end_cell(CELLS[0], "failed", "no memory")
-        assert "1 failed, 2 waiting" in drawn(live)
+        assert "1 failed, 2 waiting" in draw_live(live)
     assert not live.live.is_started
 
 
@@ -113,7 +113,7 @@ def test_with_more_cells_than_lines_the_running_ones_are_shown_first(tmp_path):
             live.end_cell(cell, "kept")
         for cell in cells[40:42]:
             live.start_cell(cell)
-        text = drawn(live)
+        text = draw_live(live)
     rows = [line.split()[0] for line in text.splitlines() if "seed=" in line]
     assert rows[:3] == ["seed=40", "seed=41", "seed=30"]
     assert len(text.splitlines()) <= 12

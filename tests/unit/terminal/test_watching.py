@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from builders import StopAt, scenario
-from commands import Command, wait_for_rounds, written
+from commands import Command, wait_for_rounds, write_scenario
 from gists import says
 
 from simsplit import load_sweep, run, run_sweep
@@ -31,14 +31,14 @@ def copied(ended, tmp_path):
     return Path(shutil.copytree(ended, tmp_path / "run"))
 
 
-def changed(path, **values):
+def rewrite(path, **values):
     """Rewrite fields of a run's summary, or of its process."""
     told = json.loads((path / "summary.json").read_text())
     (path / "summary.json").write_text(json.dumps({**told, **values}))
     os.utime(path / "summary.json")
 
 
-def given_to(path, process):
+def give_to(path, process):
     told = json.loads((path / "environment.json").read_text())
     (path / "environment.json").write_text(json.dumps({**told, "process": process}))
     os.utime(path / "environment.json", (0, 0))
@@ -81,8 +81,8 @@ def test_a_finished_run_is_printed_and_left(simsplit, ended):
 
 
 def test_a_killed_run_is_called_that_and_can_be_resumed_with_what_is_named(simsplit, copied):
-    changed(copied, status="running")
-    given_to(copied, a_dead_process())
+    rewrite(copied, status="running")
+    give_to(copied, a_dead_process())
     code, out, _ = simsplit("watch", copied)
     assert code == 1
     assert "killed, 2 of 2 rounds" in out
@@ -92,7 +92,7 @@ def test_a_killed_run_is_called_that_and_can_be_resumed_with_what_is_named(simsp
 
 
 def test_a_failed_run_says_why(simsplit, copied):
-    changed(copied, status="failed", reason="the disk is full")
+    rewrite(copied, status="failed", reason="the disk is full")
     code, out, _ = simsplit("watch", copied)
     assert code == 1
     assert "failed, 2 of 2 rounds, 0:0" in out
@@ -100,7 +100,7 @@ def test_a_failed_run_says_why(simsplit, copied):
 
 
 def test_a_run_that_is_taken_up_again_is_not_over(copied):
-    changed(copied, status="interrupted")
+    rewrite(copied, status="interrupted")
     assert read_snapshot(copied).status == "interrupted"
     os.utime(copied / "environment.json", (2**31, 2**31))  # later than the summary
     assert read_snapshot(copied).status == "running"
@@ -113,7 +113,7 @@ def test_what_is_no_run_is_refused(simsplit, tmp_path):
 
 
 def test_remaining_time_follows_the_pace_so_far(copied):
-    changed(copied, status="running", rounds=6)
+    rewrite(copied, status="running", rounds=6)
     seen = read_snapshot(copied)
     each = seen.elapsed_s / 2
     assert each > 0
@@ -144,7 +144,7 @@ def test_a_run_is_followed_from_another_process_until_it_is_killed(tmp_path):
     runs, watches = Command(tmp_path), Command(tmp_path, program=("simsplit", "watch"))
     given = scenario(schedule={"rounds": 4000}, checkpoint={"every": 0})
     try:
-        runner = runs.start(written(given, tmp_path), "--out", "run", "-q")
+        runner = runs.start(write_scenario(given, tmp_path), "--out", "run", "-q")
         wait_for_rounds(tmp_path / "run", 1, runner)
         left = watches.start("run")
         watcher = watches.start("run")

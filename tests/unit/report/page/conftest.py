@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from builders import finished, scenario
+from builders import run_to_end, scenario
 
 from simsplit.report.grouping import Entry
 from simsplit.report.page import Subject, write_page
@@ -25,7 +25,7 @@ def watched(tmp_path_factory):
         detectors=[{"kind": "cosine_mad"}, {"kind": "krum"}],
         schedule={"rounds": 3},
     )
-    finished(given, path)
+    run_to_end(given, path)
     return Run.load(path)
 
 
