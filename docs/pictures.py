@@ -22,7 +22,7 @@ HEIGHT, COLOURS = 380, 64
 
 
 def pictures_of(run: Path) -> list[Image.Image]:
-    """What a finished run drew of itself, or a sweep's settings by two figures."""
+    """Return what a finished run drew of itself, or a sweep's settings by two figures."""
     if run.name not in PLOTS:
         return [Image.open(run / "figures" / f"{name}.png") for name in OF_RUNS]
     file = run / "plot.png"
@@ -32,7 +32,7 @@ def pictures_of(run: Path) -> list[Image.Image]:
 
 
 def beside(pictures: list[Image.Image]) -> Image.Image:
-    """All of one height, side by side."""
+    """Join pictures of one height, side by side."""
     scaled = [one.resize((one.width * HEIGHT // one.height, HEIGHT)) for one in pictures]
     whole = Image.new("RGB", (sum(one.width for one in scaled), HEIGHT), "white")
     for index, one in enumerate(scaled):

@@ -26,12 +26,12 @@ TINY: dict[str, Any] = {
 
 
 def scenario(**changes: Any) -> Scenario:
-    """A tiny scenario on scikit-learn's digits, with fields merged over it."""
+    """Build a tiny scenario on scikit-learn's digits, with fields merged over it."""
     return parse(merge(TINY, changes))
 
 
 def load_shipped(path: Path) -> list[Scenario]:
-    """What a scenario file stands for: one scenario, or a sweep's cells, of its first seed."""
+    """Load the scenario of a file, or a sweep's cells of its first seed."""
     if "sweep" in read(path, {}):
         cells = [cell.scenario for cell in load_sweep(path).cells]
         return [cell for cell in cells if cell.seed == cells[0].seed]
@@ -39,19 +39,19 @@ def load_shipped(path: Path) -> list[Scenario]:
 
 
 def experiment(given: Scenario, path: Path) -> Experiment:
-    """The assembled parts of a run, not started."""
+    """Build the parts of a run, without starting it."""
     return Experiment(given, path)
 
 
 def run_to_end(given: Scenario, path: Path) -> Experiment:
-    """An experiment that has run to its end."""
+    """Run an experiment to its end, and return it."""
     made = experiment(given, path)
     made.run(resume=False)
     return made
 
 
 def enter_round(run: Experiment, number: int) -> Lineup:
-    """Who takes part in a round, whom all have been told of; the run stays in that round."""
+    """Start a round and return who takes part; all parts of the run know it."""
     lineup, moment = run.live.program.choose_lineup(number), run.parts.exchange.moment
     moment.round, moment.phase, moment.counted_phase = number, lineup.phase, lineup.phase.name
     run.live.enter(lineup)
@@ -76,7 +76,7 @@ class StopAt(Observer):
 def image_folder(
     path: Path, *, channels: int = 3, size: int = 32, classes: int = 4, each: int = 10
 ) -> Path:
-    """Random images in train/ and test/, a folder per class."""
+    """Write random images to train/ and test/, a folder for each class."""
     rng = np.random.default_rng(0)
     for part, count in (("train", each), ("test", 2)):
         for label in range(classes):

@@ -56,7 +56,7 @@ class Segments:
 
 
 def segments(dropout: float = 0.0) -> Segments:
-    """16 pixels to 8 values, through a trunk that is not linear, to 3 classes."""
+    """Build 16 pixels to 8 values, through a trunk that is not linear, to 3 classes."""
     with isolate(0, "segments"):
         return Segments(
             nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Dropout(dropout)),
@@ -66,14 +66,14 @@ def segments(dropout: float = 0.0) -> Segments:
 
 
 def samples(count: int = 24) -> Samples:
-    """Images of uniform noise, with labels drawn at random."""
+    """Draw images of uniform noise, with random labels."""
     rng = rng_for(0, "samples")
     inputs = torch.randint(256, (count, 1, 4, 4), generator=rng, dtype=torch.uint8)
     return Samples(inputs, torch.randint(3, (count,), generator=rng))
 
 
 def feed(count: int = 24, batch_size: int = 8, *, drop_last: bool = False) -> Feed:
-    """Batches of `samples`, all of them one client's."""
+    """Build batches of `samples`, all of one client."""
     batcher = Batcher(samples(count), mean=(0.5,), std=(0.25,))
     part = torch.arange(count)
     return Feed(batcher, part, batch_size=batch_size, seed=0, client=0, drop_last=drop_last)
@@ -100,7 +100,7 @@ class Cut:
         return self
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of everything that both sides own."""
+        """Copy all tensors that both sides own."""
         both = {f"client.{name}": tensor for name, tensor in self.client.keeping.state().items()}
         both |= {f"server.{name}": tensor for name, tensor in self.server.learner.state().items()}
         return {name: tensor.clone() for name, tensor in both.items()}
@@ -115,7 +115,7 @@ def cut(
     split_learner: bool = False,
     topology: Topology = U_SHAPED,
 ) -> Cut:
-    """A client and a server; `methods` are the client's, the server's do nothing."""
+    """Build a client and a server; `methods` are the client's, the server's do nothing."""
     parts = parts or segments()
     stack = Stack(methods, (), "client")
     tail = {"tail": parts.tail}
@@ -149,12 +149,12 @@ def cut(
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    """Whether two states agree bit for bit."""
+    """Return whether two states agree bit for bit."""
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
 
 
 def list_changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
-    """The names whose tensors differ, or that only one has."""
+    """Return the names whose tensors differ, or that only one has."""
     common = before.keys() & after.keys()
     return (before.keys() ^ after.keys()) | {
         name for name in common if not torch.equal(before[name], after[name])

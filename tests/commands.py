@@ -44,7 +44,7 @@ class Command:
         return process.returncode, out, err
 
     def alive(self) -> dict[int, str]:
-        """Those of its processes that still are, and their command lines."""
+        """Return its processes that still live, with their command lines."""
         found = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -55,11 +55,11 @@ class Command:
         return found
 
     def list_named(self, name: str) -> list[int]:
-        """Those of its processes whose program's name this is."""
+        """Return its processes whose program has this name."""
         return [pid for pid, line in self.alive().items() if name in line.split(" ")[0]]
 
     def are_gone(self, *, but: str = "nothing") -> bool:
-        """Whether all of its processes end within a few seconds."""
+        """Return whether all of its processes end within a few seconds."""
         return eventually(lambda: all(but in line for line in self.alive().values()))
 
     def kill(self) -> None:
@@ -72,7 +72,7 @@ class Command:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether something comes about within a few seconds."""
+    """Return whether something comes true within a few seconds."""
     until = time.monotonic() + 20
     while not (met := condition()) and time.monotonic() < until:
         time.sleep(0.1)

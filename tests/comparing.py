@@ -11,7 +11,10 @@ TABLES = ("rounds", "clients", "wire", "detections", "recovered", "privacy")
 
 
 def assert_equal(first: Path, second: Path, given: Scenario | None = None) -> None:
-    """`given` is their scenario, where a plugin's methods keep its file from being read."""
+    """Assert that runs are equal.
+
+    `given` is their scenario, where a plugin's methods keep its file from being read.
+    """
     for table in TABLES:
         one, other = ((path / f"{table}.csv") for path in (first, second))
         assert one.exists() == other.exists()
@@ -23,7 +26,7 @@ def assert_equal(first: Path, second: Path, given: Scenario | None = None) -> No
 
 
 def weights(path: Path, given: Scenario | None = None) -> dict[str, torch.Tensor]:
-    """All that the last checkpoint holds."""
+    """Return all tensors of the last checkpoint."""
     scenario = given or load_scenario(path / "scenario.yaml")
     found = load(path / "checkpoints", compute_digest(scenario.identity()))
     assert found is not None

@@ -90,7 +90,7 @@ def spoil(site: Any, left: int, *, hands: bool = False) -> None:
 
 
 def work(pipe: Connection) -> None:
-    """A client's process: join after join, until there is none."""
+    """Run a client's process: join after join, until there is none."""
     import torch
     from sklearn.datasets import load_digits
 
@@ -215,7 +215,7 @@ class Deployment:
 
 
 def assert_as_inline(deployed: Path, inline: Path, clients: Sequence[int]) -> None:
-    """Every table to the letter; every weight to the bit, wherever it lies."""
+    """Assert that every table is equal to the letter, and every weight to the bit."""
     for table in TABLES:
         one, other = (path / f"{table}.csv" for path in (deployed / "run", inline))
         assert one.exists() == other.exists()
@@ -235,7 +235,7 @@ def assert_as_inline(deployed: Path, inline: Path, clients: Sequence[int]) -> No
 
 
 def read_kept(deployed: Path, client: int, part: str) -> dict[str, Any]:
-    """What a client's last checkpoint holds."""
+    """Return what a client's last checkpoint holds."""
     newest = _list_folders(deployed / client_name(client) / "checkpoints")[0]
     state, _ = _read(newest)
     return {n.removeprefix(part): t for n, t in state.items() if n.startswith(part)}
@@ -246,14 +246,14 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def apart(target: Callable[[], object]) -> threading.Thread:
-    """Something in a thread of its own."""
+    """Run something in a thread of its own."""
     thread = threading.Thread(target=target, daemon=True)
     thread.start()
     return thread
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a port of this machine on which nobody listens."""
     with socket.socket() as some:
         some.bind(("127.0.0.1", 0))
         return int(some.getsockname()[1])

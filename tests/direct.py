@@ -107,7 +107,7 @@ class Sites:
         return False
 
     def revive(self) -> list[int]:
-        """A client that was lost comes back in another process, with its checkpoints alone."""
+        """Bring a lost client back in another process, with its checkpoints alone."""
         for number in self.lost:
             old = self.sites[number]
             site = ClientSite(

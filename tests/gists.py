@@ -13,5 +13,5 @@ def gist(parts: str) -> str:
 
 
 def says(text: str, parts: str) -> bool:
-    """Whether a line of `text` holds a gist."""
+    """Return whether a line of `text` holds a gist."""
     return re.search(gist(parts), text) is not None

@@ -30,13 +30,13 @@ class SharedHosts:
 
 
 def on_hosts(given: Scenario, path: Path, hosts: Hosts, *observers: Observer) -> Experiment:
-    """A run, not started, its clients dealt out as the simulator does."""
+    """Build a run without starting it, with clients dealt out as the simulator does."""
     hosts.revive()  # whatever a test before this one did to them
     return Experiment(given, path, observers, None, hosts)
 
 
 def place_on(given: Scenario, path: Path, hosts: Hosts, where: Sequence[int]) -> Experiment:
-    """A run, not started: a host for each client."""
+    """Build a run without starting it, with a host for each client."""
     hosts.revive()
     some = first(hosts, max(where) + 1)
     some.placed = lambda samples: list(where)  # type: ignore[method-assign]
@@ -44,7 +44,7 @@ def place_on(given: Scenario, path: Path, hosts: Hosts, where: Sequence[int]) ->
 
 
 def first(hosts: Hosts, count: int) -> Hosts:
-    """Some of the hosts, as if there were no others."""
+    """Return some of the hosts, as if there were no others."""
     some = copy.copy(hosts)
     some.actors = hosts.actors[:count]
     return some

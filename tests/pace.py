@@ -12,14 +12,14 @@ import pytest
 
 
 def quick(cases: Iterable[Any], *chosen: Any) -> list[Any]:
-    """The cases, all but the chosen ones marked slow."""
+    """Return the cases, all but the chosen ones marked slow."""
     every = list(cases)
     assert all(case in every for case in chosen), "a case that there is not"
     return [c if c in chosen else pytest.param(c, marks=pytest.mark.slow) for c in every]
 
 
 def quick_rows(rows: Iterable[tuple[Any, ...]], *chosen: tuple[Any, ...]) -> list[Any]:
-    """The same of cases that are several arguments each."""
+    """Return cases of several arguments each, all but the chosen ones marked slow."""
     every = list(rows)
     assert all(row in every for row in chosen), "a case that there is not"
     return [r if r in chosen else pytest.param(*r, marks=pytest.mark.slow) for r in every]
@@ -30,7 +30,7 @@ SHOWN = 5
 
 
 def together(*axes: Iterable[Any]) -> Callable[[Check], Check]:
-    """One test of all combinations, which are a test's first arguments; the rest are fixtures.
+    """Make one test of all combinations, which are a test's first arguments; the rest are fixtures.
 
     For thousands of cases of a millisecond, each of which would be longer in pytest than in itself.
     None hides another: all that fail are named, and the first few shown. A fixture is not made anew

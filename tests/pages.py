@@ -90,14 +90,14 @@ class Page:
 
 @cache
 def pages() -> dict[str, Page]:
-    """Every page, by its name: written by hand, or made from the package."""
+    """Return every page by its name: written by hand, or made from the package."""
     texts = {f"docs/{path}": text for path, text in make_pages() if path not in HISTORY}
     return hand_written() | {name: Page(name, text) for name, text in texts.items()}
 
 
 @cache
 def hand_written() -> dict[str, Page]:
-    """Every page that is written by hand, by its name."""
+    """Return every page that is written by hand, by its name."""
     files = [ROOT / name for name in (*TOP, *ELSEWHERE)] + sorted(DOCS.rglob("*.md"))
     names = [file.relative_to(ROOT).as_posix() for file in files if file.exists()]
     return {name: Page(name, (ROOT / name).read_text(encoding="utf-8")) for name in names}
@@ -105,7 +105,7 @@ def hand_written() -> dict[str, Page]:
 
 @cache
 def make_pages() -> list[tuple[str, str]]:
-    """The pages that the site makes from the package: their paths there, and their texts."""
+    """Return the pages that the site makes from the package: their paths and their texts."""
     sys.path.insert(0, str(DOCS))
     try:
         return [*import_module("making").pages()]
@@ -114,7 +114,7 @@ def make_pages() -> list[tuple[str, str]]:
 
 
 def command_lines(block: str) -> Iterator[list[str]]:
-    """The words of each command of a block, without comments and variables before it."""
+    """Return the words of each command of a block, without comments and variables before it."""
     for line in block.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
         lexer.whitespace_split = True
@@ -198,7 +198,7 @@ class Reader:
             check(**given)
 
     def _span(self, span: str) -> None:
-        """A command in a sentence: it may leave out what it is about, and nothing is run."""
+        """Check a command in a sentence: it may leave out its arguments, and is not run."""
         words = shlex.split(span)
         if words[1].startswith("-"):
             return
@@ -294,7 +294,7 @@ class Reader:
         return runs
 
     def _scenario_text(self, text: str) -> None:
-        """A scenario, or a part of one, which is laid over the quickstart."""
+        """Check a scenario, or a part of one, which is merged over the quickstart."""
         whole = re.search(r"^(name|extends):", text, re.MULTILINE)
         file = self.folder / "snippet.yaml"
         file.write_text(text if whole else f"extends: quickstart\n{text}")
@@ -307,7 +307,7 @@ def _make_group() -> Any:
 
 
 def parse_command(words: list[str]) -> tuple[str, dict[str, Any]]:
-    """The name of a command and its parameters, as the command line itself reads them."""
+    """Return the name of a command and its parameters, as the command line reads them."""
     group: Any = _make_group()
     context = typer.Context(group, info_name="simsplit")
     while hasattr(group, "commands"):
@@ -346,7 +346,7 @@ def _is_ours(made: Any) -> bool:
 
 
 def _find_called(function: ast.expr, known: dict[str, Any]) -> Any:
-    """The function or class of ours that a call names, if it is one."""
+    """Return the function or class of ours that a call names, or None."""
     if isinstance(function, ast.Name):
         return known.get(function.id)
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
@@ -356,7 +356,7 @@ def _find_called(function: ast.expr, known: dict[str, Any]) -> Any:
 
 
 def _include(text: str) -> str:
-    """The text of a file that a page includes, or the block itself."""
+    """Return the text of a file that a page includes, or the block itself."""
     if named := re.fullmatch(r'--8<-- "(\S+)"\s*', text):
         return (ROOT / "examples" / "plugins" / named[1]).read_text(encoding="utf-8")
     return text

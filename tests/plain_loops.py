@@ -41,7 +41,7 @@ def _digits() -> Prepared:
 
 
 def begin(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experiment:
-    """A run that has not started, of clients with so many samples each."""
+    """Build a run that has not started, of clients with so many samples each."""
     values = merge(merge(merge(TINY, SMALL), {"clients": {"count": len(sizes)}}), changes)
     values["schedule"] = {"rounds": SMALL["schedule"]["rounds"], **values["schedule"]}
     ends = np.cumsum(sizes)
@@ -50,7 +50,7 @@ def begin(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experim
 
 
 def train(path: Path, sizes: Sequence[int] = UNEQUAL, **changes: Any) -> Experiment:
-    """The same, run to its end."""
+    """Run `begin`'s run to its end."""
     run = begin(path, sizes, **changes)
     run.run(resume=False)
     return run
@@ -69,7 +69,7 @@ class Net:
     anchor: dict[str, Tensor] = field(default_factory=dict)
 
     def hold(self, segments: Sequence[str]) -> None:
-        """From now on the proximal term pulls these segments to where they are."""
+        """Pull these segments to their present values by the proximal term from now on."""
         found = self.parameters.items()
         self.anchor = {n: p.detach().clone() for n, p in found if n.split(".")[0] in segments}
 
@@ -82,7 +82,7 @@ class Net:
         }
 
     def step(self, batch: Batch) -> float:
-        """One step of everything on the batch's mean loss, which is given back."""
+        """Take one step of everything on the batch's mean loss, and return the loss."""
         loss = self.loss(self.trunk(self.head(batch.inputs)), batch)
         loss.backward()
         self.learn(self.client, self.server)
@@ -100,7 +100,7 @@ class Net:
             optimizer.zero_grad()
 
     def weights(self, segments: Sequence[str] = SEGMENTS) -> Weights:
-        """Live, under a run's names."""
+        """Return the live weights, under a run's names."""
         return {
             f"{segment}.{name}": tensor
             for segment in segments
@@ -115,7 +115,7 @@ class Net:
 
 
 def net(run: Experiment, served: Net | None = None) -> Net:
-    """The network as a run begins with it; `served`: one whose server's half it shares."""
+    """Build the network as a run begins with it, on `served`'s half of the server if given."""
     given = run.scenario
     model = given.model.build(run.data.info.shape, run.data.info.classes, given.seed)
     vanilla = given.topology == "vanilla"
@@ -130,7 +130,7 @@ def net(run: Experiment, served: Net | None = None) -> Net:
 
 
 def nets_on_one_trunk(run: Experiment) -> list[Net]:
-    """A net for each client, by number, all with the same server."""
+    """Build a net for each client, by number, all with the same server."""
     first = net(run)
     return [first, *(net(run, first) for _ in run.clients[1:])]
 
@@ -140,19 +140,19 @@ def _parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
 
 
 def batch(run: Experiment, client: ClientId, number: int) -> Batch:
-    """A client's batch `number`, from 0."""
+    """Return a client's batch `number`, from 0."""
     found: Batch = feed_of(run.parts, client).batch(number)
     return found
 
 
 def epoch(run: Experiment, client: ClientId, number: int) -> list[Batch]:
-    """All batches of a client's pass `number` over its data."""
+    """Return all batches of a client's pass `number` over its data."""
     steps = run.parts.pool.ask(client, CountSteps("private"))
     return [batch(run, client, number * steps + each) for each in range(steps)]
 
 
 def average(parts: Sequence[tuple[Mapping[str, Tensor], int]]) -> Weights:
-    """The mean weighted by samples; integers rounded."""
+    """Compute the mean weighted by samples; integers are rounded."""
     total = sum(samples for _, samples in parts)
     mean = {}
     for name, first in parts[0][0].items():
@@ -163,7 +163,7 @@ def average(parts: Sequence[tuple[Mapping[str, Tensor], int]]) -> Weights:
 
 
 def moments(optimizers: Sequence[torch.optim.Optimizer]) -> list[Tensor]:
-    """All tensors that optimizers keep, parameter by parameter."""
+    """Return all tensors that optimizers keep, parameter by parameter."""
     return [
         value
         for optimizer in optimizers
@@ -174,7 +174,7 @@ def moments(optimizers: Sequence[torch.optim.Optimizer]) -> list[Tensor]:
 
 
 def weights_of(run: Experiment, client: ClientId = 0) -> Weights:
-    """A run's weights: the server's, and those that a client now trains with."""
+    """Return a run's weights: the server's, and those that a client now trains with."""
     state = run.parts.pool.ask(client, OwnState())
     own = {name.removeprefix("own.0."): tensor for name, tensor in state.items()}
     both = own | run.parts.pool.ask(client, SharedState()) | run.parts.server.learner.weights()
@@ -194,7 +194,7 @@ class _Training:
 
 
 def watch(run: Experiment) -> list[Packet]:
-    """What crosses a run's wire in training, in order, as it is trained to its end."""
+    """Run to the end, and return what crosses the wire in training, in order."""
     tap = _Training(run.parts.wire)
     run.parts.wire.taps.append(tap)
     run.run(resume=False)
@@ -202,34 +202,34 @@ def watch(run: Experiment) -> list[Packet]:
 
 
 def train_round(run: Experiment, number: int) -> None:
-    """A round's training and averages, without its evaluation or its tables."""
+    """Train and average for a round, without its evaluation and tables."""
     run.parts.course.run(enter_round(run, number), lambda done, total: None)
 
 
 def table(run: Experiment, name: str) -> str:
-    """A table as it was written."""
+    """Read a table from its file."""
     return (run.path / f"{name}.csv").read_text()
 
 
 def rounds_of(run: Experiment, columns: Sequence[str]) -> list[list[float]]:
-    """Columns of the `rounds` table."""
+    """Return columns of the `rounds` table."""
     found: list[list[float]] = Run.load(run.path).rounds[list(columns)].to_numpy().tolist()
     return found
 
 
 def figures(given: Scenario) -> list[str]:
-    """What training and evaluation come to, apart from bytes and times."""
+    """Return the figures of training and evaluation, without bytes and times."""
     return ["steps", "samples", "train_loss", "train_accuracy", *given.figures]
 
 
 def assert_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
-    """Both have the same names, and tensors that are equal to the bit."""
+    """Assert equal names, and tensors that are equal to the bit."""
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
 
 
 def assert_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
-    """But for the order in which floats are added."""
+    """Assert equality but for the order in which floats are added."""
     assert one.keys() == other.keys()
     for name in one:
         torch.testing.assert_close(one[name], other[name], rtol=1e-5, atol=1e-6)

@@ -9,5 +9,5 @@ from simsplit.scenario import file_schema
 
 @functools.cache
 def validator() -> Draft202012Validator:
-    """Of files that name no parts of plugins."""
+    """Build a validator of files that name no parts of plugins."""
     return Draft202012Validator(file_schema())

@@ -15,7 +15,7 @@ THINGS = ("film", "play", "song", "old book", "show")
 
 
 def reviews(path: Path, count: int = 60) -> Path:
-    """train.parquet and test.parquet with columns sentence, label and topic."""
+    """Write train.parquet and test.parquet with columns sentence, label and topic."""
     path.mkdir(parents=True, exist_ok=True)
     for split, number, seed in (("train", count, 0), ("test", count // 3, 1)):
         rng = np.random.default_rng(seed)
@@ -48,7 +48,7 @@ TINY: dict[str, Any] = {
 
 
 def text_scenario(path: Path, **changes: Any) -> Scenario:
-    """A tiny scenario on reviews below `path`, with fields merged over it."""
+    """Build a tiny scenario on reviews below `path`, with fields merged over it."""
     where = {"data": {"source": {"path": str(reviews(path / "reviews"))}}}
     return parse(merge(merge(TINY, where), changes))
 
@@ -65,7 +65,7 @@ LORA = {"rank": 2, "alpha": 4}
 
 
 def api_scenario(path: Path, family: str = "llama", **changes: Any) -> Scenario:
-    """Tiny: two clients with adapters of their own."""
+    """Build a tiny scenario of two clients with adapters of their own."""
     model = {
         "kind": "adapted_classifier",
         "sizes": {"family": family, "width": 16, "layers": 2},

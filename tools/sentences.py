@@ -46,7 +46,7 @@ def list_sentences(file: Path) -> Iterator[str]:
 
 
 def is_help(owner: ast.AST, *, commands: bool) -> bool:
-    """Whether a docstring of `owner` is shown to users: of a command, a config or its fields."""
+    """Return whether users see a docstring of `owner`: a command's, a config's, a field's."""
     if isinstance(owner, ast.ClassDef):
         return any("Config" in ast.unparse(base) for base in owner.bases)
     return commands and isinstance(owner, ast.FunctionDef)
@@ -64,7 +64,7 @@ def list_frozen(folder: Path = ROOT / "tests") -> list[str]:
 
 
 def is_label(owner: ast.AST) -> bool:
-    """Whether a string below `owner` is a docstring, an assertion's message or a case's id."""
+    """Return whether a string below `owner` is a docstring, an assertion's text or a case's id."""
     return isinstance(owner, ast.Expr | ast.Assert) or getattr(owner, "arg", None) == "id"
 
 

@@ -6,7 +6,7 @@ from making import api, columns, commands, compatibility, fields, gallery, paper
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Each page that is made: its path in the site, and its Markdown."""
+    """Yield each page that is made: its path in the site, and its Markdown."""
     yield "gallery.md", gallery.page()
     yield "reference/command-line.md", commands.page()
     yield "reference/columns.md", columns.page()
@@ -19,5 +19,5 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def pictures() -> Iterator[tuple[str, bytes]]:
-    """Each picture that is made: its path in the site, and its content."""
+    """Yield each picture that is made: its path in the site, and its content."""
     yield from papers.pictures()

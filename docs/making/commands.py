@@ -56,7 +56,7 @@ _OTHERS = (
 
 
 def page() -> str:
-    """A section per command: its call, what it says of itself, its arguments and options."""
+    """Make a section per command: its call, its help, its arguments and options."""
     group = get_command(app)
     context = typer.Context(group, info_name="simsplit")
     return "\n\n".join([_HEAD, *_variables(), *_sections(group, context)])

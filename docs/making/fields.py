@@ -14,14 +14,14 @@ _NOT_HERE = ("scenarios", "compatibility")
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """The page of each group, and the index of all."""
+    """Yield the page of each group, and the index of all."""
     yield "reference/index.md", _index()
     for group, _ in list_groups():
         yield f"reference/{group}.md", _page(group)
 
 
 def list_groups() -> list[tuple[str, str]]:
-    """What `simsplit list` knows: each group, and the words of its parts."""
+    """List what `simsplit list` knows: each group, and the words of its parts."""
     (index,) = tabulate_catalogue(None)
     return [(group, words) for group, words in index.rows if group not in _NOT_HERE]
 
@@ -62,7 +62,7 @@ def _section(part: Table, told: dict[str, str]) -> str:
 
 
 def _by_module(group: str) -> dict[str, str]:
-    """What the file of each part says of it; nothing where a group's parts share files."""
+    """Return what the file of each part says of it; nothing where a group's parts share files."""
     if group not in _TOLD_BY_MODULE:
         return {}
     modules = {kind: inspect.getmodule(config) for kind, config in collect_groups()[group].items()}

@@ -7,7 +7,7 @@ _ESCAPES = str.maketrans({"<": "&lt;", ">": "&gt;", **{mark: f"\\{mark}" for mar
 
 
 def plain(text: str) -> str:
-    """A text in which no character stands for markup; code between backquotes stays code."""
+    """Return a text in which no character stands for markup; code between backquotes stays code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # a backquote without its other one
         return _escape(text)
@@ -19,12 +19,12 @@ def _escape(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """A word of a scenario or a command."""
+    """Format a word of a scenario or a command."""
     return f"`{text}`" if text else ""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows beside one another; a bar within a cell is no border."""
+    """Format rows as a table; a bar within a cell is no border."""
     lines = [_row(columns), _row(["---"] * len(columns)), *(_row(row) for row in rows)]
     return "\n".join(lines)
 
@@ -34,10 +34,10 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def fold(title: str, inside: str) -> str:
-    """A block that is closed until somebody opens it."""
+    """Format a block that is closed until somebody opens it."""
     return f'??? note "{title}"\n\n{textwrap.indent(inside, "    ")}'
 
 
 def fence(text: str, language: str = "") -> str:
-    """A block of code."""
+    """Format a block of code."""
     return f"```{language}\n{text.rstrip()}\n```"

@@ -6,7 +6,7 @@ BINS = 15
 
 
 def calibration_error(outputs, labels):
-    """Expected calibration error over 15 bins of confidence (Guo et al. 2017)."""
+    """Compute the expected calibration error over 15 bins of confidence (Guo et al. 2017)."""
     confidence, predicted = outputs.softmax(-1).max(-1)
     right = (predicted == labels).float()
     place = (confidence * BINS).long().clamp_max(BINS - 1)

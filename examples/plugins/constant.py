@@ -17,7 +17,7 @@ class ConstantConfig(PoisonConfig):
     """The class."""
 
     def build(self, scene):
-        """`scene` tells of the data and the seed, and which field asked for the poison."""
+        """Build the poison; `scene` has the data, the seed, and the field that asked for it."""
         return Constant(self.label)
 
 
@@ -28,7 +28,7 @@ class Constant(Poison):
         self.label = label
 
     def on_batch(self, batch):
-        """A batch as the client trains on it."""
+        """Change a batch as the client trains on it."""
         return Batch(batch.inputs, torch.full_like(batch.labels, self.label), batch.indices)
 
 

@@ -14,7 +14,7 @@ class EchoClient(UShapedClient):
     """Says of how many rows nothing is missing; integers cross like anything else."""
 
     def confirm(self, pending):
-        """The tensors of CONFIRMED."""
+        """Make the tensors of CONFIRMED."""
         return (torch.tensor([len(pending.sent)]),)
 
     def compare(self, packet, pending):
@@ -30,7 +30,7 @@ class EchoServer(UShapedServer):
     """Echoes before it sends features."""
 
     def echo(self, flight):
-        """The tensors of ECHO, for each member of a cohort."""
+        """Make the tensors of ECHO, for each member of a cohort."""
         return [(m.arrived.detach(), torch.tensor([len(m.arrived)])) for m in flight.members]
 
     def note(self, flight, packets):

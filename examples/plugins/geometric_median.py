@@ -16,7 +16,10 @@ class GeometricMedianConfig(StrategyConfig):
     """Of Weiszfeld's algorithm, which starts at the mean."""
 
     def make_strategy(self):
-        """Whatever has Flower's `aggregate_train`; one that ships gives a strategy of Flower's."""
+        """Make anything with Flower's `aggregate_train`.
+
+        A shipped one makes a strategy of Flower's.
+        """
         return Weiszfeld(self.iterations)
 
 
@@ -27,7 +30,7 @@ class Weiszfeld:
         self.iterations = iterations
 
     def aggregate_train(self, server_round, replies):
-        """Flower's messages in; its record of arrays out, and no metrics."""
+        """Take Flower's messages, and return its record of arrays and no metrics."""
         from flwr.app import ArrayRecord
 
         states = [reply.content["arrays"].to_torch_state_dict() for reply in replies]

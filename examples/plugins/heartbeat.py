@@ -17,7 +17,7 @@ class HeartbeatConfig(ObserverConfig):
     """Seconds between two signs of life within a round."""
 
     def build(self, path):
-        """`path` is the run directory."""
+        """Build the observer; `path` is the run directory."""
         return Heartbeat(path / "alive", self.every_s)
 
 

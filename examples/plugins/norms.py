@@ -11,7 +11,7 @@ class NormsConfig(SignalDetectorConfig):
     kind: Literal["norms"] = "norms"
 
     def build(self):
-        """The signal, the window, the threshold and the response are fields of the base."""
+        """Build the detector; signal, window, threshold and response are fields of the base."""
         return Norms(self)
 
 
@@ -19,7 +19,7 @@ class Norms(SignalDetector):
     """A score per client and round; from which score on it is flagged is the threshold's to say."""
 
     def compare(self, clients, means):
-        """`means` has a row per client that took part."""
+        """Score the clients; `means` has a row per client that took part."""
         return means.norm(dim=1)
 
 

@@ -18,13 +18,13 @@ class QuantityConfig(Dealing):
     """Fewest samples a client is left with."""
 
     def draw(self, labels, num_clients, seed):
-        """Rows come shuffled and clients left short are topped up: only sizes are left to say."""
+        """Draw sizes only: rows come shuffled, and clients left short are topped up."""
         shares = np.random.default_rng(seed).dirichlet([self.alpha] * num_clients)
         bounds = np.rint(np.cumsum(shares)[:-1] * len(labels)).astype(int)
         return np.split(np.arange(len(labels)), bounds)
 
     def get_fewest(self):
-        """What topping up goes by."""
+        """Return the least number of samples, by which clients are topped up."""
         return self.min_samples
 
 

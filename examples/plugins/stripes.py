@@ -19,7 +19,7 @@ class StripesConfig(SourceConfig):
     """Training images; a fifth as many again are for testing."""
 
     def describe(self):
-        """Known without making them, so shapes are checked before a run starts."""
+        """Describe the data without making them, so that shapes are checked before a run starts."""
         return DataInfo((1, 28, 28), self.classes)
 
     def load(self):

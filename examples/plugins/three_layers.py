@@ -17,11 +17,11 @@ class ThreeLayersConfig(LaidOut):
     """Values at the cut, and again between trunk and tail."""
 
     def compute_shapes(self, input_shape):
-        """What crosses the cut, and what comes back, per sample."""
+        """Return what crosses the cut, and what comes back, per sample."""
         return (self.width,), (self.width,)
 
     def make_segments(self, input_shape, num_classes):
-        """Laid out here; weights are drawn elsewhere, for each client from a stream of its own."""
+        """Build the layers; their weights are drawn elsewhere, by a stream for each client."""
         head = nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), self.width), nn.ReLU())
         trunk = nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
         return Segments(head, trunk, nn.Linear(self.width, num_classes))

@@ -54,7 +54,7 @@ class Setting:
         return self.private.inputs[rows].float() / 255
 
     def obey(self, rows: Tensor, gradient: Tensor) -> None:
-        """A step of the victim's."""
+        """Let the victim take a step."""
         if gradient.any():
             self.head(self.pixels(rows)).backward(gradient)
             with torch.no_grad():
@@ -63,7 +63,7 @@ class Setting:
                     weight.grad = None
 
     def mean_error(self) -> float:
-        """Of the best guess without any attack."""
+        """Compute the error of the best guess without any attack."""
         mean = self.private.inputs.float().mean(0) / 255
         return float((mean - self.truth).square().mean())
 
@@ -111,7 +111,7 @@ def packet(sent: Tensor, leg: Leg, number: int) -> Packet:
 
 
 def recover_targets(config: AttackConfig, here: Setting, *, steps: int, noise: bool) -> Tensor:
-    """What an attack makes of the targets after so many steps of training."""
+    """Return the targets that an attack recovers after so many steps of training."""
     attack = config.build(here.known)
     if config.active:
         here.head = _taught()
@@ -127,7 +127,7 @@ def recover_targets(config: AttackConfig, here: Setting, *, steps: int, noise: b
 
 
 def follow(attack: Attack, here: Setting, *, steps: int, noise: bool, first: int = 0) -> None:
-    """Training steps as they cross the wire; the victim itself need not learn."""
+    """Show an attack training steps as they cross the wire; the victim itself need not learn."""
     for number in range(first, first + steps):
         rows = torch.randint(800, (BATCH,), generator=rng_for(0, "rows", number))
         sent = _encode(here, here.pixels(rows), noise, number)

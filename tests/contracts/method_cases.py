@@ -57,12 +57,12 @@ def _name(config: MethodConfig) -> str:
 
 
 def of(kind: str, **fields) -> MethodConfig:
-    """A registered method's config, or a probe's."""
+    """Build a registered method's config, or a probe's."""
     return ProbeConfig(kind=kind, **fields) if kind in PROBES else METHODS[kind](**fields)
 
 
 def lightsplit(smashed: int | None, features: int | None = None, **fields) -> Case:
-    """A LightSplit case by the values per sample on the legs that it acts on."""
+    """Build a LightSplit case by the values per sample on the legs that it acts on."""
     expected = {"nbytes": (BATCH * (smashed or 128) * 4, BATCH * (features or 32) * 4)}
     expected |= {"smashed": (smashed,)} if smashed else {}
     expected |= {"features": (features,)} if features else {}

@@ -81,7 +81,7 @@ def labels_of(batch: int) -> Tensor:
 
 
 def exchange(sides: Pair, z: Tensor, *, number: int = 0, training: bool = True) -> Exchange:
-    """The four legs for an activation `z`; the two forward ones without `training`."""
+    """Exchange four legs for an activation `z`; without `training` the two forward ones."""
     client, server = sides.client, sides.server
     labels = labels_of(len(z))
     step = Step(3, 1, number, 11, training, labels if training else None)
@@ -128,7 +128,7 @@ def _back(sides: Pair, seen: Exchange, features: Tensor, blind: Step) -> None:
 
 
 def joint_loss(sides: Pair, z: Tensor) -> Tensor:
-    """The same loss as one graph without a wire: no pack, no messages, no crossing."""
+    """Compute the same loss as one graph, without wire, packing and messages."""
     client, server = sides.client, sides.server
     labels = labels_of(len(z))
     step, blind = Step(3, 1, 0, 11, labels=labels), Blind(3, 1, 0, 22)

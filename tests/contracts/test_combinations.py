@@ -78,7 +78,7 @@ def test_the_table_says_what_scenarios_are_refused_for(topology: str) -> None:
 
 
 def kinds_for(where: str, *, texts: bool) -> list[Part]:
-    """The kinds at one place that are for this kind of data; of others it is told above."""
+    """List the kinds at one place that are for this kind of data."""
     parts = [Part(where, kind, config, texts=texts) for kind, config in PLACES[where].items()]
     return [part for part in parts if not other_data(part)]
 
@@ -94,7 +94,7 @@ def every_row(*, texts: bool) -> Iterator[Row]:
 
 
 def some_rows(*, texts: bool) -> Iterator[Row]:
-    """Each method with each attack, and detectors and poisons in turn."""
+    """Yield each method with each attack, and detectors and poisons in turn."""
     methods, attacks, detectors, poisons = (kinds_for(where, texts=texts) for where in PLACES)
     for (i, method), (j, attack) in itertools.product(enumerate(methods), enumerate(attacks)):
         detector = detectors[(i + j) % len(detectors)]
@@ -102,14 +102,14 @@ def some_rows(*, texts: bool) -> Iterator[Row]:
 
 
 def combine(row: Row) -> tuple[Axes, dict[str, Any]]:
-    """A scenario of these four; what an attack would have beside it is for the method to be."""
+    """Build a scenario of these four parts, as the method needs it."""
     changes: dict[str, Any] = functools.reduce(merge, (part.changes for part in row))
     by_turns = any(plain(part) is TURNS for part in row)
     return (TURNS if by_turns else SHARED), {**changes, "method": row[0].changes["method"]}
 
 
 def combine_all(rows: Sequence[Row]) -> tuple[Axes, dict[str, Any]]:
-    """A scenario of all attacks, detectors and poisons of rows with one method."""
+    """Build a scenario of all attacks, detectors and poisons of rows with one method."""
     axes, changes = combine(rows[0])
     _, attacks, detectors, poisons = zip(*rows, strict=True)
     changes["attacks"] = distinct(part.changes["attacks"] for part in attacks)
@@ -125,7 +125,7 @@ def distinct(lists: Iterable[list[Any]]) -> list[Any]:
 
 
 def explain_refusal(row: Row) -> str | None:
-    """Why they are refused, if they are: an empty word where it is by a path of theirs."""
+    """Return why they are refused; an empty text where the error names a field of theirs."""
     axes, changes = combine(row)
     said = refusal(axes, changes, texts=row[0].texts)
     if said is None:
@@ -140,7 +140,7 @@ def describe(*rows: Row) -> str:
 
 
 def explain_failure(rows: Sequence[Row], walker: Walker, *, half: bool = False) -> str | None:
-    """What goes wrong in a round with all of these, its detection and its attacks."""
+    """Return what goes wrong in a round with all of these, its detection and its attacks."""
     axes, changes = combine_all(rows)
     if half:  # what clients send is bf16 then, and what attackers compute in is not
         changes = merge(changes, {"train": {"precision": "bf16"}})
@@ -166,7 +166,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Walker:
 
 
 def sound_rows(rows: Iterable[Row]) -> list[Row]:
-    """Those that are let through; of the others, each must be refused by a path of its own."""
+    """Return the accepted rows; each of the others must be refused by a field of its own."""
     said = [(row, explain_refusal(row)) for row in rows]
     assert_no([why for _, why in said if why])
     return [row for row, why in said if why is None]
@@ -198,7 +198,7 @@ def test_all_four_are_refused_by_a_path_or_run(
 
 
 def runs_of(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Runs that hold all rows: each of one method, and of attacks of one kind with the same needs.
+    """Group all rows into runs: each of one method, and of attacks of one kind with the same needs.
 
     A row joins the first run that a scenario may have with it.
     """
@@ -222,7 +222,7 @@ def may_hold(run: list[Row], row: Row) -> bool:
 
 
 def cover_pairs(rows: Sequence[Row]) -> Iterator[Row]:
-    """Few of these rows in which each pair of parts is that is in one of them."""
+    """Yield a few of these rows, which have each pair of parts that any of them has."""
     left = {pair for row in rows for pair in itertools.combinations(row_key(row), 2)}
     for wanted in range(6, 0, -1):  # those first that have many a pair that is not yet covered
         for row in rows:

@@ -72,7 +72,7 @@ def sensor_for(detector: Detector, **options: Any) -> Sensor:
 
 
 def vectors(kind: str, client: int, number: int, planted: bool) -> Tensor:
-    """A batch of one client: around what all share, or in the planted ones somewhere else."""
+    """Draw a batch of one client: around a common mean, or elsewhere if it is planted."""
     if kind == "mislabelled":
         centres = torch.randn(10, WIDE, generator=rng_for(11, "centres"))
         return centres[torch.arange(64) % 10] + draw_batch(True, client, number, False)
@@ -113,7 +113,7 @@ def packet(kind: str, leg: Leg, client: int, number: int, planted: bool) -> Pack
 
 @functools.cache
 def turn(client: int, number: int, planted: bool) -> TrunkTurn:
-    """A trunk of two layers, and what a client's turn makes of it."""
+    """Make a client's turn on a trunk of two layers, with the weights before and after."""
     rng = rng_for(11, "turn", client, number)
     before = {"a": torch.ones(30, 4), "b": torch.ones(9)}
     size = 8.0 if planted and client in BAD else 1.0
@@ -122,7 +122,7 @@ def turn(client: int, number: int, planted: bool) -> TrunkTurn:
 
 
 def rounds(kind: str, detector: Detector, planted: bool, upto: int = ROUNDS, first: int = 1):
-    """What the detector says after each of the rounds."""
+    """Return what the detector says after each of the rounds."""
     sensor = sensor_for(detector)
     for number in range(first, upto + 1):
         for client in range(CLIENTS):
@@ -189,7 +189,7 @@ def test_the_paper_s_score_by_hand():
 
 
 def draw_skewed(client: int, number: int, planted: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Payloads, gradients and labels of a client that holds few of ten classes, and few of those.
+    """Draw payloads, gradients and labels of a client that holds few of ten classes.
 
     The planted ones give a third of what they hold the label 0.
     """
@@ -269,7 +269,7 @@ def test_those_who_are_most_of_their_target_s_class(kind, options, found):
 
 
 def strays(labels, payloads, number: int = 1, *, detector: Detector | None = None):
-    """What `mislabelled` says of clients, a row of labels and of payloads for each."""
+    """Return what `mislabelled` says of clients, given a row of labels and of payloads for each."""
     detector = detector or build("mislabelled", {})
     sensor = sensor_for(detector)
     for client, (told, rows) in enumerate(zip(labels, payloads, strict=True)):
@@ -279,7 +279,7 @@ def strays(labels, payloads, number: int = 1, *, detector: Detector | None = Non
 
 
 def apart(clients: int, *, relabelled: int = 0) -> tuple[Tensor, Tensor]:
-    """Three classes far apart; client 0 says of some samples of class 1 that they are of 0."""
+    """Draw three classes far apart; client 0 labels some samples of class 1 as class 0."""
     labels = torch.arange(90).remainder(3).repeat(clients, 1)
     payloads = 20 * torch.eye(3)[labels]
     payloads += torch.randn(payloads.shape, generator=rng_for(23, "apart"))
@@ -341,7 +341,7 @@ def test_only_a_client_s_first_rounds_count(window):
 
 
 def with_a_root(planted: bool, *, drift: float = 1.0):
-    """Clients with two classes each, shifted as a whole in every round, beside a root of all."""
+    """Draw clients with two classes each, shifted as a whole in every round, and a root of all."""
     detector = build("root_class", {"since": 1, "root": (CLIENTS,), "directions": 16})
     sensor = sensor_for(detector)
     centres = torch.randn(10, WIDE, generator=rng_for(17, "centres"))

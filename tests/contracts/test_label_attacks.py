@@ -33,7 +33,7 @@ def judge():
 
 
 def judge_views(judge, kind, *, planted, seed=0):
-    """The rows of an attack on features and gradients in two batches; and its floors."""
+    """Return the rows of an attack on features and gradients in two batches, and its floors."""
     rng = torch.Generator().manual_seed(seed)
     seen = []
     for step, rows in enumerate(torch.arange(COUNT).split(COUNT // 2 + 4)):

@@ -54,7 +54,7 @@ def test_every_part_on_every_axis_is_refused_by_its_own_path_or_not_at_all() -> 
 
 
 def _blames(said: ScenarioError, part: Part) -> bool:
-    """The part, or an aggregation that does not stand it."""
+    """Return whether an error names the part, or an aggregation that it does not work with."""
     beside = tuple(f"{name}.0" for name in BESIDE.get(part.kind, {}))
     return said.field.startswith((part.where, *beside)) or (
         said.field == "aggregation" and part.kind in said.reason
@@ -105,7 +105,7 @@ def test_what_a_vanilla_cut_has_not_is_refused_and_all_else_is_not() -> None:
 def trainable(
     parts: Iterable[Part], places: Callable[[int], list[Axes]]
 ) -> Iterator[tuple[Part, Axes]]:
-    """Parts at some places of the axes, where they are not refused."""
+    """Yield parts at some places of the axes, where they are not refused."""
     for index, part in enumerate(parts):
         for axes in places(index):
             if refusal(axes, part.changes, texts=part.texts) is None:
@@ -117,7 +117,7 @@ WITHOUT = {"method.0:snd{'denoise': False}": {"Snd.decode", "Snd.compute_tail_lo
 
 
 def of_method(part: Part, axes: Axes, walker: Walker) -> str | None:
-    """What is missing of a method's effect, against the same run without it."""
+    """Return what is missing of a method's effect, against the same run without it."""
     seen = walker.observe_run(axes, part.changes, texts=part.texts)
     plain = walker.twin(axes, part.around, texts=part.texts)
     if idle := seen.idle - WITHOUT.get(str(part), set()):
@@ -144,7 +144,7 @@ def same_weights(one: Seen, other: Seen) -> bool:
 
 
 def of_detector(part: Part, axes: Axes, walker: Walker) -> str | None:
-    """Each client must have a score, but for those that are trusted."""
+    """Return an error unless every client has a score, but for the trusted ones."""
     seen = walker.observe_run(axes, part.changes, texts=part.texts)
     config = seen.made.scenario.detectors[0]
     found, _ = seen.made.live.detection.judge_round(1)
@@ -154,7 +154,7 @@ def of_detector(part: Part, axes: Axes, walker: Walker) -> str | None:
 
 
 def of_poison(part: Part, axes: Axes, walker: Walker) -> str | None:
-    """What the malicious client sends must be other than what it would."""
+    """Return an error unless the malicious client sends something else than an honest one."""
     twice = {"schedule": {"rounds": 2}} if part.kind == "replace" else {}
     seen = walker.observe_run(axes, {**part.changes, **twice}, texts=part.texts)
     plain = walker.twin(axes, twice, texts=part.texts)
@@ -165,7 +165,7 @@ def of_poison(part: Part, axes: Axes, walker: Walker) -> str | None:
 
 
 def of_attack(part: Part, axes: Axes, walker: Walker) -> str | None:
-    """It must recover something, and have learned from training if that is what it does."""
+    """Return an error unless an attack recovers something, and learns if it can."""
     seen = walker.observe_run(axes, part.changes, texts=part.texts)
     config, attacking = seen.made.scenario.attacks[0], seen.made.live.attacking
     attack = attacking.attacks[config.title]
@@ -189,7 +189,7 @@ EFFECTS = {
 
 
 def without_effect(cases: Iterable[tuple[Part, Axes]], walker: Walker) -> list[str]:
-    """What is wrong with parts that were not refused."""
+    """Return what is wrong with parts that were not refused."""
     wrong = []
     for part, axes in cases:
         try:
@@ -213,14 +213,14 @@ def test_every_method_of_images_does_something_under_every_topology(walker: Walk
 
 
 def elsewhere(index: int) -> list[Axes]:
-    """A place under either topology, other ones for each part."""
+    """Return a place under either topology, different ones for each part."""
     places = [axes for axes in PRODUCT if refusal(axes, {}, texts=False) is None]
     half = len(places) // 2
     return [places[index * 5 % half], places[half + index * 7 % half]]
 
 
 def turns(index: int) -> list[Axes]:
-    """Where clients take whole turns, as one detector wants it."""
+    """Return places where clients take whole turns, as one detector needs it."""
     del index
     return [(topology, "own", "per_client", "none") for topology in TOPOLOGIES]
 

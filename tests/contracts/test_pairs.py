@@ -177,7 +177,7 @@ def test_pairs_of_image_methods_work_as_they_read() -> None:
 
 
 def find_fault(configs: list[MethodConfig], alone: dict[str, list[object]]) -> str | None:
-    """What is not as it should be: shapes, what arrives, gradients, and each one's effect."""
+    """Return what is wrong: shapes, values that arrive, gradients, or the effect of each."""
     seen, z, term = exchange_terms(configs)
     exchange(pair(configs), activation(BATCH), training=False)
     if seen.lifted.shape != (BATCH, *CUT) or seen.decoded.shape != (BATCH, *FEATURES):
@@ -205,7 +205,7 @@ def find_fault(configs: list[MethodConfig], alone: dict[str, list[object]]) -> s
 
 
 def exchange_terms(configs: list[MethodConfig]) -> tuple[Exchange, torch.Tensor, list[float]]:
-    """A step, its gradient, and the methods' own term in it."""
+    """Exchange a step; return it, its gradient, and the methods' own terms in it."""
     z, sides, terms = activation(BATCH).requires_grad_(), pair(configs), []
     inner = sides.client.compute_encode_loss
 
@@ -219,7 +219,7 @@ def exchange_terms(configs: list[MethodConfig]) -> tuple[Exchange, torch.Tensor,
 
 
 def effects(seen: Exchange, z: torch.Tensor, term: list[float]) -> list[object]:
-    """All that a method can change of a step."""
+    """Return all that a method can change of a step."""
     assert z.grad is not None
     assert seen.step.labels is not None
     crossed = [t.tolist() for leg in sorted(seen.packed) for t in seen.packed[leg]]

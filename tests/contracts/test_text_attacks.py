@@ -37,7 +37,7 @@ NOISE = [{"kind": "dp_forward", "sigma": 100.0}, {"kind": "dp_sgd", "multiplier"
 
 
 def recover(path: Path, kind: str, method: list[Any], **more: Any) -> pd.DataFrame:
-    """What an attack with more fields, or on other targets, recovers."""
+    """Return what an attack with more fields, or on other targets, recovers."""
     targets = {name: more.pop(name) for name in ("count", "batch_size") if name in more}
     attack = {"kind": kind, **CASES.get(kind, LEARNED), **more}
     return recover_by(path, [attack], method, **targets)

@@ -131,7 +131,7 @@ class Part:
 
 
 def variants(where: str, registry: Mapping[str, type[Config]]) -> Iterator[Part]:
-    """The parts of a registry: on images, on texts, and in each way to be about the cut."""
+    """Yield the parts of a registry: on images, on texts, and in each way to treat the cut."""
     for kind, config in registry.items():
         varied = [name for name in VARIED if name in config.model_fields]
         ways: list[dict[str, Any]] = [
@@ -162,7 +162,7 @@ EVERY_PART = [*METHOD_PARTS, *OTHER_PARTS]
 
 
 def axes_of(axes: Axes) -> dict[str, Any]:
-    """A scenario's fields for one place on the axes."""
+    """Return a scenario's fields for one place on the axes."""
     topology, heads, schedule, aggregation = axes
     return {
         "topology": topology,
@@ -174,7 +174,7 @@ def axes_of(axes: Axes) -> dict[str, Any]:
 
 
 def values_of(axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> dict[str, Any]:
-    """A whole scenario of three clients."""
+    """Return a whole scenario of three clients."""
     least: dict[str, Any] = {
         "clients": {"count": CLIENTS},
         "train": {"batch_size": 8},
@@ -194,7 +194,7 @@ def values_of(axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> dict[st
 
 
 def refusal(axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> ScenarioError | None:
-    """Why a scenario is refused as it is read, if it is."""
+    """Return why a scenario is refused when it is read, or None."""
     try:
         parse(values_of(axes, changes, texts=texts))
     except ScenarioError as error:
@@ -250,7 +250,7 @@ class Walker:
         return parse(values)
 
     def observe_run(self, axes: Axes, changes: Mapping[str, Any], *, texts: bool) -> Seen:
-        """What comes of a scenario, but for its tables, which take as long again."""
+        """Run a scenario and return what it did; tables, which take as long, are left out."""
         given = self.scenario(axes, changes, texts=texts)
         idle: set[str] = set()
         folder = self.folder / str(next(self._count))
@@ -274,7 +274,7 @@ class Walker:
         return self._twins[key]
 
     def _data(self, given: Scenario) -> Prepared:
-        """Eight private samples for each client, of two classes."""
+        """Make eight private samples for each client, of two classes."""
         key = f"{given.model.kind} {given.data.model_dump_json()}"
         if key not in self._prepared:
             data = given.prepare_data()
@@ -327,12 +327,12 @@ class watched_hooks:  # noqa: N801 - a context
 
 
 def assert_no(wrong: list[str]) -> None:
-    """All of them at once."""
+    """Assert that there are no problems, and show all of them at once."""
     assert not wrong, "\n".join(["", *wrong])
 
 
 def small_judges(monkeypatch: Any) -> None:
-    """The published discriminators take millions of weights to judge what a few can."""
+    """Replace the published discriminators, of millions of weights, by small ones."""
 
     def small(channels: int, cut: tuple[int, ...]) -> torch.nn.Module:
         convolution = torch.nn.Conv2d(channels, 2, 3, padding=1)

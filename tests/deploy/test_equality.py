@@ -124,7 +124,7 @@ class TestDataOfTheirOwn:
     """What `--data` names: the scenario's own path leads to nothing, and no row is dealt."""
 
     def as_if_dealt(self, given: Scenario, deployment: Deployment, tmp_path: Path) -> None:
-        """Sites with what each client would have been dealt end as the simulation does."""
+        """Give sites what each client would have been dealt, and compare with the simulation."""
         sites = {n: tmp_path / f"site{n}" for n in range(given.clients.count)}
         elsewhere = given.data.source.model_copy(update={"path": Path("nowhere")})
         data = given.data.model_copy(update={"source": elsewhere})

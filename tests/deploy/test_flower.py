@@ -48,7 +48,7 @@ class Federation:
         return process
 
     def read_logs(self) -> dict[str, str]:
-        """What was printed, by command."""
+        """Return what was printed, by command."""
         return {log.stem: log.read_text(errors="replace") for log in self.folder.glob("*.log")}
 
     def stop(self) -> None:

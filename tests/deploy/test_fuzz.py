@@ -36,7 +36,7 @@ WORDS = (None, True, -1, 0, 1, 5, 2**31, 2**53, 1e308, 10**400, "", "handover", 
 
 
 def mutate(frame: bytes, rng: random.Random) -> bytes:
-    """A frame with one thing changed: bytes, a field of its header, or a tensor."""
+    """Change one thing of a frame: bytes, a field of its header, or a tensor."""
     kind = rng.choice(("bytes", "cut", "header", "header", "tensor", "tensor", "tensor"))
     if kind == "cut":
         return frame[: rng.randrange(len(frame))]
@@ -55,7 +55,7 @@ def mutate(frame: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_value(value: Any, rng: random.Random) -> Any:
-    """A value of JSON with one part replaced."""
+    """Replace one part of a JSON value."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         name = rng.choice(list(value))
         return {**value, name: mutate_value(value[name], rng)}
@@ -66,7 +66,7 @@ def mutate_value(value: Any, rng: random.Random) -> Any:
 
 
 def mutate_tensor(tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
-    """A tensor of another type, shape or with other values."""
+    """Make a tensor of another type, shape or with other values."""
     changes: list[Callable[[torch.Tensor], torch.Tensor]] = [
         lambda x: x.to(rng.choice((torch.float16, torch.float64, torch.int64, torch.bool))),
         lambda x: x[: rng.randrange(len(x) + 1)] if x.ndim else x[None],

@@ -30,7 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def lines(path: Path) -> list[str]:
-    """A line per round: loss, test accuracy, bytes by direction."""
+    """Return a line for each round: loss, test accuracy, bytes by direction."""
     rounds = Run.load(path).rounds
     return [
         f"round {row.round}  loss {row.train_loss:.6f}  accuracy {row.test_accuracy:.4f}  "

@@ -73,7 +73,7 @@ SHORTER = {
 
 
 def shorten(notebook: nbformat.NotebookNode, changes: dict[str, str]) -> None:
-    """Every phrase as a shorter run has it; each must be there."""
+    """Replace every phrase by that of a shorter run; each must be there."""
     for long, short in changes.items():
         found = [cell for cell in notebook.cells if long in cell.source]
         assert found, f"{long} is not there any more"

@@ -237,7 +237,7 @@ SAFE = {"kind": "safesplit"}
 
 
 def watch_turns(path: Path) -> Experiment:
-    """Seven clients in whole turns, one of them loud, under SafeSplit."""
+    """Build seven clients in whole turns, one of them loud, under SafeSplit."""
     loud = {"kind": "tamper", "leg": "features_grad", "strength": 50.0}
     turns = {"kind": "per_client", "rounds": 2}
     given = make_attacked(loud, detectors=[SAFE], schedule=turns, clients={"count": 7})

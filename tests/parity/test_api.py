@@ -67,7 +67,7 @@ class Whole(torch.nn.Module):
 
 
 def _share(body: torch.nn.Module, served: Served) -> None:
-    """The served weights in a body without adapters; a pooler is the client's."""
+    """Copy the served weights to a body without adapters; a pooler is the client's."""
     plain = {
         name.replace(".base_layer.", "."): tensor
         for name, tensor in served.body.state_dict().items()
@@ -79,7 +79,7 @@ def _share(body: torch.nn.Module, served: Served) -> None:
 
 
 def train_whole(given: Scenario) -> Whole:
-    """Two epochs of one optimizer over adapters and head, on one client's batches."""
+    """Train adapters and head for two epochs by one optimizer, on one client's batches."""
     data = given.prepare_data()
     model = Whole(given, data.info.classes)
     learned = [weight for weight in model.parameters() if weight.requires_grad]
@@ -137,7 +137,7 @@ def test_bytes_are_those_of_the_closed_form(tmp_path):
 
 
 def _tokens(given: Scenario) -> int:
-    """Places in all batches of two epochs, padding included."""
+    """Count the places in all batches of two epochs, padding included."""
     data = given.prepare_data()
     batcher, part = TextBatcher(data.train), torch.as_tensor(data.parts[0])
     epochs = [draw_batches(part, 8, given.seed, 0, epoch, drop_last=False) for epoch in range(2)]

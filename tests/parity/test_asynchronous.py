@@ -32,7 +32,7 @@ WIFI = {"device": "laptop", "link": "wifi"}
 
 
 def asynchronous(max_ahead: int | None, **more: Any) -> dict[str, Any]:
-    """The fields that every scenario here has."""
+    """Return the fields that every scenario here has."""
     schedule = {"kind": "asynchronous", "max_ahead": max_ahead, **more}
     return {"schedule": schedule, "clients": OWN, "network": WIFI}
 
@@ -101,12 +101,12 @@ def test_under_vanilla_nothing_is_ever_stale(tmp_path: Path) -> None:
 
 
 def list_served(run: Experiment) -> list[ClientId]:
-    """Whose steps began, in which order."""
+    """List the clients whose steps began, in order."""
     return [packet.client for packet in watch(run) if packet.leg is Leg.SMASHED]
 
 
 def unequal(path: Path, max_ahead: int | None, **more: Any) -> tuple[Experiment, ClientId]:
-    """Two clients of whom one is far slower, and which that is."""
+    """Make two clients, one far slower, and say which one that is."""
     fields = asynchronous(max_ahead, rounds=1, **more)
     network = {"device": {"edge": 1, "gpu": 1}, "link": "datacentre"}
     small = {"network": network, "seed": 5, "train": {"batch_size": 4}}

@@ -79,6 +79,6 @@ def test_more_hosts_than_the_nodes_have_room_for(
 
 
 def parent(pid: int) -> int:
-    """Of a worker: its node's raylet."""
+    """Return a process's parent: of a worker, its node's raylet."""
     status = Path(f"/proc/{pid}/stat").read_text()
     return int(status.rpartition(")")[2].split()[1])

@@ -44,7 +44,7 @@ def both(optimizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def server_moments(run: Experiment) -> list[torch.Tensor]:
-    """Of the trunk: the server's, or those that the copies keep."""
+    """Return the trunk's moments: the server's, or those that the copies keep."""
     copies = list(run.parts.pool.workshop_state().values())
     return copies or list(run.parts.server.learner.moments().values())
 
@@ -103,7 +103,7 @@ def test_a_reset_is_a_new_optimizer_for_the_trunk_every_round(
 
 
 def train_apart(run: Experiment, rounds: int) -> list[Net]:
-    """Copies of everything, each trained by itself and then set to the average."""
+    """Train copies of everything apart, then set them to the average."""
     nets = [net(run) for _ in run.clients]
     for number in range(rounds):
         work = [epoch(run, client, number) for client in run.clients]

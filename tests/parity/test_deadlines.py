@@ -47,7 +47,7 @@ def fields(changes: dict[str, Any], deadline_s: float | None, late: str = "skip"
 
 
 def own_s(run: Experiment, client: ClientId) -> tuple[float, float]:
-    """What a client spends before its first step and on each, from its rates and its bytes."""
+    """Compute a client's time before its first step and for each, from its rates and bytes."""
     vanilla = run.scenario.topology == "vanilla"
     latency_s, up_s, down_s = LAN.latency_ms / 1e3, 8e-6 / LAN.up_mbps, 8e-6 / LAN.down_mbps
     if vanilla:  # smashed data and labels up as one message, a gradient down
@@ -73,7 +73,7 @@ def slow_one(run: Experiment) -> ClientId:
 
 @functools.cache
 def pace_of(case: str) -> tuple[float, float, ClientId]:
-    """What the slow client spends before its first step and on each, and which client it is."""
+    """Compute the slow client's time before its first step and for each, and say which it is."""
     run = begin(Path("never written"), SIZES, **fields(CASES[case], None))
     slow = slow_one(run)
     (before_s, step_s), (fast_before_s, fast_s) = own_s(run, slow), own_s(run, 1 - slow)
@@ -82,7 +82,7 @@ def pace_of(case: str) -> tuple[float, float, ClientId]:
 
 
 def deadline(case: str, steps: float) -> tuple[float, ClientId]:
-    """When the slow client has taken so many steps; the fast one is through by then."""
+    """Compute when the slow client has taken so many steps; the fast one has ended by then."""
     before_s, step_s, slow = pace_of(case)
     return before_s + steps * step_s, slow
 
@@ -128,7 +128,7 @@ def settle(run: Experiment) -> Weights:
 
 
 def laps(steps: dict[ClientId, int]) -> list[tuple[ClientId, int]]:
-    """(client, number of its batch), as clients take turns."""
+    """Yield (client, number of its batch), as clients take turns."""
     return [(c, lap) for lap in range(STEPS) for c in (0, 1) if lap < steps[c]]
 
 

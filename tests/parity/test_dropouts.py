@@ -63,7 +63,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def copy_owned(run: Experiment) -> Weights:
-    """Copies of everything that anybody owns: weights, buffers, moments, averages."""
+    """Copy all tensors that any party owns: weights, buffers, moments, averages."""
     parts = run.parts
     state = dict(parts.server.learner.state()) | parts.pool.workshop_state()
     for client in run.clients:
@@ -77,7 +77,7 @@ def copy_owned(run: Experiment) -> Weights:
 def with_drops(
     run: Experiment, number: int, steps: dict[ClientId, int], drops: set[ClientId]
 ) -> RoundDone:
-    """A round in which some drop out at the last of their steps."""
+    """Train a round in which some drop out at the last of their steps."""
     lineup = replace(enter_round(run, number), steps=steps, drops=frozenset(drops))
     return run.parts.course.run(lineup, lambda done, total: None)
 

@@ -218,7 +218,7 @@ def test_a_host_without_memory_for_a_step(tmp_path: Path, hosts: Hosts) -> None:
 
 
 def without(given: Scenario, empty: set[int]) -> Prepared:
-    """As a partition that gives some clients nothing would have it."""
+    """Take all samples from some clients, as a partition may do."""
     data = prepare(given.data, given.clients.count, given.seed)
     nothing = np.array([], dtype=np.int64)
     return replace(data, parts=[nothing if c in empty else p for c, p in enumerate(data.parts)])

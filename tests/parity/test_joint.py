@@ -50,7 +50,7 @@ QUICK = (
 
 
 def turns(given: Scenario, data: Prepared) -> Iterator[tuple[int, int, int, torch.Tensor]]:
-    """(round, client, number of the client's batch, rows) as the schedules are defined."""
+    """Yield (round, client, number of the client's batch, rows) as the schedules are defined."""
     taken = [0] * given.clients.count
     for round_number in range(1, 3):
         cut = [
@@ -78,7 +78,7 @@ def turns(given: Scenario, data: Prepared) -> Iterator[tuple[int, int, int, torc
 
 
 def plain_loop(given: Scenario) -> tuple[dict[str, torch.Tensor], list[float]]:
-    """The joint network's weights after training, and each round's mean loss."""
+    """Return the joint network's weights after training, and each round's mean loss."""
     from simsplit.seeds import rng_for
 
     data = prepare(given.data, given.clients.count, given.seed)
@@ -108,7 +108,7 @@ def plain_loop(given: Scenario) -> tuple[dict[str, torch.Tensor], list[float]]:
 
 
 def split_weights(run: Any) -> dict[str, torch.Tensor]:
-    """The same names from the two sides of a run."""
+    """Return the same names from the two sides of a run."""
     pool = run.parts.pool
     own = {name.removeprefix("own.0."): t for name, t in pool.ask(0, OwnState()).items()}
     client = pool.ask(0, SharedState()) or own

@@ -25,7 +25,7 @@ FAMILIES = pytest.mark.parametrize("family", quick(["llama", "qwen3", "gpt2"], "
 
 
 def whole(given: Scenario, classes: int) -> torch.nn.Module:
-    """The uncut model, with the weights that the segments start from."""
+    """Build the uncut model, with the weights that the segments start from."""
     config = build_config(given.model.sizes)
     config.num_labels = classes
     made = (
@@ -50,7 +50,7 @@ def whole(given: Scenario, classes: int) -> torch.nn.Module:
 
 
 def losses_of_the_whole(given: Scenario) -> list[float]:
-    """Each round's mean loss of one optimizer on the uncut model, one client's batches."""
+    """Compute each round's mean loss by one optimizer on the uncut model."""
     data = given.prepare_data()
     model = whole(given, data.info.classes)
     optimizer = given.train.client.build(model.parameters())

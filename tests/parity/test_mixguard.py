@@ -28,7 +28,7 @@ LEGS = ["smashed", "features", "features_grad", "smashed_grad"]
 
 
 def make_mixed(path: Path, **changes) -> Scenario:
-    """Texts all as long as can be, so that every batch is as wide."""
+    """Make texts of the greatest length, so that all batches are equally wide."""
     fields = {"kind": "mixguard", "tokens": 0, "warm_up": 1, **changes.pop("mixguard", {})}
     data = {"auxiliary": 0.3, "source": {"length": 8}}
     return text_scenario(path, method=[fields], **{"data": data, **changes})

@@ -46,13 +46,13 @@ COURSES: dict[str, dict[str, Any]] = {
 
 
 def count_sent(made: Run) -> dict[int, int]:
-    """Bytes on the legs of the cut in training proper, by round."""
+    """Count the bytes on the legs of the cut in training proper, by round."""
     wire = made.wire[(made.wire["phase"] == "train") & ~made.wire["leg"].isin(BESIDE)]
     return wire.groupby("round")["bytes"].sum().to_dict()
 
 
 def assert_plain(given: Scenario, raw: Scenario, path: Path) -> None:
-    """Warm-ups come before training proper, so the last rounds are each other's twins."""
+    """Assert that the last rounds are equal; warm-ups come before training proper."""
     run_to_end(raw, path / "raw")
     run_to_end(given, path / "run")
     twin, made = Run.load(path / "raw"), Run.load(path / "run")
@@ -65,7 +65,7 @@ def assert_plain(given: Scenario, raw: Scenario, path: Path) -> None:
 
 
 def images(path: Path, model: str, **changes: Any) -> Scenario:
-    """Parts and batches of uneven sizes: 16, 16, 13 or so of each client."""
+    """Make parts and batches of uneven sizes: 16, 16, 13 or so of each client."""
     common: dict[str, Any] = {"data": {"train_samples": 130, "test_samples": 8}}
     common["data"]["partition"] = {"kind": "dirichlet", "alpha": 1.0}
     if model == "resnet20":

@@ -243,7 +243,7 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 def measure_used_bytes() -> float:
-    """Of shared memory, as Ray reports it now and then."""
+    """Measure shared memory, as Ray reports it from time to time."""
     import ray
 
     resource = "object_store_memory"

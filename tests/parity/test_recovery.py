@@ -140,7 +140,7 @@ def test_hosts_make_no_difference(tmp_path, whole, hosts):
 
 
 def list_reached(start: object) -> dict[int, Tensor]:
-    """Every tensor that an object leads to, by its storage; not by way of modules or classes."""
+    """List every tensor that an object leads to, by its storage; not through modules or classes."""
     found: dict[int, Tensor] = {}
     seen: set[int] = set()
     waiting = [start]

@@ -27,7 +27,7 @@ def make_scenario(path: Path, *methods: dict[str, Any], **changes: Any) -> Scena
 
 
 def collect_smashed(made: Experiment) -> list[torch.Tensor]:
-    """What a first step sends, once the run is assembled."""
+    """Return what a first step sends, once the run is assembled."""
     seen: list[torch.Tensor] = []
 
     class Tap:

@@ -23,7 +23,7 @@ UP = {"smashed", "features_grad", "labels", "handover"}
 
 
 def transfers_s(run: Experiment, wire: pd.DataFrame) -> list[float]:
-    """Of each row: latencies (labels ride along with the smashed data), and bytes over a rate."""
+    """Compute each row's latencies (labels travel with smashed data), and bytes over a rate."""
     rates = run.ledger.clock.rates
     return [
         (0.0 if row.leg == "labels" else row.packets * rates[row.client].latency_s)
@@ -39,14 +39,14 @@ def transfers_s(run: Experiment, wire: pd.DataFrame) -> list[float]:
 
 
 def _time_receipt(rates: Rates, row: Any) -> float:
-    """Of another client's hand-over, down this one's link."""
+    """Compute the time of another client's hand-over on this client's downlink."""
     if pd.isna(getattr(row, "received_bytes", None)):
         return 0.0
     return row.received_packets * rates.latency_s + row.received_bytes / rates.down_bytes_per_s
 
 
 def check(run: Experiment) -> Run:
-    """Every column that a clock adds, under a schedule that lets nothing overlap."""
+    """Check every column that a clock adds, under a schedule without overlap."""
     found = Run.load(run.path)
     wire, clients, rounds = found.wire, found.clients, found.rounds
     assert wire["transfer_s"].tolist() == pytest.approx(transfers_s(run, wire))

@@ -45,7 +45,7 @@ def small(path: Path, model: dict[str, Any] = LORA, **changes: Any) -> Scenario:
 
 
 def count_crossed(path: Path, given: Scenario, *legs: Leg) -> list[int]:
-    """Bytes of each packet on these legs, evaluation's included."""
+    """Count the bytes of each packet on these legs, evaluation's included."""
     made, tap = experiment(given, path), Recorder()
     made.parts.wire.taps.append(tap)
     made.run(resume=False)
@@ -117,7 +117,7 @@ def test_a_trunk_copy_comes_back_as_its_adapters(
 
 
 def data_bytes(path: Path) -> int:
-    """Of the newest checkpoint's file, what stands behind safetensors' header."""
+    """Count the bytes behind safetensors' header in the newest checkpoint's file."""
     blob = (sorted((path / "checkpoints").iterdir())[-1] / "state.safetensors").read_bytes()
     header = int.from_bytes(blob[:8], "little")
     assert json.loads(blob[8 : 8 + header])
@@ -147,7 +147,7 @@ def test_heads_of_ones_own_that_never_learn_are_in_no_checkpoint(tmp_path: Path)
 
 
 def copy_weights(run: Experiment) -> dict[str, Tensor]:
-    """All weights as they are now, whether they learn or not."""
+    """Copy all present weights, whether they learn or not."""
     clients = run.parts.pool.clients
     held = {"trunk": run.parts.server.end.trunk}
     held |= {f"{n}.head": client.training.end.head for n, client in clients.items()}

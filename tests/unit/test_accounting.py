@@ -56,7 +56,7 @@ def lacks(*methods: dict[str, Any], **changes: Any) -> list[str]:
 
 
 def delta_of(multiplier: float, epsilon: float) -> float:
-    """Balle and Wang's equation, as it is printed."""
+    """Compute Balle and Wang's equation, as it is printed."""
     half, shift = 1 / (2 * multiplier), epsilon * multiplier
     return float(norm.cdf(half - shift) - math.exp(epsilon) * norm.cdf(-half - shift))
 
@@ -169,7 +169,7 @@ def test_a_token_goes_on_into_others_unless_the_head_only_embeds(tmp_path):
 
 
 def few(**changes: Any) -> Scenario:
-    """Clients of unequal size: 45 to 15 samples, in batches of 8."""
+    """Build clients of unequal size: 45 to 15 samples, in batches of 8."""
     return scenario(
         **FROZEN,
         method=[FORWARD],
@@ -180,7 +180,7 @@ def few(**changes: Any) -> Scenario:
 
 
 def count_sendings(made: Experiment) -> list[int]:
-    """How often each client has sent one of its samples, at most; counted sample by sample."""
+    """Count how often each client has sent one of its samples at most, sample by sample."""
     most = []
     for client in made.clients:
         training = made.parts.pool.ask(client, Whole()).training
@@ -262,7 +262,7 @@ def test_without_the_accountant_a_run_warns_at_its_start_and_says_so_at_its_end(
 
 
 def collect_rows(given: Scenario, path: Path, *, other: bool) -> list[torch.Tensor]:
-    """All rows that cross in training; of a neighbour, with one image of the first client black."""
+    """Return all rows that cross in training, with `other` after one image was made black."""
     data = given.prepare_data()
     if other:
         inputs = data.train.inputs.clone()

@@ -31,7 +31,7 @@ def fields(topology: str, heads: str, schedule: str, aggregation: str) -> dict[s
 
 
 def goes(topology: str, heads: str, schedule: str, aggregation: str) -> bool:
-    """What is possible, from what the words mean."""
+    """Return whether a combination is possible, by the meaning of its parts."""
     shares = heads == "shared" or (heads == "own, one tail" and topology == "u_shaped")
     in_turn = schedule in ("round_robin", "per_client")
     return {

@@ -28,7 +28,7 @@ HALVE = [{"METHODS": {"halve": Halve}}]
 
 
 def rows(what, title, plugins=()):
-    """field -> (type, default, meaning) of one part."""
+    """Return field -> (type, default, meaning) of one part."""
     (table,) = [t for t in tabulate_catalogue(what, plugins) if t.title.split(":")[0] == title]
     return {name: tuple(rest) for name, *rest in table.rows}
 

@@ -19,7 +19,7 @@ SIGNALS = torch.randn(ROUNDS, CLIENTS, 7, generator=rng_for(0, "signals"))
 
 
 def views() -> Iterator[RoundView]:
-    """Rounds in which client 1 takes part every second time."""
+    """Make rounds in which client 1 takes part every second time."""
     for number in range(ROUNDS):
         there = [client for client in range(CLIENTS) if client != 1 or number % 2]
         sums = {("payload", c): Sums(3 * SIGNALS[number, c], torch.tensor(0.0), 3) for c in there}
@@ -27,7 +27,7 @@ def views() -> Iterator[RoundView]:
 
 
 def compute_expected(window: int | None, client: int, number: int) -> torch.Tensor:
-    """By hand: the mean of what the client sent in its latest rounds."""
+    """Compute by hand the mean of what the client sent in its latest rounds."""
     rounds = [n for n in range(number + 1) if client != 1 or n % 2]
     latest = rounds if window is None else rounds[-max(window, 1) :]
     return SIGNALS[latest, client].mean(0)

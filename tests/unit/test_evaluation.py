@@ -25,7 +25,7 @@ ONE_ROUND = {"schedule": {"rounds": 1}}
 
 
 def accuracy_by_hand(made: Experiment, client: int) -> float:
-    """The client's own head and tail around the trunk, without any of the parties."""
+    """Compute accuracy by the client's head and tail around the trunk, without the parties."""
     data, parts = made.data, made.parts
     mine = parts.pool.clients[client].training.end
     batcher = Batcher(data.test, mean=data.mean, std=data.std)
@@ -145,7 +145,7 @@ def test_an_evaluation_costs_no_bytes_of_the_runs(tmp_path: Path) -> None:
 def tables(
     path: Path, metric: str, figures: list[tuple[float | None, float | None]], warm_up: int = 0
 ) -> Any:
-    """A run directory of just these (validation, test) figures, summed up."""
+    """Write a run directory of just these (validation, test) figures, with its summary."""
     given = scenario(data={"validation": 0.2}, evaluate={"metrics": [metric]})
     writer = Ledger(path, TableColumns(given.figures), None).writer
     writer.start(given.yaml(), {})
@@ -221,7 +221,7 @@ class TestControls:
         return run_to_end(text_scenario(path, **given), path / "run")
 
     def by_hand(self, made: Experiment, *, trunk: bool) -> tuple[float, float]:
-        """Loss and accuracy of the words of the test texts."""
+        """Compute loss and accuracy of the words of the test texts."""
         end, test = made.parts.pool.clients[0].training.end, made.data.test
         with torch.no_grad():
             z = end.head(test.inputs)

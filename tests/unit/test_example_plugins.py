@@ -51,7 +51,7 @@ KINDS = {"calibration": "calibration_error"}
 
 
 def combine_examples():
-    """All examples in one scenario."""
+    """Combine all examples in one scenario."""
     values = SMALL
     for _, changes in USES.values():
         values = merge(values, changes)
@@ -112,7 +112,7 @@ def test_an_example_works_in_every_command(simsplit, file, name):
 
 
 def without_guard(hook, owner, of, *args, **more):
-    """What a hook does where nothing checks it."""
+    """Call a hook where nothing checks it."""
     return hook.function(*args, **more)
 
 

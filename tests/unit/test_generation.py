@@ -20,7 +20,7 @@ def make_scenario(path, **changes):
 
 
 def by_hand(made, prompt, tokens, end):
-    """One text, alone and unpadded, through the three segments."""
+    """Write one text, alone and unpadded, through the three segments."""
     client, text = made.parts.pool.clients[0].training.end, prompt.clone()
     for _ in range(tokens):
         with torch.no_grad():

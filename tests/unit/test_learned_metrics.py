@@ -19,7 +19,7 @@ PAIRS = [
 
 
 def folder_of(path: Path, outputs: int) -> Path:
-    """A BERT of two layers that knows a few words; one of one output scores pairs."""
+    """Write a BERT of two layers that knows a few words; one with one output scores pairs."""
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
     path.mkdir()
@@ -34,7 +34,7 @@ def folder_of(path: Path, outputs: int) -> Path:
 
 
 def by_hand(folder: Path, text: str, truth: str) -> float:
-    """Token by token, without a batch: the nearest by cosine; the ends may be matched only."""
+    """Match token by token without a batch, by cosine; the ends match each other only."""
     from transformers import AutoModel, AutoTokenizer
 
     model, tokenizer = (kind.from_pretrained(folder) for kind in (AutoModel, AutoTokenizer))

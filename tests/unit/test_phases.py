@@ -90,7 +90,7 @@ def test_only_the_method_learns_in_its_phase(tmp_path: Path) -> None:
 
 
 def calibrate(path: Path, client_lr: float, **fields: Any) -> tuple[Run, dict[str, Tensor]]:
-    """A round of MixGuard's calibration alone: its run, and the weights that it learned."""
+    """Run MixGuard's calibration for a round; return the run and the weights that it learned."""
     method = {"kind": "mixguard", "tokens": 0, "warm_up": 1, "dropout": 0.0, **fields}
     changes = {
         "method": [method],

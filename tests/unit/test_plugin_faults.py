@@ -330,7 +330,7 @@ CASES = {
 
 
 def write_plugin(path: Path, hook: str = "", fault: str = "") -> Path:
-    """The plugin's file, in which one hook has a fault."""
+    """Write the plugin's file, in which one hook has a fault."""
     file = path / "mine.py"
     file.write_text(PLUGIN.replace('HOOK, FAULT = "", ""', f"HOOK, FAULT = {hook!r}, {fault!r}"))
     return file

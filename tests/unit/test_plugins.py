@@ -54,7 +54,7 @@ HALVE = [{"METHODS": {"halve": Halve}}]
 
 
 def config_of(name, kind="mine"):
-    """A complete config for one of the registries, with a field of its own."""
+    """Build a complete config for one of the registries, with a field of its own."""
     part = PARTS[name]
     missing = getattr(part.bases[0], "__abstractmethods__", ())
     body = {

@@ -15,7 +15,7 @@ SHAPES = {"conv": (3, 2, 2, 1), "fc": (4, 3), "bias": (5,)}
 
 
 def turns(count: int, size: float = 0.1, seed: int = 0, shapes=None) -> list[TrunkTurn]:
-    """Turns one after another, each from where the one before it ended."""
+    """Draw turns one after another, each from where the one before it ended."""
     shapes = shapes or SHAPES
     rng = rng_for(seed, "turns")
     now = {name: torch.randn(shape, generator=rng) for name, shape in shapes.items()}
@@ -37,7 +37,7 @@ def as_matrix(tensor):
 
 
 def transform(signal):
-    """Their Eq. 8, scaled to be orthonormal."""
+    """Compute their Eq. 8, scaled to be orthonormal."""
     rows, columns = signal.shape
     out = np.zeros_like(signal)
     for k, o in itertools.product(range(rows), range(columns)):
@@ -52,7 +52,7 @@ def transform(signal):
 
 
 def angles(matrix):
-    """Their Eq. 4 and Appendix H."""
+    """Compute their Eq. 4 and Appendix H."""
     return np.array(
         [
             math.atan2(matrix[:, n].mean() * matrix[m, n], matrix[m].mean() * matrix[m, n])
@@ -62,13 +62,13 @@ def angles(matrix):
 
 
 def scores(apart):
-    """Their Algorithm 1, lines 12 and 16."""
+    """Compute their Algorithm 1, lines 12 and 16."""
     half = len(apart) // 2 + 1
     return np.array([sum(sorted(row)[:half]) for row in apart])
 
 
 def by_hand(made, low=1.0):
-    """Scores by the frequencies and by the rotation, and who is in both majorities."""
+    """Compute scores by frequencies and by rotation, and list who is in both majorities."""
     changes, rotations = [], []
     for turn in made:
         names = sorted(turn.after)

@@ -415,7 +415,7 @@ class Found(NamedTuple):
 
 
 def options(annotation):
-    """Every config that a field may hold."""
+    """Yield every config that a field may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [config for inner in get_args(annotation) for config in options(inner)]
@@ -426,7 +426,7 @@ def is_list(annotation):
 
 
 def reachable(config, path=(), around=lambda values: values):
-    """All of them."""
+    """Return all configs that a scenario may hold."""
     yield Found(config, path, around)
     for name, field in config.model_fields.items():
         listed = is_list(field.annotation)
@@ -442,7 +442,7 @@ def nest(around, config, field, values):
 
 
 def fit_to(below):
-    """What else a scenario must say for one of its parts to be possible."""
+    """Return what else a scenario needs for one of its parts."""
     if below.__name__ in {"ParallelConfig", "AsynchronousConfig"}:
         return {"clients": {"heads": "per_client"}, "network": {}}
     if below.__name__ == "SafeSplitConfig":
@@ -478,7 +478,7 @@ LANGUAGE = ("causal_lm", "sequence_classifier", "adapted_classifier")
 
 
 def match_texts(values):
-    """Texts need a model that reads them, and such a model needs texts."""
+    """Give texts a model that reads them, and such a model texts."""
     data = values.get("data")
     source = data.get("source") if isinstance(data, dict) else None
     kind = source.get("kind") if isinstance(source, dict) else None
@@ -506,7 +506,7 @@ def match_texts(values):
 
 
 def make_least(config):
-    """The least that a config needs."""
+    """Return the least values that a config needs."""
     needed = {"kind": "mnist"} if "kind" in config.model_fields else {}
     if "metric" in config.model_fields:
         needed["metric"] = "test_loss"  # the default figure needs validation data
@@ -547,7 +547,7 @@ def test_the_sweep_reaches_all_registries():
 
 
 def complaints(values):
-    """The lines of the error; none where the values pass, as some absurd ones may."""
+    """Return the lines of the error; none where the values pass, as some absurd ones may."""
     try:
         parse(values)
     except ScenarioError as error:
@@ -578,7 +578,7 @@ SHORT = {"kind": "causal_lm", "sizes": {"context": 64}, "head": 1, "tail": 1}
 
 
 def lengthy(source, tokens, **data):
-    """Texts of some length, and secret tokens among them."""
+    """Build texts of some length, with secret tokens."""
     own = {"kind": "text_parquet", "path": "nowhere", "task": "language", "length": source}
     method = [{"kind": "mixguard", "tokens": tokens}]
     return {"model": SHORT, "data": {"source": own, "auxiliary": 0.5, **data}, "method": method}

@@ -36,7 +36,7 @@ class Warned(Observer):
 
 
 def collect_warnings(path, labels, tests):
-    """What a run on a folder of images with these labels warns of."""
+    """Return the warnings of a run on a folder of images with these labels."""
     path.mkdir()
     rng, heard = np.random.default_rng(0), Warned()
     for split, numbers in (("train", labels), ("test", tests)):

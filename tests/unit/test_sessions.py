@@ -74,7 +74,7 @@ class Cutting:
 
 
 def generate(family, prompts, tokens=6, **options):
-    """What transformers writes, up to the end token."""
+    """Return what transformers writes, up to the end token."""
     longest = max(map(len, prompts))
     ids = torch.tensor([[0] * (longest - len(each)) + each for each in prompts])
     mask = torch.tensor([[0] * (longest - len(each)) + [1] * len(each) for each in prompts])
@@ -349,7 +349,7 @@ def test_a_failure_leaves_no_session_open(tmp_path):
 
 @contextmanager
 def begin_session(path):
-    """A session of two prompts of two tokens, that has sent these."""
+    """Begin a session of two prompts of two tokens, which it has sent."""
     exchange = Cutting(path).parts.exchange
     with exchange.open_session(0) as number:
         prompts = [torch.tensor([3, 4]), torch.tensor([5, 6])]

@@ -160,7 +160,7 @@ def test_a_missing_package_is_named(figure, module, package, monkeypatch):
 
 
 def codebleu_with(monkeypatch, grammar, calc=None):
-    """In the package's place, since its pins keep it out of many environments."""
+    """Stand in for the package, whose pins keep it out of many environments."""
     monkeypatch.setitem(sys.modules, "codebleu", SimpleNamespace(calc_codebleu=calc))
     utils = SimpleNamespace(get_tree_sitter_language=grammar)
     monkeypatch.setitem(sys.modules, "codebleu.utils", utils)

@@ -31,7 +31,7 @@ CONSTANTS = {"U_SHAPED", "VANILLA", "API"}
 
 
 def names_in(tree: ast.AST) -> list[str]:
-    """The topologies that code names, but for the scenarios that it writes as plain values."""
+    """Return the topologies that code names, but for scenarios written as plain values."""
     scenarios = [
         value
         for node in ast.walk(tree)

@@ -43,7 +43,7 @@ def events(folder: Path) -> Any:
 
 
 def read_events(folder: Path, tag: str) -> list[tuple[int, Any]]:
-    """Steps and values of a tag in event files."""
+    """Return steps and values of a tag in event files."""
     from tensorboard.util import tensor_util
 
     read = events(folder)
@@ -56,7 +56,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def of_table(made: Run) -> dict[str, list[tuple[int, float]]]:
-    """What a tracker should have: every number of rounds.csv."""
+    """Return what a tracker should have: every number of rounds.csv."""
     table = made.rounds
     names = [name for name in table if name not in ("round", "phase")]
     return {
@@ -66,7 +66,7 @@ def of_table(made: Run) -> dict[str, list[tuple[int, float]]]:
 
 
 def stop_and_resume(path: Path, **observer: Any) -> Run:
-    """A run that has been stopped in its fourth round, its last checkpoint that of the second."""
+    """Stop a run in its fourth round, its last checkpoint being of the second, and resume it."""
     given = scenario(observers=[observer], schedule=FOUR, checkpoint={"every": 2})
     with pytest.raises(KeyboardInterrupt):
         run(given, path, observers=[StopAt(3 * 2 * 3 + 1)])
@@ -173,7 +173,7 @@ def test_a_database_has_each_round_once_after_a_resume(tmp_path: Path) -> None:
 
 
 def read_log(file: str) -> list[dict[str, Any]]:
-    """The history of an offline file of W&B: LevelDB's log of protobuf records."""
+    """Return the history of an offline file of W&B: LevelDB's log of protobuf records."""
     from wandb.proto import wandb_internal_pb2
 
     content, at, whole, rows = Path(file).read_bytes(), 7, b"", []

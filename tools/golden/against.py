@@ -81,7 +81,7 @@ def _choose_cases(patterns: Sequence[str] | None, *, hosts: bool) -> dict[str, C
 
 @contextmanager
 def _checkout(commit: str) -> Iterator[Path]:
-    """A commit's files in a worktree of their own, which goes again."""
+    """Check out a commit's files in a worktree of their own, which is removed afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
@@ -96,7 +96,7 @@ def _git(*words: str) -> None:
 
 
 def _run(cases: Mapping[str, Case], tree: Path, *, present: bool) -> Outcomes:
-    """All cases in one process, with the code of one tree."""
+    """Run all cases in one process, with the code of one tree."""
     tree = tree.resolve()
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder)
@@ -134,7 +134,7 @@ def _job(name: str, case: Case, tree: Path, made: Path, *, present: bool) -> Val
 
 
 def _report(older: Outcomes, newer: Outcomes, *, as_json: bool) -> int:
-    """A table of what differs; 1 if anything does."""
+    """Print a table of what differs; return 1 if anything does."""
     for name, before in older["made_with"].items():
         now = newer["made_with"].get(name)
         if now != before:

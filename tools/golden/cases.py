@@ -39,7 +39,7 @@ class Case:
 
 
 def merge_values(values: Values, changes: Mapping[str, Any]) -> Values:
-    """Mappings merge key by key, anything else is replaced; a mapping of another kind too."""
+    """Merge mappings key by key; replace anything else, and a mapping of another kind too."""
     result = dict(values)
     for name, change in changes.items():
         below = result.get(name)
@@ -52,7 +52,7 @@ def merge_values(values: Values, changes: Mapping[str, Any]) -> Values:
 
 
 def rename_fields(values: Values, names: Mapping[str, str | None]) -> Values:
-    """The values with fields under their new names, or without those that are gone."""
+    """Return the values with fields under their new names, or without fields that are gone."""
     values = json.loads(json.dumps(values))
     for old, new in names.items():
         for places in _find_places(values, old.split("."), ()):
@@ -65,13 +65,13 @@ def rename_fields(values: Values, names: Mapping[str, str | None]) -> Values:
 
 
 def with_added(values: Values) -> Values:
-    """The values with what their methods need beside."""
+    """Return the values with what their methods need beside."""
     methods = [{**ADDED.get(each["kind"], {}), **each} for each in values.get("method", ())]
     return {**values, "method": methods} if methods else values
 
 
 def _find_places(here: Any, words: Sequence[str], above: tuple[str | int, ...]) -> list[tuple]:
-    """Where a dotted field is, each place in full."""
+    """Find where a dotted field is, each place in full."""
     if not words:
         return [above]
     word, *rest = words
@@ -84,7 +84,7 @@ def _find_places(here: Any, words: Sequence[str], above: tuple[str | int, ...]) 
 
 
 def _reach(values: Any, places: Sequence[str | int]) -> Any:
-    """The mapping or list at a place, mappings made on the way."""
+    """Return the mapping or list at a place; make mappings on the way."""
     for place in places:
         values = values[place] if isinstance(place, int) else values.setdefault(place, {})
     return values
@@ -147,17 +147,17 @@ UNEQUAL: Values = {"device": {"edge": 1, "gpu": 1}, "link": "lan"}
 
 
 def images(then: Values | None = None, attack: Values | None = None, **changes: Any) -> Case:
-    """A case on handwritten digits."""
+    """Make a case on handwritten digits."""
     return Case(merge_values(IMAGES, changes), then or {}, attack or {})
 
 
 def texts(then: Values | None = None, attack: Values | None = None, **changes: Any) -> Case:
-    """A case on made-up texts."""
+    """Make a case on made-up texts."""
     return Case(merge_values(TEXTS, changes), then or {}, attack or {})
 
 
 def shorten_shipped(name: str, **changes: Any) -> Case:
-    """A scenario that is shipped, as the tree at hand has it, shortened."""
+    """Make a case of a shipped scenario, as the tree at hand has it, shortened."""
     short: Values = {
         "extends": f"$TREE/scenarios/{name}.yaml",
         "sweep": None,
@@ -502,7 +502,7 @@ AXES = {
 
 
 def make_crossing(*methods: Values, **changes: Any) -> Case:
-    """A case of what happens at the cut of a small network without normalisation."""
+    """Make a case of what happens at the cut of a small network without normalisation."""
     small = {"source": {"kind": "digits", "size": 28}}
     return images(
         method=list(methods),
@@ -625,7 +625,7 @@ GRADIENTS: Values = {"kind": "tamper", "leg": "features_grad", "strength": 50.0}
 
 
 def make_harmed(*poisons: Values, **changes: Any) -> Case:
-    """A case in which one of five clients is malicious."""
+    """Make a case in which one of five clients is malicious."""
     clients = {"count": 5, "malicious": {"ids": [2], "poison": list(poisons)}}
     usual = {"clients": clients, "data": {"train_samples": 120}, "schedule": {"rounds": 3}}
     return images(**merge_values(usual, changes))
@@ -727,7 +727,7 @@ HARM = {
 
 
 def read(*attacks: Values, **changes: Any) -> Case:
-    """A case of attacks on images."""
+    """Make a case of attacks on images."""
     usual = {
         "data": {"auxiliary": 0.4, "normalise": "unit"},
         "attacks": list(attacks),
@@ -822,7 +822,7 @@ MATCHED: Values = {"iterations": 4, "lr": 0.3}
 
 
 def overheard(*attacks: Values, **changes: Any) -> Case:
-    """A case of attacks on texts."""
+    """Make a case of attacks on texts."""
     usual = {
         "data": {"source": {"learns": "all"}},
         "clients": {"count": 1},
@@ -1107,7 +1107,7 @@ PLACES = ("here", "in town", "by the sea", "on the long road home")
 
 
 def write_texts(folder: Path) -> None:
-    """Private reviews with a label and a topic, and public sentences, of many lengths."""
+    """Write private reviews with a label and a topic, and public sentences, of many lengths."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -12,7 +12,7 @@ FEW = 4
 
 
 def differences(older: Found, newer: Found) -> list[str]:
-    """A line for each table, checkpoint or file that is not the same; none where all is equal."""
+    """Return a line for each table, checkpoint or file that differs; none where all is equal."""
     failed = [
         f"{which} {each['failed']}" for which, each in _both(older, newer) if "failed" in each
     ]
@@ -53,7 +53,7 @@ def _tables(older: Found, newer: Found) -> str:
 
 
 def _column(name: str, older: Sequence[str], newer: Sequence[str]) -> str:
-    """How many rows of a column differ, the first that does, and for numbers by how much."""
+    """Count how many rows of a column differ; name the first, and for numbers by how much."""
     pairs = list(zip(older, newer, strict=False))
     apart = [(row, *pair) for row, pair in enumerate(pairs) if pair[0] != pair[1]]
     if not apart:
@@ -65,7 +65,7 @@ def _column(name: str, older: Sequence[str], newer: Sequence[str]) -> str:
 
 
 def _relative(older: str, newer: str) -> float | None:
-    """None for what is no number."""
+    """Compute the relative difference; None unless both are numbers."""
     try:
         one, other = float(older), float(newer)
     except ValueError:
@@ -92,7 +92,7 @@ def _tensors(older: Mapping[str, str], newer: Mapping[str, str]) -> str:
 
 
 def _laid_out(told: str) -> str:
-    """What a tensor is but for its values."""
+    """Return a tensor's description without its values."""
     return told.split(" ")[0]
 
 
@@ -117,6 +117,6 @@ def _list_missing_and_added(what: str, older: Found, newer: Found) -> list[str]:
 
 
 def _some(words: Sequence[str]) -> list[str]:
-    """The first few, and how many more there are."""
+    """Return the first few, and how many more there are."""
     more = [f"and {len(words) - FEW} more"] if len(words) > FEW else []
     return [*words[:FEW], *more]

@@ -27,7 +27,7 @@ def digest(content: bytes) -> str:
 
 
 def table_of(file: Path) -> Found:
-    """A CSV file's columns, value by value, and a digest of all its bytes."""
+    """Return a CSV file's columns, value by value, and a digest of all its bytes."""
     content = file.read_bytes()
     names, *rows = csv.reader(content.decode().splitlines())
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
@@ -49,7 +49,7 @@ def tensors_of(file: Path) -> dict[str, str]:
 
 
 def outcome(path: Path) -> Found:
-    """What a run directory holds that depends on the scenario alone."""
+    """Return what a run directory holds that depends on the scenario alone."""
     files = sorted([*path.glob("*.csv"), *path.glob("attacks/*/*.csv")])
     named = {file.relative_to(path).with_suffix("").as_posix(): file for file in files}
     recovered = sorted([*path.glob("recovered/*"), *path.glob("attacks/*/recovered/*")])
@@ -71,7 +71,7 @@ def outcome(path: Path) -> Found:
 
 
 def carry_out(job: Found, folder: Path) -> Found:
-    """One case, from its scenario file to its outcome."""
+    """Run one case, from its scenario file to its outcome."""
     from simsplit import load_scenario, run
 
     run(load_scenario(job["file"]), out=folder)
@@ -85,7 +85,7 @@ def carry_out(job: Found, folder: Path) -> Found:
 
 
 def type_command(*words: str) -> None:
-    """A command, as from a terminal but in this process."""
+    """Run a command as from a terminal, but in this process."""
     from simsplit.__main__ import main as simsplit
 
     before, sys.argv = sys.argv, ["simsplit", *words]
@@ -99,7 +99,7 @@ def type_command(*words: str) -> None:
 
 
 def main() -> None:
-    """Jobs from a JSON file, outcomes into another."""
+    """Read jobs from a JSON file, and write outcomes into another."""
     import simsplit
 
     jobs_file, out_file, tree, work = map(Path, sys.argv[1:])

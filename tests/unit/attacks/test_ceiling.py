@@ -19,7 +19,7 @@ def here() -> Setting:
 
 
 def recover(config, here):
-    """What an attack reads out of the projected truth, taught by pairs of the projection's."""
+    """Return an attack that learned from a projection's pairs and has read the truth."""
     stack = here.known.surrogate("a client").stack
     step = Step(-1, 0, 0, 0)
 

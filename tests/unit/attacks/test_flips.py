@@ -18,32 +18,32 @@ B, D = 6, 8
 
 
 def head(rng):
-    """Directions and probabilities that the server can compute itself: it knows the head."""
+    """Compute the directions and probabilities that the server knows, as it knows the head."""
     directions_BD = torch.randn(B, D, generator=rng, dtype=torch.float64)
     return directions_BD, torch.rand(B, generator=rng, dtype=torch.float64)
 
 
 def gradient(directions_BD: Tensor, p_B: Tensor, labels) -> Tensor:
-    """The batch's gradient as one vector of B x D values."""
+    """Compute the batch's gradient as one vector of B x D values."""
     away_B = p_B - torch.tensor(labels, dtype=p_B.dtype)
     return (away_B[:, None] * directions_BD).flatten()
 
 
 def alone(directions_BD: Tensor, sample: int) -> Tensor:
-    """The basis of what one sample's gradient can be, whatever its label."""
+    """Compute a basis of what one sample's gradient can be, whatever its label."""
     kept = torch.zeros(B, 1, dtype=torch.float64)
     kept[sample] = 1
     return (kept * directions_BD).flatten()
 
 
 def messages(vectors: list[Tensor], rng) -> Tensor:
-    """As many random combinations as vectors."""
+    """Make as many random combinations as there are vectors."""
     whole = torch.stack(vectors)
     return torch.randn(len(whole), len(whole), generator=rng, dtype=whole.dtype) @ whole
 
 
 def possible(sent_MN: Tensor, directions_BD: Tensor, p_B: Tensor) -> list[tuple[int, ...]]:
-    """All labels that the server cannot rule out."""
+    """Return all labels that the server cannot rule out."""
     basis, _ = torch.linalg.qr(sent_MN.T)
     found = []
     for labels in itertools.product((0, 1), repeat=B):
@@ -54,9 +54,7 @@ def possible(sent_MN: Tensor, directions_BD: Tensor, p_B: Tensor) -> list[tuple[
 
 
 def protect(m: int, seed: int):
-    """The true labels, and what is left possible where the client spends its m messages as well as
-    it can: m - 1 samples' directions by themselves, and the gradient of all.
-    """
+    """Return the true labels and the possible ones, where the client spends its m messages well."""
     rng = rng_for(seed, "appendix c")
     directions_BD, p_B = head(rng)
     labels = tuple(torch.randint(2, (B,), generator=rng).tolist())

@@ -16,7 +16,7 @@ from simsplit.seeds import isolate, rng_for
 
 
 def send_step(here: Setting, number: int):
-    """What `follow` lets the attack see."""
+    """Send a step, and return what `follow` lets the attack see."""
     rows = torch.randint(800, (16,), generator=rng_for(0, "rows", number))
     return here.pixels(rows), here.private.labels[rows]
 

@@ -34,7 +34,7 @@ def judged(request, tmp_path_factory):
 
 
 def join(parts):
-    """Rows of all batches, padded to the longest."""
+    """Join the rows of all batches, padded to the longest."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat(
         [torch.nn.functional.pad(p, (0, longest - p.shape[1]), value=-1) for p in parts]

@@ -29,7 +29,7 @@ ALL = [{"kind": kind, **({"trees": 5} if kind == "probe" else {})} for kind in K
 
 
 def clue(kind, rows, labels, **fields):
-    """What an attack makes of rows as if they were features."""
+    """Return an attack's clue about rows that serve as features."""
     attack = ATTACKS[kind](**fields).build(build_setting().known)
     told = torch.arange(len(labels) // 2)
     attack.tell(KnownLabels(int(labels.max()) + 1, told, labels[told]))
@@ -269,7 +269,7 @@ def test_an_auc_in_the_table_is_scikit_learns_of_the_first_component(tmp_path):
 
 
 def measure_gradient_leaks(path, *methods):
-    """What gradients of states and of adapters tell, beside what chance comes to at most."""
+    """Return the leaks of gradients of states and of adapters, and the largest of chance."""
     given = api_scenario(
         path,
         "bert",

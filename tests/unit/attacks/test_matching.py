@@ -31,7 +31,7 @@ class Known:
 
 
 def cross_texts(scale):
-    """A tail, the packets of two texts of which half a text is learned, and their labels."""
+    """Return a tail, the packets of two texts with half a text learned, and their labels."""
     model = CausalLM(sizes={"width": 16, "layers": 3, "family": "qwen3"}, head=1, tail=1)
     tail = use_eager_attention(model.segment("tail", (6,), 1, seed=0)).eval()
     features = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(1), requires_grad=True)

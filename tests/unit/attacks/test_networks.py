@@ -47,7 +47,7 @@ def test_other_cuts_come_out_in_the_images_size(cut, image):
 
 
 def layers_of(net: nn.Module) -> str:
-    """A letter for a layer: convolution (with channels, stride), norm, activation."""
+    """Write a letter for each layer: convolution (with channels, stride), norm, activation."""
     told = []
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):

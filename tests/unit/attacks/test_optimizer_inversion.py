@@ -52,7 +52,7 @@ def list_gradients(run):
 
 
 def off(got, wanted):
-    """As a share of what is wanted, but for a factor that all have in common."""
+    """Compute the error as a share of the wanted value, up to a common factor."""
     got, wanted = torch.cat(list(got)), torch.cat(list(wanted))
     size = (got * wanted).sum() / wanted.square().sum()
     assert 0.9 < size < 1.1

@@ -8,7 +8,7 @@ from simsplit.attacks.regression import STRENGTHS, fit
 
 
 def draw_pairs(pairs, inputs, outputs, *, noise=0.3):
-    """Correlated inputs far from zero, and outputs that are a map of them, nearly."""
+    """Draw correlated inputs far from zero, and outputs that are nearly a map of them."""
     rng = torch.Generator().manual_seed(0)
     mixing = torch.randn(inputs, inputs, generator=rng)
     x = torch.randn(pairs, inputs, generator=rng) @ mixing + 5

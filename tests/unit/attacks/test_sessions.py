@@ -41,7 +41,7 @@ KINDS = {
 
 
 def make_scenario(path, *attacks, **changes):
-    """Zero rounds of a random model that everyone knows."""
+    """Build a scenario of zero rounds with a random model that everyone knows."""
     usual = {
         "data": {"auxiliary": 0.5, "source": {"task": GENERATES, "length": 40}},
         "model": {"kind": "causal_lm", "sizes": SIZES, "head": 1, "tail": 1},

@@ -60,7 +60,7 @@ def test_agreement_is_of_neighbours_wherever_they_stand():
 
 
 def learn_inverter(width=12, vocabulary=40):
-    """An inverter of what a linear head puts out, the head, and the embeddings."""
+    """Train an inverter of a linear head's outputs; return it and the embeddings."""
     table, turn = draws(vocabulary, width), draws(width, width)
     inverter = GaussianInverter(width, table, 0, SipConfig(inverter="gaussian"))
     tokens = torch.randint(0, vocabulary, (30, 10), generator=rng_for(0, "tokens"))
@@ -106,7 +106,7 @@ def test_gaussian_scores_are_log_likelihoods_of_linear_means_and_one_covariance(
 
 
 def search(kind):
-    """An inverter, two groups of two rows with three messages, positions, tokens, directions."""
+    """Build an inverter, two groups of two rows, three messages, places, tokens, directions."""
     inverter = learn_inverter()[0]
     if kind == "recurrent":
         inverter = build_inverter(12, draws(40, 12), 0, SipConfig(hidden=8))

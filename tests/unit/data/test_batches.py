@@ -15,7 +15,7 @@ def noise(count=40, channels=3, height=16, width=16):
 
 
 def raw(batch):
-    """Pixels of a batch that was made with mean 0 and deviation 1."""
+    """Return a batch's pixels, made with mean 0 and deviation 1."""
     return (batch.inputs * 255).round().to(torch.uint8)
 
 
@@ -27,7 +27,7 @@ def plain_batcher(samples, augment=(), **options):
 
 
 def find_in(image_CHW, original_CHW, pad, flip):
-    """Every (down, right, mirrored) whose crop of the bordered original is `image`."""
+    """Return every (down, right, mirrored) whose crop of the bordered original is `image`."""
     c, h, w = original_CHW.shape
     places = []
     for mirrored in (False, True) if flip else (False,):

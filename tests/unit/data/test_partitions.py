@@ -22,7 +22,7 @@ from simsplit.seeds import numpy_rng_for
 
 
 def make_balanced(count, classes=10):
-    """Labels in no particular order."""
+    """Make equally many labels of each class, in random order."""
     return numpy_rng_for(0, "test").permutation(np.arange(count) % classes)
 
 

@@ -28,7 +28,7 @@ def png(pixels):
 
 
 def write(path, images, labels, *, names=NAMES, label="label", more=None):
-    """A parquet file as the hub writes them; with names=None without the hub's metadata."""
+    """Write a parquet file as the hub does; with names=None without the hub's metadata."""
     cells = [{"bytes": image, "path": None} for image in images]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     table = pa.table({"img": pa.array(cells, kind), label: pa.array(labels, pa.int64())})
@@ -123,7 +123,7 @@ def test_colour_is_not_turned_grey_unasked(tmp_path):
 
 
 def make_broken(kind):
-    """Images, labels and options of a file with one thing wrong."""
+    """Return images, labels and options of a file with one thing wrong."""
     image = png(picture())
     deep = png((picture((6, 5)).astype(np.uint16)) * 256)
     return {

@@ -46,7 +46,7 @@ def inline(tmp_path_factory) -> Path:
 
 
 def holds_canary(sites: Sites, canary: torch.Tensor) -> bool:
-    """Whether any frame holds these values one after another."""
+    """Return whether any frame holds these values one after another."""
     content = canary.detach().contiguous().numpy().tobytes()
     assert len(content) > 30, "too short to be found by chance"
     return any(content in frame for frame in sites.frames)

@@ -31,7 +31,7 @@ class Anything(Bounds):
         self.scenario = parse(TINY)
 
     def check(self, packet: Packet, sent: Packet | None = None, *, by_client: bool) -> None:
-        """All are good but negative ones."""
+        """Raise ProtocolError for negative values."""
         if any(bool((tensor < 0).any()) for tensor in packet.tensors):
             raise ProtocolError("negative weights")
 

@@ -64,7 +64,7 @@ class Server:
         self.send(dict(command), [])
 
     def begin_step(self) -> Packet:
-        """The packet of a step that has begun."""
+        """Return the packet of a step that has begun."""
         _, (payload,) = self.ask(Begin(1))
         return Packet(0, Leg.SMASHED, 1, 0, (payload,))
 
@@ -76,7 +76,7 @@ class Server:
 
 
 def start_two(path: Path, given: Scenario) -> list[Server]:
-    """Two sites that know each other, in their first round."""
+    """Start two sites that know each other, in their first round."""
     made = [Server(site) for site in Sites(given, path).sites]
     for server in made:
         server.ask(Enter(TRAIN, 1.0))
@@ -322,7 +322,7 @@ class TestWhatIsShared:
         return start_two(tmp_path, scenario())
 
     def seal_plain(self, two: list[Server]) -> Packet:
-        """In its seal, by the other client."""
+        """Return the plain hand-over as the other client seals it."""
         return two[1].site._seal_handover(self.plain(two))
 
     def plain(self, two: list[Server]) -> Packet:

@@ -124,7 +124,7 @@ def test_mutated_frames_are_read_or_refused_and_that_fast():
 
 
 def mutate(frame, draws):
-    """A few bytes changed, a piece cut out or repeated."""
+    """Change a few bytes, cut out a piece, or repeat one."""
     changed = bytearray(frame)
     kind = draws.randrange(4)
     if kind < 2:

@@ -71,7 +71,7 @@ def every_claim() -> Iterator[tuple[str, str]]:
 
 
 def columns_of(scenario: Scenario) -> set[str]:
-    """The figures that `compare` can have of a run of a scenario."""
+    """Return the figures that `compare` can have of a run of a scenario."""
     asked = set(scenario.evaluate.metrics or ())
     metrics = [
         name for name in get_args(AnyMetric) if name in asked or name not in GENERATION_METRICS

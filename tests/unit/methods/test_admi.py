@@ -40,7 +40,7 @@ class Tap:
 
 
 def take_step(made: Experiment, rounds: int = 1) -> Tap:
-    """A step of client 0 in the last of these rounds."""
+    """Take a step of client 0 in the last of these rounds."""
     tap = Tap(made)
     made.parts.exchange.announce(made.clients, counted=True)
     for number in range(1, rounds + 1):
@@ -231,7 +231,7 @@ def segments(made: Experiment) -> dict[str, torch.nn.Module]:
 
 
 def rounds_of(made: Experiment) -> list[tuple[float, list[Any]]]:
-    """Of each round of client 0: the loss, and the features that were returned."""
+    """Return the loss and the returned features of client 0, round by round."""
     tap, told = Tap(made), []
     for number in range(1, made.live.program.rounds + 1):
         tap.seen.clear()
@@ -243,7 +243,7 @@ def rounds_of(made: Experiment) -> list[tuple[float, list[Any]]]:
 
 
 def read_by(tail: torch.nn.Module, made: Experiment, features: list[Any]) -> float:
-    """How often a tail gives the response's next token, of features that crossed."""
+    """Compute how often a tail predicts the response's next token from features that crossed."""
     right = count = 0
     feed = made.parts.pool.clients[0].training.feeds["private"]
     for packet in features:

@@ -113,7 +113,7 @@ def test_c3sl_is_circular_convolution_and_correlation():
 
 
 def convolve(x: Tensor, key: Tensor, sign: int) -> Tensor:
-    """Circular convolution, or with sign -1 correlation, index by index."""
+    """Convolve circularly, or with sign -1 correlate, index by index."""
     d = len(x)
     if sign == 1:
         rows = [sum(x[j] * key[(i - j) % d] for j in range(d)) for i in range(d)]

@@ -43,7 +43,7 @@ def step(number=0, round_number=1):
 
 
 def companies(sent, messages):
-    """The texts that each row crosses with, in any order."""
+    """Return the texts that each row crosses with, in any order."""
     return [
         sorted(map(tuple, each.tolist()))
         for each in sent.inputs.unflatten(0, (messages, -1)).transpose(0, 1)

@@ -30,7 +30,7 @@ def shares(method: Method, token: int, among: list[int]) -> list[float]:
 
 
 def probabilities(given: Tokens, token: int, group: list[int], epsilon: float) -> list[float]:
-    """exp(epsilon / 2 times the cosine, scaled to lie between 0 and 1 within the group)."""
+    """Compute exp(epsilon / 2 times the cosine, scaled to lie in [0, 1] within the group)."""
     table = given.embeddings.double()
     near = [float(torch.cosine_similarity(table[token], table[other], 0)) for other in group]
     scaled = [(each - min(near)) / (max(near) - min(near)) for each in near]

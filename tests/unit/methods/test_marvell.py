@@ -26,7 +26,7 @@ PROBLEMS = [
 
 
 def divergence(problem: Problem, noise) -> float:
-    """Both Kullback-Leibler divergences of two Gaussians with diagonal covariances, summed."""
+    """Compute the sum of both Kullback-Leibler divergences of two diagonal Gaussians."""
     lam10, lam20, lam11, lam21 = noise
     zeros = np.array([lam10 + problem.u, *[lam20 + problem.u] * (int(problem.d) - 1)])
     ones = np.array([lam11 + problem.v, *[lam21 + problem.v] * (int(problem.d) - 1)])
@@ -46,7 +46,7 @@ def power(problem: Problem, noise) -> float:
 
 
 def search_least(problem: Problem, total: float) -> float:
-    """The least sum that a general minimiser finds, from many starts, over shares of the power."""
+    """Search the least sum by a general minimiser, from many starts, over shares of the power."""
     rng = np.random.default_rng(0)
     p, d = problem.p, problem.d
     across = max(d - 1, 1)  # of one value there is nothing across

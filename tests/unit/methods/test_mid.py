@@ -28,12 +28,12 @@ def values(*shape: int) -> Tensor:
 
 
 def rows(z: Tensor) -> Tensor:
-    """What each place of a text or of an image, or a whole vector, holds."""
+    """Return what each place of a text or an image, or a whole vector, holds."""
     return z.permute(0, 2, 3, 1).reshape(-1, 6) if z.dim() == 4 else z.reshape(-1, 6)
 
 
 def posterior(method: Mid, z: Tensor) -> Normal:
-    """One Linear of twice the width, ReLU, and softplus(s - 0.5)."""
+    """Compute one Linear of twice the width, ReLU, and softplus(s - 0.5)."""
     linear = next(each for each in method.module.modules() if isinstance(each, nn.Linear))
     assert linear.weight.shape == (12, 6)
     out = torch.clamp(rows(z) @ linear.weight.T + linear.bias, min=0)

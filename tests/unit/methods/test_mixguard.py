@@ -63,7 +63,7 @@ def linear(offset: float = 0.0) -> nn.Module:
 
 
 def through(method: Mixguard, trunk: nn.Module, at: Step, head: nn.Module | None = None):
-    """What comes back for a batch, and the batch as it was sent."""
+    """Send a batch through; return what comes back, and the batch as it was sent."""
     head = head or build_embedding()
     sent = method.transform(texts(), at)
     return method.decode(trunk(method.encode(head(sent.inputs), at)), at), sent
@@ -177,7 +177,7 @@ def test_calibration_brings_back_what_a_trunk_that_is_not_linear_spoils():
 
 
 def errors(method: Mixguard, trunk: nn.Module, numbers: range) -> torch.Tensor:
-    """How far public texts come out from their plain output."""
+    """Compute how far public texts are from their plain output."""
     found = []
     for number in numbers:
         at = step(number, CALIBRATE)
@@ -258,7 +258,7 @@ class TestPadding:
         return Batch(ids, labels, given.indices, lengths=self.LENGTHS)
 
     def train(self, more: int, phase: str = "train", **fields):
-        """What a step gives: method, step, features, and gradients of features and trunk."""
+        """Take a step; return method, step, features, and gradients of features and trunk."""
         method = mixguard(tokens=0, dropout=0, **fields)
         nn.init.normal_(method.module.up.weight, generator=rng_for(0, "up"))
         at, trunk = step(phase=phase), linear(2.0)

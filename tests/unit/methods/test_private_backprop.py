@@ -31,7 +31,7 @@ def values(*shape: int, seed: int = 0, dtype=torch.float32) -> Tensor:
 
 
 def trunk(x: Tensor) -> Tensor:
-    """A frozen network of two layers that are not linear."""
+    """Build a frozen network of two layers that is not linear."""
     first, second = (values(WIDTH, WIDTH, seed=s, dtype=x.dtype) / WIDTH**0.5 for s in (1, 2))
     return torch.tanh(torch.nn.functional.gelu(x @ first) @ second) + x
 
@@ -42,7 +42,7 @@ def back(x: Tensor, grad: Tensor) -> Tensor:
 
 
 def sum_replies(x: Tensor, shares: list[Share]) -> Tensor:
-    """As clients recombine replies."""
+    """Sum replies as clients recombine them."""
     return torch.stack([share.weight * back(x, share.grad) for share in shares]).sum(0)
 
 
@@ -149,12 +149,12 @@ LABELLINGS = torch.tensor(list(product((0.0, 1.0), repeat=BATCH)), dtype=torch.f
 
 
 def gradient(labels: Tensor, slopes: Tensor) -> Tensor:
-    """Appendix C: of two classes with these labels, before anything is learned (p = 1/2)."""
+    """Compute Appendix C's gradient of two classes before anything is learned (p = 1/2)."""
     return (HALF - labels)[:, None] * slopes
 
 
 def within(span: list[Tensor], slopes: Tensor) -> Tensor:
-    """The labels whose gradients are in a span, as a server finds that knows the client's head."""
+    """List the labels whose gradients are in a span, as a server that knows the head does."""
     basis, _ = torch.linalg.qr(torch.stack([each.flatten() for each in span]).T)
     every = torch.stack([gradient(each, slopes).flatten() for each in LABELLINGS])
     beside = (every - every @ basis @ basis.T).norm(dim=1) / every.norm(dim=1)
@@ -162,7 +162,7 @@ def within(span: list[Tensor], slopes: Tensor) -> Tensor:
 
 
 def count_known(labels: Tensor) -> int:
-    """How many labels these agree in, up to a flip of all: the largest such part."""
+    """Count in how many labels these agree, up to a flip of all: the largest such part."""
     alike = labels[:, :, None] == labels[:, None, :]
     same = alike.all(0) | (~alike).all(0)
     return int(same.sum(1).max())

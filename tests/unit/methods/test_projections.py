@@ -25,7 +25,7 @@ SHAPES = [(64, 8, 8), (29, 14, 14), (20, 12, 12)]
 
 
 def whole(kind: Kind, d: int, k: int, seed: int = 0) -> Tensor:
-    """R as a matrix, in double precision: the projection of every unit vector."""
+    """Compute R as a matrix, in double precision: the projection of every unit vector."""
     return draw_projection(kind, seed, d, k, CPU).project(torch.eye(d)).double()
 
 
@@ -34,7 +34,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 
 def measure_kept(kind: Kind, inputs: Tensor, k: int, seed: int = 0) -> Tensor:
-    """Each input's share of squared norm that is kept, over the k / d that should be."""
+    """Compute each input's share of squared norm that is kept, over the expected k / d."""
     d = inputs.shape[1]
     down = draw_projection(kind, seed, d, k, CPU).project(inputs)
     return down.square().sum(1) / inputs.square().sum(1) * (d / k)

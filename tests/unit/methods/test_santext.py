@@ -28,7 +28,7 @@ def build(**fields) -> Method:
 
 
 def draw_replacements(method: Method, token: int) -> Tensor:
-    """What becomes of the same token 8,000 times."""
+    """Return the replacements of the same token in 8,000 draws."""
     ids = torch.full((200, 40), token)
     return method.transform(Batch(ids, ids, torch.arange(200)), Step(0, 1, 0, 5)).inputs.flatten()
 

@@ -15,7 +15,7 @@ WIDTH = 6
 
 
 def vocabulary() -> Tokens:
-    """Three heaps of four tokens, far apart; the last heap does not occur but for one token."""
+    """Build three clusters of four tokens, far apart; only one token of the last occurs."""
     heaps = torch.tensor([[0.0], [10.0], [-10.0]]).repeat_interleave(4, 0).expand(-1, WIDTH)
     table = heaps + 0.01 * torch.randn(12, WIDTH, generator=rng_for(0, "table"))
     counts = torch.tensor([3, 1, 1, 1, 5, 1, 1, 1, 2, 0, 0, 0])

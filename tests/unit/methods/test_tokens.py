@@ -18,7 +18,7 @@ def test_ordinary_tokens_come_by_frequency_then_number():
 
 
 def by_hand(given: Tokens, size: int) -> list[set[int]]:
-    """From the most frequent token on: those nearest to it that are in no group yet."""
+    """Group tokens from the most frequent on: each with its nearest that are in no group yet."""
     table = given.embeddings.double().numpy()
     table = table / np.linalg.norm(table, axis=1, keepdims=True)
     free, found = given.ordinary.tolist(), []

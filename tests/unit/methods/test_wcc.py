@@ -16,7 +16,7 @@ LABELS = {
 
 
 def eq_10(z: Tensor, labels: Tensor, normalise: bool) -> Tensor:
-    """Over classes, the mean over a class's samples of the squared distance to their mean."""
+    """Average over classes the mean squared distance of a class's samples to their mean."""
     total = torch.zeros((), dtype=z.dtype)
     classes = sorted(set(labels.tolist()))
     for each in classes:

@@ -21,7 +21,7 @@ IDS = torch.randint(3, 250, (3, 9), generator=rng_for(0, "tokens"))
 
 
 def save_model(family: str, path) -> torch.nn.Module:
-    """A model as one saves it, with dropout wherever the family has some."""
+    """Save a model, with dropout wherever the family has some."""
     config = build_config(Sizes(family=family, width=16, layers=2, context=32))
     for name in DROPOUT[family]:
         setattr(config, name, 0.3)

@@ -13,7 +13,7 @@ WIDTH = 24
 
 
 def build_published(width: int) -> nn.Sequential:
-    """The published layers out of torch's own."""
+    """Build the published layers out of torch's own."""
 
     def block(inputs: int, outputs: int) -> list[nn.Module]:
         norms = [nn.BatchNorm2d(outputs, eps=1e-12, momentum=0.4) for _ in range(2)]

@@ -21,7 +21,7 @@ def sizes(family: str) -> Sizes:
 
 
 def save_model(family: str, path, kind=transformers.AutoModelForSequenceClassification, **changes):
-    """A model as one saves it."""
+    """Save a model, and return it."""
     config = build_config(sizes(family))
     config.num_labels = 3
     for name, value in changes.items():

@@ -32,7 +32,7 @@ VANILLA_STEP = [2, 4, 18, 17, 4]
 
 
 def work(steps, legs=U_LEGS, **once):
-    """`legs` are bytes a step, `once` bytes a round."""
+    """Build a client's work; `legs` are bytes a step, `once` bytes a round."""
     packets = dict.fromkeys(legs, steps) if steps else {}
     nbytes = {leg: steps * size for leg, size in legs.items()} if steps else {}
     for leg, size in once.items():

@@ -6,7 +6,7 @@ from simsplit.network import Stage, StepDone, play
 
 
 def actor(*stages, log=None, name=""):
-    """Yields what it is given; writes its name into the log whenever it is resumed."""
+    """Yield what it is given; write its name into the log whenever it is resumed."""
     for stage in stages:
         if log is not None:
             log.append(name)
@@ -26,7 +26,7 @@ def through(times):
 
 
 def tick_by_tick(stages, slots):  # noqa: C901 - plain, so that it can be read
-    """A plain loop over whole seconds: when each client is through."""
+    """Compute when each client has ended, by a plain loop over whole seconds."""
     todo = {client: list(ahead) for client, ahead in stages.items()}
     left = dict.fromkeys(todo, 0)
     queue, served, done = [], set(), {}

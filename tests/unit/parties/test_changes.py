@@ -104,7 +104,7 @@ def test_clients_hold_what_the_averaging_side_believes_they_do(tmp_path: Path) -
 
 
 def sizes(made: Any) -> tuple[int, int]:
-    """Bytes of what clients share, whole and as changes of 8 bits."""
+    """Count the bytes of what clients share, whole and as changes of 8 bits."""
     weights = made.parts.federation.shared.weights.values()
     learned = [tensor for tensor in weights if tensor.is_floating_point()]
     others = sum(tensor.nbytes for tensor in weights if not tensor.is_floating_point())

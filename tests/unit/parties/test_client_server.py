@@ -127,7 +127,7 @@ def test_clipping_at_more_than_the_norm_changes_nothing() -> None:
 
 
 def serve(made: Cut, packet: Packet) -> Packet:
-    """The server's answer, in the turn that takes such a packet."""
+    """Return the server's answer, in the turn that takes such a packet."""
     (turn,) = (turn for turn in U_SHAPED.training.turns if packet.leg in turn.takes)
     return made.server.answer({0: (packet,)}, turn, "train")[0][0]
 

@@ -36,7 +36,7 @@ def learner(optimizer: OptimizerConfig = MOMENTUM, seed: int = 0, **fields) -> L
 
 
 def backward(of: Learner, number: int) -> None:
-    """The gradients of step `number`, which training mode belongs to."""
+    """Compute the gradients of step `number`, in training mode."""
     of.train(True)
     inputs = torch.randn(5, 4, generator=rng_for(0, "inputs", number))
     wanted = torch.randn(5, 3, generator=rng_for(0, "wanted", number))
@@ -146,7 +146,7 @@ def test_travelling_notices_the_moments_of_what_thaws() -> None:
 
 
 def partly_frozen(*names: str, optimizer: OptimizerConfig = MOMENTUM) -> Learner:
-    """Of a's and b's linear layer and norm, those named never learn."""
+    """Build a's and b's linear layer and norm, of which the named ones never learn."""
     modules = {"a": net(0), "b": net(1)}
     for name in names:
         modules[name[0]].get_submodule(name[2:]).requires_grad_(False)

@@ -108,7 +108,7 @@ def test_a_sweep_holds_attacked_runs_against_their_clean_twins(runs: list[Entry]
 
 
 def copy_entry(entry: Entry, path: Path, clients: pd.DataFrame, success: float = 0.9) -> Entry:
-    """The same run with another table of clients, and another success of its backdoor."""
+    """Copy a run with another table of clients, and another success of its backdoor."""
     shutil.copytree(entry.run.path, path)
     facts = json.loads((path / "summary.json").read_text())
     facts["last"]["attack_success"] = success

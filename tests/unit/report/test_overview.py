@@ -33,7 +33,7 @@ def made(variant):
 
 
 def write_detections(run, flagged):
-    """Client 1 of two is malicious; a detector flags these."""
+    """Write a run whose client 1 of two is malicious; a detector flags these."""
     table = run.clients.assign(malicious=lambda t: (t["client"] == 1).astype(int))
     table["krum_flagged"] = table["client"].isin(flagged).astype(int)
     table.to_csv(run.path / "clients.csv", index=False)

@@ -37,7 +37,7 @@ LIGHT = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
 
 
 def cells(table):
-    """row's first cell -> column -> cell."""
+    """Return row's first cell -> column -> cell."""
     return {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
 
 

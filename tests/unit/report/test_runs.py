@@ -18,7 +18,7 @@ def make_scores(value):
 
 
 def cells(table):
-    """run -> column -> cell."""
+    """Return run -> column -> cell."""
     return {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
 
 

@@ -35,7 +35,7 @@ READ = {"weak": (0.1, 0.2), "strong": (0.5, 0.9), "random_tokens": (0.0, 0.02)}
 
 
 def write_sessions(path, *, utility=0.5, scale=1.0, method=(), number=1):
-    """A finished run with two sessions that were read alike."""
+    """Write a finished run with two sessions that were read alike."""
     rows = []
     for session in (0, 1):
         at = {"round": number, "session": session}

@@ -43,7 +43,7 @@ def altered(trained):
 
 
 def one_at_a_time_s(run, last_round, gflops, link, server_gflops=10_000):
-    """All that was computed and sent until then, added up."""
+    """Sum the time of all that was computed and sent until then."""
     sent = run.wire[(run.wire["phase"] != "evaluate") & (run.wire["round"] <= last_round)]
     up = sent["leg"].isin(["smashed", "features_grad", "handover"])
     samples = run.clients.loc[run.clients["round"] <= last_round, "samples"].sum()

@@ -49,7 +49,7 @@ def one(*values: float) -> dict[str, Tensor]:
 
 
 def module(*scope: int) -> dict[str, Tensor]:
-    """Weights of every kind: a convolution's, batch norm's with its buffers, a number, bf16."""
+    """Build weights of every kind: convolution, batch norm with buffers, a number, bf16."""
     rng = rng_for(0, "module", *scope)
     return {
         "conv.weight": torch.randn(4, 3, 2, 2, generator=rng),
@@ -68,7 +68,7 @@ def updates(count: int, round_number: int = 1) -> dict[int, Update]:
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Names, types, shapes and bits."""
+    """Return whether names, types, shapes and bits are equal."""
     return one.keys() == other.keys() and all(
         one[name].dtype == other[name].dtype
         and one[name].shape == other[name].shape
@@ -447,7 +447,7 @@ LIAR = one(-1000, 5000)
 
 
 def average_with_liar(kind: str, liar: dict[str, Tensor], **options: Any) -> Tensor:
-    """The average of six honest clients and a liar in their midst that claims most samples."""
+    """Average six honest clients and one that falsely claims most samples."""
     given: dict[int, Update] = {n: (w, 1) for n, w in enumerate(HONEST)}
     made = averager(kind, one(0, 0), **options)
     made.average(

@@ -71,7 +71,7 @@ def test_nobody_can_be_reached() -> None:
 
 
 def frequencies(**fields: Any) -> dict[ClientId, float]:
-    """Each client's share of the places."""
+    """Compute each client's share of the places."""
     found = Counter(client for number in ROUNDS for client in choose_clients(number, **fields))
     return {client: count / found.total() for client, count in sorted(found.items())}
 

@@ -67,7 +67,7 @@ def swept(tmp_path, monkeypatch):
 
 
 def run_sweep(sweep, out, **options):
-    """In this process, unless told otherwise: starting Ray takes seconds."""
+    """Run a sweep, by default in this process: starting Ray takes seconds."""
     return run_in_jobs(sweep, out, **{"jobs": 1, **options})
 
 
@@ -87,7 +87,7 @@ class Heard(SilentSweep):
 
 
 def contents(path, names=None):
-    """Every file's bytes and time of writing."""
+    """Return every file's bytes and time of writing."""
     files = sorted(file for file in path.rglob("*") if file.is_file())
     return {
         str(file.relative_to(path)): (file.read_bytes(), file.stat().st_mtime_ns)

@@ -34,12 +34,12 @@ ROW = RoundRow(
 
 
 def end_round(number, elapsed_s=1.0):
-    """Of a round that ended so."""
+    """Make the event of a round that ended so."""
     return RoundEnded(number, replace(ROW, round=number), (), {}, elapsed_s)
 
 
 def terminal(**options):
-    """A console of 100 columns over a text that can be read back."""
+    """Make a console of 100 columns over a text that can be read back."""
     return Console(file=io.StringIO(), width=100, **options)
 
 

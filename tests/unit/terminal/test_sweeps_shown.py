@@ -39,7 +39,7 @@ def wrote(tmp_path):
 
 
 def draw_live(live):
-    """What the live table would draw now; on paper of its own, as its thread draws on the other."""
+    """Draw the live table on paper of its own, as its thread draws on the other."""
     paper = terminal(color_system=None)
     paper.print(live.render())
     return paper.file.getvalue()
