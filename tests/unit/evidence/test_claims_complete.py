@@ -63,11 +63,8 @@ def cells(paper: str, table: str, tier: str) -> list:
     return list_cells(read(paper).tables[table], tier, find_folder() / "papers" / paper)
 
 
-def every_claim() -> Iterator[tuple[str, str]]:
-    for paper in PAPERS:
-        path = find_folder() / "papers" / paper / CLAIMS
-        if path.exists():
-            yield from ((paper, name) for name in read(paper).tables)
+def every_claim(paper: str) -> Iterator[tuple[str, Claim]]:
+    yield from read(paper).tables.items()
 
 
 def columns_of(scenario: Scenario) -> set[str]:
@@ -98,70 +95,85 @@ def test_every_paper_with_claims_is_counted() -> None:
     assert shipped == set(PAPERS)
 
 
-@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
-def test_a_claim_says_what_it_is(paper: str, name: str) -> None:
-    claim = read(paper).tables[name]
-    assert claim.title.startswith(("Table", "Figure", "Appendix"))
-    assert claim.says.endswith(".")
-    assert claim.says.count(". ") == 0  # one sentence
-    if name in DRAWINGS[paper]:
-        assert claim.describes.startswith("a drawing of")
-    elif claim.measured:
-        assert claim.rows
-        assert claim.holds
-        assert not claim.describes
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_claim_is_measured_by_scenarios_that_are_there(paper: str) -> None:
+    for name, claim in every_claim(paper):
+        list(claim.comparisons())
+        for tier, entries in claim.measured.items():
+            for entry in entries:
+                assert (find_folder() / "papers" / paper / entry.scenario).is_file(), (name, tier)
+            assert cells(paper, name, tier), (name, tier)
 
 
-@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
-def test_a_full_size_alone_says_why(paper: str, name: str) -> None:
-    claim = read(paper).tables[name]
-    if claim.measured and "small" not in claim.measured:
-        assert claim.out_of_reach
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_claim_says_what_it_is(paper: str) -> None:
+    for name, claim in every_claim(paper):
+        assert claim.title.startswith(("Table", "Figure", "Appendix")), name
+        assert claim.says.endswith("."), name
+        assert claim.says.count(". ") == 0, f"{name} takes one sentence"
+        if name in DRAWINGS[paper]:
+            assert claim.describes.startswith("a drawing of"), name
+        elif claim.measured:
+            assert claim.rows, name
+            assert claim.holds, name
+            assert not claim.describes, name
 
 
-@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
-def test_every_statement_can_be_judged_at_some_tier(paper: str, name: str) -> None:
-    claim = read(paper).tables[name]
-    measured = [cell.axes for tier in claim.measured for cell in cells(paper, name, tier)]
-    rows = [axes for axes, _ in claim.rows if any(fits(axes, other) for other in measured)]
-    for statement, where, comparison in claim.comparisons() if claim.measured else ():
-        sides = (
-            [{}] if statement.along == FIGURE else [{statement.along: n} for n in comparison.rows]
-        )
-        if statement.each and not is_printed(claim, where):
-            continue  # the product of axes has combinations that no paper prints
-        for side in sides:
-            wanted = {**where, **side}
-            assert any(fits(wanted, axes) for axes in rows), (str(comparison), wanted)
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_full_size_alone_says_why(paper: str) -> None:
+    for name, claim in every_claim(paper):
+        if claim.measured and "small" not in claim.measured:
+            assert claim.out_of_reach, name
 
 
-@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
-def test_every_bound_has_its_origin(paper: str, name: str) -> None:
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_statement_can_be_judged_at_some_tier(paper: str) -> None:
+    for name, claim in every_claim(paper):
+        measured = [cell.axes for tier in claim.measured for cell in cells(paper, name, tier)]
+        rows = [axes for axes, _ in claim.rows if any(fits(axes, other) for other in measured)]
+        for statement, where, comparison in claim.comparisons() if claim.measured else ():
+            sides = (
+                [{}]
+                if statement.along == FIGURE
+                else [{statement.along: n} for n in comparison.rows]
+            )
+            if statement.each and not is_printed(claim, where):
+                continue  # the product of axes has combinations that no paper prints
+            for side in sides:
+                wanted = {**where, **side}
+                assert any(fits(wanted, axes) for axes in rows), (name, str(comparison), wanted)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_bound_has_its_origin(paper: str) -> None:
     """A number in a statement stands in what the table says, or in the notes on what was taken."""
-    claim = read(paper).tables[name]
-    notes = " ".join([claim.says, *claim.silent])
-    known = {abs(float(number)) for number in re.findall(r"\d+(?:\.\d+)?", notes)}
-    for statement, _, comparison in claim.comparisons():
-        sides = (comparison.left, comparison.right)
-        terms = [term for side in sides for term in side.terms if isinstance(term, float)]
-        bounds = {abs(bound) for bound in (*terms, comparison.within) if bound}
-        assert bounds <= known, (statement.that, bounds - known)
+    for name, claim in every_claim(paper):
+        notes = " ".join([claim.says, *claim.silent])
+        known = {abs(float(number)) for number in re.findall(r"\d+(?:\.\d+)?", notes)}
+        for statement, _, comparison in claim.comparisons():
+            sides = (comparison.left, comparison.right)
+            terms = [term for side in sides for term in side.terms if isinstance(term, float)]
+            bounds = {abs(bound) for bound in (*terms, comparison.within) if bound}
+            assert bounds <= known, (name, statement.that, bounds - known)
 
 
-@pytest.mark.parametrize(("paper", "name"), [*every_claim()])
-def test_every_figure_is_a_column_of_compare(paper: str, name: str) -> None:
-    claim = read(paper).tables[name]
-    measured = {each: figure.is_ for each, figure in claim.figures.items() if figure.is_}
-    for tier, entries in claim.measured.items():
-        for entry in entries:
-            alone = claim.model_copy(update={"measured": {tier: (entry,)}})
-            found = list_cells(alone, tier, find_folder() / "papers" / paper)
-            assert found or claim.rows_of, entry.scenario
-            if not found:
-                continue  # another table's scenario, of rows that this one lacks
-            scenario = scenario_of(found[0])
-            wanted = {measured[each] for each in entry.figures or measured}
-            assert wanted <= columns_of(scenario), (entry.scenario, wanted - columns_of(scenario))
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_figure_is_a_column_of_compare(paper: str) -> None:
+    for name, claim in every_claim(paper):
+        measured = {each: figure.is_ for each, figure in claim.figures.items() if figure.is_}
+        for tier, entries in claim.measured.items():
+            for entry in entries:
+                alone = claim.model_copy(update={"measured": {tier: (entry,)}})
+                found = list_cells(alone, tier, find_folder() / "papers" / paper)
+                assert found or claim.rows_of, (name, entry.scenario)
+                if not found:
+                    continue  # another table's scenario, of rows that this one lacks
+                scenario = scenario_of(found[0])
+                wanted = {measured[each] for each in entry.figures or measured}
+                assert wanted <= columns_of(scenario), (
+                    entry.scenario,
+                    wanted - columns_of(scenario),
+                )
 
 
 def scenario_of(cell) -> Scenario:
