@@ -141,7 +141,7 @@ def write_gaps(built: EvidenceTable) -> list[str]:
     beyond = sum(1 for row in built.rows if not row.reachable)
     if beyond:
         lines.append(
-            f"{format_count(beyond, 'row')} of the paper's are not measured at tier {built.tier}"
+            f"not measured at tier {built.tier}: {format_count(beyond, 'row')} of the paper's"
         )
     if built.stale:
         lines.append(
