@@ -12,17 +12,22 @@ from simsplit.evidence.presenting import (
     JudgedTable,
     count_statements,
     count_verdicts,
-    list_statements,
+    describe_shared,
     tabulate_printed,
     tabulate_rows,
+    tabulate_statements,
     write_card,
     write_gaps,
+    write_words,
 )
 from simsplit.evidence.tables import EvidenceTable, judge_table, read_known_rows
 from simsplit.evidence.verdicts import ClaimVerdict
+from simsplit.report.tables import Table
 
 REMARKS = Path(__file__).parents[1] / "results" / "remarks"
 """The folder of remarks by hand: `<paper>/<table>.md`."""
+INTRODUCTION = "introduction"
+"""The remark at the head of a paper's page: its abbreviations, and what tier small is."""
 FOLDER = "results/tables"
 _SETTLED = (ClaimVerdict.HOLDS, ClaimVerdict.FAILS, ClaimVerdict.NOT_SETTLED)
 
@@ -70,7 +75,7 @@ def verdicts() -> str:
             plain(each.claim.says),
             str(built.seeds if built is not None else ""),
             count_statements(built) if built is not None else "",
-            f"**{verdict.value}**",
+            f"**{_keep_together(verdict.value)}**",
         )
         for each, verdict, built in judge_all()
         if verdict in _SETTLED
@@ -83,7 +88,18 @@ def verdicts() -> str:
         "its statements",
         "verdict at tier small",
     )
-    return f"{counts}\n\n{table(columns, lines)}"
+    return "\n\n".join([counts, *_write_stale(), table(columns, lines)])
+
+
+def _write_stale() -> Iterator[str]:
+    """Name the tables that have stale measurements, if any has."""
+    stale = [built for _, _, built in judge_all() if built is not None and built.stale]
+    if stale:
+        names = ", ".join(code(built.table.full_name) for built in stale)
+        yield (
+            f"**Stale:** {names} have measurements of scenarios that have changed since, which count "
+            "for nothing until `simsplit reproduce` makes them anew."
+        )
 
 
 def _write_page(paper: str) -> Iterator[str]:
@@ -92,9 +108,12 @@ def _write_page(paper: str) -> Iterator[str]:
     yield f"# Tables of {claims.paper}"
     yield f"{plain(claims.cites)}."
     yield f"{len(of_paper)} tables and figures: {count_verdicts(of_paper)}."
+    yield (REMARKS / paper / f"{INTRODUCTION}.md").read_text(encoding="utf-8").strip()
+    if not any(built.fresh for _, _, built in of_paper if built and built.tier == "full"):
+        yield "**Nothing has been measured at tier full.**"
     measurable = [each for each in of_paper if each[0].tiers]
     rows = [
-        (f"[{each.claim.title}](#{each.name})", plain(each.claim.says), verdict.value)
+        (_link(each), plain(each.claim.says), _keep_together(verdict.value))
         for each, verdict, _ in measurable
     ]
     yield table(("table", "what it claims", "verdict"), rows)
@@ -105,6 +124,14 @@ def _write_page(paper: str) -> Iterator[str]:
         yield "## Not measured"
         rows = [(each.claim.title, plain(each.claim.says), _write_why(each)) for each in others]
         yield table(("table", "what it shows", "why"), rows)
+
+
+def _link(each: PaperTable) -> str:
+    return f"[{_keep_together(each.claim.title)}](#{each.name})"
+
+
+def _keep_together(words: str) -> str:
+    return words.replace(" ", "&nbsp;")
 
 
 def _write_why(each: PaperTable) -> str:
@@ -121,24 +148,41 @@ def _write_table(
     claim = each.claim
     yield f"## {claim.title} {{ #{each.name} }}"
     yield plain(claim.says)
-    yield f"ClaimVerdict at tier {built.tier}: **{verdict.value}**."
+    counted = count_statements(built)
+    yield f"Verdict at tier {built.tier}: **{verdict.value}**{f' ({counted})' if counted else ''}."
     if built.fresh:
-        yield f"Ours are means over seeds ± half of the 95 % interval.\n\n{tabulate_rows(built).markdown()}"
-        yield "\n\n".join(
-            f"![{claim.title}: {name}, paper and here]({_picture_of(built, name)})"
-            for name in list_drawn(built)
-        )
-        yield "\n".join(f"- {plain(line)}" for line in list_statements(built))
+        yield from _write_measured(built)
     else:
-        printed = tabulate_printed(each).markdown()
-        yield fold("What the paper prints", printed)
+        yield fold("What the paper prints", _write_plain(tabulate_printed(each)))
     if (remark := REMARKS / each.paper / f"{each.name}.md").is_file():
         yield remark.read_text(encoding="utf-8").strip()
-    notes = [f"The paper leaves open: {line}" for line in claim.silent]
-    notes += [*([claim.out_of_reach] if claim.out_of_reach else []), *write_gaps(built)]
+    if claim.silent:
+        yield "What the paper leaves open, and what was taken:"
+        yield "\n".join(f"- {plain(line)}" for line in claim.silent)
     command, *card = write_card(built)
-    yield "\n".join(f"- {plain(note)}" for note in [*notes, *card])
+    notes = [*([claim.out_of_reach] if claim.out_of_reach else []), *write_gaps(built), *card]
+    yield "How it was measured, and what is missing:"
+    yield "\n".join(f"- {plain(note)}" for note in notes)
     yield fence(command.removeprefix("measure it: "))
+
+
+def _write_measured(built: EvidenceTable) -> Iterator[str]:
+    """Write the paper's figures beside ours, pictures of both, and each statement's verdict."""
+    shared = describe_shared(built)
+    what = "Ours are means over seeds ± half of the 95 % interval."
+    yield f"{plain(shared)}. {what}" if shared else what
+    yield f'<div class="rows" markdown>\n\n{_write_plain(tabulate_rows(built))}\n\n</div>'
+    yield "\n\n".join(
+        f"![{built.claim.title}: {write_words(name)}, paper and here]({_picture_of(built, name)})"
+        for name in list_drawn(built)
+    )
+    yield _write_plain(tabulate_statements(built))
+
+
+def _write_plain(told: Table) -> str:
+    """Write a table whose cells know nothing of Markdown."""
+    rows = [tuple(map(plain, row)) for row in told.rows]
+    return Table(told.title, tuple(map(plain, told.columns)), rows, told.align).markdown()
 
 
 def _picture_of(built: EvidenceTable, name: str) -> str:

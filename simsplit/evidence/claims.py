@@ -240,6 +240,11 @@ class Claim(Config):
         """Return the paper's name for the value of an axis."""
         return self.names.get(value, value)
 
+    def is_own(self, figure: str, axes: Axes) -> bool:
+        """Return whether a figure puts the row with these axes against the row itself."""
+        against = self.figures[figure].against
+        return bool(against) and all(axes.get(axis) == value for axis, value in against.items())
+
     def sides(self, statement: Statement) -> tuple[str, ...]:
         """Return what a statement may name: the values of its axis, or the table's figures."""
         return tuple(self.figures) if statement.along == FIGURE else self.values(statement.along)

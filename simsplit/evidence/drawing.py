@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from simsplit.evidence.presenting import write_words
 from simsplit.evidence.tables import EvidenceRow, EvidenceTable
 
 if TYPE_CHECKING:
@@ -9,34 +10,48 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PAPER, _OURS = "0.45", "#0072b2"
-_ROW_INCHES, _LEAST_INCHES = 0.2, 1.8
+_ROW_INCHES, _LEAST_INCHES = 0.22, 1.5
+_WIDTH_INCHES = 6
+_ORDERS = 20
+"""Figures that lie further apart than this, all of them above zero, are drawn on a log scale."""
 
 
 def list_drawn(built: EvidenceTable) -> list[str]:
-    """List the figures of a table of which something is measured, and can be drawn."""
-    names = built.claim.figures
-    return [name for name in names if any(name in row.known for row in built.rows)]
+    """List the figures of a table that are measured and that the paper prints, or a claim names."""
+    claim = built.claim
+    named = {each.statement.in_ for each in built.judged}
+    return [
+        name
+        for name in claim.figures
+        if any(name in row.known and (name in named or name in row.printed) for row in built.rows)
+    ]
 
 
 def draw_table(built: EvidenceTable, name: str) -> "Figure":
     """Draw one figure of a table over its rows that are measured."""
     from matplotlib.figure import Figure
 
-    rows = [row for row in built.rows if name in row.known]
+    own = built.claim.is_own
+    rows = [row for row in built.rows if name in row.known and not own(name, row.axes)]
     height = _LEAST_INCHES + _ROW_INCHES * len(rows)
-    picture = Figure(figsize=(7, height), layout="constrained")
+    picture = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
     ax = picture.subplots()
     _draw_rows(ax, rows, name)
     claim = built.claim
-    ax.set_yticks(range(len(rows)), [_label(built, row) for row in rows], fontsize=8)
-    unit = claim.figures[name].unit
-    ax.set(xlabel=f"{name}, {unit}" if unit else name)
-    ax.set_title(f"{claim.title}, tier {built.tier}", loc="left", fontsize=10)
+    ax.set_yticks(range(len(rows)), [_label(built, row) for row in rows])
+    figure = claim.figures[name]
+    title = write_words(name)
+    ax.set(xlabel=f"{title}, {figure.unit}" if figure.unit else title)
+    values = [value for row in rows for value in (row.known[name].mean, row.printed.get(name))]
+    known = [value for value in values if value is not None]
+    if min(known) > 0 and max(known) > _ORDERS * min(known):
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
     ax.invert_yaxis()
     ax.grid(axis="x", color="0.92")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.12), ncols=2)
+    picture.legend(frameon=False, loc="outside upper left", ncols=2)
     return picture
 
 
@@ -54,7 +69,7 @@ def _draw_rows(ax: "Axes", rows: list[EvidenceRow], name: str) -> None:
         color=_OURS,
         markersize=4,
         capsize=2,
-        label="here, 95 % interval over seeds",
+        label="here; bars are 95 % intervals over seeds, where there are several",
     )
 
 

@@ -3,9 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 from simsplit.errors import format_count
+from simsplit.evidence.claims import FIGURE
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.selecting import estimate, write_minutes
 from simsplit.evidence.tables import EvidenceRow, EvidenceTable, JudgedStatement, Known
@@ -57,26 +59,55 @@ def _describe_line(
 
 
 def tabulate_rows(built: EvidenceTable) -> Table:
-    """Tabulate the printed rows that the tier measures: the paper's figures beside ours."""
+    """Tabulate the printed rows that the tier measures: the paper's figures beside ours.
+
+    What all rows share is not repeated in each: `describe_shared` has it. A figure that none of
+    them has is left out.
+    """
     claim = built.claim
-    varied = [axis for axis in claim.axes if len(claim.values(axis)) > 1] or [*claim.axes]
-    columns = [*varied]
-    for name, figure in claim.figures.items():
-        unit = f" {figure.unit}" if figure.unit else ""
-        columns += [f"{name}{unit}, paper", f"{name}{unit}, here"]
+    shown = [row for row in built.rows if row.reachable]
+    varied = list_varied_axes(built)
     texts = {tuple(axes.values()): printed for axes, printed in claim.texts}
-    rows = []
-    for row in built.rows:
-        if not row.reachable:
-            continue
-        cells = [claim.name(row.axes[axis]) for axis in varied]
-        printed = texts[tuple(row.axes.values())]
-        for name in claim.figures:
-            known = row.known.get(name)
-            cells += [printed.get(name, ""), _write_known(known, claim.decimals(name), row)]
-        rows.append((*cells, str(row.seeds or "")))
-    align = "l" * len(varied) + "r" * (2 * len(claim.figures) + 1)
-    return Table("", (*columns, "seeds"), rows, align)
+    printed = [texts[tuple(row.axes.values())] for row in shown]
+    columns, cells = [*varied], [[claim.name(row.axes[axis]) for axis in varied] for row in shown]
+    for name, figure in claim.figures.items():
+        title = f"{write_words(name)} {figure.unit}".strip()
+        if any(name in each for each in printed):
+            columns.append(f"{title}, paper")
+            _extend(cells, [each.get(name, "") for each in printed])
+        if any(name in row.known for row in shown) or (figure.is_ and built.stale):
+            columns.append(f"{title}, here")
+            decimals = claim.decimals(name)
+            ours = [None if claim.is_own(name, row.axes) else row.known.get(name) for row in shown]
+            _extend(cells, map(_write_known, ours, repeat(decimals), shown))
+    _extend(cells, [str(row.seeds or "") for row in shown])
+    align = "l" * len(varied) + "r" * (len(columns) + 1 - len(varied))
+    return Table("", (*columns, "seeds"), [tuple(row) for row in cells], align)
+
+
+def _extend(rows: Sequence[list[str]], column: Iterable[str]) -> None:
+    for row, cell in zip(rows, column, strict=True):
+        row.append(cell)
+
+
+def write_words(name: str) -> str:
+    """Write a figure's or an axis' name as words."""
+    return name.replace("_", " ")
+
+
+def list_varied_axes(built: EvidenceTable) -> list[str]:
+    """List the axes on which the rows differ that the tier measures; all where none do."""
+    shown = [row for row in built.rows if row.reachable]
+    axes = built.claim.axes
+    return [axis for axis in axes if len({row.axes[axis] for row in shown}) > 1] or [*axes]
+
+
+def describe_shared(built: EvidenceTable) -> str:
+    """Describe what all rows share that the tier measures, such as `CIFAR-10, iid`."""
+    claim, varied = built.claim, list_varied_axes(built)
+    first = next((row for row in built.rows if row.reachable), None)
+    shared = [axis for axis in claim.axes if axis not in varied]
+    return ", ".join(claim.name(first.axes[axis]) for axis in shared) if first else ""
 
 
 def _write_known(known: Known | None, decimals: int, row: EvidenceRow) -> str:
@@ -103,13 +134,43 @@ def list_statements(built: EvidenceTable) -> Iterator[str]:
 
 def write_statement(built: EvidenceTable, each: JudgedStatement) -> str:
     """Write a statement with what was measured of it."""
-    judged, name = each.judged, each.statement.in_
-    figure = f"{name}: " if name and len(built.claim.figures) > 1 else ""
-    if judged.missing:
-        return f"{figure}{each}; lacks {', '.join(judged.missing)}"
+    figure = _write_figure(built, each)
+    start = f"{figure}: {each}" if figure else str(each)
+    if each.judged.missing:
+        return f"{start}; lacks {', '.join(each.judged.missing)}"
+    return f"{start}; {_write_measured(each)} over {format_count(each.judged.seeds, 'seed')}"
+
+
+def tabulate_statements(built: EvidenceTable) -> Table:
+    """Tabulate what would hold, by the paper's names: what was measured of it, and the verdict."""
+    claim, rows = built.claim, []
+    for each in built.judged:
+        where = ", ".join(map(claim.name, each.where.values()))
+        figure = write_words(_write_figure(built, each))
+        name = write_words if each.statement.along == FIGURE else claim.name
+        what = each.judged.comparison.write(name)
+        missing = ", ".join(map(name, each.judged.missing))
+        measured = f"lacks {missing}" if missing else _write_measured(each)
+        seeds = str(each.judged.seeds or "")
+        rows.append((where, figure, what, measured, seeds, each.judged.verdict.value))
+    columns = ("where", "figure", "what would hold", "measured", "seeds", "verdict")
+    kept = [n for n, column in enumerate(columns) if n > 1 or any(row[n] for row in rows)]
+    cells = [tuple(row[n] for n in kept) for row in rows]
+    return Table("", tuple(columns[n] for n in kept), cells, "".join("llllrl"[n] for n in kept))
+
+
+def _write_figure(built: EvidenceTable, each: JudgedStatement) -> str:
+    return each.statement.in_ if len(built.claim.figures) > 1 else ""
+
+
+def _write_measured(each: JudgedStatement) -> str:
+    """Write the first side where it is held against a number, else how far apart both are."""
+    judged = each.judged
+    bound = judged.comparison.bound
     half = "" if judged.half is None else f" ± {judged.half:.3g}"
-    seeds = format_count(judged.seeds, "seed")
-    return f"{figure}{each}; left minus right {judged.mean:.3g}{half} over {seeds}"
+    if bound is None:
+        return f"left minus right {judged.mean:.3g}{half}"
+    return f"{judged.mean + bound:.4g}{half}"
 
 
 def write_card(built: EvidenceTable) -> list[str]:

@@ -51,10 +51,14 @@ class Side:
             first = _ARITHMETIC[sign](first, term)
         return first
 
-    def __str__(self) -> str:
-        words = [term if isinstance(term, str) else f"{term:g}" for term in self.terms]
+    def write(self, name: Callable[[str], str] = str) -> str:
+        """Write the side, with rows by other names where `name` gives them."""
+        words = [name(term) if isinstance(term, str) else f"{term:g}" for term in self.terms]
         between = [f" {sign} " for sign in self.operators]
         return "".join(part for pair in zip(words, [*between, ""], strict=True) for part in pair)
+
+    def __str__(self) -> str:
+        return self.write()
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,18 @@ class Comparison:
         """Compute left minus right from the value of each row."""
         return self.left.value(rows) - self.right.value(rows)
 
-    def __str__(self) -> str:
+    @property
+    def bound(self) -> float | None:
+        """The number that the first side is held against; None where the second has a row."""
+        return None if self.right.rows else self.right.value({})
+
+    def write(self, name: Callable[[str], str] = str) -> str:
+        """Write the comparison, with rows by other names where `name` gives them."""
         within = f" within {self.within:g}" if self.sign == "~" else ""
-        return f"{self.left} {self.sign} {self.right}{within}"
+        return f"{self.left.write(name)} {self.sign} {self.right.write(name)}{within}"
+
+    def __str__(self) -> str:
+        return self.write()
 
 
 def parse_statement(text: str, rows: Sequence[str], where: str) -> tuple[Comparison, ...]:
