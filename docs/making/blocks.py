@@ -4,21 +4,30 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from making import papers
+from making import figures, papers
 
 ROOT = Path(__file__).parents[2]
-BLOCKS: Mapping[str, Callable[[], str]] = {"verdicts": papers.verdicts}
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    "verdicts": papers.verdicts,
+    "lightsplit": papers.tabulate_lightsplit,
+}
 """The name in a block's marks -> what makes its text."""
-FILES = ("RESULTS.md",)
+FILES = (
+    "README.md",
+    "RESULTS.md",
+    "docs/threats.md",
+    *(f"docs/results/{file.name}" for file in sorted((ROOT / "docs" / "results").glob("*.md"))),
+)
+"""The pages that may have blocks, or figures between marks."""
 
 
 def fill(text: str) -> str:
-    """Return a page with the text of every block as the data have it."""
+    """Return a page with the text of every block and figure as the data have it."""
     for name, make in BLOCKS.items():
         start, end = f"<!-- made: {name} -->", f"<!-- end: {name} -->"
         block = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
         text = block.sub(lambda _, a=start, b=end, make=make: f"{a}\n{make()}\n{b}", text)
-    return text
+    return figures.fill(text)
 
 
 def fill_files() -> list[str]:

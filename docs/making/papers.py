@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 from making.markup import code, fence, fold, plain, table
+from simsplit.evidence.claims import Axes
 from simsplit.evidence.drawing import draw_table, list_drawn
 from simsplit.evidence.papers import PaperTable, list_tables, load_papers
 from simsplit.evidence.presenting import (
@@ -18,9 +19,10 @@ from simsplit.evidence.presenting import (
     tabulate_statements,
     write_card,
     write_gaps,
+    write_known,
     write_words,
 )
-from simsplit.evidence.tables import EvidenceTable, judge_table, read_known_rows
+from simsplit.evidence.tables import EvidenceRow, EvidenceTable, judge_table, read_known_rows
 from simsplit.evidence.verdicts import ClaimVerdict
 from simsplit.report.tables import Table
 
@@ -89,6 +91,45 @@ def verdicts() -> str:
         "verdict at tier small",
     )
     return "\n\n".join([counts, *_write_stale(), table(columns, lines)])
+
+
+def tabulate_lightsplit() -> str:
+    """Tabulate what README shows: LightSplit's accuracy and bytes on CIFAR-10, IID, shared heads."""
+    built = {each.full_name: table for each, _, table in judge_all() if table is not None}
+    cell = {"partition": "iid", "cut": "l2h", "heads": "shared"}
+    rows = []
+    for method in ("raw", "lightsplit-8", "lightsplit-16", "lightsplit-32"):
+        axes = {"method": method, **cell}
+        accuracy = _find_row(built["lightsplit/table9"], {"data": "cifar10", **axes})
+        nbytes = _find_row(built["lightsplit/table1"], axes)
+        rows.append(
+            (
+                built["lightsplit/table9"].claim.name(method),
+                f"{accuracy.printed['accuracy']:.2f}",
+                _write_figure(accuracy, "accuracy", 2),
+                _write_figure(nbytes, "share", 3),
+                _write_figure(nbytes, "share_in_all", 3),
+                str(min(accuracy.seeds, nbytes.seeds)),
+            )
+        )
+    columns = (
+        "method",
+        "accuracy %, paper",
+        "accuracy %, here",
+        "smashed data and gradients, of Raw's bytes",
+        "all bytes, of Raw's",
+        "seeds",
+    )
+    return Table("", columns, rows).markdown()
+
+
+def _find_row(built: EvidenceTable, axes: Axes) -> EvidenceRow:
+    return next(row for row in built.rows if axes.items() <= row.axes.items())
+
+
+def _write_figure(row: EvidenceRow, name: str, decimals: int) -> str:
+    known = row.known.get(name)
+    return write_known(known, decimals) if known is not None else "not measured"
 
 
 def _write_stale() -> Iterator[str]:

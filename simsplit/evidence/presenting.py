@@ -79,7 +79,7 @@ def tabulate_rows(built: EvidenceTable) -> Table:
             columns.append(f"{title}, here")
             decimals = claim.decimals(name)
             ours = [None if claim.is_own(name, row.axes) else row.known.get(name) for row in shown]
-            _extend(cells, map(_write_known, ours, repeat(decimals), shown))
+            _extend(cells, map(_write_ours, ours, repeat(decimals), shown))
     _extend(cells, [str(row.seeds or "") for row in shown])
     align = "l" * len(varied) + "r" * (len(columns) + 1 - len(varied))
     return Table("", (*columns, "seeds"), [tuple(row) for row in cells], align)
@@ -110,12 +110,17 @@ def describe_shared(built: EvidenceTable) -> str:
     return ", ".join(claim.name(first.axes[axis]) for axis in shared) if first else ""
 
 
-def _write_known(known: Known | None, decimals: int, row: EvidenceRow) -> str:
+def _write_ours(known: Known | None, decimals: int, row: EvidenceRow) -> str:
     if known is None:
         return "stale" if row.stale else ""
+    return write_known(known, decimals)
+
+
+def write_known(known: Known, decimals: int) -> str:
+    """Write a figure's mean over seeds, and half of its interval where there are several."""
     half = known.half
     digits = choose_decimals(known.mean, decimals)
-    interval = f" ± {half:.{digits}f}" if half is not None else ""
+    interval = f" ± {half:.{digits}f}" if half else ""
     return f"{known.mean:.{digits}f}{interval}"
 
 

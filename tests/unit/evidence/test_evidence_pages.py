@@ -1,11 +1,17 @@
 """Pages on papers' tables are made from the data, and committed parts of pages agree with them."""
 
+import re
+import shutil
 import sys
+from dataclasses import replace
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 
 import pytest
+
+from simsplit.errors import SimsplitError
+from simsplit.evidence.measurements import add, read
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,7 +28,56 @@ def test_parts_of_pages_are_as_the_data_have_them(made):
     for name in blocks.FILES:
         text = (ROOT / name).read_text(encoding="utf-8")
         assert blocks.fill(text) == text, "python docs/made_blocks.py writes it anew"
-        assert text.count("<!-- made: ") == text.count("<!-- end: ") > 0
+        assert text.count("<!-- made: ") == text.count("<!-- end: ")
+        assert text.count("<!-- figure: ") == text.count("<!-- end -->")
+
+
+_FIGURE = re.compile(r"<!-- figure: .*?<!-- end -->", re.DOTALL)
+_RESULT = re.compile(r"(?<!\d)\.\d+|\d+ ± \d+(?: %)?|\d+ of \d+|\d+ %")
+"""How threats.md writes shares, means and counts; settings such as 0.1 or k = 10 look otherwise."""
+
+
+def test_a_threats_figure_is_made_or_marked_as_an_earlier_one(made):
+    text = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
+    assert text.count("<!-- figure: ") > 20
+    by_hand = _FIGURE.sub("", text)
+    for line in by_hand.splitlines():
+        cell = line.rsplit(" | ", 1)[-1] if line.startswith("| `") else ""
+        for found in _RESULT.finditer(cell):
+            assert cell[found.end()] == made("figures").EARLIER, (found[0], line)
+
+
+def test_a_row_that_changes_changes_the_pages(made, tmp_path, monkeypatch):
+    """Each page that shows LightSplit's accuracy differs once a shipped row has another value."""
+    from simsplit.evidence import tables
+    from simsplit.evidence.measurements import find_shipped_results
+
+    results = shutil.copytree(find_shipped_results(), tmp_path / "results")
+    file = results / "lightsplit" / "table9.small.csv"
+    rows = read(file)
+    setting = "cut=l2h; data=cifar10; heads=shared; method=raw; partition=iid"
+    row = next(row for row in rows if row.setting == setting)
+    file.unlink()
+    add(file, [*rows, replace(row, value=row.value + 9)])
+    monkeypatch.setattr(tables, "find_shipped_results", lambda: results)
+    monkeypatch.setattr(tables, "OWN", tmp_path / "none")
+    made("papers").judge_all.cache_clear()
+    try:
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        assert made("blocks").fill(text) != text
+    finally:
+        made("papers").judge_all.cache_clear()
+
+
+def test_a_figure_is_written_where_it_is_measured_and_stays_as_it_was_where_not(made):
+    fill = made("figures").fill
+    known = "<!-- figure: lightsplit/table1 share method=lightsplit-8 else .9† -->?<!-- end -->"
+    assert fill(known).endswith("-->0.125<!-- end -->")
+    reached = "data=gtsrb partition=iid cut=l2h heads=shared method=raw"
+    unknown = f"<!-- figure: lightsplit/table9 accuracy {reached} else .9† -->?<!-- end -->"
+    assert fill(unknown).endswith("-->.9†<!-- end -->")
+    with pytest.raises(SimsplitError):
+        fill("<!-- figure: lightsplit/table1 share --><!-- end -->")
 
 
 def test_every_shipped_row_was_measured_with_the_scenario_that_ships():

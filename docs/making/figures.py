@@ -1,0 +1,58 @@
+"""Figures in the text of hand-written pages, made from measurements where there are any.
+
+    <!-- figure: lightsplit/table4 ridge_ssim method=lightsplit-8 else .424† -->...<!-- end -->
+
+The text between the marks is the mean over seeds ± half of its 95 % interval. What follows `else`
+stands there until the row is measured: an earlier figure with its mark, or words.
+"""
+
+import re
+from collections.abc import Mapping
+
+from making import papers
+from simsplit.errors import SimsplitError
+from simsplit.evidence.papers import find_table
+from simsplit.evidence.presenting import write_known
+from simsplit.evidence.tables import EvidenceTable
+
+_MARK = re.compile(
+    r"<!-- figure: (\S+) (\S+)((?: \w+=\S+)*)(?: else (.*?))? -->.*?<!-- end -->", re.DOTALL
+)
+_NOTHING = "not measured"
+EARLIER = "†"
+"""The mark of figures that were measured earlier, with scenarios that may have changed since."""
+
+
+def fill(text: str) -> str:
+    """Return a text with every figure as the data have it."""
+    return _MARK.sub(_write_marked, text)
+
+
+def _write_marked(mark: re.Match[str]) -> str:
+    table, figure, axes, before = mark.groups()
+    start = mark[0].partition("-->")[0]
+    chosen = dict(pair.split("=", 1) for pair in axes.split())
+    return f"{start}-->{_write(table, figure, chosen) or before or _NOTHING}<!-- end -->"
+
+
+def _write(table: str, figure: str, axes: Mapping[str, str]) -> str:
+    """Write a figure of the one row that has these axes; empty where it is not measured."""
+    find_table(table)
+    built = next((b for each, _, b in papers.judge_all() if each.full_name == table), None)
+    if built is None or figure not in built.claim.figures:
+        raise SimsplitError(f"{table} has no measured figure '{figure}'")
+    return _write_row(built, figure, axes)
+
+
+def _write_row(built: EvidenceTable, figure: str, axes: Mapping[str, str]) -> str:
+    rows = [row for row in built.rows if axes.items() <= row.axes.items()]
+    if len(rows) != 1:
+        raise SimsplitError(f"{built.table.full_name} has {len(rows)} rows with {dict(axes)}")
+    (row,) = rows
+    if figure not in row.known:
+        return ""
+    unit = built.claim.figures[figure].unit
+    known = row.known[figure]
+    alone = " (one seed)" if known.half is None else ""
+    text = write_known(known, built.claim.decimals(figure))
+    return f"{text} {unit}".strip() + alone
