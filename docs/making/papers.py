@@ -44,7 +44,7 @@ Tier `small` is made for two processors: smaller networks, thousands of samples.
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the overview and a page per paper."""
-    yield f"{FOLDER}/index.md", "\n\n".join([_HEAD, verdicts()])
+    yield f"{FOLDER}/index.md", "\n\n".join([_HEAD, verdicts(linked=True)])
     for paper in load_papers():
         yield f"{FOLDER}/{paper}.md", "\n\n".join(_write_page(paper))
 
@@ -65,15 +65,19 @@ def judge_all() -> Sequence[JudgedTable]:
     return [(each, *judge_table(each, known)) for each in list_tables()]
 
 
-def verdicts() -> str:
-    """Write the counts by paper, and the tables that have a verdict."""
+def verdicts(*, linked: bool = False) -> str:
+    """Write the counts by paper, and the tables that have a verdict.
+
+    Names are links where the papers' pages lie beside the text.
+    """
     rows = []
     for paper, claims in load_papers().items():
         of_paper = [each for each in judge_all() if each[0].paper == paper]
-        rows.append((claims.paper, str(len(of_paper)), count_verdicts(of_paper)))
+        name = f"[{claims.paper}]({paper}.md)" if linked else claims.paper
+        rows.append((name, str(len(of_paper)), count_verdicts(of_paper)))
     lines = [
         (
-            code(each.full_name),
+            f"[{each.full_name}]({each.paper}.md#{each.name})" if linked else code(each.full_name),
             plain(each.claim.says),
             str(built.seeds if built is not None else ""),
             count_statements(built) if built is not None else "",
@@ -149,7 +153,7 @@ def _write_page(paper: str) -> Iterator[str]:
     yield f"# Tables of {claims.paper}"
     yield f"{plain(claims.cites)}."
     yield f"{len(of_paper)} tables and figures: {count_verdicts(of_paper)}."
-    yield (REMARKS / paper / f"{INTRODUCTION}.md").read_text(encoding="utf-8").strip()
+    yield from _read_remark(paper, INTRODUCTION)
     if not any(built.fresh for _, _, built in of_paper if built and built.tier == "full"):
         yield "**Nothing has been measured at tier full.**"
     measurable = [each for each in of_paper if each[0].tiers]
@@ -165,6 +169,12 @@ def _write_page(paper: str) -> Iterator[str]:
         yield "## Not measured"
         rows = [(each.claim.title, plain(each.claim.says), _write_why(each)) for each in others]
         yield table(("table", "what it shows", "why"), rows)
+
+
+def _read_remark(paper: str, name: str) -> Iterator[str]:
+    """Read a remark, if there is one, with links as they hold one folder further up."""
+    if (file := REMARKS / paper / f"{name}.md").is_file():
+        yield file.read_text(encoding="utf-8").strip().replace("](../", "](")
 
 
 def _link(each: PaperTable) -> str:
@@ -195,8 +205,7 @@ def _write_table(
         yield from _write_measured(built)
     else:
         yield fold("What the paper prints", _write_plain(tabulate_printed(each)))
-    if (remark := REMARKS / each.paper / f"{each.name}.md").is_file():
-        yield remark.read_text(encoding="utf-8").strip()
+    yield from _read_remark(each.paper, each.name)
     if claim.silent:
         yield "What the paper leaves open, and what was taken:"
         yield "\n".join(f"- {plain(line)}" for line in claim.silent)
