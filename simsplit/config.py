@@ -4,7 +4,12 @@ A part (a method, a partition, an optimizer, ...) keeps its config beside its co
 `scenario` composes them. So the schema, the errors and `simsplit list` come from these classes.
 """
 
-from pydantic import BaseModel, ConfigDict
+import functools
+import operator
+from collections.abc import Collection
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Discriminator
 
 from simsplit.renamed import Renamed
 
@@ -20,3 +25,22 @@ class Config(Renamed, BaseModel):
     def kind_name(self) -> str:
         """The part's `kind` in a scenario."""
         return str(getattr(self, "kind"))  # noqa: B009 - only parts with a kind are asked
+
+
+def map_kinds(part: object) -> dict[str, type[Any]]:
+    """Return the configs of a part with several kinds, `Annotated[A | B, ...]`, by their kinds."""
+    configs = get_args(get_args(part)[0])
+    return {
+        kind: each for each in configs for kind in get_args(each.model_fields["kind"].annotation)
+    }
+
+
+def expand_kind(value: object) -> object:
+    """Return a bare kind as a part without other fields."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def join_configs(configs: Collection[type[Config]]) -> Any:  # noqa: ANN401 - a type, made here
+    """Return configs as one type, which `kind` distinguishes."""
+    together: Any = functools.reduce(operator.or_, configs)
+    return together if len(configs) == 1 else Annotated[together, Discriminator("kind")]

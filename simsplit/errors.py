@@ -10,7 +10,8 @@ SimsplitError              any of those below; the command line prints it withou
 └── ProtocolError          the two sides of the cut disagree: a defect in simsplit or a plugin
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -137,3 +138,16 @@ def format_list(words: Iterable[object], most: int = 8) -> str:
     every = [*map(str, words)]
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more
+
+
+@contextmanager
+def blame(field: str) -> Iterator[None]:
+    """Rename `data.source` to `data.<field>` in a DataError that the block raises."""
+    try:
+        yield
+    except DataError as error:
+        message = str(error)
+        if not message.startswith("data.source"):
+            raise
+        rest = message.removeprefix("data.source")
+        raise DataError(f"scenario.data.{field}{rest}") from error.__cause__

@@ -24,24 +24,22 @@ from simsplit.observers.observer import refuse_lacking
 from simsplit.packets import ClientId
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
-from simsplit.plugins.record import list_changed
+from simsplit.plugins.gathering import list_changed
 from simsplit.progress import Observer, Observers, RoundEnded, RunPlan
 from simsplit.rehearsal import rehearse
 from simsplit.results import TRACEBACK, Run
 from simsplit.results.ledger import Ledger, Round
-from simsplit.running.checkpointing import Checkpoints
-from simsplit.running.columns import table_columns
+from simsplit.running.checkpointing import Checkpoints, Stopping
 from simsplit.running.directories import (
     choose_run_directory,
     claim,
     describe_resumption,
     describe_start,
+    table_columns,
 )
 from simsplit.running.live import LiveRun
 from simsplit.running.lost_hosts import LostHosts
-from simsplit.running.notes import Notes, Pictures
-from simsplit.running.stopping import Stopping
-from simsplit.running.warnings import Idle, list_first_warnings
+from simsplit.running.notes import Idle, Notes, Pictures, list_first_warnings
 from simsplit.scenario import Scenario, own, scenario_of
 
 Figures = Mapping[str, float]

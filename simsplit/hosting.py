@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from simsplit.engine.engine_config import AutoEngine, HostsConfig, InlineEngine
-from simsplit.errors import ScenarioError
+from simsplit.errors import ScenarioError, format_count
 from simsplit.machine import count_processors
 from simsplit.scenario import Scenario
 
@@ -27,9 +27,8 @@ def choose_engine(
     if isinstance(engine, InlineEngine):
         return None, "inline"
     number = count_hosts(engine, scenario.clients.count, available)
-    description = (
-        f"ray, {number} host{'s' if number > 1 else ''} of {_count_threads(engine.threads)}"
-    )
+    threads = format_count(engine.threads, "thread")
+    description = f"ray, {format_count(number, 'host')} of {threads}"
     if not isinstance(engine, AutoEngine):
         if find_spec("ray") is None:
             raise ScenarioError("engine.kind", "got ray, which is not installed; use inline")
@@ -109,7 +108,3 @@ def _start_hosts(config: HostsConfig, count: int, data_bytes: int) -> "Hosts":
     else:
         kept[key] = stack.enter_context(hosts_for(config, count, STORE_BYTES + data_bytes))
     return kept[key]
-
-
-def _count_threads(count: int) -> str:
-    return f"{count} thread{'s' if count > 1 else ''}"

@@ -1,13 +1,18 @@
 """This module asks the machine about its processors, threads, devices and memory."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from simsplit.errors import ScenarioError
+
+Precision = Literal["fp32", "bf16"]
+Autocast = Callable[[], AbstractContextManager[object]]
 
 
 def count_processors() -> int:
@@ -82,3 +87,10 @@ def _read_container_limit() -> int | None:
         return None if limit == "max" else int(limit) - used + int(counts["inactive_file"])
     except (OSError, ValueError, KeyError):
         return None
+
+
+def autocast_for(precision: Precision, device: torch.device) -> Autocast:
+    """Return a function that opens a context for a forward pass."""
+    if precision == "fp32":
+        return nullcontext
+    return partial(torch.autocast, device.type, torch.bfloat16)

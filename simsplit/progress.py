@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from simsplit.renamed import find_by_old_name
 from simsplit.rows import ClientRow, RoundRow
@@ -112,8 +112,11 @@ class Observers(Observer):
         self.warn(f"{type(observer).__name__} failed ({what}); the run goes on without it")
 
 
-class SweepObserver(Protocol):
-    """An observer of a sweep's progress; each cell's own progress is in its run directory."""
+class SweepObserver:
+    """Base class of observers of a sweep; every hook does nothing by default.
+
+    Each cell's own progress is in its run directory.
+    """
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
         """Note that the cells are about to run, `jobs` at a time."""
@@ -126,22 +129,6 @@ class SweepObserver(Protocol):
 
     def warn(self, message: str) -> None:
         """Show a warning to the user."""
-
-
-class SilentSweep:
-    """An observer of a sweep that shows nothing."""
-
-    def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
-        """Show nothing."""
-
-    def start_cell(self, cell: str) -> None:
-        """Show nothing."""
-
-    def end_cell(self, cell: str, status: str, reason: str = "") -> None:
-        """Show nothing."""
-
-    def warn(self, message: str) -> None:
-        """Show nothing."""
 
 
 if not TYPE_CHECKING:  # type checkers know the new names alone

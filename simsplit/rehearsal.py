@@ -20,7 +20,7 @@ from simsplit.attacking import Attacking
 from simsplit.attacking.curves import shorten
 from simsplit.attacks import AttackConfig
 from simsplit.config import Config
-from simsplit.data import DataInfo, Prepared
+from simsplit.data import Prepared
 from simsplit.data.samples import Samples
 from simsplit.detection import Detection
 from simsplit.errors import PluginError
@@ -158,7 +158,6 @@ class _Rehearsal:
         """Let each attack do its work, or the first piece of it if there is more."""
 
         def stop(name: str, done: int, total: int) -> None:
-            del name
             if 0 < done < total:
                 raise _Enough
 
@@ -250,7 +249,7 @@ def _make_data(scenario: Scenario) -> Prepared | None:
 
     return Prepared(
         name="rehearsal",
-        info=_share_evenly(info),
+        info=replace(info, shares=(1 / info.classes,) * info.classes),
         train=draw("train"),
         validation=draw("validation") if config.validation else None,
         auxiliary=draw("auxiliary") if config.auxiliary else None,
@@ -260,7 +259,3 @@ def _make_data(scenario: Scenario) -> Prepared | None:
         std=channels,
         class_names=tuple(map(str, range(info.classes))),
     )
-
-
-def _share_evenly(info: DataInfo) -> DataInfo:
-    return replace(info, shares=(1 / info.classes,) * info.classes)

@@ -13,18 +13,11 @@ from typing import TYPE_CHECKING, Any
 MODULES = {
     "simsplit.attacks.base": "simsplit.attacks.attack",
     "simsplit.data.base": "simsplit.data.source_config",
-    "simsplit.data.config": "simsplit.data.data_config",
-    "simsplit.data.tables": "simsplit.data.image_tables",
     "simsplit.detectors.base": "simsplit.detectors.detector",
-    "simsplit.engine.config": "simsplit.engine.engine_config",
     "simsplit.methods.base": "simsplit.methods.method",
-    "simsplit.metrics.tokens": "simsplit.metrics.token_score",
     "simsplit.models.own": "simsplit.models.split_model",
-    "simsplit.models.tokens": "simsplit.models.tokenizers",
     "simsplit.observers.base": "simsplit.observers.observer",
-    "simsplit.parties.config": "simsplit.parties.train_config",
     "simsplit.poisons.base": "simsplit.poisons.poison",
-    "simsplit.schedules.config": "simsplit.schedules.schedule",
     "simsplit.topologies.base": "simsplit.topologies.topology",
 }
 NAMES = {
@@ -33,11 +26,10 @@ NAMES = {
     "simsplit.methods.method": {"Ongoing": "SessionState", "suited": "needs_modality"},
     "simsplit.phases": {"Aside": "Interleaved"},
     "simsplit.pretrain": {"facts_of": "read_facts", "pretrained": "fetch_pretrained"},
-    "simsplit.progress": {"Plan": "RunPlan", "RoundTold": "RoundEnded"},
-    "simsplit.results": {
-        "progress_of": "read_progress",
-        "saved_scenario": "load_saved_scenario",
-        "summary_of": "read_summary",
+    "simsplit.progress": {
+        "Plan": "RunPlan",
+        "RoundTold": "RoundEnded",
+        "SilentSweep": "SweepObserver",
     },
     "simsplit.seeds": {"isolated": "isolate", "seed_for": "derive_seed"},
 }

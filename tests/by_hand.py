@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from simsplit.data import Batcher, Samples
+from simsplit.data import Samples
+from simsplit.data.batches import Batcher
 from simsplit.engine.pool import InlinePool
 from simsplit.methods.method import Method
 from simsplit.methods.stack import Stack

@@ -34,7 +34,7 @@ from simsplit.deploy.terms import refuse_undeployable
 from simsplit.experiment import choose_run_directory
 from simsplit.results import SCENARIO, SWEEP
 from simsplit.scenario import Scenario, Sweep, has_sweep, load_scenario, load_sweep
-from simsplit.scenario.starting import start_file
+from simsplit.scenario.schema import start_file
 from simsplit.sweep.plan import choose_sweep_directory
 
 ROOT = Path(__file__).parents[1]

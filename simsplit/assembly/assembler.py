@@ -6,9 +6,14 @@ from functools import cached_property
 
 import torch
 
-from simsplit.assembly.courses import build_clock, build_course, build_federation, build_pace
-from simsplit.assembly.evaluating import build_evaluator
-from simsplit.assembly.exchanges import build_exchange
+from simsplit.assembly.exchanges import (
+    build_clock,
+    build_course,
+    build_evaluator,
+    build_exchange,
+    build_federation,
+    build_pace,
+)
 from simsplit.assembly.frozen import fingerprint
 from simsplit.assembly.making import Maker
 from simsplit.assembly.ownership import Ownership
@@ -16,17 +21,15 @@ from simsplit.assembly.sizing import measure_flops
 from simsplit.assembly.supplies import Supplies
 from simsplit.data import Prepared
 from simsplit.engine.pool import InlinePool, Pool
-from simsplit.evaluation import Evaluator
-from simsplit.network.clock import Flops
-from simsplit.network.timing import Clock
+from simsplit.evaluation.evaluator import Evaluator
+from simsplit.machine import autocast_for
+from simsplit.network.clock import Clock, Flops
 from simsplit.packets import ClientId
-from simsplit.parties.precision import autocast_for
 from simsplit.parties.seats import SEATS, Roster
 from simsplit.parties.server import Server
 from simsplit.scenario import Scenario
 from simsplit.schedules.aggregation import SplitFedV1
-from simsplit.schedules.copies import TrunkCopies
-from simsplit.schedules.courses import Course
+from simsplit.schedules.courses import Course, TrunkCopies
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
 from simsplit.wire import Wire

@@ -1,17 +1,36 @@
-"""The exchange is built here: a server and a wire that are connected to a pool's clients."""
+"""The exchange is built here: a server and a wire that are connected to a pool's clients.
+
+So are the course of a scenario's rounds, with its averages, deadlines and clock; the evaluator, and
+the writer that has models write texts.
+"""
+
+from functools import partial
 
 import torch
 
 from simsplit.assembly.ownership import Ownership
+from simsplit.assembly.supplies import Supplies
 from simsplit.detectors import Sensor
 from simsplit.detectors.watch import list_signals, list_sketched
 from simsplit.engine.pool import Pool
+from simsplit.evaluation.evaluator import Evaluator
+from simsplit.evaluation.writing import Pen, Writer
+from simsplit.machine import Autocast
+from simsplit.models.language import CausalLM
+from simsplit.network.clock import Clock, Flops, choose_order
 from simsplit.packets import Packet
-from simsplit.parties.precision import Autocast
+from simsplit.parties.learner import Learner
 from simsplit.parties.server import Server
 from simsplit.phases import Moment
 from simsplit.scenario import Scenario
+from simsplit.scenario.sessions import writes_in_sessions
+from simsplit.schedules.aggregation import Fused, NoAggregation, SplitFedV1
+from simsplit.schedules.averaging import Averager
+from simsplit.schedules.cohort import RoundPace
+from simsplit.schedules.courses import Apart, AsTheyCome, Course, InTurn, Together
 from simsplit.schedules.exchange import Exchange
+from simsplit.schedules.federation import Federation
+from simsplit.schedules.schedule import AsynchronousConfig, LapsConfig
 from simsplit.seeds import derive_seed
 from simsplit.wire import Wire
 
@@ -54,3 +73,105 @@ def _build_sensor(scenario: Scenario, server: Server, moment: Moment) -> Sensor:
 
     detectors, seed = scenario.detectors, derive_seed(scenario.seed, "server", "sensor")
     return Sensor(list_signals(detectors), list_sketched(detectors), decode, seed, moment=moment)
+
+
+def build_evaluator(supplies: Supplies, exchange: Exchange) -> Evaluator:
+    """Build the evaluator, which scores the models of an exchange's clients."""
+    scenario, aim, vocabulary = supplies.scenario, supplies.aim, supplies.data.vocabulary
+    own_models = scenario.clients.heads == "per_client"
+    return Evaluator(
+        scenario.evaluate,
+        exchange,
+        {split: supplies.samples(split) for split in scenario.splits},
+        range(scenario.clients.count) if own_models else None,
+        scenario.seed,
+        metrics=scenario.metrics,
+        wanted=None if aim is None else aim.wanted,
+        choices=None if vocabulary is None else vocabulary.choices,
+        reader=scenario.text_reader() if scenario.reads_texts else None,
+        writer=build_writer(scenario, exchange),
+        own=scenario.plugins.of("METRICS"),
+        malicious=scenario.malicious,
+    )
+
+
+def build_writer(scenario: Scenario, exchange: Exchange) -> Writer | None:
+    """Build the writer that has clients' models write texts; None if the model writes none."""
+    pen = build_pen(scenario)
+    return None if pen is None else Writer(**vars(pen), exchange=exchange)
+
+
+def build_pen(scenario: Scenario) -> Pen | None:
+    """Build the settings by which clients' models write; None if the model writes no texts."""
+    model = scenario.model
+    if not isinstance(model, CausalLM):
+        return None
+    reader, evaluate = model.make_reader(), scenario.evaluate
+    read = (reader.end, reader.pad, model.get_sizes()[2])
+    return Pen(scenario.seed, *read, evaluate.sampling, partial(writes_in_sessions, scenario))
+
+
+def build_course(
+    scenario: Scenario, exchange: Exchange, federation: Federation | None, clock: Clock | None
+) -> Course:
+    """Build the course that runs this scenario's rounds."""
+    schedule, aggregation = scenario.schedule, scenario.aggregation
+    pace = build_pace(scenario, exchange, clock)
+    if isinstance(aggregation, SplitFedV1):
+        return Apart(exchange, pace, federation)
+    if isinstance(schedule, AsynchronousConfig):
+        assert clock is not None, "a scenario without network is refused"
+        return AsTheyCome(exchange, pace, federation, clock, schedule.max_ahead)
+    if isinstance(aggregation, Fused):
+        assert isinstance(schedule, LapsConfig), "fused with another schedule is refused"
+        return Together(exchange, pace, federation, schedule)
+    hands_over = federation is None and scenario.shares
+    return InTurn(exchange, pace, federation, schedule, hands_over=hands_over)
+
+
+def build_federation(exchange: Exchange, owners: Ownership) -> Federation | None:
+    """Build the averages of a scenario; None if nothing is averaged.
+
+    Shared segments are averaged only if some of their weights learn.
+    """
+    config = owners.scenario.aggregation
+    if isinstance(config, NoAggregation):
+        return None
+    common = owners.build_client_learner(owners.list_shared_modules())
+
+    def averager(learner: Learner) -> Averager:
+        where = "aggregation.strategy"
+        return config.strategy.build(learner.weights(), where, learner.buffers)
+
+    return Federation(
+        exchange.pool,
+        exchange.server,
+        exchange.wire,
+        shared=averager(common) if common.weights() else None,
+        trunk=averager(exchange.server.learner) if isinstance(config, SplitFedV1) else None,
+        changes=owners.build_changes(common),
+    )
+
+
+def build_pace(scenario: Scenario, exchange: Exchange, clock: Clock | None) -> RoundPace:
+    """Build the pace, which decides who is late; it reads the wire only if there is a deadline."""
+    cohort = scenario.cohort
+    pace = RoundPace(clock, deadline_s=cohort.deadline_s, skips=cohort.late == "skip")
+    if cohort.deadline_s is not None:
+        exchange.wire.taps.append(pace)
+    return pace
+
+
+def build_clock(scenario: Scenario, flops: Flops) -> Clock:
+    """Build the clock of simulated time on the network that the scenario names."""
+    assert scenario.network is not None, "only a scenario with a network has a clock"
+    schedule = scenario.schedule
+    bound = schedule.max_ahead if isinstance(schedule, AsynchronousConfig) else None
+    return Clock(
+        choose_order(schedule.kind, scenario.aggregation.kind),
+        scenario.crossings.training,
+        scenario.network.draw_rates(scenario.clients.count, scenario.seed),
+        scenario.network.server,
+        flops,
+        bound,
+    )

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.supplies import Supplies
 from simsplit.data.batches import Batches
+from simsplit.machine import Autocast
 from simsplit.packets import ClientId
 from simsplit.parties.client import Client
 from simsplit.parties.feed import Exam, Feed, keep_batch
-from simsplit.parties.precision import Autocast
 from simsplit.poisons import Poison, poison_batch
 
 

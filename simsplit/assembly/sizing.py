@@ -12,8 +12,7 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.data import Prepared
 from simsplit.data.batches import Batch
 from simsplit.methods.method import Step
-from simsplit.network.clock import Flops
-from simsplit.network.flops import count_flops
+from simsplit.network.clock import Flops, count_flops
 from simsplit.plugins.guard import accept_nan
 from simsplit.preflight import (
     READING,
@@ -107,12 +106,8 @@ def _measure_activations(owners: Ownership, data: Prepared) -> int:
     return max(0, kept - weights) // FEW * min(owners.scenario.train.batch_size, largest)
 
 
-def _make_inputs(owners: Ownership) -> torch.Tensor:
-    return owners.info.make_blank(FEW).to(owners.device)
-
-
 def _make_batch(owners: Ownership) -> Batch:
-    x = _make_inputs(owners)
+    x = owners.info.make_blank(FEW).to(owners.device)
     labels = x if owners.info.texts else torch.zeros(FEW, dtype=torch.int64, device=owners.device)
     return Batch(x, labels, torch.arange(FEW))
 
@@ -127,12 +122,10 @@ class _Blank:
 
     def draw_support(self, count: int, rows: int, rng: torch.Generator) -> list[Batch]:
         """Return `count` batches without content."""
-        del rows, rng
         return [_make_batch(self._owners) for _ in range(count)]
 
     def get_texts(self, rows: torch.Tensor) -> Batch:
         """Return a batch without content."""
-        del rows
         return _make_batch(self._owners)
 
 

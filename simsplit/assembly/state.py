@@ -5,12 +5,21 @@ Remote clients keep their own state (see `Pool.keep`).
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from torch import Tensor
 
-from simsplit.assembly.assembler import Assembly
+from simsplit.assembly.assembler import Assembler, Assembly
 from simsplit.assembly.frozen import refuse_others
+from simsplit.data import Prepared
+from simsplit.errors import RunError
+from simsplit.machine import find_device
+from simsplit.packets import ClientId
 from simsplit.parties.calls import LoadOwn, LoadShared, OwnState, SharedState
+from simsplit.phases import EVALUATE
+from simsplit.results import CHECKPOINTS, checkpoints
+from simsplit.results.checkpoints import Progress
+from simsplit.scenario import Scenario
 from simsplit.states import select_below, split_by_client
 
 
@@ -44,3 +53,33 @@ def restore_state(parts: Assembly, state: Mapping[str, Tensor]) -> None:
         parts.pool.load_workshop(select_below(state, "copies/"))
     elif not parts.pool.remote:
         parts.pool.ask(parts.exchange.holder or 0, LoadShared(select_below(state, "holder/")))
+
+
+def restore(
+    path: Path,
+    original: Scenario,
+    data: Prepared,
+    client: ClientId,
+    scenario: Scenario | None = None,
+) -> tuple[Assembler, Assembly, Progress]:
+    """Return the parts of the run at `path`, and its progress; `client` gets the shared weights.
+
+    `scenario` may differ from the run's own (`original`) in fields that the parts' state does not
+    depend on.
+    """
+    checkpoint = checkpoints.load(
+        path / CHECKPOINTS, checkpoints.compute_digest(original.identity())
+    )
+    if checkpoint is None:
+        raise RunError(f"{path} has no checkpoint; did the run write one?")
+    tensors, done, _ = checkpoint
+    scenario = scenario or original
+    assembler = Assembler(scenario, data, find_device(scenario.device))
+    parts = assembler.assemble()
+    parts.exchange.holder = done.holder
+    with checkpoints.refuse_misfits(path):
+        restore_state(parts, tensors)
+    parts.exchange.announce(parts.clients, counted=False)
+    parts.exchange.moment.counted_phase = EVALUATE
+    (parts.federation or parts.exchange).settle([client])
+    return assembler, parts, done

@@ -10,7 +10,7 @@ from simsplit.data.batches import Batches
 from simsplit.data.samples import Samples
 from simsplit.data.texts import TextBatcher, TextStock
 from simsplit.errors import ScenarioError
-from simsplit.evaluation import TRIGGERED
+from simsplit.evaluation.evaluator import TRIGGERED
 from simsplit.packets import ClientId
 from simsplit.parties.feed import Exam
 from simsplit.poisons import Aim, Poison, Scene

@@ -1,9 +1,10 @@
 """The network that a run trained is rebuilt here from its last checkpoint."""
 
 import copy
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +18,22 @@ from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.models.fresh import CutNetwork, LaidOut, Owner
 from simsplit.models.language import LanguageConfig
+from simsplit.models.tokenizers import load_tokenizer
 from simsplit.packets import ClientId, Leg
 from simsplit.plugins import Given
 from simsplit.renamed import Renamed
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
+from simsplit.results.directory import replace, writing
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.states import select_below
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+
 OWNERS: tuple[Owner, ...] = ("head", "trunk", "tail")
+WEIGHTS, FACTS = "model.safetensors", "export.json"
+Form = Literal["safetensors", "transformers"]
 
 
 class Trained(Renamed, nn.Module):
@@ -221,3 +227,35 @@ def _drop_adapters(layer: nn.Module) -> dict[str, Tensor]:
         for name, tensor in layer.state_dict().items()
         if "lora_" not in name
     }
+
+
+def export(network: Trained, out: Path, form: Form) -> list[Path]:
+    """Write a network into a new or empty folder, and return the files that were written."""
+    if out.exists() and any(out.iterdir()):
+        raise RunError(f"{out} is not empty; give a new or empty folder with --out")
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    if form == "transformers":
+        model, config = convert_to_transformers(network), network.scenario.model
+        assert isinstance(config, LanguageConfig), "convert_to_transformers refuses others"
+        with writing(out):
+            model.save_pretrained(out)
+            load_tokenizer(config.find_folder(), config.revision).save_pretrained(out)
+        return sorted(out.iterdir())
+    _save(out / WEIGHTS, network.weights())
+    facts = {
+        "scenario": network.scenario.name,
+        "model": network.scenario.model.model_dump(mode="json"),
+        "methods": [method.kind_name for method in network.scenario.method],
+        **network.facts,
+    }
+    replace(out / FACTS, (json.dumps(facts, indent=2) + "\n").encode())
+    return [out / WEIGHTS, out / FACTS]
+
+
+def _save(file: Path, tensors: dict[str, Tensor]) -> None:
+    from safetensors.torch import save
+
+    blob = save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+    with writing(file):
+        replace(file, blob)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from simsplit.assembly.restored import restore
+from simsplit.assembly.state import restore
 from simsplit.attacking import Attacking, Progress
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import find_device, pin_threads

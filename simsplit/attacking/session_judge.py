@@ -23,9 +23,8 @@ from simsplit.attacks.session_attack import SessionAttack
 from simsplit.attacks.session_records import Record, build_record, build_record_of_last_passes
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.data import Prepared
-from simsplit.metrics.ends import combine_ends, compute_attack_performance, entity_f1
 from simsplit.metrics.learned import BertScore, Bleurt
-from simsplit.metrics.text import meteor
+from simsplit.metrics.text import combine_ends, compute_attack_performance, entity_f1, meteor
 from simsplit.packets import Packet
 from simsplit.results.kept import SESSIONS, encode_lines
 from simsplit.results.session_results import (

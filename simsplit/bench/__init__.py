@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from simsplit.bench.attacking import measure_attacks
-from simsplit.bench.defended import language_of
 from simsplit.bench.deploying import measure_deployment
 from simsplit.bench.detecting import measure_detectors
-from simsplit.bench.language import language
-from simsplit.bench.overhead import overhead
-from simsplit.bench.own import own
+from simsplit.bench.language import language, language_of
+from simsplit.bench.overhead import overhead, own
 from simsplit.bench.scale import scale
 from simsplit.bench.sides import Figures, Say
 from simsplit.errors import ScenarioError, SimsplitError, suggest

@@ -1,7 +1,6 @@
 """Fine-tuning over an API is compared with peft's loop on the whole model, and with defences."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,22 +12,19 @@ from simsplit.bench.overhead import feed_of
 from simsplit.bench.plain import TextLoop
 from simsplit.bench.sides import (
     BenchLines,
-    BenchSide,
     Figures,
     Say,
-    ratio_of,
+    compare_steps,
     ratio_row,
     refuse_other_loss,
 )
 from simsplit.data.batches import Batch
-from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter
 from simsplit.phases import Phase
 from simsplit.report.tables import Table
 from simsplit.scenario import parse
 
 LENGTH, BATCH = 64, 16
-STEPS, PAIRS = 6, 15
 OPTIMIZER = {"kind": "adamw", "lr": 1e-3}
 DEFENDED: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("P3EFT, two sets mixed", 2, {"kind": "p3eft", "alpha": 0.0}),
@@ -44,7 +40,7 @@ def api(model: str, device: torch.device, quick: bool, say: Say) -> tuple[Table,
     alone = _assemble(model, device, sets=1)
     plain = _Peft(alone, device)
     lines = BenchLines()
-    measured = _measure_ratio(alone.exchange.step, plain.train, device, quick)
+    measured = compare_steps(alone.exchange.step, plain.train, device, quick)
     split, whole = alone.exchange.collect_reports([0])[0]["train_loss"], plain.mean_loss
     refuse_other_loss(split, whole, ("training over the API", "peft"))
     row = ratio_row("one set of adapters over peft", measured, 1.05)
@@ -52,7 +48,7 @@ def api(model: str, device: torch.device, quick: bool, say: Say) -> tuple[Table,
     for name, sets, method in DEFENDED:
         say(f"language: {name}, against two plain steps ...")
         defended = _assemble(model, device, sets=sets, method=[method])
-        measured = _measure_ratio(defended.exchange.step, alone.exchange.step, device, quick)
+        measured = compare_steps(defended.exchange.step, alone.exchange.step, device, quick)
         halves = {of: measured[of] / 2 for of in ("ratio", "low", "high")}
         row = ratio_row(f"{name}, over two plain steps", measured | halves, 1.10)
         lines.add(name, measured | halves | {"target": 1.10}, row)
@@ -82,16 +78,6 @@ class _Peft(TextLoop):
         states = self.body(input_ids=batch.inputs, attention_mask=mask).last_hidden_state
         last = states[torch.arange(len(states)), mask.sum(1) - 1]
         return nn.functional.cross_entropy(self.reader(last), batch.labels.amax(1))
-
-
-Stepping = Callable[[ClientId], None]
-
-
-def _measure_ratio(
-    one: Stepping, other: Stepping, device: torch.device, quick: bool
-) -> dict[str, float]:
-    steps, pairs = (2, 3) if quick else (STEPS, PAIRS)
-    return ratio_of((BenchSide(one), BenchSide(other)), steps, pairs, device)
 
 
 def _assemble(

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from simsplit.bench.given import random_images, scenario
-from simsplit.bench.rounds import Rounds
+from simsplit.bench.given import Rounds, random_images, scenario
 from simsplit.bench.sides import BenchLines, Figures, Say, call_apart, time_in_turns
 from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.ray_pool import hosts_for

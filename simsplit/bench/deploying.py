@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from simsplit.bench.given import random_images, scenario
+from simsplit.bench.given import Rounds, random_images, scenario
 from simsplit.bench.loopback import CLIENTS, DIRECT, THROUGH_RELAY, TOTAL, Door, open_deployment
-from simsplit.bench.rounds import Rounds
 from simsplit.bench.sides import BenchLines, Figures, Say, time_in_turns
 from simsplit.deploy.client_session import ClientSession
 from simsplit.deploy.commands import require_deploy_packages
@@ -55,7 +54,6 @@ def measure_deployment(
     device: str, quick: bool, say: Say, model: str = "resnet18", batch: int = 64
 ) -> Iterator[tuple[Table, Figures]]:
     """Measure three tables, on the CPU only."""
-    del device
     require_deploy_packages()
     with pin_threads(1):
         say("deploy: round trips, and bytes on the sockets ...")

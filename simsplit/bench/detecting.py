@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from simsplit.bench.given import random_images, scenario
-from simsplit.bench.rounds import Rounds
+from simsplit.bench.given import Rounds, random_images, scenario
 from simsplit.bench.sides import BenchLines, Figures, Say, time_in_turns
 from simsplit.data import Prepared
 from simsplit.detection import Detection
@@ -25,7 +24,6 @@ CASES: dict[str, list[dict[str, str]]] = {
 
 def measure_detectors(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
     """Measure each set of detectors in a row, on the CPU only."""
-    del device
     threads, lines = torch.get_num_threads(), BenchLines()
     for name, detectors in CASES.items():
         say(f"detectors: {name} ...")

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from simsplit.assembly import HostRecipe
-from simsplit.bench.given import random_images, scenario
-from simsplit.bench.rounds import PHASE, Rounds
+from simsplit.bench.given import PHASE, Rounds, random_images, scenario
 from simsplit.bench.sides import Figures, Say
 from simsplit.engine.pool import Answer, InlinePool
 from simsplit.errors import ProtocolError
@@ -103,7 +102,6 @@ def _simulate(given: Scenario, steps: int, result: dict[str, float]) -> None:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        del context
         while len(nodes := sorted(grid.get_node_ids())) < CLIENTS:
             time.sleep(0.1)
         side = Rounds(given, random_images(given, SAMPLES), steps)
@@ -130,7 +128,6 @@ def _client_app() -> Any:  # noqa: ANN401 - Flower's
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        del context
         record: Any = message.content["call"]
         answer = _get_pool().ask(int(record["client"]), _read_call(message.content))
         return Message(_write_answer(answer), reply_to=message)

@@ -1,20 +1,30 @@
 """Benches use these scenarios and random data, since time does not depend on the content."""
 
+import time
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from simsplit.assembly import Assembler, HostRecipe
 from simsplit.data import DataInfo, Prepared, Samples
 from simsplit.data.samples import IGNORED, Choices, TextInfo, Vocabulary
+from simsplit.engine.pool import Places
+from simsplit.parties.calls import Enter
+from simsplit.parties.seats import SEATS
+from simsplit.phases import Phase
 from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.scenario import Scenario, parse
+from simsplit.schedules.cohort import Lineup
 from simsplit.seeds import rng_for
 
 COLOUR = ("resnet18", "airbench", "resnet20", "mobilenet")
 """Models for colour images of 32 x 32 pixels; all others get grey images of 28 x 28."""
 TEXTS = 640
+PHASE = Phase("train", rounds=1)
 
 
 def scenario(
@@ -70,3 +80,57 @@ def _give_all_to_one(samples: Samples) -> dict[str, Any]:
     splits = {"train": samples, "auxiliary": samples, "test": samples.take(np.arange(4))}
     parts = [np.arange(len(samples))]
     return {**splits, "validation": None, "parts": parts, "mean": (), "std": ()}
+
+
+class Rounds:
+    """One side of a comparison: the same round over and over."""
+
+    def __init__(
+        self,
+        given: Scenario,
+        data: Prepared,
+        steps: int,
+        places: Places | None = None,
+        *,
+        seats: int = SEATS,
+    ) -> None:
+        """Assemble the scenario.
+
+        Each client takes `steps` steps in a round. `places` hold the clients; without them, clients
+        are in this process. Clients beyond `seats` rest, if the scenario allows it.
+        """
+        cpu = torch.device("cpu")
+        pool = None
+        if places is not None:
+            samples = [len(part) for part in data.parts]
+            pool = places.pool(partial(HostRecipe.of, given, data), samples, cpu)
+        assembler = Assembler(given, data, cpu)
+        assembler.seats = seats
+        self.parts = assembler.assemble(pool)
+        self.parts.exchange.announce(self.parts.clients, counted=False)
+        self.phase = replace(PHASE, rounds=given.schedule.rounds or PHASE.rounds)
+        self.enter()
+        self.steps = dict.fromkeys(self.parts.clients, steps)
+        self.number = 0
+
+    def seconds(self) -> float:
+        """Time the next round."""
+        self.number += 1
+        self.before()
+        lineup = Lineup(self.number, self.phase, 1.0, self.steps)
+        started = time.perf_counter()
+        with self.parts.exchange.moment.enter_round(self.number, self.phase, lineup.clients):
+            self.parts.course.run(lineup, lambda done, total: None)
+        self.after()
+        return time.perf_counter() - started
+
+    def enter(self) -> None:
+        """Have all enter the phase."""
+        self.parts.server.enter(self.phase, 1.0)
+        self.parts.pool.ask_all(self.parts.clients, Enter(self.phase, 1.0))
+
+    def before(self) -> None:
+        """Prepare a round, untimed."""
+
+    def after(self) -> None:
+        """End a round within its time; by default nothing is left to do."""

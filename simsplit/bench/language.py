@@ -3,10 +3,14 @@
 The whole model is transformers' own, which a plain loop trains from the same weights on the same
 batches. Both must end at the same loss. MixGuard is compared with the arithmetic that it adds: k
 texts through the head and m messages through the trunk, plus one forward pass for refinement.
+
+With a model of the user's, defences of both ends are compared with the plain cut on the same texts:
+each one's training step, warm-up step and generated token. ADMI's paper states 1.5 plain steps, 0.5
+steps, and 1.2 to 1.3 tokens.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,15 +28,15 @@ from simsplit.bench.sides import (
     BenchSide,
     Figures,
     Say,
+    compare_steps,
     ratio_of,
     ratio_row,
     refuse_other_loss,
 )
-from simsplit.bench.writing import measure_writing
+from simsplit.bench.writing import measure_writing, prepare_writers
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.network.clock import Flops
-from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter, Plan
 from simsplit.phases import Phase
 from simsplit.pretrain.pretraining import pretrain
@@ -42,9 +46,12 @@ from simsplit.scenario import Scenario, parse
 from simsplit.seeds import rng_for
 
 LENGTH, BATCH = 64, 16
-STEPS, PAIRS = 6, 15
 MESSAGES = INPUTS = 3
 MIXGUARD = [{"kind": "mixguard", "tokens": 0, "warm_up": 0}]
+DEFENDED_BATCH = 8
+DEFENCE_STEPS, DEFENCE_PAIRS = 1, 5
+TOKENS = 16
+DEFENCES: tuple[dict[str, Any], ...] = ({"kind": "admi"}, {"kind": "dualguard"}, {"kind": "mid"})
 
 
 def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
@@ -79,7 +86,7 @@ def _compare_with_whole(
         say(f"language: cut against whole, {name} ...")
         parts = build_run(model, [], device, batch=batch)[1]
         whole = _WholeModel(model, parts, device)
-        measured = _measure_ratio(parts.exchange.step, whole.train, device, quick)
+        measured = compare_steps(parts.exchange.step, whole.train, device, quick)
         split, plain = parts.exchange.collect_reports([0])[0]["train_loss"], whole.mean_loss
         refuse_other_loss(split, plain, ("the split", "the whole"))
         row = ratio_row(name, measured, 1.05)
@@ -93,7 +100,7 @@ def _compare_with_passes(
     say("language: MixGuard against its passes ...")
     parts = build_run(model, MIXGUARD, device, batch=BATCH)[1]
     assembler, plain = build_run(model, [], device, batch=BATCH)
-    measured = _measure_ratio(parts.exchange.step, plain.exchange.step, device, quick)
+    measured = compare_steps(parts.exchange.step, plain.exchange.step, device, quick)
     expected = count_passes(assembler.flops, MESSAGES, INPUTS)
     over = {"ratio": measured["ratio"] / expected}
     over |= {name: measured[name] / expected for name in ("low", "high")}
@@ -131,16 +138,6 @@ class _WholeModel(TextLoop):
         return nn.functional.cross_entropy(logits.flatten(0, 1), labels, ignore_index=IGNORED)
 
 
-def _measure_ratio(
-    first: Callable[[ClientId], None],
-    other: Callable[[ClientId], None],
-    device: torch.device,
-    quick: bool,
-) -> dict[str, float]:
-    steps, pairs = (2, 3) if quick else (STEPS, PAIRS)
-    return ratio_of((BenchSide(first), BenchSide(other)), steps, pairs, device)
-
-
 def build_run(
     model: str, method: list[dict[str, Any]], device: torch.device, *, batch: int
 ) -> tuple[Assembler, Assembly]:
@@ -174,3 +171,49 @@ def scenario_on(model: str, method: list[dict[str, Any]], batch: int) -> Scenari
             "train": {"batch_size": batch, "client": optimizer, "server": optimizer},
         }
     )
+
+
+def language_of(device: str, quick: bool, say: Say, model: str) -> Iterator[tuple[Table, Figures]]:
+    """Measure generation with a given model, and the cost of defences of its ends."""
+    where = torch.device(device)
+    given = scenario_on(model, [], DEFENDED_BATCH)
+    yield measure_writing(given, random_texts(given, LENGTH), where, quick, say, large=True)
+    yield _compare_defences(model, where, quick, say)
+
+
+def _compare_defences(
+    model: str, device: torch.device, quick: bool, say: Say
+) -> tuple[Table, Figures]:
+    lines = BenchLines()
+    for method in DEFENCES:
+        say(f"language: {method['kind']} against a plain cut ...")
+        for case, measured in _measure_defence(model, method, device, quick):
+            name = f"{method['kind']}, {case}"
+            lines.add(name, measured, ratio_row(name, measured, None))
+    title = (
+        f"defences of both ends over a plain cut (batches of {DEFENDED_BATCH} x {LENGTH} tokens)"
+    )
+    return lines.table(title)
+
+
+def _measure_defence(
+    model: str, method: dict[str, Any], device: torch.device, quick: bool
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the ratio of each kind of step in its phase; the plain cut always trains."""
+    steps, pairs = (1, 2) if quick else (DEFENCE_STEPS, DEFENCE_PAIRS)
+    plain = build_run(model, [], device, batch=DEFENDED_BATCH)[1]
+    parts = build_run(model, [method], device, batch=DEFENDED_BATCH)[1]
+    warming, proper = parts.pool.ask(0, Plan(1))
+    phases = [("a step of training", proper), *(("a step of warm-up", each) for each in warming)]
+    for case, phase in phases:
+        enter(parts, phase)
+        sides = BenchSide(parts.exchange.step), BenchSide(plain.exchange.step)
+        yield case, ratio_of(sides, steps, pairs, device)
+    tokens = 4 if quick else TOKENS
+    writing_with, writing_plain = (
+        BenchSide(prepare_writers(given, random_texts(given, LENGTH), device, tokens))
+        for given in (scenario_on(model, each, DEFENDED_BATCH) for each in ([method], []))
+    )
+    measured = ratio_of((writing_with, writing_plain), 1, pairs, device)
+    per_token = {key: measured[key] / tokens for key in ("ms", "against_ms")}
+    yield "a token written", measured | per_token

@@ -39,6 +39,8 @@ from simsplit.report.tables import Table
 RESNET = {"kind": "resnet18"}
 SIMPLE = {"kind": "simplecnn"}
 PROJECTION = [{"kind": "lightsplit", "ratio": 8}]
+STEPS_OF_PLUGINS = 30
+"""The steps of a block with a plugin's part, whose default options are measured."""
 
 
 @dataclass(frozen=True)
@@ -202,3 +204,41 @@ def hold_clients(model: str, clients: int) -> None:
     with contextlib.suppress(OSError, AttributeError):  # only glibc has malloc_trim
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     print(json.dumps({"resident": read_resident_bytes(), "owned": owned}))  # noqa: T201 - it is read
+
+
+def own(device: str, quick: bool, say: Say, plugins: Plugins) -> Iterator[tuple[Table, Figures]]:
+    """Measure a table of the plugins' methods, and one of their models, if there are any."""
+    where = torch.device(device)
+    if methods := list(plugins.of("METHODS")):
+        yield _compare_with_raw(where, quick, say, plugins, methods)
+    if models := [
+        OverheadCase(
+            f"{kind}, raw", {"kind": kind}, 64, [], 1.05, STEPS_OF_PLUGINS, plugins=plugins
+        )
+        for kind in plugins.of("MODELS")
+    ]:
+        yield against_plain(where, quick, say, models)
+
+
+def _compare_with_raw(
+    device: torch.device, quick: bool, say: Say, plugins: Plugins, methods: list[str]
+) -> tuple[Table, Figures]:
+    """Compare steps with a method and steps without one.
+
+    A plain loop would be no comparison, since a lossy method ends at another loss.
+    """
+    lines = BenchLines()
+    raw = OverheadCase("raw", SIMPLE, 64, [], 1.0, STEPS_OF_PLUGINS)
+    for kind in methods:
+        say(f"overhead: {kind} ...")
+        case = OverheadCase(
+            kind, SIMPLE, 64, [{"kind": kind}], 1.0, STEPS_OF_PLUGINS, plugins=plugins
+        )
+        with_it, without = (assemble_case(each, device, clients=10)[1] for each in (case, raw))
+        sides = (
+            BenchSide(stepper(with_it), with_it.clients),
+            BenchSide(stepper(without), without.clients),
+        )
+        measured = in_blocks(sides, case, device, quick)
+        lines.add(kind, measured, ratio_row(kind, measured, None))
+    return lines.table("methods of plugins against raw (SimpleCNN, batch 64)")

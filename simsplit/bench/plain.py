@@ -70,7 +70,6 @@ class TextLoop(ABC):
 
     def train(self, client: ClientId) -> None:
         """Take one step on the next batch."""
-        del client
         loss = self.loss_of(self.feed.batch(len(self.losses)))
         self.optimizer.zero_grad()
         loss.backward()

@@ -5,33 +5,45 @@ one trunk (Amdahl). This bound is computed from the measured shares of head and 
 beside the speed-up that was reached.
 """
 
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
 from simsplit.bench.crowds import crowds, measure_rest
 from simsplit.bench.flower_messages import flower_messages
-from simsplit.bench.given import random_images, scenario
-from simsplit.bench.rounds import Rounds
+from simsplit.bench.given import Rounds, random_images, scenario
 from simsplit.bench.sides import BenchLines, Figures, Ratio, Say, time_in_turns
-from simsplit.bench.sweeping import measure_sweep
 from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.pool import Answer, InlinePool
 from simsplit.engine.ray_pool import hosts_for
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Call
 from simsplit.report.tables import Table
-from simsplit.scenario import Scenario
+from simsplit.scenario import Scenario, Sweep, load_sweep
+from simsplit.sweep import run_sweep
 
 HOSTS = 2
 CASE = "ResNet-18, batch 64"
 STORE_BYTES = 2**30
+SWEEP_CELLS = 8
+SWEEP_FILE = """
+name: bench
+data: {{source: digits}}
+clients: {{count: 10}}
+schedule: {{rounds: {rounds}}}
+train: {{batch_size: 32}}
+evaluate: {{every: 0}}
+checkpoint: {{every: 0}}
+threads: 1
+sweep: {{seed: [{seeds}]}}
+"""
 
 
 def scale(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
     """Measure all tables, on the CPU only."""
-    del device
     yield _compare_round_robin(quick, say)
     yield _compare_cohort(quick, say)
     yield measure_sweep(quick, say)
@@ -126,3 +138,28 @@ class _TimedPool(InlinePool):
 
 
 _COLUMNS = ("ratio", "quartiles", "s per round", "against")
+
+
+def measure_sweep(quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Time the whole sweep with one job and with two."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sweep.yaml"
+        seeds = ", ".join(map(str, range(2 if quick else SWEEP_CELLS)))
+        file.write_text(SWEEP_FILE.format(rounds=1 if quick else 40, seeds=seeds), encoding="utf-8")
+        sweep = load_sweep(file)
+        seconds = {}
+        for jobs in (1, 2):
+            say(f"scale: a sweep of {len(sweep.cells)} cells, {jobs} at a time ...")
+            seconds[jobs] = _time_sweep(sweep, Path(folder) / f"jobs-{jobs}", jobs)
+    faster = seconds[1] / seconds[2]
+    row = (f"{len(sweep.cells)}", f"{seconds[1]:.0f}", f"{seconds[2]:.0f}", f"{faster:.2f}", "1.8")
+    columns = ("cells", "s, 1 job", "s, 2 jobs", "times as fast", "target")
+    title = "a sweep, 2 jobs against 1, cells of 1 thread"
+    return Table(title, columns, [row], "rrrrr"), {"seconds": seconds, "times_as_fast": faster}
+
+
+def _time_sweep(sweep: Sweep, out: Path, jobs: int) -> float:
+    started = time.perf_counter()
+    result = run_sweep(sweep, out, jobs=jobs)
+    assert not result.failed, result.why()
+    return time.perf_counter() - started

@@ -25,6 +25,8 @@ Say = Callable[[str], None]
 Figures = dict[str, object]
 Block = Callable[[], float]
 """A function that does a block of work, and returns its seconds."""
+Stepping = Callable[[ClientId], None]
+"""A function that takes a client's next step."""
 COLUMNS = ("case", "ratio", "quartiles", "target", "ms per step", "against")
 
 
@@ -98,7 +100,7 @@ def time_in_turns(first: Block, other: Block, pairs: int) -> Ratio:
 class BenchSide:
     """One side of a comparison: clients that take their turns, block after block."""
 
-    def __init__(self, step: Callable[[ClientId], None], clients: range = range(1)) -> None:
+    def __init__(self, step: Stepping, clients: range = range(1)) -> None:
         self.step, self.turns = step, cycle(clients)
 
     def seconds(self, steps: int, device: torch.device) -> float:
@@ -126,6 +128,14 @@ def ratio_of(
         "pairs": measured.pairs,
         "threads": torch.get_num_threads(),
     }
+
+
+def compare_steps(
+    first: Stepping, other: Stepping, device: torch.device, quick: bool
+) -> dict[str, float]:
+    """Time steps of a language model by `ratio_of`; if `quick`, only a few."""
+    steps, pairs = (2, 3) if quick else (6, 15)
+    return ratio_of((BenchSide(first), BenchSide(other)), steps, pairs, device)
 
 
 def ratio_row(name: str, measured: dict[str, float], target: float | None) -> tuple[str, ...]:

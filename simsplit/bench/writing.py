@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
-from simsplit.assembly.evaluating import build_writer
+from simsplit.assembly.exchanges import build_writer
 from simsplit.bench.sides import BenchLines, BenchSide, Figures, Say, ratio_of, ratio_row
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError
@@ -106,7 +106,6 @@ class _Uncut:
     @torch.no_grad()
     def write(self, client: ClientId) -> None:
         """Generate all texts once."""
-        del client
         given = {"attention_mask": torch.ones_like(self.prompts), "do_sample": False}
         rows = self.net.generate(self.prompts, max_new_tokens=self.tokens, **given)
         self.texts = rows[:, self.prompts.shape[1] :].tolist()

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from simsplit.catalogue.compatibility import tabulate_compatibility
-from simsplit.data.tasks import LAYOUTS, AnyTask
+from simsplit.data.tasks import LAYOUTS
 from simsplit.detectors.thresholds import THRESHOLDS
 from simsplit.engine.engine_config import ENGINES
 from simsplit.errors import SimsplitError, suggest
@@ -143,7 +143,10 @@ def _tabulate_topologies(topologies: Mapping[str, Topology]) -> Table:
 
 
 def _tabulate_tasks() -> Table:
-    tasks = [(n, task.kind_name, json.dumps(_dump_fields(task))) for n, task in LAYOUTS.items()]
+    tasks = [
+        (name, task.kind_name, json.dumps(task.model_dump(mode="json", exclude={"kind"})))
+        for name, task in LAYOUTS.items()
+    ]
     return Table("tasks of texts", ("task", "kind", "fields"), tasks, "lll")
 
 
@@ -160,10 +163,6 @@ def _tabulate_scenarios() -> Table:
     ]
     columns = ("name", "by", "what it shows", "takes")
     return Table("scenarios: simsplit run NAME, or sweep", columns, rows, "llll")
-
-
-def _dump_fields(task: AnyTask) -> dict[str, Any]:
-    return task.model_dump(mode="json", exclude={"kind"})
 
 
 def _format_crossings(topology: Topology) -> str:

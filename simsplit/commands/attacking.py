@@ -17,8 +17,7 @@ from simsplit.commands.options import (
     parse_pairs,
     print_json,
 )
-from simsplit.terminal.interrupting import end_interrupted, heed_termination
-from simsplit.terminal.saying import echo, make_console
+from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console
 
 
 def attack(
@@ -79,7 +78,7 @@ def chat(
     format_: Format = "table",
 ) -> None:
     """Write through the cut of a finished run."""
-    from simsplit.evaluation.sampling import Sampling
+    from simsplit.evaluation.writing import Sampling
     from simsplit.terminal.chatting import Chat
     from simsplit.terminal.printing import print_table
 

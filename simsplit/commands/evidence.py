@@ -9,8 +9,7 @@ import typer
 
 from simsplit.commands.options import Json, Quiet, hush_if, print_json
 from simsplit.errors import RunFailedError, SimsplitError
-from simsplit.terminal.interrupting import end_interrupted, heed_termination
-from simsplit.terminal.saying import make_console, say
+from simsplit.terminal.saying import end_interrupted, heed_termination, make_console, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from simsplit.commands.options import Quiet, load_plugins, print_json
-from simsplit.terminal.interrupting import end_interrupted, heed_termination
-from simsplit.terminal.saying import echo, make_console, say
+from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
 
 
 def bench(

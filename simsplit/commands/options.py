@@ -102,6 +102,6 @@ def _replace_infinite(value: object) -> object:
 def hush_if(quiet: bool) -> None:
     """Have libraries print errors only, if the command is quiet."""
     if quiet:
-        from simsplit.terminal.hushing import hush
+        from simsplit.terminal.saying import hush
 
         hush()

@@ -89,7 +89,7 @@ def report(
 ) -> None:
     """Write one HTML page on runs and sweeps, with new figures."""
     from simsplit.results.stored import explain_misfits
-    from simsplit.terminal.reporting import write_report
+    from simsplit.terminal.printing import write_report
 
     load_plugins(plugin)
     with explain_misfits(run_dirs):
@@ -110,7 +110,7 @@ def export(
     plugin: Plugin = None,
 ) -> None:
     """Write the network of a run's last checkpoint for use elsewhere."""
-    from simsplit.assembly.exporting import export as write
+    from simsplit.assembly.trained import export as write
     from simsplit.assembly.trained import load_trained
 
     network = load_trained(run_dir, client, load_plugins(plugin))

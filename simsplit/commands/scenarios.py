@@ -28,8 +28,12 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
     """Check a scenario without running it; say what it would send."""
     from simsplit.scenario import has_sweep, load_scenario, load_sweep
     from simsplit.scenario.warnings import list_warnings
-    from simsplit.terminal.documents import document_mistakes, document_scenario
-    from simsplit.terminal.validating import describe_cells, describe_scenario
+    from simsplit.terminal.documents import (
+        describe_cells,
+        describe_scenario,
+        document_mistakes,
+        document_scenario,
+    )
 
     overrides, known = parse_pairs(set_ or []), load_plugins(plugin)
     try:
@@ -82,10 +86,10 @@ def new(
     ] = "quickstart",
 ) -> None:
     """Write a scenario file of your own to start from."""
-    from simsplit.scenario.starting import SCHEMA, start_file
+    from simsplit.scenario.schema import SCHEMA_FILE, start_file
 
     file = start_file(name, from_, Path())
-    echo(f"{file}: a copy of {from_}; {SCHEMA} beside it tells editors its fields")
+    echo(f"{file}: a copy of {from_}; {SCHEMA_FILE} beside it tells editors its fields")
     echo(f"check it: simsplit validate {file}")
 
 

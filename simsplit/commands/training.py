@@ -20,8 +20,7 @@ from simsplit.commands.options import (
     print_json,
 )
 from simsplit.errors import RunFailedError
-from simsplit.terminal.interrupting import end_interrupted, heed_termination
-from simsplit.terminal.saying import echo, make_console, say
+from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
 
 
 def run(
@@ -48,8 +47,8 @@ def run(
         from simsplit import experiment
         from simsplit.running.directories import choose_run_directory
         from simsplit.scenario import load_scenario
-        from simsplit.scenario.tracked import add_observers
-        from simsplit.terminal.reminding import remind_of_plugins
+        from simsplit.scenario.loading import remind_of_plugins
+        from simsplit.scenario.sweeps import add_observers
         from simsplit.terminal.runs import make_observer
 
         with remind_of_plugins(file, parse_pairs(overrides), out, known, resume=resume):
@@ -97,10 +96,10 @@ def sweep(
     again = ["simsplit", "sweep", str(file)]
     try:
         from simsplit.scenario import load_sweep
-        from simsplit.scenario.tracked import add_observers_to_sweep
+        from simsplit.scenario.loading import remind_of_plugins
+        from simsplit.scenario.sweeps import add_observers_to_sweep
         from simsplit.sweep import run_sweep
         from simsplit.sweep.plan import choose_sweep_directory
-        from simsplit.terminal.reminding import remind_of_plugins
         from simsplit.terminal.sweeps import watch_sweep
 
         known = load_plugins(plugin)

@@ -143,7 +143,6 @@ class NumberBatcher:
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
         """Return the rows `indices`; `rng` and `epoch` change nothing."""
-        del rng, epoch
         rows = indices.to(self.device, non_blocking=True)
         inputs = self._inputs.index_select(0, rows)
         return Batch(inputs, self.labels.index_select(0, rows), indices)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from simsplit.config import Config
+from simsplit.config import Config, expand_kind
 from simsplit.data.batches import Augmentation
 from simsplit.data.partitions import Iid, Partition
 from simsplit.data.samples import DataInfo
@@ -62,10 +62,9 @@ class DataConfig(Config):
     """Clients that get samples of all classes before the partition divides the rest among the
     others, such as a client that detectors trust; null: none."""
 
-    @field_validator("source", "public", "support", "partition", mode="before")
-    @classmethod
-    def _expand_kind(cls, value: object) -> object:
-        return {"kind": value} if isinstance(value, str) else value
+    _expand_kind = field_validator("source", "public", "support", "partition", mode="before")(
+        expand_kind
+    )
 
     @field_validator("classes", mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""This module decodes images from bytes and files into uint8 tensors when a source is loaded.
+"""This module decodes images into uint8 tensors, and makes the views of test images.
 
 Pillow decodes one image after another: measured on 32x32 JPEGs, two threads took longer than one,
 since so small an image keeps the interpreter's lock for most of its decoding.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from simsplit.errors import DataError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from PIL.Image import Image
+
 
 Channels = Literal[1, 3]
 
@@ -118,3 +120,43 @@ def _is_grey(image: "Image", where: str) -> bool:
         return False
     # Pillow would clip 16-bit and float images to 0..255 without a warning
     raise DataError(f"{where}: mode {image.mode} is not 8 bits a channel; convert the images first")
+
+
+@dataclass(frozen=True)
+class Views:
+    """The views of each image in a batch; views of one image are a whole batch apart.
+
+    This is the test-time augmentation of airbench94: the image counts one half, the two copies that
+    are moved diagonally (up and left, down and right) one quarter each; each is averaged with its
+    mirror image.
+    """
+
+    mirrored: bool = False
+    shifted: bool = False
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Weight of each view's outputs; the weights sum to one."""
+        each = (0.5, 0.25, 0.25) if self.shifted else (1.0,)
+        copies = 1 + self.mirrored
+        return tuple(weight / copies for weight in each for _ in range(copies))
+
+    def stack_views(self, images_BCHW: Tensor) -> Tensor:
+        """Return all views of a batch, one view of all images after another."""
+        moved = [images_BCHW]
+        if self.shifted:
+            height, width = images_BCHW.shape[-2:]
+            bordered = pad(images_BCHW, (1, 1, 1, 1), mode="reflect")
+            moved += [bordered[..., :height, :width], bordered[..., 2:, 2:]]
+        return torch.cat([v for each in moved for v in (each, each.flip(-1))[: 1 + self.mirrored]])
+
+    def average(self, outputs: Tensor) -> Tensor:
+        """Return the weighted mean of all views' outputs."""
+        if len(self.weights) == 1:
+            return outputs
+        weights = torch.tensor(self.weights, dtype=outputs.dtype, device=outputs.device)
+        return torch.einsum("v...,v->...", outputs.unflatten(0, (len(weights), -1)), weights)
+
+
+PLAIN = Views()
+"""The image alone, without further views."""

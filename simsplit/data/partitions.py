@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from simsplit.config import Config
+from simsplit.config import Config, map_kinds
 from simsplit.errors import ScenarioError
 from simsplit.seeds import derive_seed, numpy_rng_for
 
@@ -227,17 +227,7 @@ Partition = Annotated[
     Iid | Dirichlet | Pathological | Shards | MainLabel | Linear | Exponential | Natural,
     Field(discriminator="kind"),
 ]
-
-PARTITIONS: dict[str, type[Dealing]] = {
-    "iid": Iid,
-    "dirichlet": Dirichlet,
-    "pathological": Pathological,
-    "shards": Shards,
-    "main_label": MainLabel,
-    "linear": Linear,
-    "exponential": Exponential,
-    "natural": Natural,
-}
+PARTITIONS: dict[str, type[Dealing]] = map_kinds(Partition)
 
 
 def top_up(parts: list[np.ndarray], fewest: int) -> list[np.ndarray]:

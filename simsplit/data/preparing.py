@@ -16,7 +16,6 @@ from simsplit.data.batches import (
     NumberBatcher,
     measure_channels,
 )
-from simsplit.data.blaming import blame
 from simsplit.data.data_config import DataConfig, EvenConfig, Normalisation
 from simsplit.data.image_tables import TableConfig
 from simsplit.data.partitions import Natural, Partition
@@ -25,7 +24,7 @@ from simsplit.data.sources import Source
 from simsplit.data.splits import Limit, draw_stratified
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextBatcher, TextTable
-from simsplit.errors import ScenarioError
+from simsplit.errors import ScenarioError, blame
 from simsplit.models.tokenizers import Reader
 from simsplit.seeds import numpy_rng_for
 

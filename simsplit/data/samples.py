@@ -184,3 +184,15 @@ def check_labels(labels: np.ndarray, classes: int, where: str) -> np.ndarray:
             "choose a split or column whose rows are all labelled"
         )
     return labels
+
+
+def get_classes(labels: Tensor) -> Tensor:
+    """Return the class of each sample; a negative number means that it has none."""
+    # All other tokens of a text have the label -100, so the largest label is the class.
+    return labels if labels.ndim == 1 else labels.amax(1)
+
+
+def replace_classes(labels: Tensor, classes: Tensor) -> Tensor:
+    """Put other classes into the labels; a sample without a class keeps none."""
+    there = classes if labels.ndim == 1 else classes[:, None].expand_as(labels)
+    return torch.where(labels >= 0, there, labels)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from simsplit.config import Config
+from simsplit.config import Config, map_kinds
 from simsplit.data.arrays import NpzSource
 from simsplit.data.folders import FolderSource
 from simsplit.data.frames import SklearnSource, TableSource
@@ -149,23 +149,4 @@ Source = Annotated[
     | TextGiven,
     Field(discriminator="kind"),
 ]
-
-SOURCES: dict[str, type[Config]] = {
-    "digits": DigitsSource,
-    "mnist": TorchvisionSource,
-    "fashion_mnist": TorchvisionSource,
-    "cifar10": TorchvisionSource,
-    "cifar100": TorchvisionSource,
-    "gtsrb": TorchvisionSource,
-    "parquet": ParquetSource,
-    "hub": HubSource,
-    "folder": FolderSource,
-    "npz": NpzSource,
-    "table": TableSource,
-    "sklearn": SklearnSource,
-    "given": GivenSource,
-    "python_docs": PythonDocs,
-    "text_parquet": TextParquet,
-    "text_hub": TextHub,
-    "text_given": TextGiven,
-}
+SOURCES: dict[str, type[Config]] = map_kinds(Source)

@@ -6,12 +6,16 @@ defined by name, for the columns that these have on the hub.
 
 from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
 from simsplit.config import Config
 from simsplit.errors import DataError, suggest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 Record = Mapping[str, Any]
 
@@ -94,7 +98,6 @@ class Generation(_Prompted):
 
     def make_pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
         """Turn each record into a prompt and the answer to generate."""
-        del where
         return [Piece(_fill(self.prompt, record), _fill(self.answer, record)) for record in records]
 
 
@@ -115,7 +118,6 @@ class Language(Config):
 
     def make_pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
         """Turn each text into an answer without prompt."""
-        del where
         return [Piece("", self._to_text(record)) for record in records]
 
     def _to_text(self, record: Record) -> str:
@@ -164,3 +166,25 @@ def _to_text(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(map(str, value))
     return "" if value is None else str(value).strip()
+
+
+def refuse_other_than_texts(table: "pa.Table", task: AnyTask, where: str) -> None:
+    """Raise DataError if a column that the task reads is empty, or if none of them holds texts."""
+    if not table.num_rows:
+        return
+    names = [task.text] if isinstance(task, Language) else list_columns(task.prompt)
+    for name in names:
+        if table[name].null_count == table.num_rows:
+            raise DataError(f"data.source.task: {where}: column '{name}' is empty in every row")
+    kinds = {name: table.schema.field(name).type for name in names}
+    if not any(map(_is_text, kinds.values())):
+        types = ", ".join(f"'{name}' holds {kind}" for name, kind in kinds.items())
+        raise DataError(f"data.source.task: {where}: {types}, not texts; name a column of texts")
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    import pyarrow.types as kinds
+
+    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))

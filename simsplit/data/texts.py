@@ -18,7 +18,6 @@ from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.data.batches import Batch
-from simsplit.data.readable import refuse_other_than_texts
 from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, TextInfo, Vocabulary
 from simsplit.data.splits import Limit, hold_out
 from simsplit.data.stored import (
@@ -27,7 +26,16 @@ from simsplit.data.stored import (
     read_parquet,
     read_parquet_columns,
 )
-from simsplit.data.tasks import LAYOUTS, AnyTask, Classification, Piece, Record, Task, find_task
+from simsplit.data.tasks import (
+    LAYOUTS,
+    AnyTask,
+    Classification,
+    Piece,
+    Record,
+    Task,
+    find_task,
+    refuse_other_than_texts,
+)
 from simsplit.errors import DataError, ScenarioError, suggest
 from simsplit.models.tokenizers import Reader
 from simsplit.seeds import numpy_rng_for
@@ -326,7 +334,6 @@ class TextBatcher:
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
         """Return the rows `indices`, cut to the longest of them; texts are never augmented."""
-        del rng, epoch
         lengths = self._texts.lengths[indices.cpu()]
         longest = int(lengths.max())
         rows = indices.to(self.device, non_blocking=True)

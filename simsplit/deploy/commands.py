@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simsplit.errors import RunFailedError, SimsplitError, install_command
-from simsplit.terminal.interrupting import end_interrupted, heed_termination
-from simsplit.terminal.saying import echo, make_console, say
+from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
 
 if TYPE_CHECKING:
     from simsplit.scenario import Scenario

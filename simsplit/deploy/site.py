@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
-from simsplit.assembly.evaluating import build_pen
+from simsplit.assembly.exchanges import build_pen
 from simsplit.data import Prepared, Samples
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.figure_bounds import Holdings
@@ -31,7 +31,7 @@ from simsplit.deploy.seals import Seals
 from simsplit.deploy.terms import Mode, describe_data, describe_machine, digest_terms
 from simsplit.errors import ProtocolError, RunError
 from simsplit.evaluation.authoring import Author
-from simsplit.evaluation.scoring import Scorer
+from simsplit.evaluation.generation import Scorer
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Call, CountSteps, Receive
 from simsplit.parties.client import Client

@@ -1,7 +1,7 @@
 """This room detects malicious clients from the server's side, and lists the kinds of detectors."""
 
 from simsplit.detectors.consensus import CosineMadConfig, KrumDetectorConfig, RootCosineConfig
-from simsplit.detectors.detector import Detector, DetectorConfig, RoundView, TrunkTurn, Verdict
+from simsplit.detectors.detector import Detector, DetectorConfig, RoundView, TrunkTurn
 from simsplit.detectors.mislabelled import MislabelledConfig
 from simsplit.detectors.readings import Readings, Sensor
 from simsplit.detectors.root_class import RootClassConfig
@@ -31,6 +31,5 @@ __all__ = [
     "RoundView",
     "Sensor",
     "TrunkTurn",
-    "Verdict",
     "Watch",
 ]

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.detectors.detector import DetectorConfig, RoundView, need_signals
-from simsplit.detectors.readings import LEGS, Readings, Sampled, Signal
+from simsplit.detectors.readings import LEGS, Readings, Signal
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId
 
@@ -109,8 +109,9 @@ def infer_labels(readings: Readings, classes: int) -> ByClient:
     """Infer the class of each kept sample; only equality of the classes has a meaning."""
     samples = dict(sorted(readings.samples.items()))
     if any(kept.labels for kept in samples.values()):
-        return {client: _join_labels(kept) for client, kept in samples.items()}
-    seen = {c: kept.stack("features_grad") for c, kept in samples.items() if _has_gradients(kept)}
+        return {client: torch.cat(kept.labels).cpu() for client, kept in samples.items()}
+    with_gradients = {c: kept for c, kept in samples.items() if kept.rows.get("features_grad")}
+    seen = {client: kept.stack("features_grad") for client, kept in with_gradients.items()}
     if not seen:
         return {}
     together = torch.nn.functional.normalize(torch.cat(list(seen.values())), dim=1)
@@ -118,14 +119,6 @@ def infer_labels(readings: Readings, classes: int) -> ByClient:
         return {}
     clusters = _cluster(together, classes)
     return dict(zip(seen, clusters.split([len(rows) for rows in seen.values()]), strict=True))
-
-
-def _join_labels(kept: Sampled) -> Tensor:
-    return torch.cat(kept.labels).cpu()
-
-
-def _has_gradients(kept: Sampled) -> bool:
-    return bool(kept.rows.get("features_grad"))
 
 
 def _cluster(rows: Tensor, classes: int) -> Tensor:

@@ -40,17 +40,15 @@ class CosineMadConfig(SignalDetectorConfig):
 class CosineMad(SignalDetector):
     """A detector that scores clients by the cosine of their mean to the consensus."""
 
-    def __init__(self, config: CosineMadConfig) -> None:
-        super().__init__(config)
-        self.consensus = config.consensus
+    config: CosineMadConfig
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
         return cosine_similarity(means, self._compute_consensus(means), dim=1)
 
     def _compute_consensus(self, means: Tensor) -> Tensor:
-        if self.consensus == "median":
+        if self.config.consensus == "median":
             return means.median(0).values[None]
-        if self.consensus == "leave_one_out":
+        if self.config.consensus == "leave_one_out":
             return (means.sum(0) - means) / (len(means) - 1)
         return means.mean(0)[None]
 
@@ -75,13 +73,11 @@ class RootCosineConfig(SignalDetectorConfig):
 class RootCosine(SignalDetector):
     """A detector that scores clients by the cosine of their mean to the trusted clients' mean."""
 
-    def __init__(self, config: RootCosineConfig) -> None:
-        super().__init__(config)
-        self.root = config.root
+    config: RootCosineConfig
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
         """Return cosines to the trusted clients' mean; 0 for all if no trusted client took part."""
-        rows = [index for index, client in enumerate(clients) if client in self.root]
+        rows = [index for index, client in enumerate(clients) if client in self.config.root]
         if not rows:
             return torch.zeros(len(means))
         return cosine_similarity(means, means[rows].mean(0)[None], dim=1)
@@ -108,10 +104,8 @@ class KrumDetectorConfig(SignalDetectorConfig):
 class KrumDetector(SignalDetector):
     """A detector that scores clients by Krum's sum of squared distances."""
 
-    def __init__(self, config: KrumDetectorConfig) -> None:
-        super().__init__(config)
-        self.malicious = config.malicious
+    config: KrumDetectorConfig
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        nearest = max(1, len(clients) - round(self.malicious * len(clients)) - 2)
+        nearest = max(1, len(clients) - round(self.config.malicious * len(clients)) - 2)
         return measure_distances(means).square().sort(1).values[:, 1 : 1 + nearest].sum(1)

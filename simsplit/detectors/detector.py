@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from simsplit.config import Config
+from simsplit.config import Config, expand_kind
 from simsplit.detectors.readings import LEGS, Readings, Signal
 from simsplit.detectors.thresholds import (
     FixedConfig,
@@ -84,10 +84,7 @@ class DetectorConfig(Config, ABC):
     by_turns: ClassVar[bool] = False
     """Whether it judges the trunk after each client's turn."""
 
-    @field_validator("threshold", mode="before")
-    @classmethod
-    def _expand_kind(cls, value: object) -> object:
-        return {"kind": value} if isinstance(value, str) else value
+    _expand_kind = field_validator("threshold", mode="before")(expand_kind)
 
     @property
     def title(self) -> str:

@@ -77,16 +77,17 @@ class MislabelledConfig(ByClassConfig):
 class Mislabelled(Detector):
     """A detector that scores clients by how much a class's share of strays exceeds the usual."""
 
+    config: MislabelledConfig
+
     def __init__(self, config: MislabelledConfig) -> None:
         super().__init__(config)
-        self.options = config
         self._first_rounds: dict[ClientId, tuple[float, int]] = {}
         """The sum of each client's scores in its first rounds, and the number of these rounds."""
 
     def score(self, view: RoundView) -> Scores:
         """Return the mean scores over their first rounds of the clients that could be compared."""
         # a round costs time: skip it if no client is within its first rounds
-        if self._has_open(view):
+        if any(self._is_open(client) for client in view.readings.samples):
             for client, score in self._score_round(view).items():
                 self._remember(client, score)
         seen = sorted(view.readings.samples)
@@ -99,12 +100,8 @@ class Mislabelled(Detector):
         """Return the scores unchanged: they are averaged over the first rounds already."""
         return self.score(view)
 
-    def _has_open(self, view: RoundView) -> bool:
-        """Return whether a client is within its first rounds."""
-        return any(self._is_open(client) for client in view.readings.samples)
-
     def _is_open(self, client: ClientId) -> bool:
-        window = self.options.window
+        window = self.config.window
         rounds = self._first_rounds.get(client, (0.0, 0))[1]
         return window is None or rounds < max(1, window)
 
@@ -115,11 +112,9 @@ class Mislabelled(Detector):
 
     def _score_round(self, view: RoundView) -> Scores:
         """Score by this round's samples the clients with a class that others have too."""
-        labels, classes = infer_classes(view, self.options.classes)
-        rows = {c: x.double() for c, x in select_samples(view, self.options.signal, labels).items()}
-        white = (
-            compute_whitening(rows, labels, classes, self.options.directions) if labels else None
-        )
+        labels, classes = infer_classes(view, self.config.classes)
+        rows = {c: x.double() for c, x in select_samples(view, self.config.signal, labels).items()}
+        white = compute_whitening(rows, labels, classes, self.config.directions) if labels else None
         if white is None:
             return {}
         counts, strays = self._count_strays(
@@ -130,9 +125,9 @@ class Mislabelled(Detector):
         scores = {}
         for row, client in enumerate(rows):
             others, away = judged.sum(0) - judged[row], strayed.sum(0) - strayed[row]
-            mine, known = judged[row] > 0, others >= self.options.fewest_others
+            mine, known = judged[row] > 0, others >= self.config.fewest_others
             if mine.any() and known.any():
-                usual = (away[known] / others[known]).quantile(self.options.usual)
+                usual = (away[known] / others[known]).quantile(self.config.usual)
                 least = compute_lower_bound(strayed[row][mine], judged[row][mine])
                 scores[client] = float((least - usual).max())
         return scores
@@ -152,7 +147,7 @@ class Mislabelled(Detector):
         for row, client in enumerate(rows):
             centres = (total - own[client][0]) / others[row].clamp_min(1)[:, None]
             apart = torch.cdist(rows[client], centres)
-            away[client] = apart.masked_fill(others[row] < self.options.fewest_others, math.inf)
+            away[client] = apart.masked_fill(others[row] < self.config.fewest_others, math.inf)
         lengths = [_sort_own(away, labels, label) for label in range(classes)]
         counts = torch.full_like(counted, math.nan)
         for row, client in enumerate(rows):
@@ -161,14 +156,14 @@ class Mislabelled(Detector):
             reach = torch.stack([self._measure_reach(*each, row) for each in lengths])
             stray = (nearest < mine) & (nearest <= reach[where])
             strays = labels[client][stray].bincount(minlength=classes).double()
-            known = others[row] >= self.options.fewest_others
+            known = others[row] >= self.config.fewest_others
             counts[row, known] = strays[known]
         return counted, counts
 
     def _measure_reach(self, distances: Tensor, owners: Tensor, judged: int) -> Tensor:
         """Return the distance to a class's centre that holds most of the others' samples of it."""
         known = distances[owners != judged]
-        last = int(self.options.inside * (len(known) - 1))
+        last = int(self.config.inside * (len(known) - 1))
         return known[last] if len(known) else distances.new_zeros(())
 
     def state(self) -> dict[str, Tensor]:

@@ -93,9 +93,10 @@ class RootClassConfig(ByClassConfig):
 class RootClass(Detector):
     """A detector that scores clients by the largest difference of a class from the root's."""
 
+    config: RootClassConfig
+
     def __init__(self, config: RootClassConfig) -> None:
         super().__init__(config)
-        self.options = config
         self._centres: Tensor | None = None
         """Mean direction of the gradients of each of the last round's classes."""
         self._effects: dict[ClientId, Tensor] = {}
@@ -104,9 +105,9 @@ class RootClass(Detector):
     def score(self, view: RoundView) -> Scores:
         """Score the clients that can be compared in some class, over the window."""
         labels, classes = self._match_labels(view)
-        if view.round >= self.options.since and set(labels) & set(self.options.root):
+        if view.round >= self.config.since and set(labels) & set(self.config.root):
             rows = {
-                c: x.double() for c, x in select_samples(view, self.options.signal, labels).items()
+                c: x.double() for c, x in select_samples(view, self.config.signal, labels).items()
             }
             for client, effects in self._compare(rows, labels, classes).items():
                 self._remember(client, effects)
@@ -121,11 +122,11 @@ class RootClass(Detector):
 
     def _match_labels(self, view: RoundView) -> tuple[ByClient, int]:
         """Return the samples' classes, numbered as in the last round, and the number of classes."""
-        labels, classes = infer_classes(view, self.options.classes)
+        labels, classes = infer_classes(view, self.config.classes)
         if not labels or are_labels_sent(view):
             return labels, classes  # labels that clients send mean the same in every round
         grads = torch.cat(list(select_samples(view, "features_grad", labels).values()))
-        centres = _compute_means(
+        centres, _ = _average_by_class(
             normalize(grads.double()), torch.cat(list(labels.values())), classes
         )
         order = torch.arange(classes)
@@ -137,17 +138,17 @@ class RootClass(Detector):
 
     def _compare(self, rows: ByClient, labels: ByClient, classes: int) -> dict[ClientId, Tensor]:
         """Return each client's effects of the round, by class."""
-        white = compute_whitening(rows, labels, classes, self.options.directions)
+        white = compute_whitening(rows, labels, classes, self.config.directions)
         if white is None:
             return {}
         stats = {
             client: _average_by_class(rows[client] @ white, labels[client], classes)
             for client in rows
         }
-        root = [client for client in rows if client in self.options.root]
+        root = [client for client in rows if client in self.config.root]
         together = [torch.cat([each[client] for client in root]) for each in (rows, labels)]
         base = _average_by_class(together[0] @ white, together[1], classes)
-        others = [client for client in rows if client not in self.options.root]
+        others = [client for client in rows if client not in self.config.root]
         return {client: self._measure_effects(stats[client], base) for client in others}
 
     def _measure_effects(self, mine: "Classes", root: "Classes") -> Tensor:
@@ -158,7 +159,7 @@ class RootClass(Detector):
         elsewhere = (counts >= LEAST_ELSE) & (root_counts >= LEAST_GROUP)
         effects = torch.full((len(counts),), math.nan, dtype=torch.float64)
         for label in range(len(counts)):
-            if counts[label] < self.options.fewest or root_counts[label] < self.options.fewest_root:
+            if counts[label] < self.config.fewest or root_counts[label] < self.config.fewest_root:
                 continue
             effect = _bound_effect(apart[label], chance[label])
             others = elsewhere.clone()
@@ -174,7 +175,7 @@ class RootClass(Detector):
     def _remember(self, client: ClientId, effects: Tensor) -> None:
         known = self._effects.get(client, effects.new_empty(0, len(effects)))
         rows = torch.cat([known, effects[None]])
-        window = self.options.window
+        window = self.config.window
         self._effects[client] = rows if window is None else rows[-max(1, window) :]
 
     def _find_largest(self, client: ClientId) -> float | None:
@@ -182,7 +183,7 @@ class RootClass(Detector):
 
         A window of one round makes one round enough.
         """
-        rows, window = self._effects[client], self.options.window
+        rows, window = self._effects[client], self.config.window
         judged = (~rows.isnan()).sum(0)
         enough = judged >= (1 if window is not None and window <= 1 else 2)
         return float(rows.nanmean(0)[enough].max()) if enough.any() else None
@@ -203,10 +204,6 @@ class RootClass(Detector):
 
 Classes = tuple[Tensor, Tensor]
 """The mean and the number of rows of each class."""
-
-
-def _compute_means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
-    return _average_by_class(rows, labels, classes)[0]
 
 
 def _average_by_class(rows: Tensor, labels: Tensor, classes: int) -> Classes:

@@ -48,9 +48,7 @@ class FoolsGoldConfig(UpdatesConfig):
 class FoolsGold(SignalDetector):
     """A detector that scores clients by FoolsGold: largest pairwise cosine, pardoning, logit."""
 
-    def __init__(self, config: FoolsGoldConfig) -> None:
-        super().__init__(config)
-        self.confidence = config.confidence
+    config: FoolsGoldConfig
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
         """Return one minus each client's weight."""
@@ -63,7 +61,7 @@ class FoolsGold(SignalDetector):
         weights = weights / weights.max().clamp_min(1e-12)
         # the logit of 0 or 1 would be infinite
         weights = weights.clamp(1e-5, 0.99)
-        logit = self.confidence * (torch.log(weights / (1 - weights)) + 0.5)
+        logit = self.config.confidence * (torch.log(weights / (1 - weights)) + 0.5)
         return 1 - logit.clamp(0, 1)
 
 
@@ -90,18 +88,19 @@ class ContraConfig(UpdatesConfig):
 class Contra(SignalDetector):
     """A detector that scores clients by CONTRA: reputations from cosines to the nearest others."""
 
+    config: ContraConfig
+
     def __init__(self, config: ContraConfig) -> None:
         super().__init__(config)
-        self.options = config
         self._reputation: dict[ClientId, float] = {}
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
         """Return one minus each client's reputation after this round."""
-        near = min(self.options.nearest, len(clients) - 1)
+        near = min(self.config.nearest, len(clients) - 1)
         alignment = _compute_cosines(means).topk(near, dim=1).values.mean(1)
-        alike = alignment > alignment.median() + self.options.alike
+        alike = alignment > alignment.median() + self.config.alike
         for client, fall in zip(clients, alike.tolist(), strict=True):
-            step = -self.options.change if fall else self.options.change
+            step = -self.config.change if fall else self.config.change
             known = self._reputation.get(client, 1.0)
             self._reputation[client] = min(1.0, max(0.0, known + step))
         return torch.tensor([1 - self._reputation[client] for client in clients])

@@ -37,7 +37,6 @@ class ThreeSigmaConfig(Config):
         return f"{self.sigmas:g} sigma"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
-        del clients, side, rounds
         return self.sigmas
 
 
@@ -59,7 +58,6 @@ class CalibratedConfig(Config):
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
         """Return the simulated quantile for this number of clients."""
-        del rounds
         return simulate_null_quantile(clients, side, self.fpr, self.tails)
 
 
@@ -98,7 +96,6 @@ class FixedConfig(Config):
         return f"above {self.above:g}"
 
     def cut(self, clients: int, side: Side, rounds: int) -> float:
-        del clients, side, rounds
         return self.above
 
 

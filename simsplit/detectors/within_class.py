@@ -83,17 +83,18 @@ class WithinClassConfig(ByClassConfig):
 class WithinClass(Detector):
     """A detector that scores clients by the logarithm of their largest distance within a class."""
 
+    config: WithinClassConfig
+
     def __init__(self, config: WithinClassConfig) -> None:
         super().__init__(config)
-        self.options = config
         self.floor = config.floor
 
     def score(self, view: RoundView) -> Scores:
         """Score the clients that can be compared in some class."""
-        labels, classes = infer_classes(view, self.options.classes)
+        labels, classes = infer_classes(view, self.config.classes)
         if len(labels) < 3:
             return {}
-        rows = select_samples(view, self.options.signal, labels)
+        rows = select_samples(view, self.config.signal, labels)
         largest: dict[ClientId, float] = {}
         for label in range(classes):
             for client, away in self._measure_differences(rows, labels, label).items():
@@ -107,12 +108,12 @@ class WithinClass(Detector):
         mine = {client: rows[labels[client] == label].double() for client, rows in samples.items()}
         mine = {client: rows for client, rows in mine.items() if len(rows)}
         count = sum(map(len, mine.values()))
-        if count < 2 * self.options.fewest:
+        if count < 2 * self.config.fewest:
             return {}
         together = torch.cat(list(mine.values()))
         total, variance = together.sum(0), together.var(0, correction=0).clamp_min(1e-12)
-        means = {c: rows.mean(0) for c, rows in mine.items() if len(rows) >= self.options.fewest}
-        root = self.options.root
+        means = {c: rows.mean(0) for c, rows in mine.items() if len(rows) >= self.config.fewest}
+        root = self.config.root
         trusted = torch.cat([mine[c] for c in root if c in mine] or [together[:0]])
         if not means:
             return {}
@@ -124,9 +125,9 @@ class WithinClass(Detector):
                 continue
             rows = len(mine[client])
             others = len(trusted) if root else count - rows
-            if others < self.options.fewest:
+            if others < self.config.fewest:
                 continue
-            by_mean = self.options.reference == "mean"
+            by_mean = self.config.reference == "mean"
             beside = (total - mean * rows) / others if by_mean else middle
             # the variance of a difference of two means is (1 / rows + 1 / others) times that of
             # samples: divided by it, chance gives 1

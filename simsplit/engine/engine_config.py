@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, field_validator
 
-from simsplit.config import Config
+from simsplit.config import Config, map_kinds
 
 
 class InlineEngine(Config):
@@ -48,8 +48,4 @@ class AutoEngine(HostsConfig):
 
 
 Engine = Annotated[InlineEngine | RayEngine | AutoEngine, Discriminator("kind")]
-ENGINES: dict[str, type[Config]] = {
-    "inline": InlineEngine,
-    "ray": RayEngine,
-    "auto": AutoEngine,
-}
+ENGINES: dict[str, type[Config]] = map_kinds(Engine)

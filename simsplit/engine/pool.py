@@ -165,12 +165,10 @@ class Pool(ABC):
 
         Where clients are remote, an exception in it expels one of them; see `RemotePool`.
         """
-        del sent
         return _ANYTHING
 
     def watch(self, learner: Learner) -> StepWatch | None:
         """Return a watch over the trunk of a learner; None if clients are trusted."""
-        del learner
         return None
 
     def keep(self, round_number: int) -> None:  # noqa: B027 - most pools have nothing to do

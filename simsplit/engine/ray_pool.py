@@ -63,7 +63,6 @@ class Hosts:
 
     def give_up(self, host: int, why: str, round_number: int) -> bool:
         """Return False: a host has a part of the run's clients."""
-        del host, why, round_number
         return False
 
     def pool(

@@ -16,13 +16,11 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.config import Config
+from simsplit.data.images import Views
 from simsplit.data.samples import Choices, Samples
-from simsplit.data.views import Views
 from simsplit.errors import ProtocolError
-from simsplit.evaluation.generation import GENERATION_METRICS, Generator
-from simsplit.evaluation.sampling import Sampling
-from simsplit.evaluation.scoring import Scorer
-from simsplit.evaluation.writing import Writer
+from simsplit.evaluation.generation import GENERATION_METRICS, Generator, Scorer
+from simsplit.evaluation.writing import Sampling, Writer
 from simsplit.metrics.classification import ClassMetric, accuracy
 from simsplit.models.tokenizers import Reader
 from simsplit.packets import ClientId

@@ -74,7 +74,7 @@ from simsplit.config import Config
 from simsplit.errors import ScenarioError, format_list, suggest
 from simsplit.evidence.statements import Comparison, parse_statement
 from simsplit.foreign import find_yaml_loader
-from simsplit.metrics.ends import compute_defence_score
+from simsplit.metrics.text import compute_defence_score
 
 Tier = Literal["small", "full"]
 TIERS: tuple[Tier, ...] = ("small", "full")

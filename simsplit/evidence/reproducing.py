@@ -20,6 +20,7 @@ from simsplit.evidence.reading_runs import find_clean_commit, find_runs, read_ru
 from simsplit.evidence.selecting import ChosenCell, Selection
 from simsplit.evidence.tables import EvidenceTable
 from simsplit.metrics.intervals import compute_half_width
+from simsplit.progress import SweepObserver
 from simsplit.results import CHECKPOINTS, Run
 from simsplit.scenario import Cell, Sweep
 from simsplit.seeds import numpy_rng_for
@@ -143,7 +144,7 @@ def _make_sweep(group: str, cells: Sequence[ChosenCell]) -> Sweep:
     return Sweep(group.replace("/", "-"), tuple(made))
 
 
-class _CellObserver:
+class _CellObserver(SweepObserver):
     """An observer of a table's sweep that turns ended cells into rows."""
 
     def __init__(

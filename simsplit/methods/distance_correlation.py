@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from simsplit.data.batches import Batch
-from simsplit.methods.classes import get_classes
+from simsplit.data.samples import get_classes
 from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg

@@ -77,7 +77,6 @@ class DpForwardConfig(MethodConfig):
 
     def can_run_in_sessions(self, reading: str = "") -> bool:
         """Return whether tokens are clipped separately, or not at all in evaluation."""
-        del reading
         return self.per == "token" or not self.inference
 
     def build(self, site: Site) -> Method:

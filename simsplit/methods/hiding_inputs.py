@@ -2,7 +2,6 @@
 
 from simsplit.methods.admi import AdmiConfig
 from simsplit.methods.cover import CoverConfig
-from simsplit.methods.custext import CustextConfig
 from simsplit.methods.dp_forward import DpForwardConfig
 from simsplit.methods.dp_sgd import DpSgdConfig
 from simsplit.methods.dualguard import DualguardConfig
@@ -12,7 +11,7 @@ from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.naive_mix import NaiveMixConfig
 from simsplit.methods.noise import NoiseConfig
 from simsplit.methods.nopeek import NopeekConfig
-from simsplit.methods.santext import SantextConfig
+from simsplit.methods.replacing import CustextConfig, SantextConfig
 from simsplit.methods.shredder import ShredderConfig
 from simsplit.methods.snd import SndConfig
 from simsplit.methods.splitguard import SplitguardConfig

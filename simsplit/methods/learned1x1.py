@@ -1,7 +1,14 @@
-"""This module implements a learned 1x1 convolution (LightSplit's baseline L-1, after BottleNet).
+"""This module implements learned layers around the cut: a 1x1 convolution, and BottleNet++.
+
+The first is a linear layer (LightSplit's baseline L-1, after BottleNet).
 
 The sender convolves C channels to max(1, floor(C / ratio)), the receiver back to C. Both layers are
 linear, with a bias. The channels of a flat feature vector are its entries.
+
+BottleNet++ (Shao and Zhang, ICC Workshops 2020) is a trained codec around the cut: the client
+reduces C channels to C / ratio with a 3x3 convolution, batch normalisation and a sigmoid; the
+server restores them with a 3x3 convolution, batch normalisation and ReLU. The paper also has a
+noisy channel and reduces the resolution; this method does neither.
 """
 
 from typing import ClassVar, Literal
@@ -9,7 +16,19 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.methods.method import CodecConfig, Method, Shape, Site, Step, Trait
+from simsplit.errors import ScenarioError
+from simsplit.methods.method import (
+    IMAGES,
+    CodecConfig,
+    Method,
+    MethodConfig,
+    Modality,
+    Shape,
+    Site,
+    Step,
+    Trait,
+)
+from simsplit.models.layers import BatchNorm2d
 from simsplit.seeds import isolate
 
 
@@ -54,3 +73,34 @@ class LearnedLayers(Method):
     def lift(self, z: Tensor, step: Step) -> Tensor:
         out: Tensor = self.module(z)
         return out
+
+
+class BottlenetConfig(MethodConfig):
+    """A convolutional codec, trained with the task."""
+
+    kind: Literal["bottlenet"] = "bottlenet"
+    ratio: float = Field(default=8, ge=1)
+    """Factor by which the number of channels shrinks, rounded down; at least one is kept."""
+    modalities: ClassVar[frozenset[Modality]] = IMAGES
+    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.SHAPE})
+    once: ClassVar[bool] = True
+
+    def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
+        if len(shape) != 3:
+            raise ScenarioError(
+                where, f"bottlenet needs a cut of channels x height x width, got the shape {shape}"
+            )
+        return (max(1, int(shape[0] / self.ratio)), *shape[1:])
+
+    def build(self, site: Site) -> Method:
+        wide, narrow = site.shape[0], self.compute_sent_shape(site.shape, site.where)[0]
+        with isolate(site.seed, "bottlenet"):
+            if site.sends:
+                return LearnedLayers(_build_layers(wide, narrow, nn.Sigmoid()))
+            return LearnedLayers(_build_layers(narrow, wide, nn.ReLU()))
+
+
+def _build_layers(inputs: int, outputs: int, activation: nn.Module) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), BatchNorm2d(outputs), activation
+    )

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.methods.classes import get_classes
+from simsplit.data.samples import get_classes
 from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg

@@ -402,7 +402,6 @@ class MethodConfig(Config, ABC):
         That holds if the method treats a token in evaluation (by way of `reading`) independently of
         all other passes.
         """
-        del reading
         return self.works_in_sessions
 
     def get_ended_traits(self) -> frozenset[Trait]:

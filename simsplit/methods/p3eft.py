@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from simsplit.methods.classes import get_classes
+from simsplit.data.samples import get_classes
 from simsplit.methods.method import (
     ANYTHING,
     Method,

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
-from simsplit.methods.classes import get_classes
+from simsplit.data.samples import get_classes
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.distance_correlation import get_real_mask
 from simsplit.methods.draws import SampleDraws

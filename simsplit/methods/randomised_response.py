@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.batches import Batch
-from simsplit.methods.classes import get_classes, replace_classes
+from simsplit.data.samples import get_classes, replace_classes
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.draws import SampleDraws
 from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait

@@ -1,4 +1,4 @@
-"""This module replaces tokens at random before the head sees them, for SanText and CusText.
+"""This module replaces tokens at random before the head sees them: SanText+ and CusText.
 
 The replacement of a token is drawn from a distribution over the vocabulary that depends on the
 token. This distribution is computed only for the tokens of the batch, a part at a time, so no
@@ -14,15 +14,18 @@ would reveal the text by their mean. Evaluation and sessions always use such dra
 replacement depends on its position only, so a text that grows token by token keeps its beginning.
 """
 
+import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
-from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Step, Trait
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Site, Step, Trait
 from simsplit.methods.tokens import Tokens
 from simsplit.seeds import rng_for
 
@@ -121,3 +124,139 @@ def _sample_columns(odds_UC: Tensor, rows_N: Tensor, draws_N: Tensor) -> Tensor:
     found_N = torch.searchsorted(rising_UC.flatten(), draws_N + rows_N, right=True)
     # Rounding may put a draw into a neighbouring row.
     return (found_N - rows_N * columns).clamp(0, columns - 1)
+
+
+class SantextConfig(ReplacingConfig):
+    """Rare tokens, and some others, replaced by near rare tokens."""
+
+    kind: Literal["santext"] = "santext"
+    p: float = Field(default=0.05, ge=0, le=1)
+    """Probability that a token that is not sensitive is replaced. PIDI's runs use 0.02 to 0.1."""
+    epsilon: float = Field(default=0.1, ge=0)
+    """Privacy parameter per unit of distance; smaller values hide more. 0: all sensitive tokens are
+    equally likely."""
+    sensitive: float = Field(default=0.5, gt=0, le=1)
+    """Share of tokens that are sensitive; these are the rarest. 1: all tokens."""
+    fixed: bool = True
+    """Whether a text has the same replacements in every epoch. If not, they are drawn anew each
+    time."""
+    columns: ClassVar[tuple[str, ...]] = ("santext_changed",)
+    changed_share_column: ClassVar[str | None] = "santext_changed"
+
+    def build(self, site: Site) -> Method:
+        return Santext(self, site.tokens) if site.side == "client" else Method()
+
+
+class Santext(Replacing):
+    """SanText+ (Yue et al., Findings of ACL 2021), which replaces rare tokens.
+
+    The rarer half of the tokens is sensitive. A sensitive token is always replaced, any other token
+    with probability p. In both cases a token i is replaced by a sensitive token j with probability
+
+        p(j | i) ~ exp( -epsilon d(i, j) / 2 ),
+
+    where d is the Euclidean distance of embeddings. With `sensitive: 1` all tokens are sensitive:
+    this is SanText, in which each replacement has epsilon metric differential privacy.
+
+    As in the published code of VFLAIR-LLM, tokens are replaced instead of words, embeddings are the
+    model's before training, and frequencies are counted over (all clients') training texts. PIDI's
+    paper varies p and does not state epsilon; VFLAIR-LLM's configuration has 0.1, which is the
+    default here. The effect of epsilon depends on the model: distances are a few tenths in some
+    models and tens in others. Our departure: tokens that do not occur in training are sensitive too
+    (VFLAIR-LLM leaves them unchanged), but only tokens that occur are used as replacements. A text
+    keeps its length, since it is not tokenised again.
+    """
+
+    def __init__(self, config: SantextConfig, tokens: Tokens | None) -> None:
+        super().__init__(config.kind, tokens, fixed=config.fixed)
+        self.config = config
+
+    @cached_property
+    def _partition(self) -> tuple[Tensor, Tensor]:
+        """The probability that each token is replaced, and the sensitive tokens that occur."""
+        tokens, config = self.tokens, self.config
+        assert tokens is not None, "transform checks that there is a vocabulary"
+        occur = tokens.ordinary[tokens.counts.to(tokens.ordinary.device)[tokens.ordinary] > 0]
+        frequent = len(occur) - math.ceil(config.sensitive * len(occur))
+        probabilities = torch.ones(len(tokens.counts), dtype=torch.float64, device=occur.device)
+        probabilities[occur[:frequent]] = config.p
+        return probabilities, occur[frequent:]
+
+    def compute_probabilities(self, tokens: Tokens) -> Tensor:
+        """Return 1 for sensitive tokens, and p for the others."""
+        return self._partition[0]
+
+    def count_values(self, tokens: Tokens) -> int:
+        """Return the number of sensitive tokens, to which distances are computed."""
+        return len(self._partition[1])
+
+    def compute_log_odds(self, ids_U: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """Return -epsilon / 2 times the distances to the sensitive tokens, and these tokens."""
+        sensitive, table = self._partition[1], tokens.embeddings
+        distances_UC = torch.cdist(table[ids_U].float(), table[sensitive].float())
+        return -self.config.epsilon / 2 * distances_UC, sensitive.expand(len(ids_U), -1)
+
+
+class CustextConfig(ReplacingConfig):
+    """Tokens replaced by tokens of the same group, with near ones more likely."""
+
+    kind: Literal["custext"] = "custext"
+    epsilon: float = Field(default=100.0, ge=0)
+    """Privacy parameter of a token within its group; smaller values hide more. PIDI's runs use 150
+    (weakest) to 30. 0: all tokens of the group are equally likely."""
+    group: int = Field(default=100, ge=2)
+    """Tokens per group."""
+    fixed: bool = True
+    """Whether a text has the same replacements in every epoch. If not, they are drawn anew each
+    time."""
+    columns: ClassVar[tuple[str, ...]] = ("custext_changed",)
+    changed_share_column: ClassVar[str | None] = "custext_changed"
+
+    def build(self, site: Site) -> Method:
+        return Custext(self, site.tokens) if site.side == "client" else Method()
+
+
+class Custext(Replacing):
+    """CusText (Chen et al., Findings of ACL 2023), which replaces tokens within groups.
+
+    The vocabulary is divided into disjoint groups: the most frequent token and the 99 tokens
+    nearest to it by the cosine of their embeddings; then the most frequent of the remaining tokens
+    and the 99 nearest to it; and so on. They are computed when the first text is replaced. A token
+    i is replaced by a token j of its group with probability
+
+        p(j | i) ~ exp( epsilon u(i, j) / 2 ),
+
+    where u is the cosine, scaled to the range 0 to 1 over the group. This is epsilon differential
+    privacy of a token within its group.
+
+    The published code of VFLAIR-LLM differs as follows. It learns Word2Vec on the training texts
+    and replaces words, except those without a vector, and it changes numbers; here embeddings are
+    the model's before training, and all tokens are replaced. Its later groups may contain tokens of
+    earlier ones; here groups are disjoint. Here frequencies are counted over all clients' training
+    texts, and a text keeps its length, since it is not tokenised again.
+    """
+
+    def __init__(self, config: CustextConfig, tokens: Tokens | None) -> None:
+        super().__init__(config.kind, tokens, fixed=config.fixed)
+        self.config = config
+
+    def compute_probabilities(self, tokens: Tokens) -> Tensor:
+        """Return 1 for every token: all are replaced, possibly by themselves."""
+        return torch.ones(len(tokens.counts), device=tokens.embeddings.device)
+
+    def count_values(self, tokens: Tokens) -> int:
+        """Return the size of the embeddings of one group, which are gathered for each token."""
+        return self.config.group * tokens.embeddings.shape[1]
+
+    def compute_log_odds(self, ids_U: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """Return epsilon / 2 times the scaled cosines to the tokens of each one's group."""
+        groups = tokens.get_groups(self.config.group)
+        members_UK = groups.members[groups.of[ids_U]]
+        absent_UK = members_UK < 0
+        others_UKD = tokens.directions[members_UK.clamp_min(0)]
+        near_UK = torch.einsum("ud,ukd->uk", tokens.directions[ids_U], others_UKD)
+        least = near_UK.masked_fill(absent_UK, torch.inf).amin(1, keepdim=True)
+        most = near_UK.masked_fill(absent_UK, -torch.inf).amax(1, keepdim=True)
+        scaled_UK = (near_UK - least) / (most - least).clamp_min(torch.finfo(torch.float32).tiny)
+        odds_UK = self.config.epsilon / 2 * scaled_UK
+        return odds_UK.masked_fill(absent_UK, -torch.inf), members_UK

@@ -89,7 +89,6 @@ class SndConfig(MethodConfig):
 
     def can_run_in_sessions(self, reading: str = "") -> bool:
         """Return whether evaluation has no denoiser, which needs all tokens and their noise."""
-        del reading
         return not (self.denoise and self.inference)
 
     def build(self, site: Site) -> Method:

@@ -44,7 +44,6 @@ class SparsifyConfig(MethodConfig):
 
     def can_run_in_sessions(self, reading: str = "") -> bool:
         """Return whether the unit is a token; a whole text's quantile needs all of its tokens."""
-        del reading
         return self.per == "token"
 
     @property

@@ -1,4 +1,9 @@
-"""The composition of a scenario's methods: hooks run in order on the way out and reversed back."""
+"""The composition of a scenario's methods: hooks run in order on the way out and reversed back.
+
+Methods that cannot be combined, or not in the given order, are refused. On each leg a batch starts
+with all traits. Every method requires some traits, and ends some for the methods after it. All
+rules of composition follow from these two lists.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
-from simsplit.errors import ProtocolError
+from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.methods.method import (
     Labels,
     Loss,
@@ -19,6 +24,7 @@ from simsplit.methods.method import (
     Side,
     Site,
     Step,
+    Trait,
 )
 from simsplit.methods.tokens import Tokens
 from simsplit.packets import Leg
@@ -28,6 +34,14 @@ from simsplit.seeds import derive_seed
 _FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
 _GRADIENT_LEGS = frozenset({Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
 _UNKNOWN = Labels()
+_WHY = {
+    Trait.SAMPLES: "{method} needs one row per sample, and {before} before it mixes rows",
+    Trait.ALONE: "{method} adds texts, and {before} before it needs the batch's texts alone",
+    Trait.SHAPE: "{method} needs the cut's shape, and {before} before it flattens the data",
+    Trait.VALUES: "{method} changes values, and {before} before it selects the values to send",
+    Trait.NUMBERS: "{method} needs values, and {before} before it packs them to bits",
+    Trait.FORMAT: "{method} sets the number format, and {before} before it sets it too",
+}
 
 
 class Stack:
@@ -275,3 +289,34 @@ def compute_sent_shapes(
                 shape = config.compute_sent_shape(shape, f"method.{index}")
         sent.append(shape)
     return sent[0], sent[1]
+
+
+def refuse_disorder(methods: Sequence[MethodConfig]) -> None:
+    """Raise ScenarioError if methods cannot be combined, or not in this order."""
+    for leg in (Leg.SMASHED, Leg.FEATURES):
+        chain = {index: each for index, each in enumerate(methods) if leg in each.acts_on}
+        for index, method in chain.items():
+            for place in range(index):
+                if place in chain and (why := _find_conflict(chain[place], method)):
+                    fix = _suggest_fix(methods, place, index)
+                    raise ScenarioError(f"method.{index}.kind", f"{why}; {fix}")
+
+
+def _find_conflict(before: MethodConfig, method: MethodConfig) -> str | None:
+    """Return why a method cannot follow another one on a leg, or None if it can."""
+    if method.once and method.kind_name == before.kind_name:
+        return f"{method.kind_name} may be listed only once per leg, and it is listed before"
+    for trait in Trait:
+        if trait in before.get_ended_traits() & method.required_traits:
+            return _WHY[trait].format(before=before.kind_name, method=method.kind_name)
+    return None
+
+
+def _suggest_fix(methods: Sequence[MethodConfig], place: int, index: int) -> str:
+    """Return an order that resolves the conflict, or the advice to leave one method out."""
+    before, method = methods[place], methods[index]
+    if _find_conflict(method, before):
+        return "leave one of them out"
+    kinds = [each.kind_name for each in methods]
+    kinds.insert(place, kinds.pop(index))
+    return f"{method.kind_name} must come before {before.kind_name}: method: [{', '.join(kinds)}]"

@@ -91,7 +91,6 @@ class Served(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, since the same call must give the same answer."""
-        del mode
         return super().train(False)
 
     @property

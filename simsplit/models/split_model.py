@@ -257,7 +257,6 @@ def _trace(net: nn.Module, *cuts: str) -> Any:  # noqa: ANN401 - fx's
         """A tracer that enters only modules that contain a cut."""
 
         def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            del m
             return module_qualified_name in cuts or module_qualified_name not in holders
 
     try:

@@ -4,15 +4,15 @@ All steps of a client take equally long: a batch counts samples / steps, a leg b
 follow from counted FLOPs, counted bytes and assumed rates; none is measured.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from simsplit.network.events import RoundTimes, Stage, StepDone, Where, play
 from simsplit.network.profiles import Rates, ServerConfig
-from simsplit.packets import ClientId, Leg
+from simsplit.packets import ClientId, Leg, Packet
 from simsplit.protocol import Passes as PassesBySegment
-from simsplit.protocol import Protocol
+from simsplit.protocol import Protocol, Turn
 
 Order = Literal["sequential", "in_order", "copies", "fused", "asynchronous"]
 """The order in which the clients of a round work.
@@ -26,6 +26,7 @@ Order = Literal["sequential", "in_order", "copies", "fused", "asynchronous"]
   served.
 - asynchronous: like copies, with a bound on how far a client may run ahead.
 """
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -238,3 +239,59 @@ def _time_fused(rounds: _Rounds) -> dict[ClientId, float]:
 
 def _count_laps(rounds: _Rounds) -> int:
     return max((one.steps for one in rounds.values()), default=0)
+
+
+def count_flops(function: Callable[[], Result]) -> tuple[int, Result]:
+    """Run `function`; return its floating-point operations (a multiply-add is two) and its result.
+
+    torch counts matrix products, convolutions and attention; the operations that it does not count
+    (activations, normalisation, pooling) are few in comparison.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # its import takes a second
+
+    with FlopCounterMode(display=False) as counter:
+        result = function()
+    return int(counter.get_total_flops()), result
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The simulated time that a run's steps, packets and rounds take on the scenario's devices."""
+
+    order: Order
+    protocol: Protocol
+    """The protocol of a step."""
+    rates: Sequence[Rates]
+    """Rates by client number."""
+    server: ServerConfig
+    flops: Flops
+    max_ahead: int | None = None
+
+    def time_round(self, works: Mapping[ClientId, ClientWork]) -> RoundTimes:
+        """Return the times of a whole round; `works` are in the cohort's order."""
+        args = self.order, self.protocol, works, self.rates, self.server, self.flops
+        return compute_round_times(*args, self.max_ahead)
+
+    def compute_transfer_s(self, client: ClientId, leg: Leg, packets: int, nbytes: int) -> float:
+        """Return the seconds that `packets` packets of one leg take, one after another."""
+        return self.rates[client].compute_transfer_s(leg, packets, nbytes)
+
+    def build_sending(self, packet: Packet) -> Stage:
+        """Return the stage in which a packet crosses."""
+        return Stage("wire", self.compute_transfer_s(packet.client, packet.leg, 1, packet.nbytes))
+
+    def build_computing(self, client: ClientId, turn: Turn, rows: int) -> Stage:
+        """Return the stage in which one side computes a turn, for a batch of `rows` rows."""
+        operations = rows * self.flops.count(turn.work)
+        if turn.by_client:
+            return Stage("client", operations / self.rates[client].flops_per_s)
+        return Stage("server", operations / (self.server.gflops * 1e9))
+
+    def compute_own_s(self, packet: Packet) -> float:
+        """Return a packet's seconds for its client; a step's first packet counts all computing."""
+        seconds = self.build_sending(packet).seconds
+        if packet.leg is self.protocol.legs[0]:
+            turns = [turn for turn in self.protocol.turns if turn.by_client]
+            operations = len(packet.tensors[0]) * sum(self.flops.count(turn.work) for turn in turns)
+            seconds += operations / self.rates[packet.client].flops_per_s
+        return seconds

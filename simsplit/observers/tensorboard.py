@@ -32,7 +32,6 @@ class TensorBoard(Tracker):
         self.folder = folder
 
     def open(self, plan: RunPlan) -> int:
-        del plan
         from torch.utils.tensorboard import SummaryWriter
 
         before = sorted(self.folder.glob("events.out.tfevents.*"))
@@ -74,7 +73,6 @@ class TensorBoard(Tracker):
         self.writer.add_image(picture.stem, pixels, self.known, dataformats="HWC")
 
     def close(self, status: Status) -> None:
-        del status
         self.writer.close()
 
 

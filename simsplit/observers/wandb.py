@@ -42,7 +42,6 @@ class Wandb(Tracker):
         self.note = ResumeNote(path / "wandb.json")
 
     def open(self, plan: RunPlan) -> int:
-        del plan
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 

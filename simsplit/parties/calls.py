@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from simsplit.data.batches import Batch
+from simsplit.data.samples import get_classes
 from simsplit.packets import Leg, Packet, Packets
 from simsplit.parties.client import Client
 from simsplit.phases import Phase
@@ -30,12 +31,10 @@ class Call(ABC, Generic[Answer]):
 
     def leg(self, client: Client) -> Leg | None:
         """Return the leg that the call concerns, for messages."""
-        del client
         return None
 
     def to_device(self, device: torch.device) -> Self:
         """Return the call with its packets on a device."""
-        del device
         return self
 
 
@@ -96,7 +95,6 @@ class _Answering:
 
     def leg(self, client: Client) -> Leg:
         """Return the leg that the client answers on, or the last one that it receives."""
-        del client
         return self.making
 
     def to_device(self, device: torch.device) -> Self:
@@ -326,8 +324,7 @@ class LabelsOf(Call[Tensor]):
     step: int
 
     def on(self, client: Client) -> Tensor:
-        labels = client.training.feeds["private"].batch(self.step).labels
-        return labels if labels.ndim == 1 else labels.amax(1)  # of a text's all but one are ignored
+        return get_classes(client.training.feeds["private"].batch(self.step).labels)
 
 
 # sharing
@@ -340,7 +337,6 @@ class Hear(Call[None]):
     announced: Sequence[tuple[Tensor, ...]]
 
     def leg(self, client: Client) -> Leg:
-        del client
         return Leg.BROADCAST
 
     def on(self, client: Client) -> None:
@@ -354,7 +350,6 @@ class HandOver(Call[Packet]):
     round: int
 
     def leg(self, client: Client) -> Leg:
-        del client
         return Leg.HANDOVER
 
     def on(self, client: Client) -> Packet:
@@ -368,7 +363,6 @@ class Receive(Call[None]):
     packet: Packet
 
     def leg(self, client: Client) -> Leg:
-        del client
         return Leg.HANDOVER
 
     def to_device(self, device: torch.device) -> Self:

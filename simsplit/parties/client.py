@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 from simsplit.packets import ClientId
 from simsplit.parties.client_end import ClientEnd, ClientParts
-from simsplit.parties.examination import Examination
-from simsplit.parties.exposure import Exposure
+from simsplit.parties.examination import Examination, Exposure
 from simsplit.parties.feed import Exam, Feed
-from simsplit.parties.keeping import Keeping
-from simsplit.parties.sharing import Sharing
+from simsplit.parties.sharing import Keeping, Sharing
 from simsplit.parties.training import Training
 from simsplit.poisons import Poison
 from simsplit.protocol import Protocol

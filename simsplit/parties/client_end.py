@@ -17,15 +17,14 @@ from torch import Tensor, nn
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
+from simsplit.machine import Autocast
 from simsplit.methods.method import Step, Stock
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.changes import Changes
 from simsplit.parties.learner import Learner, step_together
-from simsplit.parties.plain import count_plain_bytes
-from simsplit.parties.precision import Autocast
 from simsplit.parties.sessions import Session, Sessions
-from simsplit.parties.tally import Tally
+from simsplit.parties.tally import Tally, count_plain_bytes
 from simsplit.phases import TRAIN, Phase
 from simsplit.seeds import isolate
 
@@ -299,7 +298,6 @@ class ClientEnd:
             return
 
         def keep(module: nn.Module, ids: Tensors, made: Tensor) -> Tensor:
-            del module, ids
             # A frozen embedding gets a leaf, to which a method can still take gradients.
             step.embedded = made if made.requires_grad else made.detach().requires_grad_()
             return step.embedded

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from simsplit.data.batches import Batch, Batches, draw_batches
-from simsplit.data.views import PLAIN, Views
+from simsplit.data.images import PLAIN, Views
 from simsplit.packets import ClientId
 from simsplit.seeds import rng_for
 

@@ -13,7 +13,7 @@ import torch
 from pydantic import Discriminator, Field
 from torch import Tensor, nn
 
-from simsplit.config import Config
+from simsplit.config import Config, map_kinds
 
 SLOW = "slow"
 """The name of a weight's slow copy in an optimizer's state."""
@@ -168,11 +168,7 @@ class AdamWConfig(MomentsConfig):
 
 
 Optimizer = Annotated[SgdConfig | AdamConfig | AdamWConfig, Discriminator("kind")]
-OPTIMIZERS: dict[str, type[OptimizerConfig]] = {
-    "sgd": SgdConfig,
-    "adam": AdamConfig,
-    "adamw": AdamWConfig,
-}
+OPTIMIZERS: dict[str, type[OptimizerConfig]] = map_kinds(Optimizer)
 
 
 class LrScheduleConfig(Config, ABC):
@@ -249,9 +245,4 @@ class LinearLr(LrScheduleConfig):
 
 
 LrSchedule = Annotated[ConstantLr | StepLr | CosineLr | LinearLr, Discriminator("kind")]
-LR_SCHEDULES: dict[str, type[LrScheduleConfig]] = {
-    "constant": ConstantLr,
-    "step": StepLr,
-    "cosine": CosineLr,
-    "linear": LinearLr,
-}
+LR_SCHEDULES: dict[str, type[LrScheduleConfig]] = map_kinds(LrSchedule)

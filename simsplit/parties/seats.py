@@ -16,8 +16,7 @@ from simsplit.parties.calls import Call, CountSteps, Enter, Hear, OwnState, Repo
 from simsplit.parties.client import Client
 from simsplit.parties.feed import Feed
 from simsplit.parties.flat import Flat, Layout, Mirror
-from simsplit.parties.keeping import collect_own_state
-from simsplit.parties.learner import Learner
+from simsplit.parties.sharing import collect_own_state
 from simsplit.parties.tally import Tally
 
 SEATS = 32
@@ -107,7 +106,7 @@ class Seat:
 
     def _live_moments(self) -> Mirror | None:
         """Return a mirror of the optimizers' tensors; None if there are none."""
-        live = _moments_of(self.learner)
+        live = list(self.learner.moments().values())
         if not live:
             return None
         if self._moments is None or not self._moments.mirrors(live):
@@ -227,8 +226,3 @@ _BRIEF: Mapping[type, Callable[..., Any]] = {
     Hear: Roster._hear,
     OwnState: Roster._own_state,
 }
-
-
-def _moments_of(learner: Learner) -> list[Tensor]:
-    """Return the optimizers' tensors, in the learner's order."""
-    return list(learner.moments().values())

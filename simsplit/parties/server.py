@@ -12,9 +12,8 @@ from torch import Tensor
 
 from simsplit.errors import ProtocolError
 from simsplit.packets import ClientId, Leg, Packet, Packets
-from simsplit.parties.learner import step_together
+from simsplit.parties.learner import Versions, step_together
 from simsplit.parties.server_end import Flight, Member, ServerEnd
-from simsplit.parties.versions import Versions
 from simsplit.phases import Phase
 from simsplit.protocol import Turn
 

@@ -18,14 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
+from simsplit.machine import Autocast
 from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
-from simsplit.parties.learner import Learner
-from simsplit.parties.precision import Autocast
+from simsplit.parties.learner import Learner, Version
 from simsplit.parties.sessions import Session, Sessions
 from simsplit.parties.tally import Tally
-from simsplit.parties.versions import Version
 from simsplit.seeds import Scope, isolate
 
 Tensors = tuple[Tensor, ...]
@@ -236,7 +235,6 @@ class ServerEnd:
 
 def _skip_trunk(x: Tensor, *context: Tensor) -> Tensor:
     """Return the input, in place of a trunk."""
-    del context
     return x
 
 

@@ -5,8 +5,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from simsplit.config import Config
+from simsplit.machine import Precision
 from simsplit.parties.optimizers import ConstantLr, LrSchedule, Optimizer, SgdConfig
-from simsplit.parties.precision import Precision
 from simsplit.poisons.malicious import MaliciousConfig
 
 

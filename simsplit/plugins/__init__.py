@@ -1,8 +1,8 @@
 """Users add parts of their own in modules that `--plugin` or a Python call names."""
 
 from simsplit.plugins.gathering import NO_PLUGINS, Given, Plugins, gather_again, gather_plugins
-from simsplit.plugins.loading import Origin, Plugin
-from simsplit.plugins.parts import EXPORTS, PARTS, Part
+from simsplit.plugins.loading import Origin
+from simsplit.plugins.parts import EXPORTS, PARTS
 
 __all__ = [
     "EXPORTS",
@@ -10,8 +10,6 @@ __all__ = [
     "PARTS",
     "Given",
     "Origin",
-    "Part",
-    "Plugin",
     "Plugins",
     "gather_again",
     "gather_plugins",

@@ -222,7 +222,7 @@ def _watch(
     hook: _Hook, owner: Owner, of: object, given: Sequence[Any], made: Iterator[Any]
 ) -> Generator[Any, None, Any]:
     """Yield what an iterator yields, and return what it returns; its exceptions are blamed too."""
-    members = _Hook(hook.name, hook.function, next(iter(_get_members(hook.returns)), Any))
+    members = _Hook(hook.name, hook.function, (*getattr(hook.returns, "__args__", ()), Any)[0])
     while True:
         with _active.enter(of):
             try:
@@ -237,10 +237,6 @@ def _watch(
                 raise _blame(members, owner, given, error) from error
         _inspect(members, owner, of, given, each)
         yield each
-
-
-def _get_members(annotation: Any) -> Sequence[Any]:  # noqa: ANN401 - an annotation
-    return getattr(annotation, "__args__", ())
 
 
 def _inspect(hook: _Hook, owner: Owner, of: object, given: Sequence[Any], result: object) -> None:
@@ -335,12 +331,10 @@ def _adopt(made: Any, owner: Owner) -> None:  # noqa: ANN401 - an object of a pl
     """Guard an object from now on, as one that belongs to this part."""
     known = vars(made).get(_OWNER, owner)
     # One object for several sites cannot be held to the shapes of one of them.
-    object.__setattr__(made, _OWNER, owner if known == owner else Owner(*_get_names(owner)))
+    if known != owner:
+        owner = Owner(owner.plugin, owner.part, owner.name, owner.config)
+    object.__setattr__(made, _OWNER, owner)
     _guard_class(type(made))
-
-
-def _get_names(owner: Owner) -> tuple[str, str, str, Config | None]:
-    return owner.plugin, owner.part, owner.name, owner.config
 
 
 def _adopt_segment(

@@ -6,9 +6,8 @@ from simsplit.poisons.backdoors import (
     CleanLabelConfig,
     SemanticConfig,
 )
-from simsplit.poisons.labels import LabelFlipConfig
 from simsplit.poisons.poison import Aim, Poison, PoisonConfig, Scene, poison_batch
-from simsplit.poisons.tampering import ReplaceConfig, TamperConfig
+from simsplit.poisons.tampering import LabelFlipConfig, ReplaceConfig, TamperConfig
 
 POISONS: dict[str, type[PoisonConfig]] = {
     "badnets": BadNetsConfig,

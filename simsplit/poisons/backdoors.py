@@ -156,7 +156,6 @@ class BadNets(Backdoor):
 
     def change(self, inputs: Tensor, rows: Rows) -> Tensor:
         """Stamp this client's part of the patch on images."""
-        del rows
         return self._stamp(inputs, self.own)
 
     def _stamp(self, inputs: Tensor, pixels: Tensor) -> Tensor:

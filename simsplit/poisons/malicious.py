@@ -1,13 +1,11 @@
 """This module chooses the malicious clients and defines the fields that describe them."""
 
-import functools
-import operator
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from pydantic import Discriminator, Field, model_validator
+from pydantic import Field, model_validator
 
-from simsplit.config import Config
+from simsplit.config import Config, join_configs
 from simsplit.errors import ScenarioError
 from simsplit.packets import ClientId
 from simsplit.poisons import POISONS, PoisonConfig
@@ -16,8 +14,7 @@ from simsplit.seeds import numpy_rng_for
 if TYPE_CHECKING:
     AnyPoison = PoisonConfig
 else:
-    _all: Any = functools.reduce(operator.or_, POISONS.values())
-    AnyPoison = Annotated[_all, Discriminator("kind")]
+    AnyPoison = join_configs(POISONS.values())
 
 FIELD = "clients.malicious"
 TENTH = 0.1

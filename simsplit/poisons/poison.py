@@ -112,7 +112,6 @@ class Poison(Renamed):
 
     def for_client(self, number: ClientId, part: Rows) -> Self:
         """Return the poison of one malicious client, which has the samples `part`."""
-        del number, part
         return self
 
     def on_round(self, number: int) -> None:
@@ -138,7 +137,6 @@ class Poison(Renamed):
 
     def find_aim(self, samples: Samples) -> "Aim | None":
         """Return the samples of a split on which success is measured; None without an aim."""
-        del samples
         return None
 
 
@@ -251,7 +249,6 @@ class BatchPoison(Poison, ABC):
 
     def change(self, inputs: Tensor, rows: Rows) -> Tensor:
         """Change the inputs of poisoned samples for training."""
-        del rows
         return self.add_trigger(inputs)
 
     def add_trigger(self, inputs: Tensor) -> Tensor:

@@ -1,16 +1,27 @@
-"""This module tampers with packets: payloads, gradients, and hand-overs of shared segments."""
+"""This module tampers with packets: payloads, gradients, and hand-overs of shared segments.
+
+Labels can be flipped too: unchanged samples get another label.
+"""
 
 import copy
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from simsplit.data.samples import Samples
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg, Packet
-from simsplit.poisons.poison import Poison, PoisonConfig, Rows, Scene
+from simsplit.poisons.poison import (
+    BatchPoison,
+    BatchPoisonConfig,
+    Poison,
+    PoisonConfig,
+    Rows,
+    Scene,
+)
 from simsplit.seeds import rng_for
 
 
@@ -87,7 +98,6 @@ class Replace(Poison):
 
     def for_client(self, number: ClientId, part: Rows) -> Self:
         """Return a copy for one client."""
-        del number, part
         mine = copy.copy(self)
         mine._received = {}
         return mine
@@ -133,3 +143,42 @@ class Replace(Poison):
 
 def _draw_noise(like: Tensor, seed: int, *scope: str | int) -> Tensor:
     return torch.randn(like.shape, generator=rng_for(seed, *scope)).to(like)
+
+
+class LabelFlipConfig(BatchPoisonConfig):
+    """Wrong labels on unchanged samples; success is measured on clean test samples of `source`."""
+
+    pixels: ClassVar[bool] = False
+    kind: Literal["label_flip"] = "label_flip"
+    target: int | None = Field(default=None, ge=0)
+    """Number of the class whose label samples get; null: each label's next class, and the first one
+    after the last."""
+
+    @model_validator(mode="after")
+    def _check_target(self) -> "LabelFlipConfig":
+        if self.source is not None and set(self.source) == {self.target}:
+            raise ValueError(f"source: must have a class other than target, got {self.source}")
+        return self
+
+    def build(self, scene: Scene) -> "LabelFlip":
+        return LabelFlip(self, scene)
+
+
+class LabelFlip(BatchPoison):
+    """A poison that changes labels and leaves inputs unchanged."""
+
+    def __init__(self, config: LabelFlipConfig, scene: Scene) -> None:
+        super().__init__(config, scene)
+        self.target = config.target
+        if config.target is not None:
+            self.refuse_unknown("target", config.target)
+
+    def find_candidates(self, samples: Samples) -> Tensor:
+        """Return a mask of the samples whose label would change."""
+        return super().find_candidates(samples) & (self.relabel(samples.labels) != samples.labels)
+
+    def relabel(self, labels: Tensor) -> Tensor:
+        """Return the target's label, or the next class of each label."""
+        if self.target is None:
+            return (labels + 1) % self.scene.num_classes
+        return torch.full_like(labels, self.target)

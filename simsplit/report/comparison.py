@@ -3,15 +3,17 @@
 A row's baseline is the raw run that differs from it only in the method; this gives the papers'
 "change against Raw". If no cell of a sweep has a raw run, its first cell is the baseline. The user
 may name other cells as baselines.
+
+The title names the content of hand-overs, since moments can be twice the weights' size.
 """
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simsplit.errors import RunError
+from simsplit.metrics import is_lower_better
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.preflight import format_size
-from simsplit.report.bests import collect_values, find_ways
 from simsplit.report.grouping import (
     Entry,
     Row,
@@ -20,9 +22,8 @@ from simsplit.report.grouping import (
     name_methods_in,
     refuse_unfinished,
 )
-from simsplit.report.handovers import describe_handovers
 from simsplit.report.privacy import write_epsilon
-from simsplit.report.rates import SUCCESS, describe_round, write_success
+from simsplit.report.rates import SUCCESS, describe_round, read_quoted, write_success
 from simsplit.report.tables import Better, Table, find_best, write_mean
 from simsplit.report.timing import write_duration
 from simsplit.results import Run
@@ -34,6 +35,16 @@ _HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "th
 _COSTS = ("per client", "per sample", "simulated", "time", "time per sample", "memory")
 _PAIRED = "change seed by seed, in brackets its 95 % interval over seeds (Student's)"
 _ALIGN = {"run": "l", "setting": "l", "method": "l"}
+_COST_PLACES = {
+    "simulated": ("", "simulated_s"),
+    "time": ("", "seconds"),
+    "memory": ("", "resident_bytes"),
+    "per sample": ("per_sample", "bytes"),
+    "time per sample": ("per_sample", "seconds"),
+}
+"""The place of each column in the summary."""
+_LESS = ("bytes", "of Raw", "of baseline", "per client", *_COST_PLACES, *SUCCESS.values())
+_HELD = {"state": "weights and the optimizer's moments", "weights": "weights"}
 
 
 def compare(
@@ -230,3 +241,51 @@ def tabulate(
     align = "".join(_ALIGN.get(name, "r") if name not in swept else "l" for name in kept)
     cells = [tuple(row.get(name, "") for name in kept) for row in rows]
     return Table(title, tuple(kept), cells, align, find_best(kept, *numbers))
+
+
+def collect_values(row: Row, figure: str, ratio: str) -> dict[str, float]:
+    """Return the number behind each cell of a row, for columns that have a better way."""
+    known = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
+    known |= {name: name for name in row.further(figure)}
+    means = {title: row.values(figure, name) for title, name in known.items()}
+    values = {title: statistics.fmean(each) for title, each in means.items() if each}
+    for name, title in SUCCESS.items():
+        ends = [v for e in row.entries if (v := read_quoted(e.run, name, figure)) is not None]
+        values |= {title: statistics.fmean(ends)} if ends else {}
+    values |= {"bytes": row.nbytes}
+    if row.baseline is not None and row.baseline.nbytes:
+        values[ratio] = row.nbytes / row.baseline.nbytes
+    values["per client"] = row.nbytes / row.entries[0].scenario["clients"]["count"]
+    for title, (part, name) in _COST_PLACES.items():
+        parts = [e.run.summary.get(part, {}) if part else e.run.summary for e in row.entries]
+        costs = [each[name] for each in parts if each.get(name) is not None]
+        values |= {title: statistics.fmean(costs)} if costs else {}
+    return values
+
+
+def find_ways(values: Iterable[Mapping[str, float]]) -> dict[str, Better]:
+    """Return each column's better way; for attacks' columns, that of the client under attack."""
+    named = dict.fromkeys(name for each in values for name in each)
+    return {name: "less" if name in _LESS or is_lower_better(name) else "more" for name in named}
+
+
+def find_way(name: str, ways: Mapping[str, Better]) -> Better | None:
+    """Find a figure's better way by the end of its name; return None if `ways` has no such end."""
+    return next((way for end, way in ways.items() if name.endswith(f"_{end}")), None)
+
+
+def describe_handovers(runs: Iterable[Run]) -> str:
+    """Describe what clients handed over in these runs; return an empty string if none did."""
+    return " or ".join(dict.fromkeys(held for run in runs if (held := _describe_handover(run))))
+
+
+def _describe_handover(run: Run) -> str:
+    wire = run.wire
+    if not (wire["leg"] == "handover").any():
+        return ""
+    values = run.scenario
+    aggregation = values.get("aggregation") or {}
+    if bits := aggregation.get("bits"):
+        return f"changes of weights in {bits} bits"
+    averages = aggregation.get("kind", "none") != "none"
+    return _HELD["weights" if averages else values["clients"].get("handover", "state")]

@@ -2,14 +2,13 @@
 
 import base64
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError
-from simsplit.report.html.markup import Markup, details, figure, join, section, tag, void
+from simsplit.report.html.markup import Markup, details, figure, join, mark_up, section, tag, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import mark_up
 from simsplit.report.input_tables import tabulate_convergence, tabulate_recoveries
 from simsplit.results import Run
 from simsplit.results.input_results import FLOORS, ORIGINALS, take_last_judged
@@ -178,20 +177,11 @@ def _mark(private: str, text: str) -> Markup:
     parts: list[object] = []
     at = 0
     for block in blocks:
-        parts += [
-            *_join_plain(here[at : block.a]),
-            *_join_marked(here[block.a : block.a + block.size]),
-        ]
+        before, shared = here[at : block.a], here[block.a : block.a + block.size]
+        parts.append(" ".join(before) or None)
+        parts.append(tag("mark", " ".join(shared)) if shared else None)
         at = block.a + block.size
     return tag("span", join(parts, " "))
 
 
 _WORDS = 80
-
-
-def _join_plain(words: Sequence[str]) -> list[object]:
-    return [" ".join(words)] if words else []
-
-
-def _join_marked(words: Sequence[str]) -> list[object]:
-    return [tag("mark", " ".join(words))] if words else []

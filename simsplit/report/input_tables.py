@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics.images import SMALLEST
-from simsplit.report.bests import find_way
-from simsplit.report.comparison import tabulate
+from simsplit.metrics.intervals import bootstrap_interval
+from simsplit.report.comparison import find_way, tabulate
 from simsplit.report.grouping import Baseline, Entry, Row, group_rows, label_rows
-from simsplit.report.intervals import bootstrap_interval
 from simsplit.report.tables import Better, Table, write_mean
 from simsplit.results import Run
 from simsplit.results.input_results import take_last_judged
@@ -132,7 +131,6 @@ def compare_recoveries(entries: Sequence[Entry], baseline: Baseline = None) -> l
     Blind guesses, such as a black image, stand in the title if they are the same for all cells.
     Figures of the best of several messages are left out if no cell sent several.
     """
-    del baseline
     entries = [entry for entry in entries if len(entry.run.recovered)]
     rows = [
         (row, [dict(_group_last(keep_last_judged(entry.run))) for entry in row.entries])

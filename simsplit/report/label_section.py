@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.report.html.chart import COLOURS, Series, draw_lines
-from simsplit.report.html.markup import Markup, figure, join, section, tag, views, void
+from simsplit.report.html.markup import Markup, figure, join, mark_up, section, tag, views, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import mark_up
 from simsplit.report.label_tables import compare_labels, tabulate_label_views
 from simsplit.report.label_views import (
     Panel,

@@ -1,13 +1,12 @@
 """Tables show how many labels attacks recover, in one run and in several runs compared."""
 
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.report.comparison import tabulate
 from simsplit.report.grouping import Baseline, Entry, Row, group_rows, label_rows
 from simsplit.report.label_views import VIEWS
-from simsplit.report.tables import Table
+from simsplit.report.tables import Table, format_mean
 from simsplit.results import Run
 from simsplit.results.label_results import (
     CHANCE,
@@ -82,7 +81,6 @@ def tabulate_label_views(run: Run) -> Table:
 
 def compare_labels(entries: Sequence[Entry], baseline: Baseline = None) -> list[Table]:
     """Tabulate a row per cell, over seeds, and a column per attack on labels: its worst leak."""
-    del baseline
     entries = [entry for entry in entries if len(entry.run.labels)]
     if not entries:
         return []
@@ -136,14 +134,12 @@ def _average_worst(row: Row) -> dict[str, str]:
             floors.setdefault(f"chance of {_FIGURES[str(figure)]}", []).append(float(chance))
         for majority in blind["majority"].dropna().head(1):
             floors.setdefault("majority", []).append(float(majority))
-    return {name: _write_mean(values) for name, values in (leaks | floors).items()}
+    return {
+        name: format_mean([100 * value for value in values], 1)
+        for name, values in (leaks | floors).items()
+    }
 
 
 def _name_attack(row: "pd.Series[Any]") -> str:
     """Return the attack's name, with the share of labels that it knows, if any."""
     return f"{row['attack']} (told {row['known']:.0%})" if row["known"] else str(row["attack"])
-
-
-def _write_mean(values: Sequence[float]) -> str:
-    mean = f"{100 * statistics.fmean(values):.1f}"
-    return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean

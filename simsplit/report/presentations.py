@@ -30,12 +30,12 @@ from simsplit.report.label_tables import (
     measure_labels,
     tabulate_labels,
 )
-from simsplit.report.session_section import show_session_results
 from simsplit.report.session_tables import (
     compare_sessions,
     compare_weighted_defences,
     describe_sessions,
     measure_sessions,
+    show_session_results,
     show_sessions,
 )
 from simsplit.report.tables import Better, Table

@@ -17,7 +17,8 @@ def tabulate_guarantees(run: Run) -> Table:
         "differential privacy of all that is sent in training, of the client that fares worst "
         "(neighbours: one of its samples replaced)"
     )
-    return Table(title, columns, rows, "llrrl" if _has_none(entries) else "llrrr")
+    has_reasons = any(each["epsilon"] is None for each in entries)
+    return Table(title, columns, rows, "llrrl" if has_reasons else "llrrr")
 
 
 def write_epsilon(runs: Sequence[Run]) -> str:
@@ -33,10 +34,6 @@ def write_epsilon(runs: Sequence[Run]) -> str:
         f"{_write_number(statistics.fmean(values))} ({what})" for what, values in epsilons.items()
     ]
     return ", ".join(cells) or "none"
-
-
-def _has_none(entries: Sequence[Mapping[str, Any]]) -> bool:
-    return any(each["epsilon"] is None for each in entries)
 
 
 def _make_row(entry: Mapping[str, Any]) -> tuple[str, ...]:

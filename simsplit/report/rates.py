@@ -1,9 +1,13 @@
-"""A share in a table needs its 95 % interval, be it a count of trials or a mean over seeds."""
+"""A share in a table needs its 95 % interval, be it a count of trials or a mean over seeds.
+
+Figures and pages show one figure of a run first: the measure of its task, if it has that.
+"""
 
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from simsplit.metrics import find_headline
 from simsplit.metrics.intervals import clopper_pearson, compute_half_width
 from simsplit.results import Run
 
@@ -88,3 +92,13 @@ def _write_share(share: float, interval: tuple[float, float]) -> str:
 
 def _write_percent(percent: float) -> str:
     return f"{percent:.1f}" if percent >= 0.1 or not percent else f"{percent:.1g}"
+
+
+def choose_headline(run: Run) -> str | None:
+    """Return the figure's name without its split, such as `accuracy`; None without evaluations."""
+    columns = [str(name) for name in run.rounds.columns if run.rounds[name].notna().any()]
+    for split in ("test", "validation"):
+        names = [name for name in columns if name.startswith(f"{split}_")]
+        if names:
+            return (find_headline(names, split) or names[0]).removeprefix(f"{split}_")
+    return None

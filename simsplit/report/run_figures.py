@@ -6,12 +6,12 @@ They are made without pyplot, so that no window opens and no notebook's backend 
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from simsplit.metrics.headline import format_column
+from simsplit.metrics import format_column
 from simsplit.preflight import format_size
 from simsplit.report.canvas import colour_of_leg, save_figure
 from simsplit.report.figures import signal
-from simsplit.report.headline import choose_headline
 from simsplit.report.presentations import PRESENTATIONS, Drawing
+from simsplit.report.rates import choose_headline
 from simsplit.report.thresholds import find_cut, list_detectors
 from simsplit.results import HOLDINGS, Run
 from simsplit.topologies import describe_leg, sort_legs

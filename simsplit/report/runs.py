@@ -5,19 +5,28 @@ from typing import Any
 from simsplit.errors import format_count
 from simsplit.packets import Leg
 from simsplit.preflight import format_size
+from simsplit.report.comparison import describe_handovers
 from simsplit.report.detections import tabulate_detections
-from simsplit.report.handovers import describe_handovers
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.privacy import tabulate_guarantees
 from simsplit.report.rates import Count
-from simsplit.report.rounds import tabulate_rounds
-from simsplit.report.sockets import tabulate_frames
 from simsplit.report.tables import Table, decimals, write_mean
-from simsplit.report.timing import time_to_accuracy
+from simsplit.report.timing import time_to_accuracy, write_duration
 from simsplit.results import Run
 from simsplit.topologies import CARRIED, sort_legs
 
 _TITLES = {"attack_success_all": "attack success, all heads"}
+FRAMES_TITLE = "frames between machines (evaluation, calls and repeated rounds included)"
+_NUMBERS = ["down_frames", "down_bytes", "up_frames", "up_bytes"]
+_MEANINGS = {
+    "clients": "clients that took part",
+    "dropped": "of them dropped out in a step",
+    "late": "of them past the deadline",
+    "staleness": "trunk steps between forward and backward",
+    "simulated_s": "simulated time",
+    "server_busy": "server computing",
+    "waiting": "clients waiting",
+}
 
 
 def write_heading(run: Run) -> str:
@@ -125,3 +134,41 @@ def _write_cell(name: str, value: float | None, samples: int = 0) -> str:
         return f"{value:.0f}"
     figure = name.partition("_")[2]  # without the split
     return write_mean(figure, [value]) + ("%" if decimals(figure) is None else "")
+
+
+def tabulate_frames(run: Run) -> Table:
+    """Tabulate frames and bytes in both directions, by call and by the leg that the call brings."""
+    columns = ("call", "brings", "frames down", "down", "frames up", "up")
+    if run.socket.empty:
+        return Table("", columns, [])
+    sums = run.socket.fillna({"leg": ""}).groupby(["call", "leg"], sort=False)[_NUMBERS].sum()
+    places = [(str(call), str(leg)) for call, leg in sums.index]
+    counts = [[int(each) for each in row] for row in sums.to_numpy()]
+    counts.append([int(each) for each in sums.to_numpy().sum(axis=0)])
+    rows = [
+        (*place, f"{down:,}", format_size(sent), f"{up:,}", format_size(got))
+        for place, (down, sent, up, got) in zip([*places, ("all", "")], counts, strict=True)
+    ]
+    return Table(FRAMES_TITLE, columns, rows, align="llrrrr")
+
+
+def tabulate_rounds(run: Run) -> Table:
+    """Tabulate the mean and the extremes over rounds of the columns that the run has."""
+    known = [name for name in _MEANINGS if name in run.rounds]
+    rows = []
+    for name in known:
+        values = run.rounds[name].dropna()
+        if len(values):
+            figures = (values.mean(), values.min(), values.max())
+            rows.append(
+                (_MEANINGS[name], *(_write_round_cell(name, float(value)) for value in figures))
+            )
+    return Table("", ("per round", "mean", "least", "most"), rows)
+
+
+def _write_round_cell(name: str, value: float) -> str:
+    if name.endswith("_s"):
+        return write_duration(value)
+    if name in ("server_busy", "waiting"):
+        return f"{value:.1%}"
+    return f"{value:.0f}" if value == round(value) else f"{value:.2f}"

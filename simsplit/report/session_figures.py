@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, suggest
 from simsplit.report.canvas import HONEST, ensure_axes
+from simsplit.report.session_tables import WORDS
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
 from simsplit.results.session_results import (
@@ -32,14 +33,6 @@ _LETTER, _LINE = 0.085, 0.24
 """Inches: the width of a letter and the height of a line."""
 _Block = tuple[str, list[tuple[str, bool | None]]]
 """The line's name, and its tokens, each with whether an attack read it right (None: private)."""
-_WORDS = {
-    "ap": "AP",
-    "meteor": "METEOR",
-    "token_accuracy": "tokens",
-    "entity_f1": "entities F1",
-    "bert_score": "BERTScore",
-    "bleurt": "BLEURT",
-}
 
 
 def sessions(
@@ -67,7 +60,7 @@ def sessions(
             ax.plot(range(len(lasts)), values, marker="o", label=name)
     floors = [last[column].reindex(FLOORS).max() for last in lasts.values()]
     ax.plot(range(len(lasts)), floors, ":", color=HONEST, label="best guess without attack")
-    ax.set(ylim=(-0.02, 1.02), ylabel=f"{_WORDS[figure]}, {side}")
+    ax.set(ylim=(-0.02, 1.02), ylabel=f"{WORDS[figure]}, {side}")
     ax.set_xticks(range(len(lasts)), list(lasts))
     ax.legend(fontsize="small")
     return ax

@@ -1,4 +1,7 @@
-"""Tables show how much attacks read of sessions' prompts and responses, in one run or several."""
+"""Tables show how much attacks read of sessions' prompts and responses, in one run or several.
+
+The section on sessions has these tables.
+"""
 
 import math
 import statistics
@@ -6,10 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError
-from simsplit.metrics.ends import compute_defence_score
+from simsplit.metrics.text import compute_defence_score
 from simsplit.report.comparison import find_baselines, tabulate
 from simsplit.report.grouping import Baseline, Entry, Row, group_rows, label_rows
-from simsplit.report.tables import Table
+from simsplit.report.html.markup import Markup, mark_up, section
+from simsplit.report.html.subject import Subject
+from simsplit.report.tables import Table, format_mean
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
 from simsplit.results.session_results import (
@@ -29,6 +34,7 @@ from simsplit.results.session_results import (
 if TYPE_CHECKING:
     import pandas as pd
 
+
 BLIND = dict(
     zip(
         FLOORS,
@@ -36,8 +42,9 @@ BLIND = dict(
         strict=True,
     )
 )
-_SHOWN = {
+WORDS = {
     "ap": "AP",
+    "meteor": "METEOR",
     "token_accuracy": "tokens",
     "entity_f1": "entities F1",
     "bert_score": "BERTScore",
@@ -54,7 +61,8 @@ def tabulate_sessions(run: Run) -> Table:
     The table may have no rows.
     """
     last = average_last_judged(run.sessions)
-    shown = {n: title for n, title in _SHOWN.items() if n not in LEARNED or f"{n}_{PROMPT}" in last}
+    left_out = {"meteor", *(name for name in LEARNED if f"{name}_{PROMPT}" not in last)}
+    shown = {name: title for name, title in WORDS.items() if name not in left_out}
     heads = [f"{title}, {side}" for title in shown.values() for side in (PROMPT, RESPONSE)]
     columns = ("attack", heads[0], heads[1], "AP, both", *heads[2:])
     if last.empty:
@@ -154,8 +162,8 @@ def _make_cells(row: Row) -> dict[str, str]:
         for name in last.index.drop(WRITTEN):
             title = BLIND.get(str(name), str(name))
             means.setdefault(title, []).append(get_figure(last, str(name), f"ap_{BOTH}"))
-    cells = {"MP": _write_mean([get_utility(last) for last in lasts])}
-    cells |= {name: _write_mean(values) for name, values in means.items()}
+    cells = {"MP": format_mean([get_utility(last) for last in lasts], 3)}
+    cells |= {name: format_mean(values, 3) for name, values in means.items()}
     return cells | {"DCS": _write_defence(row, lasts)}
 
 
@@ -194,12 +202,7 @@ def _write_defence(row: Row, lasts: Sequence["pd.DataFrame"], alpha: float | Non
         compute_defence_score(find_highest_ap(last, alpha), get_utility(last), undefended)
         for last in lasts
     ]
-    return _write_mean(scores)
-
-
-def _write_mean(values: Sequence[float]) -> str:
-    mean = f"{statistics.fmean(values):.3f}"
-    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
+    return format_mean(scores, 3)
 
 
 def _format(value: float) -> str:
@@ -209,3 +212,12 @@ def _format(value: float) -> str:
 def _shorten(text: object) -> str:
     words = " ".join(str(text).replace("\ufffd", "?").split())
     return words if len(words) <= _WIDTH else f"{words[: _WIDTH - 1]}…"
+
+
+def show_session_results(subject: Subject) -> Markup:
+    """Show one run's attacks and the texts that they read, or AP, utility and DCS of settings."""
+    if not any(len(entry.run.sessions) for entry in subject.entries):
+        return Markup()
+    one = subject.one
+    tables = compare_sessions(subject.entries) if one is None else show_sessions(one)
+    return section("Sessions", *map(mark_up, tables))

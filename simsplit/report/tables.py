@@ -46,9 +46,13 @@ def write_mean(figure: str, values: Sequence[float]) -> str:
         return ""
     own = decimals(figure)
     scale, digits = (100, 2) if own is None else (1, own)
-    scaled = [scale * value for value in values]
-    mean = f"{statistics.fmean(scaled):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(scaled):.{digits}f}" if len(scaled) > 1 else mean
+    return format_mean([scale * value for value in values], digits)
+
+
+def format_mean(values: Sequence[float], digits: int) -> str:
+    """Format a mean, and the standard deviation if there are several values."""
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ its summary, so a run need not be repeated to be timed.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simsplit.metrics.headline import find_headline, format_column
-from simsplit.network import ClientWork, Flops, NetworkConfig, choose_order, compute_round_times
+from simsplit.metrics import find_headline, format_column
+from simsplit.network.clock import ClientWork, Flops, choose_order, compute_round_times
+from simsplit.network.profiles import NetworkConfig
 from simsplit.packets import ClientId
 from simsplit.phases import EVALUATE
 from simsplit.preflight import format_size

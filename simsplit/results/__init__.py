@@ -1,9 +1,5 @@
 """A run directory has a run's tables, checkpoints and facts; `Run` reads it."""
 
-from functools import partial
-from typing import TYPE_CHECKING
-
-from simsplit.renamed import find_by_old_name
 from simsplit.results.directory import (
     CHECKPOINTS,
     DATA,
@@ -41,6 +37,3 @@ __all__ = [
     "read_progress",
     "read_summary",
 ]
-
-if not TYPE_CHECKING:  # type checkers know the new names alone
-    __getattr__ = partial(find_by_old_name, __name__)

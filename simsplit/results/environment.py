@@ -1,4 +1,7 @@
-"""A run records its machine, versions and commands, so that it can be repeated."""
+"""A run records its machine, versions and commands, so that it can be repeated.
+
+It names the process that writes its directory, so that a killed run can be recognised.
+"""
 
 import os
 import platform
@@ -8,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
 
 import torch
-
-from simsplit.results.processes import describe_process
 
 _PACKAGES = (
     *("simsplit", "torch", "torchvision", "numpy", "pandas", "scikit-learn"),
@@ -71,3 +74,36 @@ def _find_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def describe_process() -> dict[str, Any]:
+    """Return this process as plain values, by which another process can check that it lives."""
+    began, _ = _read_stat(os.getpid())
+    return {"pid": os.getpid(), "host": platform.node(), "began": began}
+
+
+def is_alive(process: Mapping[str, Any] | None) -> bool | None:
+    """Return whether a process lives, or None if unknown, such as on another machine."""
+    if not process or process.get("host") != platform.node():
+        return None
+    pid = process.get("pid")
+    if not isinstance(pid, int) or pid < 1:
+        return None
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    began, state = _read_stat(pid)
+    # The system reuses process numbers, so the start must agree too; "Z" is a dead process.
+    return began == process.get("began") and state != "Z"
+
+
+def _read_stat(pid: int) -> tuple[int | None, str]:
+    """Return a process's start, in ticks of its machine, and its state; nothing without /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return int(fields[19]), fields[0]
+    except (OSError, ValueError, IndexError):
+        return None, ""

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from simsplit.network.clock import ClientWork
+from simsplit.network.clock import ClientWork, Clock
 from simsplit.network.events import RoundTimes
-from simsplit.network.timing import Clock
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import EVALUATE
 from simsplit.results.directory import RunWriter

@@ -14,7 +14,7 @@ from pathlib import Path
 from simsplit.errors import RunError
 from simsplit.foreign import read_facts
 from simsplit.results.directory import make_directory, replace
-from simsplit.results.processes import describe_process
+from simsplit.results.environment import describe_process
 
 LOCK, HOLDER = ".lock", ".lock.json"
 PATIENCE_S = 0.5

@@ -9,9 +9,7 @@ from simsplit.results.directory import (
     AFTERWARDS,
     DATA,
     ENVIRONMENT,
-    EXPELLED,
     SCENARIO,
-    SOCKET,
     SUMMARY,
 )
 from simsplit.results.input_results import average_over_targets
@@ -69,20 +67,12 @@ class Run:
     @cached_property
     def expelled(self) -> "pd.DataFrame":
         """One row per client that a deployed run continued without: since when, and why."""
-        import pandas as pd
-
-        if not (self.path / EXPELLED).exists():
-            return pd.DataFrame()
-        return read_table(self.path / EXPELLED)
+        return self._table_if_there("expelled")
 
     @cached_property
     def socket(self) -> "pd.DataFrame":
         """One row per round, client, call and leg of a deployed run: the frames that crossed."""
-        import pandas as pd
-
-        if not (self.path / SOCKET).exists():
-            return pd.DataFrame()
-        return read_table(self.path / SOCKET)
+        return self._table_if_there("socket")
 
     @cached_property
     def holdings(self) -> "pd.DataFrame":
@@ -100,11 +90,7 @@ class Run:
     @cached_property
     def detections(self) -> "pd.DataFrame":
         """One row per round and detector: how many it flagged, and how well; may be empty."""
-        import pandas as pd
-
-        if not (self.path / "detections.csv").exists():
-            return pd.DataFrame()
-        return self._table("detections")
+        return self._table_if_there("detections")
 
     @cached_property
     def recovered(self) -> "pd.DataFrame":
@@ -178,6 +164,12 @@ class Run:
     def environment(self) -> dict[str, Any]:
         """The machine, versions and commands of the run."""
         return read_shaped(self.path / ENVIRONMENT, EnvironmentShape)
+
+    def _table_if_there(self, name: str) -> "pd.DataFrame":
+        """Read a table that not every run has; empty for a run that has none."""
+        import pandas as pd
+
+        return self._table(name) if (self.path / f"{name}.csv").exists() else pd.DataFrame()
 
     def _table(self, name: str) -> "pd.DataFrame":
         return read_table(self.path / f"{name}.csv")

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any, cast
 
-from simsplit.metrics.ends import combine_ends
+from simsplit.metrics.text import combine_ends
 
 if TYPE_CHECKING:
     import pandas as pd

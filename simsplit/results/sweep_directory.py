@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError
-from simsplit.metrics.headline import find_headline
+from simsplit.metrics import find_headline
 from simsplit.results.directory import SUMMARY, make_directory, replace, writing
 from simsplit.results.shapes import SummaryShape, SweepShape, read_shaped
 from simsplit.results.stored import read_rows

@@ -1,4 +1,7 @@
-"""The run directory is chosen here, and described by the files that exist from a run's start."""
+"""The run directory is chosen here, and described by the files that exist from a run's start.
+
+The columns of its tables follow from the scenario.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -6,12 +9,17 @@ from pathlib import Path
 
 import torch
 
+from simsplit.attacking import Attacking
 from simsplit.data import Prepared
+from simsplit.detectors.watch import Watch
 from simsplit.errors import RunError
+from simsplit.evaluation.evaluator import ATTACK_SUCCESS_ALL
 from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run, RunWriter
 from simsplit.results.directory import ENVIRONMENT
 from simsplit.results.environment import add_resumption, describe_environment
+from simsplit.results.ledger import TableColumns
 from simsplit.results.locking import lock, refuse_locked
+from simsplit.rows import DetectionRow
 from simsplit.scenario import Scenario
 
 
@@ -90,3 +98,26 @@ def describe_resumption(writer: RunWriter, scenario: Scenario, path: Path) -> No
     with suppress(RunError):  # a lost note must not stop a run
         before = Run.load(path).environment
     writer.write_json(ENVIRONMENT, add_resumption(before))
+
+
+def table_columns(scenario: Scenario) -> TableColumns:
+    """Return the columns that this scenario adds to those of every run."""
+    return TableColumns(
+        scenario.figures,
+        own_figures=_own_figures(scenario),
+        handed=scenario.shares,
+        methods=bool(scenario.method),
+        cohort=not scenario.cohort.whole,
+        staleness=scenario.schedule.kind == "asynchronous",
+        malicious=bool(scenario.detectors or scenario.clients.malicious),
+        signals=Watch.list_columns(scenario.detectors),
+        detections=DetectionRow.columns() if scenario.detectors else (),
+        reported=[name for method in scenario.method for name in method.columns],
+        attacked=Attacking.columns(scenario),
+    )
+
+
+def _own_figures(scenario: Scenario) -> list[str]:
+    """Return the figures of a client's own model; a mean over all clients is none."""
+    own = scenario.clients.heads == "per_client"
+    return [name for name in scenario.figures if own and name != ATTACK_SUCCESS_ALL]

@@ -1,7 +1,6 @@
 """Scenarios: the model that checks them, the files that hold them, and messages about mistakes."""
 
-from simsplit.scenario.differences import differences
-from simsplit.scenario.loading import load_scenario, parse, scenario_class, scenario_of
+from simsplit.scenario.loading import differences, load_scenario, parse, scenario_class, scenario_of
 from simsplit.scenario.model import Scenario
 from simsplit.scenario.own import own
 from simsplit.scenario.schema import file_schema

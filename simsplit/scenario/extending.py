@@ -21,10 +21,10 @@ from typing import (
     get_origin,
 )
 
-from pydantic import Discriminator, create_model
+from pydantic import create_model
 from pydantic.fields import FieldInfo
 
-from simsplit.config import Config
+from simsplit.config import Config, join_configs
 from simsplit.data.data_config import TextSource
 from simsplit.data.texts import TextTable
 from simsplit.plugins import PARTS, Plugins
@@ -120,7 +120,7 @@ class _Extension:
         if isinstance(given, type) and issubclass(given, Config):
             joining = self._list_joining((given,))
             own = self.extend_config(given)
-            return _make_union([own, *joining]) if joining else own
+            return join_configs([own, *joining]) if joining else own
         args = get_args(given)
         if get_origin(given) is Literal:
             return self._extend_literal(given, args)
@@ -155,11 +155,6 @@ def _rebuild(given: Any, args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an ann
     if origin in (Union, UnionType):
         return Union[args]  # noqa: UP007 - of a tuple
     return cast("Any", origin)[args]
-
-
-def _make_union(configs: list[type[Config]]) -> Any:  # noqa: ANN401 - an annotation
-    """Return the union of configs, which `kind` distinguishes."""
-    return Annotated[Union[tuple(configs)], Discriminator("kind")]  # noqa: UP007 - of a tuple
 
 
 def _revive(model: type[Config], plugins: Plugins, state: dict[Any, Any]) -> Config:

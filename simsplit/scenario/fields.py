@@ -5,22 +5,20 @@ The configs of all parts are composed here, so the JSON schema, the error messag
 each other; `model` calls them.
 """
 
-import functools
-import operator
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Discriminator, Field
+from pydantic import Field
 
 from simsplit.attacks import ATTACKS, AttackConfig, TargetsConfig
-from simsplit.config import Config
+from simsplit.config import Config, join_configs
 from simsplit.data import DataConfig
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.engine_config import Engine, InlineEngine
-from simsplit.evaluation import EvaluateConfig, list_figure_columns, list_success_columns
+from simsplit.evaluation.evaluator import EvaluateConfig, list_figure_columns, list_success_columns
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.metrics import is_lower_better
 from simsplit.models import Model, SimpleCNN
@@ -37,13 +35,6 @@ from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.schedule import RoundRobinConfig, Schedule
 from simsplit.topologies import TOPOLOGIES, USUAL, Topology, TopologyName
 
-
-def _make_union(configs: Mapping[str, type[Config]]) -> Any:  # noqa: ANN401 - a type, made here
-    """Return the configs of a registry as one type, which `kind` distinguishes."""
-    together: Any = functools.reduce(operator.or_, configs.values())
-    return together if len(configs) == 1 else Annotated[together, Discriminator("kind")]
-
-
 # mypy cannot follow a union that is made from a registry.
 if TYPE_CHECKING:
     AnyMethod = MethodConfig
@@ -51,10 +42,10 @@ if TYPE_CHECKING:
     AnyAttack = AttackConfig
     AnyObserver = ObserverConfig
 else:
-    AnyMethod = _make_union(METHODS)
-    AnyDetector = _make_union(DETECTORS)
-    AnyAttack = _make_union(ATTACKS)
-    AnyObserver = _make_union(OBSERVERS)
+    AnyMethod = join_configs(METHODS.values())
+    AnyDetector = join_configs(DETECTORS.values())
+    AnyAttack = join_configs(ATTACKS.values())
+    AnyObserver = join_configs(OBSERVERS.values())
 
 
 class StopConfig(Config):

@@ -1,17 +1,21 @@
-"""Scenarios are made here from files, from plain values or from others, with plugins' parts."""
+"""Scenarios are made here from files, from plain values or from others, with plugins' parts.
+
+A resumed run's scenario is compared with the one before, and a user is reminded of its plugins.
+"""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from simsplit.errors import ScenarioError
-from simsplit.plugins import Given, gather_plugins
-from simsplit.plugins.record import remind
+from simsplit.plugins import Given, Plugins, gather_plugins
+from simsplit.plugins.gathering import remind
 from simsplit.scenario.cells import refuse_sweep
 from simsplit.scenario.extending import extend
 from simsplit.scenario.files import assign, read
-from simsplit.scenario.messages import explain_left_over
+from simsplit.scenario.messages import explain_left_over, format_value
 from simsplit.scenario.model import Scenario
 
 
@@ -65,3 +69,49 @@ def scenario_of(
 def scenario_class(plugins: Given = ()) -> type[Scenario]:
     """Return the class Scenario, with plugins' kinds allowed in its parts."""
     return extend(Scenario, gather_plugins(plugins))
+
+
+def differences(before: Scenario, now: Scenario) -> list[str]:
+    """Return the differences that keep `now` from resuming `before`, such as `seed was 0, is 1`."""
+    return _compare(before.select_identity(), now.select_identity(), "")
+
+
+def _compare(before: Any, now: Any, name: str) -> list[str]:  # noqa: ANN401 - plain values
+    """Return the differences below a field; parts of two kinds differ as a whole."""
+    if before == now:
+        return []
+    if isinstance(before, dict) and isinstance(now, dict) and before.get("kind") == now.get("kind"):
+        pairs = {key: (before.get(key), now.get(key)) for key in {**before, **now}}
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        pairs = {str(index): both for index, both in enumerate(zip(before, now, strict=True))}
+    else:
+        return [f"{name} was {format_value(before)}, is {format_value(now)}"]
+    return [
+        difference
+        for key, (old, new) in pairs.items()
+        for difference in _compare(old, new, f"{name}.{key}".strip("."))
+    ]
+
+
+@contextmanager
+def remind_of_plugins(
+    file: Path, overrides: Mapping[str, str], out: Path | None, plugins: Plugins, *, resume: bool
+) -> Iterator[None]:
+    """Open a context that reads a scenario file, to resume the run or sweep in `out`.
+
+    Without its plugins, the plain error (a kind is unknown) would not say what to do.
+    """
+    try:
+        yield
+    except ScenarioError as error:
+        if resume:
+            remind(error, out or _find_default(file, overrides), plugins, cells=True)
+        raise
+
+
+def _find_default(file: Path, overrides: Mapping[str, str]) -> Path:
+    """Return the default directory, from plain values, because the scenario is not valid."""
+    values = read(file, overrides)
+    output = values.get("output")
+    root = output.get("root", "runs") if isinstance(output, dict) else "runs"
+    return Path(str(root)) / str(values.get("name", "run"))

@@ -1,20 +1,34 @@
-"""Fields of a scenario that exclude each other are refused here; the error names one to change."""
+"""Fields of a scenario that exclude each other are refused here; the error names one to change.
 
+Names that tables would confuse, and clients that do not exist, are refused too.
+"""
+
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
 from torch import nn
 
+from simsplit.attacks import AttackConfig
+from simsplit.data import DataConfig
+from simsplit.data.texts import TextTable
+from simsplit.detectors import DetectorConfig
 from simsplit.errors import ScenarioError
 from simsplit.evaluation.generation import GENERATION_METRICS
+from simsplit.methods import MethodConfig
 from simsplit.metrics.classification import METRICS
 from simsplit.metrics.token_score import TOKEN_METRICS
 from simsplit.models.adapted import AdaptedClassifier
+from simsplit.models.fresh import Shape
 from simsplit.models.language import CausalLM
 from simsplit.packets import Leg
 from simsplit.parties.optimizers import OptimizerConfig
+from simsplit.parties.train_config import ClientsConfig
+from simsplit.poisons.malicious import FIELD, MaliciousConfig
+from simsplit.results.recovers import RECOVERS
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.messages import describe_unknown, format_value
+from simsplit.schedules.exchange import WITHOUT_TRUNK
 from simsplit.topologies import find_topology
 
 _NO_VALIDATION = "validation needs data.validation above 0"
@@ -145,3 +159,111 @@ def _ask_torch(optimizer: OptimizerConfig) -> str | None:
     except (ValueError, RuntimeError) as error:
         return f"torch's message: {error}"
     return None
+
+
+def refuse_unknown_controls(controls: Sequence[str], methods: Sequence[MethodConfig]) -> None:
+    """Raise ScenarioError for an unknown control, or one that is named twice."""
+    known = [WITHOUT_TRUNK, *(reading for method in methods for reading in method.readings)]
+    for index, control in enumerate(controls):
+        if control not in known:
+            raise ScenarioError(f"evaluate.controls.{index}", describe_unknown(control, known))
+    if len(set(controls)) < len(controls):
+        raise ScenarioError(
+            "evaluate.controls", f"must name each once, got {format_value(controls)}"
+        )
+
+
+def refuse_unequal_shapes(controls: Sequence[str], cut: Shape, features: Shape) -> None:
+    """Raise ScenarioError if the trunk is to be left out but changes shapes."""
+    if WITHOUT_TRUNK in controls and cut != features:
+        taken, given = ("x".join(map(str, shape)) for shape in (cut, features))
+        raise ScenarioError(
+            f"evaluate.controls.{list(controls).index(WITHOUT_TRUNK)}",
+            f"{WITHOUT_TRUNK} needs a trunk whose input and output have the same shape; this one "
+            f"takes {taken} and returns {given}",
+        )
+
+
+def refuse_overlong(data: DataConfig, methods: Sequence[MethodConfig], positions: int) -> None:
+    """Raise ScenarioError if public texts or a method's added tokens exceed the positions.
+
+    The model itself checks that private texts fit.
+    """
+    if data.public is not None and data.public.length > positions:
+        raise ScenarioError(
+            "data.public.length",
+            f"must be at most the model's {positions} positions, got {data.public.length}",
+        )
+    room = positions
+    for index, method in enumerate(methods):
+        for field, length in _list_lengths(data) if method.added_tokens else ():
+            if length + method.added_tokens > room:
+                raise ScenarioError(
+                    f"method.{index}.tokens",
+                    f"must be at most {max(0, room - length)}: {field} is {length}, and the model "
+                    f"has {positions} positions; got {method.added_tokens}",
+                )
+        # Each method adds its tokens to texts that the methods before have lengthened.
+        room -= method.added_tokens
+
+
+def _list_lengths(data: DataConfig) -> Iterator[tuple[str, int]]:
+    """Yield the lengths of the texts to which methods add tokens, private and support ones."""
+    mixed_in = "public" if data.support is None else "support"
+    for name in ("source", mixed_in):
+        source = getattr(data, name)
+        if isinstance(source, TextTable):
+            yield f"data.{name}.length", source.length
+
+
+def refuse_ambiguous(
+    detectors: Sequence[DetectorConfig],
+    attacks: Sequence[AttackConfig],
+    clients: ClientsConfig,
+    target: int,
+) -> None:
+    """Raise ScenarioError for entries that tables would confuse, or clients that do not exist."""
+    _refuse_two_aims(clients.malicious)
+    _refuse_twins("detectors", [detector.title for detector in detectors])
+    for index, detector in enumerate(detectors):
+        for client in detector.trusted:
+            _refuse_stranger(f"detectors.{index}.root", client, clients.count)
+    _refuse_stranger("targets.client", target, clients.count)
+    # Tables list floors beside attacks, so no attack may have the name of one.
+    floors = [name for recovered in RECOVERS.values() for name in recovered.floors]
+    _refuse_twins("attacks", [attack.title for attack in attacks], floors)
+    # The wire has room for one forger.
+    forging = [index for index, attack in enumerate(attacks) if attack.active]
+    if len(forging) > 1:
+        raise ScenarioError(
+            f"attacks.{forging[1]}",
+            f"is the second attack that changes the server's answers, after attacks.{forging[0]}; "
+            "only one is allowed",
+        )
+
+
+def _refuse_two_aims(malicious: MaliciousConfig | None) -> None:
+    """Raise ScenarioError for a second poison with an aim: there is one `attack_success`."""
+    poisons = malicious.poison if malicious else ()
+    aims = [index for index, poison in enumerate(poisons) if poison.aims]
+    if len(aims) > 1:
+        raise ScenarioError(
+            f"{FIELD}.poison.{aims[1]}",
+            f"is the second poison that aims at test samples, after {FIELD}.poison.{aims[0]}; only "
+            "one is allowed, since attack_success measures one",
+        )
+
+
+def _refuse_stranger(field: str, client: int, count: int) -> None:
+    """Raise ScenarioError for a client number out of range."""
+    if not 0 <= client < count:
+        raise ScenarioError(field, f"must be a client between 0 and {count - 1}, got {client}")
+
+
+def _refuse_twins(where: str, titles: Sequence[str], taken: Sequence[str] = ()) -> None:
+    """Raise ScenarioError for two entries with one title, by which tables distinguish them."""
+    for index, title in enumerate(titles):
+        if title in (*taken, *titles[:index]):
+            raise ScenarioError(
+                f"{where}.{index}.name", f"'{title}' is taken; give each a name of its own"
+            )

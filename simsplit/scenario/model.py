@@ -8,24 +8,24 @@ from typing import Any, Self
 
 from pydantic import ValidationError, field_validator, model_validator
 
+from simsplit.config import expand_kind
 from simsplit.data import DataInfo, Prepared, prepare
-from simsplit.data.blaming import blame
-from simsplit.errors import ScenarioError
-from simsplit.methods.order import refuse_disorder
-from simsplit.methods.stack import compute_sent_shapes
+from simsplit.errors import ScenarioError, blame
+from simsplit.methods.stack import compute_sent_shapes, refuse_disorder
 from simsplit.models.fresh import LaidOut, Shape
 from simsplit.models.text_model import TextModel
-from simsplit.scenario.adversaries import refuse_ambiguous
-from simsplit.scenario.controls import refuse_unequal, refuse_unknown
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.files import dump
 from simsplit.scenario.kinds import fill_kinds
-from simsplit.scenario.lengths import refuse_overlong
 from simsplit.scenario.messages import explain, refuse_misread
 from simsplit.scenario.misfits import (
+    refuse_ambiguous,
     refuse_as_torch_does,
     refuse_missing_network,
     refuse_other_samples,
+    refuse_overlong,
+    refuse_unequal_shapes,
+    refuse_unknown_controls,
     refuse_unknown_metrics,
     refuse_unscorable,
     refuse_unserved,
@@ -55,16 +55,14 @@ class Scenario(ScenarioFields):
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**kept | dict(update))
 
-    @field_validator("engine", "aggregation", "schedule", "model", mode="before")
-    @classmethod
-    def _expand_kind(cls, value: object) -> object:
-        """Return a bare kind as a part without other fields."""
-        return {"kind": value} if isinstance(value, str) else value
+    _expand_kind = field_validator("engine", "aggregation", "schedule", "model", mode="before")(
+        expand_kind
+    )
 
     @field_validator("method", "detectors", "attacks", "observers", mode="before")
     @classmethod
     def _expand_kinds(cls, value: object) -> object:
-        return [*map(cls._expand_kind, value)] if isinstance(value, list) else value
+        return [*map(expand_kind, value)] if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _refuse_misfits(self) -> Self:
@@ -73,7 +71,7 @@ class Scenario(ScenarioFields):
         refuse_unknown_metrics(self)
         refuse_other_samples(self)
         refuse_unscorable(self)
-        refuse_unknown(self.evaluate.controls, self.method)
+        refuse_unknown_controls(self.evaluate.controls, self.method)
         refuse_sessions(self)
         refuse_unmet(self)
         refuse_disorder(self.method)
@@ -115,7 +113,7 @@ class Scenario(ScenarioFields):
         whole = self.model.compute_shapes(info.shape)
         if isinstance(self.model, TextModel):
             refuse_overlong(self.data, self.method, self.model.get_sizes()[2])
-        refuse_unequal(self.evaluate.controls, *whole)
+        refuse_unequal_shapes(self.evaluate.controls, *whole)
         return whole, compute_sent_shapes(self.method, whole)
 
     def prepare_data(self) -> Prepared:

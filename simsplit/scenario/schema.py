@@ -1,17 +1,29 @@
 """The JSON Schema by which editors check scenario files.
 
 It is the model's schema, with the short forms and the fields that only a file may have.
+
+`simsplit new` copies a shipped scenario, with the schema beside it.
 """
 
+import json
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from simsplit.data.tasks import LAYOUTS
 from simsplit.detectors import DETECTORS
+from simsplit.errors import SimsplitError
 from simsplit.plugins import Given
+from simsplit.results.directory import replace
 from simsplit.scenario.cells import SCHEMA
+from simsplit.scenario.files import read
 from simsplit.scenario.kinds import list_optional_kinds
 from simsplit.scenario.loading import scenario_class
+from simsplit.scenario.shipped import SUFFIX, find_folder, locate
+
+SCHEMA_FILE = "scenario.schema.json"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def file_schema(plugins: Given = ()) -> dict[str, Any]:
@@ -84,3 +96,47 @@ def _allow_no_kind(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
 def _allow(names: list[str], union: dict[str, Any]) -> None:
     """Allow one of these names as another member of a union."""
     union["oneOf"] = [{"enum": names}, *union["oneOf"]]
+
+
+def start_file(name: str, source: str, into: Path) -> Path:
+    """Write NAME.yaml and the schema beside it; raise SimsplitError if NAME.yaml exists."""
+    name = name.removesuffix(SUFFIX)
+    if not re.fullmatch(_NAME, name):
+        raise SimsplitError(
+            f"new: '{name}' is not allowed as a name; use letters, digits, dots, dashes and "
+            "underscores, with a letter or digit first"
+        )
+    file, original = into / f"{name}{SUFFIX}", locate(Path(source))
+    if file.exists():
+        raise SimsplitError(f"new: {file} exists already; choose another name")
+    read(original, {})  # raises ScenarioError if the original is no valid file
+    # As text, since a dump of its values would lose the comments.
+    text = original.read_text(encoding="utf-8")
+    text = re.sub(r"^name:\s*\S+", f"name: {name}", text, count=1, flags=re.MULTILINE)
+    if not re.search(r"^name:", text, flags=re.MULTILINE):
+        text = f"name: {name}\n{text}"
+    text = _rename_commands(text, original.stem, file.name)
+    text = re.sub(
+        r"^extends:\s*(\S+)", lambda m: _move_extends(m[1], original), text, flags=re.MULTILINE
+    )
+    replace(file, f"# yaml-language-server: $schema={SCHEMA_FILE}\n{text}".encode())
+    schema = json.dumps(file_schema(), indent=2)
+    replace(into / SCHEMA_FILE, f"{schema}\n".encode())
+    return file
+
+
+def _rename_commands(text: str, old: str, new: str) -> str:
+    """Return the text with the new file's name in the commands of its comments."""
+    named = rf"(?:scenarios/)?(?:[\w/]+/)?{re.escape(old)}(?:\{SUFFIX})?(?=\s|$)"
+    return re.sub(
+        rf"^(#.*simsplit (?:run|sweep) ){named}", rf"\g<1>{new}", text, flags=re.MULTILINE
+    )
+
+
+def _move_extends(parent: str, child: Path) -> str:
+    """Return the line `extends` that names the same parent from another folder."""
+    path = (child.parent / parent).resolve()
+    if path.is_relative_to(find_folder()):
+        # By name, since the package lies elsewhere on another machine.
+        return f"extends: {path.relative_to(find_folder()).with_suffix('').as_posix()}"
+    return f"extends: {path}"

@@ -5,17 +5,18 @@ All cells are read and checked before any of them runs; an error names the field
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simsplit.errors import ScenarioError
+from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.observers import OBSERVERS
 from simsplit.plugins import NO_PLUGINS, Given, Plugins, gather_plugins
 from simsplit.report.short_names import short_names
-from simsplit.scenario.cell_names import name_scenario
-from simsplit.scenario.cells import Draft, expand
+from simsplit.scenario.cells import Draft, expand, name_scenario
 from simsplit.scenario.files import Values, assign, read
 from simsplit.scenario.loading import parse
+from simsplit.scenario.messages import describe_unknown
 from simsplit.scenario.model import Scenario
 
 
@@ -140,3 +141,23 @@ def _refuse_twins(cells: Sequence[Cell]) -> None:
         if content in seen:
             raise ScenarioError("sweep", f"{seen[content]} and {cell.name} are the same scenario")
         seen[content] = cell.name
+
+
+def add_observers(scenario: Scenario, kinds: Sequence[str]) -> Scenario:
+    """Return the scenario with these kinds of observers added, unless it has them already."""
+    known = [*OBSERVERS, *scenario.plugins.of("OBSERVERS")]
+    for kind in kinds:
+        if kind not in known:
+            raise SimsplitError(f"--track: {describe_unknown(kind, known)}")
+    has = [observer.kind_name for observer in scenario.observers]
+    more = [{"kind": kind} for kind in dict.fromkeys(kinds) if kind not in has]
+    if not more:
+        return scenario
+    values = scenario.model_dump(mode="json")
+    return parse({**values, "observers": [*values["observers"], *more]}, scenario.plugins)
+
+
+def add_observers_to_sweep(sweep: Sweep, kinds: Sequence[str]) -> Sweep:
+    """Return the sweep with these kinds of observers added to all cells."""
+    cells = [replace(cell, scenario=add_observers(cell.scenario, kinds)) for cell in sweep.cells]
+    return replace(sweep, cells=cells)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, field_validator
 
-from simsplit.config import Config
+from simsplit.config import Config, expand_kind, map_kinds
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
 from simsplit.schedules.strategies import FedAvg, Strategy
@@ -42,10 +42,7 @@ class AveragingConfig(Config, ABC):
         asked = Need(Given.ASKED, "strategy", least=self.strategy.needed)
         return (asked,) if self.bits is None else (asked, Need(Given.SHARED, "bits"))
 
-    @field_validator("strategy", mode="before")
-    @classmethod
-    def _expand_kind(cls, value: object) -> object:
-        return {"kind": value} if isinstance(value, str) else value
+    _expand_kind = field_validator("strategy", mode="before")(expand_kind)
 
 
 class SplitFedV1(AveragingConfig):
@@ -92,9 +89,4 @@ class Fused(AveragingConfig):
 
 
 Aggregation = Annotated[NoAggregation | SplitFedV1 | SplitFedV2 | Fused, Discriminator("kind")]
-AGGREGATIONS: dict[str, type[Config]] = {
-    "none": NoAggregation,
-    "splitfed_v1": SplitFedV1,
-    "splitfed_v2": SplitFedV2,
-    "fused": Fused,
-}
+AGGREGATIONS: dict[str, type[Config]] = map_kinds(Aggregation)

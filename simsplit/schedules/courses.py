@@ -5,15 +5,20 @@ return what each client did in the round.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from simsplit.engine.pool import Job
+from torch import Tensor
+
+from simsplit.engine.pool import Job, Outcome
+from simsplit.network.clock import Clock
+from simsplit.network.events import Stage, StepDone, play
 from simsplit.packets import ClientId
-from simsplit.schedules.cohort import Lineup
+from simsplit.protocol import Turn
+from simsplit.schedules.cohort import Lineup, RoundPace
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
-from simsplit.schedules.pace import RoundPace
 from simsplit.schedules.responses import Turns
 from simsplit.schedules.schedule import LapsConfig, ScheduleConfig
 
@@ -182,3 +187,144 @@ class Apart(Course):
         result = RoundDone(reports, lineup.drops, frozenset(late))
         self.federation.collect(self.count_samples(result), lineup.round, trunks)
         return result
+
+
+class AsTheyCome(Course):
+    """Steps of all clients, interleaved by the speed of their devices and links.
+
+    The events of simulated time drive the real work: a client's forward pass through the trunk runs
+    when its SMASHED packet has been served, its backward pass when its gradient has. Others may
+    have moved the trunk in between; the gradient is that of the weights that the forward pass saw.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        pace: RoundPace,
+        federation: Federation | None,
+        clock: Clock,
+        max_ahead: int | None,
+    ) -> None:
+        super().__init__(exchange, pace, federation)
+        self.clock, self.max_ahead = clock, max_ahead
+        self._stale: dict[ClientId, list[int]] = defaultdict(list)
+
+    def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
+        """Play all clients' steps in the order of simulated time."""
+        self._stale.clear()
+        self._done, self._total, self._tick = 0, sum(lineup.steps.values()), tick
+        actors = {client: self._steps(client, lineup) for client in lineup.clients}
+        with self.exchange.server.keep_versions():
+            play(actors, self.clock.server.slots, self.max_ahead)
+        done = self.finish(lineup)
+        for client, report in done.reports.items():
+            if "steps" in report:
+                stale = self._stale[client] or [0]
+                report["staleness"] = sum(stale) / len(stale)
+        return done
+
+    def _steps(self, client: ClientId, lineup: Lineup) -> Iterator[Stage | StepDone]:
+        """Take one client's round, stage by stage."""
+        for left in range(lineup.steps[client] - 1, -1, -1):
+            if self.pace.stops(client):
+                return
+            if left == 0 and client in lineup.drops:
+                self.exchange.abandon(client)
+            else:
+                yield from self._step(client)
+            self._done += 1
+            self._tick(self._done, self._total)
+            yield StepDone(last=left == 0)
+
+    def _step(self, client: ClientId) -> Iterator[Stage]:
+        rows = 0
+        first, *_ = self.exchange.topology.training.turns
+        for event in self.exchange.step_by_events(client):
+            if isinstance(event, Turn):
+                yield self.clock.build_computing(client, event, rows)
+                # Counted after the simulated wait, in which others may have stepped the trunk.
+                if event.last and not event.by_client:
+                    self._stale[client].append(self.exchange.server.count_staleness(client))
+                continue
+            if event.leg is first.sends[0]:  # the number of rows is known from the packet
+                rows = len(event.tensors[0])
+                yield self.clock.build_computing(client, first, rows)
+            yield self.clock.build_sending(event)
+
+
+class TrunkCopies:
+    """One process's clients, trained round by round against copies of the trunk.
+
+    Copies do not depend on each other. So each is trained where its client lives, one after another
+    in one server's modules; only optimizer moments are kept apart between rounds.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        pace: RoundPace,
+        *,
+        keep_moments: bool,
+        elsewhere: "Callable[[], TrunkCopies]",
+    ) -> None:
+        """Train here; `elsewhere` makes another one, with its own trunk."""
+        self.exchange, self.pace, self._elsewhere = exchange, pace, elsewhere
+        self.keep_moments = keep_moments
+        self._moments: dict[ClientId, dict[str, Tensor]] = {}
+
+    def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
+        """Take a client's steps, and return its trunk's weights unless it dropped out."""
+        exchange, learner = self.exchange, self.exchange.server.learner
+        with exchange.moment.enter_round(job.round, job.phase, [client]), exchange.name_failures():
+            exchange.server.enter(job.phase, job.lr_factor)
+            # The modules still have the moments of the client that was trained here before.
+            learner.forget_moments()
+            learner.take({**trunk, **self._moments.get(client, {})})
+            learner.anchor()
+            if exchange.watch is not None:
+                exchange.watch.restart()
+            self.pace.restart({client: job.spent_s})
+            for left in range(job.steps - 1, -1, -1):
+                if self.pace.stops(client):
+                    break
+                (exchange.abandon if job.drops and left == 0 else exchange.step)(client)
+        if self.keep_moments:
+            self._moments[client] = _copy(learner.moments())
+        return Outcome(
+            report=exchange.collect_reports([client])[client],
+            counts=exchange.wire.take(),
+            trunk=None if job.drops else _copy(learner.weights()),
+            late=self.pace.is_late(client),
+            readings=exchange.sensor.take() if exchange.sensor else None,
+        )
+
+    @property
+    def draws(self) -> bool:
+        """Whether the trunk has dropout, which draws from torch's one global stream."""
+        return self.exchange.server.learner.random
+
+    def make_another(self) -> "TrunkCopies":
+        """Make another one with its own trunk; both share moments and trust."""
+        made = self._elsewhere()
+        made._moments = self._moments
+        made.exchange.server.trust = self.exchange.server.trust
+        return made
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the optimizer moments of each copy."""
+        return {
+            f"{client}/{name}": tensor
+            for client, moments in self._moments.items()
+            for name, tensor in moments.items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+        self._moments.clear()
+        for key, tensor in state.items():
+            client, name = key.split("/", 1)
+            self._moments.setdefault(int(client), {})[name] = tensor
+
+
+def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, model_validator
 
-from simsplit.config import Config
+from simsplit.config import Config, map_kinds
 from simsplit.packets import ClientId
 
 DEFAULT_ROUNDS = 10
@@ -129,9 +129,4 @@ class AsynchronousConfig(LapsConfig):
 Schedule = Annotated[
     RoundRobinConfig | PerClientConfig | ParallelConfig | AsynchronousConfig, Discriminator("kind")
 ]
-SCHEDULES: dict[str, type[ScheduleConfig]] = {
-    "round_robin": RoundRobinConfig,
-    "per_client": PerClientConfig,
-    "parallel": ParallelConfig,
-    "asynchronous": AsynchronousConfig,
-}
+SCHEDULES: dict[str, type[ScheduleConfig]] = map_kinds(Schedule)

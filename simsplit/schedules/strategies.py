@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Discriminator, Field
 
+from simsplit.config import map_kinds
 from simsplit.schedules.averaging import Memory, StrategyConfig
 
 
@@ -188,15 +189,4 @@ Strategy = Annotated[
     | Bulyan,
     Discriminator("kind"),
 ]
-STRATEGIES: dict[str, type[StrategyConfig]] = {
-    "fedavg": FedAvg,
-    "fedavgm": FedAvgM,
-    "fedadam": FedAdam,
-    "fedyogi": FedYogi,
-    "fedadagrad": FedAdagrad,
-    "fedmedian": FedMedian,
-    "fedtrimmedavg": FedTrimmedAvg,
-    "krum": Krum,
-    "multikrum": MultiKrum,
-    "bulyan": Bulyan,
-}
+STRATEGIES: dict[str, type[StrategyConfig]] = map_kinds(Strategy)

@@ -21,11 +21,11 @@ from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
 from simsplit.observers.observer import refuse_lacking
 from simsplit.plugins import Origin, gather_again
-from simsplit.progress import Observer, SilentSweep, SweepObserver
+from simsplit.progress import Observer, SweepObserver
 from simsplit.renamed import Renamed
 from simsplit.results import Run, SweepDirectory
+from simsplit.results.environment import describe_process
 from simsplit.results.locking import lock
-from simsplit.results.processes import describe_process
 from simsplit.scenario import Cell, Scenario, Sweep, parse
 from simsplit.scenario.own import collect_held
 from simsplit.sweep.plan import (
@@ -88,7 +88,7 @@ def run_sweep(
     path = choose_sweep_directory(sweep, out, resume=resume)
     with lock(path):
         refuse_overwriting(sweep, path, resume=resume)
-        return _run_locked(sweep, path, jobs, watch or SilentSweep())
+        return _run_locked(sweep, path, jobs, watch or SweepObserver())
 
 
 def _run_locked(sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver) -> SweepResult:

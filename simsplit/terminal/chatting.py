@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
-from simsplit.assembly.evaluating import build_writer
-from simsplit.assembly.restored import restore
+from simsplit.assembly.exchanges import build_writer
+from simsplit.assembly.state import restore
 from simsplit.errors import RunError, SimsplitError
-from simsplit.evaluation.sampling import Sampling
-from simsplit.evaluation.writing import Writer
+from simsplit.evaluation.writing import Sampling, Writer
 from simsplit.models.language import CausalLM
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.plugins import Plugins

@@ -1,4 +1,7 @@
-"""Commands with --json print these documents: plain values, with numbers that are not rounded."""
+"""Commands with --json print these documents: plain values, with numbers that are not rounded.
+
+What `simsplit validate` prints is here in both forms, as a document and as lines.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +9,7 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.packets import Leg
-from simsplit.report.entries import load_entries
+from simsplit.report.grouping import load_entries
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.tables import Table
 from simsplit.results import Run
@@ -67,3 +70,27 @@ def document_mistakes(error: ScenarioError) -> Document:
     """Return the problems of a scenario by field."""
     problems = [{"field": each.field, "reason": each.reason} for each in error.problems]
     return {"valid": False, "problems": problems}
+
+
+def describe_scenario(scenario: Scenario) -> str:
+    """Return lines on a valid scenario, with the shapes that it sends."""
+    lines = ["a valid scenario"]
+    info = scenario.data.describe()
+    if info is None:
+        lines.append("its data are not known before they are loaded, so shapes were not checked")
+        return "\n".join(lines)
+    if not scenario.model.is_available_offline:
+        lines.append("its model is fetched when a run begins, so shapes were not checked")
+        return "\n".join(lines)
+    (cut, features), (smashed, sent) = scenario.shapes(info)
+    legs = [("cut", cut, smashed), ("features", features, sent)]
+    for name, whole, crossing in legs if scenario.crossings.has(Leg.FEATURES) else legs[:1]:
+        shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
+        lines.append(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
+    return "\n".join(lines)
+
+
+def describe_cells(names: Sequence[str]) -> str:
+    """Return lines on a valid sweep, with the names of its first cells."""
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return f"a valid sweep of {len(names)} cells\n{'  '.join(names[:6])}{more}"

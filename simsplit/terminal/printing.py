@@ -1,4 +1,7 @@
-"""Tables are printed on stdout: fitted to the terminal's width, or in another format."""
+"""Tables are printed on stdout: fitted to the terminal's width, or in another format.
+
+Pictures and report pages are written to files.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +12,8 @@ from simsplit.errors import RunError
 from simsplit.report.canvas import save_figure
 from simsplit.report.comparison import compare
 from simsplit.report.detections import compare_detections
-from simsplit.report.entries import load_entries, parse_baseline
-from simsplit.report.grouping import Entry
-from simsplit.report.long_tables import (
+from simsplit.report.grouping import Entry, load_entries, parse_baseline
+from simsplit.report.numbers import (
     DETECTIONS,
     SETTINGS,
     list_shown_tables,
@@ -19,12 +21,17 @@ from simsplit.report.long_tables import (
     write_csv,
 )
 from simsplit.report.overview import has_several_kinds, tabulate_overview
+from simsplit.report.page import Subject, write_page
 from simsplit.report.presentations import PRESENTATIONS, Compare
+from simsplit.report.run_figures import draw_figures
 from simsplit.report.runs import show, write_heading
 from simsplit.report.tables import Format, Table
-from simsplit.results import Run
+from simsplit.results import SWEEP, Run
+from simsplit.results.directory import replace
 from simsplit.results.recovers import RECOVERS
 from simsplit.terminal.saying import echo, make_console
+
+REPORT = "report.html"
 
 
 def print_run(run: Run, form: Format = "table") -> None:
@@ -128,3 +135,24 @@ def plot_comparison(
         return save_figure(drawn, target)
     except (OSError, ValueError) as error:
         raise RunError(f"cannot write {target}: {error}") from None
+
+
+def write_report(paths: Sequence[Path], out: Path | None, say: Callable[[str], None]) -> Path:
+    """Write the page and return its file; `say` gets left-out cells and warnings."""
+    target = out or (paths[0] / REPORT if len(paths) == 1 else Path(REPORT))
+    if target.suffix not in (".html", ".htm"):
+        raise RunError(f"--out takes a file that ends with .html, got '{target}'")
+    entries, left_out = load_entries(paths)
+    for line in left_out:
+        say(line)
+    page = write_page(Subject(entries, left_out))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace(target, page.encode())
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror or error}") from None
+    for path in paths:
+        if not (path / SWEEP).exists():
+            for failure in draw_figures(Run.load(path)):
+                say(f"warning: {path}: {failure}")
+    return target

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColum
 from rich.text import Text
 
 from simsplit.errors import format_count
-from simsplit.metrics.headline import find_headline, format_column
+from simsplit.metrics import find_headline, format_column
 from simsplit.preflight import format_size
 from simsplit.progress import Observer, RoundEnded, RunPlan, Status
 from simsplit.rows import RoundRow
@@ -126,7 +126,6 @@ class _TimeLeft(ProgressColumn):
         super().__init__()
 
     def render(self, task: object) -> str:
-        del task
         return f"{format_clock(self.pace.estimate_left())} left" if self.pace.has_begun else ""
 
 
@@ -191,7 +190,6 @@ class Live(Lines):
 
     def end(self, status: Status) -> None:
         """Remove the bar, whatever the status is."""
-        del status
         if getattr(self, "bar", None) is not None:
             self.bar.stop()
 

@@ -1,11 +1,19 @@
 """Whatever a terminal shows passes through here, without control characters that others wrote.
 
 Names in files, reasons of clients and texts of models may hold escape sequences; those of rich
-itself, for colours and live lines, are kept.
+itself, for colours and live lines, are kept. What libraries print on stderr is hushed.
+
+A request to terminate (SIGTERM, of docker, slurm or `kill`) interrupts a command as Ctrl-C does. So
+the run writes its status, and the same command with --resume continues it.
 """
 
+import logging
+import os
+import signal
+import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -13,6 +21,17 @@ from simsplit.foreign import strip_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_LIBRARIES = {
+    "huggingface_hub": "HF_HUB_VERBOSITY",
+    "datasets": "DATASETS_VERBOSITY",
+    "transformers": "TRANSFORMERS_VERBOSITY",
+}
+"""The libraries' loggers, and the variable from which each reads its level on import."""
+_NO_BARS = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes: 128 and the number of the signal."""
 
 
 def say(text: str) -> None:
@@ -41,3 +60,33 @@ def make_console(*, stderr: bool = False, force_terminal: bool | None = None) ->
                 yield Segment(text, segment.style, segment.control)
 
     return CleanConsole(stderr=stderr, force_terminal=force_terminal)
+
+
+def hush() -> None:
+    """Have the libraries print errors only, unless the user has set their levels."""
+    for name, variable in _LIBRARIES.items():
+        if variable not in os.environ:
+            os.environ[variable] = "error"
+            logging.getLogger(name).setLevel(logging.ERROR)
+    for variable in _NO_BARS:
+        os.environ.setdefault(variable, "1")
+
+
+class Terminated(KeyboardInterrupt):
+    """The interrupt that a request to terminate raises."""
+
+
+def heed_termination() -> None:
+    """Raise Terminated in the main thread whenever the process is asked to terminate."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated
+
+
+def end_interrupted(interrupt: KeyboardInterrupt, message: str) -> NoReturn:
+    """Print how to continue, and exit with the code of the signal."""
+    say(f"\ninterrupted; {message}")
+    raise typer.Exit(TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED) from None

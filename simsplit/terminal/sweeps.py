@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from simsplit.errors import format_count
-from simsplit.metrics.headline import format_column
-from simsplit.progress import SilentSweep, SweepObserver
+from simsplit.metrics import format_column
+from simsplit.progress import SweepObserver
 from simsplit.results import RunProgress, read_progress
 from simsplit.terminal.pace import format_clock
 
@@ -33,7 +33,7 @@ _FRAME_LINES = 7
 def watch_sweep(console: Console, *, quiet: bool) -> Iterator[SweepObserver]:
     """Open a context with an observer of a sweep; a live table is always removed at its end."""
     if quiet:
-        yield SilentSweep()
+        yield SweepObserver()
     elif not console.is_terminal or console.no_color:
         yield SweepLines(console)
     else:
@@ -72,7 +72,7 @@ class _ShownCell:
         )
 
 
-class SweepLines:
+class SweepLines(SweepObserver):
     """An observer that prints a line when a cell starts or ends: for logs and pipes."""
 
     def __init__(self, console: Console) -> None:

@@ -29,7 +29,6 @@ def _get_inputs(batch: Batch) -> Tensors:
 
 def _get_adapters(head: nn.Module, batch: Batch) -> Tensor:
     """Return a client's adapters, which are the same for every batch."""
-    del batch
     made: Tensor = head()
     return made
 

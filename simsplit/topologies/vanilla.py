@@ -25,7 +25,6 @@ class VanillaClient(ClientEnd):
 
     def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
         """Return the features unchanged: the server has applied its tail already."""
-        del pending
         return lifted
 
 

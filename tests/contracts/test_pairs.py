@@ -14,8 +14,7 @@ from contracts.walk import KNOWN, PLAIN, Walker, assert_no, refusal
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS, CodecConfig, MethodConfig, Step
 from simsplit.methods.method import IMAGES, TEXTS
-from simsplit.methods.order import refuse_disorder
-from simsplit.methods.stack import compute_sent_shapes
+from simsplit.methods.stack import compute_sent_shapes, refuse_disorder
 
 FINE: dict[str, dict[str, Any]] = {
     "quantise": {"bits": 12},

@@ -9,7 +9,8 @@ from by_hand import Recorder
 from pace import quick
 from pydantic import ValidationError
 
-from simsplit.data import Batch, Batcher, Samples
+from simsplit.data import Batch, Samples
+from simsplit.data.batches import Batcher
 from simsplit.errors import ScenarioError
 from simsplit.packets import Leg, Packet
 from simsplit.poisons import POISONS, Poison, Scene

@@ -17,7 +17,7 @@ from plain_loops import (
 )
 
 from simsplit.experiment import Experiment
-from simsplit.network import LINKS
+from simsplit.network.profiles import LINKS
 from simsplit.packets import ClientId
 from simsplit.results import Run
 

@@ -10,7 +10,8 @@ from builders import image_folder, run_to_end, scenario
 from pace import quick
 from torch import nn
 
-from simsplit.data import Batcher, Prepared, draw_batches, prepare
+from simsplit.data import Prepared, prepare
+from simsplit.data.batches import Batcher, draw_batches
 from simsplit.parties.calls import OwnState, SharedState
 from simsplit.scenario import Scenario
 

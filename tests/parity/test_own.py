@@ -13,7 +13,7 @@ from texts import reviews
 from torch import nn
 
 from simsplit import SplitModel, load_sweep, own, run, run_sweep
-from simsplit.data import draw_batches
+from simsplit.data.batches import draw_batches
 from simsplit.engine.cluster import run_with_cluster
 from simsplit.errors import DataError, ScenarioError, SimsplitError
 from simsplit.results import Run

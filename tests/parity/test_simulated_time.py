@@ -9,7 +9,7 @@ from builders import StopAt, experiment, run_to_end, scenario
 from plain_loops import train
 
 from simsplit.experiment import Experiment
-from simsplit.network import Rates
+from simsplit.network.profiles import Rates
 from simsplit.report.timing import time_to_accuracy, write_duration
 from simsplit.results import Run
 

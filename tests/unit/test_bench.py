@@ -11,8 +11,7 @@ import torch
 from simsplit.bench import Bench, benches, measure_attacks, overhead
 from simsplit.bench.api import api
 from simsplit.bench.attacking import CASES, AttackCase
-from simsplit.bench.defended import language_of
-from simsplit.bench.language import count_passes
+from simsplit.bench.language import count_passes, language_of
 from simsplit.bench.overhead import (
     OverheadCase,
     _refuse_other_loss,

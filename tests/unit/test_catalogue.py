@@ -10,7 +10,7 @@ from simsplit.catalogue.compatibility import _WORDS
 from simsplit.errors import SimsplitError
 from simsplit.methods.method import MethodConfig
 from simsplit.needs import Given
-from simsplit.network import DEVICES, LINKS
+from simsplit.network.profiles import DEVICES, LINKS
 
 
 class Halve(MethodConfig):

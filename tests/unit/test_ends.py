@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from simsplit.metrics.ends import (
+from simsplit.metrics.text import (
     combine_ends,
     compute_attack_performance,
     compute_defence_score,

@@ -8,10 +8,10 @@ import torch
 from builders import enter_round, experiment, run_to_end, scenario
 from texts import text_scenario
 
-from simsplit.data import Batcher
+from simsplit.data.batches import Batcher
+from simsplit.data.images import Views
 from simsplit.data.samples import IGNORED
-from simsplit.data.views import Views
-from simsplit.evaluation import EvaluateConfig, choose
+from simsplit.evaluation.evaluator import EvaluateConfig, choose
 from simsplit.experiment import Experiment
 from simsplit.metrics import is_lower_better
 from simsplit.report.comparison import compare

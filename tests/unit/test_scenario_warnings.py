@@ -16,7 +16,7 @@ from simsplit.attacking.finished import attack
 from simsplit.data import prepare
 from simsplit.engine.pool import HostLost
 from simsplit.errors import RunError, format_count, format_list
-from simsplit.metrics.headline import find_headline
+from simsplit.metrics import find_headline
 from simsplit.progress import Observer
 from simsplit.report.detections import write_clients
 from simsplit.report.input_tables import _shorten

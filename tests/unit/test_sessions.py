@@ -10,10 +10,16 @@ import torch
 from texts import text_scenario
 
 from simsplit.assembly import Assembler
-from simsplit.assembly.evaluating import build_writer
+from simsplit.assembly.exchanges import build_writer
 from simsplit.errors import ProtocolError, RunFailedError, ScenarioError, SimsplitError
-from simsplit.evaluation.sampling import Sampling, choose_tokens, draw_tokens, warp_scores
-from simsplit.evaluation.writing import InSession, WholeTexts
+from simsplit.evaluation.writing import (
+    InSession,
+    Sampling,
+    WholeTexts,
+    choose_tokens,
+    draw_tokens,
+    warp_scores,
+)
 from simsplit.models.transformer import Cut, copy_segment
 from simsplit.models.whole import Sizes, build_config
 from simsplit.packets import Leg

@@ -13,8 +13,8 @@ from simsplit.__main__ import app
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.scenario import load_scenario, load_sweep
 from simsplit.scenario.files import read
+from simsplit.scenario.schema import SCHEMA_FILE, start_file
 from simsplit.scenario.shipped import describe, describe_all, find_folder, list_names, locate
-from simsplit.scenario.starting import SCHEMA, start_file
 
 
 @pytest.fixture
@@ -80,9 +80,9 @@ def test_a_new_file_is_its_source_under_another_name(empty: Path, source: str) -
     assert values | {"name": 0} == original | {"name": 0}
     assert values["name"] == "mine"
     first, *rest = file.read_text().splitlines()
-    assert first == f"# yaml-language-server: $schema={SCHEMA}"
+    assert first == f"# yaml-language-server: $schema={SCHEMA_FILE}"
     assert not [line for line in rest if "simsplit run scenarios/" in line]
-    schema = json.loads((empty / SCHEMA).read_text())
+    schema = json.loads((empty / SCHEMA_FILE).read_text())
     Draft202012Validator(schema).validate(yaml.safe_load(file.read_text()))
     with pytest.raises(SimsplitError, match="exists already"):
         start_file("mine", source, empty)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from simsplit.report.grouping import Entry, Row, group_rows, name_rows
-from simsplit.report.headline import choose_headline
-from simsplit.report.rates import read_quoted
+from simsplit.report.rates import choose_headline, read_quoted
 from simsplit.report.tables import decimals
 from simsplit.results import Run
 

@@ -11,9 +11,8 @@ from string import Template
 
 from simsplit.report.html.markup import Markup, join, tag
 from simsplit.report.html.subject import Subject
-from simsplit.report.page.comparison import compare_settings
 from simsplit.report.page.curves import draw_curves
-from simsplit.report.page.detecting import show_detections
+from simsplit.report.page.detecting import compare_settings, show_detections
 from simsplit.report.page.heat import draw_heat_maps
 from simsplit.report.page.question import describe_question
 from simsplit.report.page.sent import draw_sent
@@ -63,4 +62,4 @@ def _read_part(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
-__all__ = ["Subject", "page_of"]
+__all__ = ["Subject", "write_page"]

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from simsplit.metrics.headline import format_column
+from simsplit.metrics import format_column
 from simsplit.preflight import format_size
 from simsplit.report.grouping import Row
 from simsplit.report.html.chart import MOST, Series, Write, draw_lines
-from simsplit.report.html.markup import Markup, figure, section, tag
+from simsplit.report.html.markup import Markup, figure, mark_up, section, tag
 from simsplit.report.html.subject import Subject, write_value
-from simsplit.report.html.table_markup import mark_up
 from simsplit.report.runs import tabulate_figures
 from simsplit.report.tables import decimals
 from simsplit.report.timing import write_duration

@@ -1,14 +1,18 @@
-"""The section on detection shows the table of detectors and how well each ranks clients."""
+"""The section on detection shows the table of detectors and how well each ranks clients.
+
+The section on several settings has the tables of `compare`.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from simsplit.report.comparison import compare
 from simsplit.report.detections import compare_detections, list_malicious, tabulate_detections
 from simsplit.report.html.chart import COLOURS, Series, draw_lines
-from simsplit.report.html.markup import Markup, figure, section, views
+from simsplit.report.html.markup import Markup, figure, mark_up, section, views
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import mark_up
+from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.thresholds import list_detectors, rank_suspicion
 from simsplit.results import Run
 
@@ -63,3 +67,12 @@ def _compute_curves(runs: Sequence[Run]) -> list[tuple[float, Series]]:
         title = f"{detector} ({area:.2f})"
         made.append((area, Series(title, fpr.tolist(), tpr.tolist(), words, step=True)))
     return sorted(made, key=lambda pair: -pair[0])
+
+
+def compare_settings(subject: Subject) -> Markup:
+    """Tabulate a row per setting, over seeds; return nothing for a single run."""
+    if subject.one is not None:
+        return Markup()
+    beside = [each for each in PRESENTATIONS.values() if each.compared_beside]
+    recovered = [made for each in beside for made in each.compare(subject.entries, None)]
+    return section("Comparison", *map(mark_up, (compare(subject.entries), *recovered)))

@@ -4,9 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from simsplit.report.grouping import label_rows
-from simsplit.report.html.markup import Markup, details, join, section, tag
+from simsplit.report.html.markup import (
+    Markup,
+    details,
+    join,
+    mark_up_pairs,
+    mark_up_rows,
+    section,
+    tag,
+)
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import mark_up_pairs, mark_up_rows
 from simsplit.report.short_names import describe_setting, name_methods, value_of
 
 Values = Mapping[str, Any]

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.preflight import format_size
-from simsplit.report.html.markup import Markup, figure, join, section, tag, void
+from simsplit.report.html.markup import Markup, figure, join, mark_up, section, tag, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import mark_up
 from simsplit.report.runs import tabulate_costs
 from simsplit.results import Run
 from simsplit.topologies import LEGS, describe_leg, sort_legs

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError
-from simsplit.report.html.markup import Markup, join, section, tag
+from simsplit.report.html.markup import Markup, join, mark_up_pairs, section, tag
 from simsplit.report.html.subject import Subject
-from simsplit.report.html.table_markup import mark_up_pairs
 from simsplit.results import SCENARIO, Run
 
 Facts = Mapping[str, Any]
@@ -53,12 +52,9 @@ def _list_facts(facts: Facts) -> list[tuple[str, object]]:
 
 def _write_command(facts: Facts) -> str:
     """Return the command as typed, with the program's name in place of a module's file."""
-    words = [str(word) for word in facts["command"]]
-    return shlex.join([_rename_program(words[0]), *words[1:]])
-
-
-def _rename_program(word: str) -> str:
-    return "simsplit" if Path(word).name in ("__main__.py", "simsplit") else word
+    program, *words = map(str, facts["command"])
+    is_ours = Path(program).name in ("__main__.py", "simsplit")
+    return shlex.join(["simsplit" if is_ours else program, *words])
 
 
 def _list_given(scenario: Facts) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from simsplit.metrics.headline import format_column
+from simsplit.metrics import format_column
 from simsplit.preflight import format_size
 from simsplit.report.detections import list_flagged, list_malicious
 from simsplit.report.html.subject import Subject, read_test_figure, write_value

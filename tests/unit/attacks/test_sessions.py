@@ -16,7 +16,7 @@ from simsplit.attacks import ATTACKS
 from simsplit.attacks.session_records import build_record
 from simsplit.attacks.vmi import VmiConfig
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
-from simsplit.evaluation.sampling import Sampling
+from simsplit.evaluation.writing import Sampling
 from simsplit.metrics.learned import BertScore
 from simsplit.packets import Leg
 from simsplit.results import Run

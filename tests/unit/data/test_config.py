@@ -9,7 +9,8 @@ from PIL import Image
 from pydantic import ValidationError
 
 from simsplit import data
-from simsplit.data import DataConfig, measure_channels, prepare
+from simsplit.data import DataConfig, prepare
+from simsplit.data.batches import measure_channels
 from simsplit.data.partitions import Dirichlet, Iid
 from simsplit.data.samples import DataInfo
 from simsplit.data.sources import DigitsSource, TorchvisionSource

@@ -5,8 +5,7 @@ from pathlib import Path
 from builders import TINY, run_to_end
 from direct import Sites
 
-from simsplit.report.runs import show
-from simsplit.report.sockets import TITLE
+from simsplit.report.runs import FRAMES_TITLE, show
 from simsplit.results import Run
 from simsplit.scenario import parse
 from simsplit.scenario.files import merge
@@ -19,7 +18,7 @@ def test_both_are_printed(tmp_path: Path) -> None:
     made = sites.experiment()
     made.run(resume=False)
     (tmp_path / "socket.csv").rename(made.path / "socket.csv")
-    (table,) = [each for each in show(Run.load(made.path)) if each.title == TITLE]
+    (table,) = [each for each in show(Run.load(made.path)) if each.title == FRAMES_TITLE]
     rows = {row[:2]: row[2:] for row in table.rows}
     assert rows["Proceed", "features"][0] == "12"
     assert list(rows)[-1] == ("all", "")
@@ -29,4 +28,4 @@ def test_both_are_printed(tmp_path: Path) -> None:
 
 def test_a_simulated_run_has_no_such_table(tmp_path: Path) -> None:
     made = run_to_end(GIVEN, tmp_path / "run")
-    assert TITLE not in [each.title for each in show(Run.load(made.path))]
+    assert FRAMES_TITLE not in [each.title for each in show(Run.load(made.path))]

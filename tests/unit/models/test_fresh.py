@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from simsplit.models import MODELS, MicronNet, ResNet18, SimpleCNN
+from simsplit.models import MODELS, SimpleCNN
+from simsplit.models.vision import MicronNet, ResNet18
 from simsplit.seeds import isolate
 
 IMAGE = (3, 32, 32)

@@ -8,18 +8,11 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models import (
-    MODELS,
-    Airbench,
-    CutNetwork,
-    MicronNet,
-    MnistNet,
-    MobileNet,
-    Model,
-    ResNet18,
-    ResNet20,
-    SimpleCNN,
-)
+from simsplit.models import MODELS, Model, SimpleCNN
+from simsplit.models.airbench import Airbench
+from simsplit.models.attacked import MnistNet, MobileNet, ResNet20
+from simsplit.models.fresh import CutNetwork
+from simsplit.models.vision import MicronNet, ResNet18
 
 TABLE_II = [
     (ResNet18(cut="l1h"), (3, 32, 32), 10, (9_536, 11_166_976, 5_130)),

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from simsplit import load_trained, run
 from simsplit.__main__ import app
 from simsplit.errors import ScenarioError
-from simsplit.models import Mlp, ResNet18
+from simsplit.models.tabular import Mlp
+from simsplit.models.vision import ResNet18
 
 SEGMENTS = ("head", "trunk", "tail")
 

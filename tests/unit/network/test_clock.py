@@ -5,16 +5,15 @@ from typing import get_args
 
 import pytest
 
-from simsplit.network import (
+from simsplit.network.clock import (
     ClientWork,
     Flops,
     Order,
-    Rates,
-    ServerConfig,
     choose_order,
     compute_round_times,
     list_stages,
 )
+from simsplit.network.profiles import Rates, ServerConfig
 from simsplit.packets import Leg
 from simsplit.topologies import TOPOLOGIES
 

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from simsplit.network import Stage, StepDone, play
+from simsplit.network.events import Stage, StepDone, play
 
 
 def actor(*stages, log=None, name=""):

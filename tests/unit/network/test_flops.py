@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from simsplit.network import count_flops
+from simsplit.network.clock import count_flops
 
 
 def test_a_linear_layer_by_hand():

@@ -11,7 +11,7 @@ from torch import Tensor
 from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packet
 from simsplit.parties.changes import Changes
-from simsplit.parties.keeping import Keeping
+from simsplit.parties.sharing import Keeping
 from simsplit.results import Run
 from simsplit.seeds import rng_for
 

@@ -8,9 +8,8 @@ import pytest
 
 from simsplit import compare
 from simsplit.errors import RunError
-from simsplit.report.entries import load_entries
-from simsplit.report.long_tables import write_csv
-from simsplit.report.numbers import find_better
+from simsplit.report.grouping import load_entries
+from simsplit.report.numbers import find_better, write_csv
 from simsplit.results import Run
 
 LIGHT = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]

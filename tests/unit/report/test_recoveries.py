@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from gists import says
 
+from simsplit.metrics.intervals import bootstrap_interval
 from simsplit.report.comparison import compare
 from simsplit.report.grouping import Entry
 from simsplit.report.input_tables import compare_recoveries, tabulate_recoveries
-from simsplit.report.intervals import bootstrap_interval
 from simsplit.report.short_names import distinguish_methods
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison

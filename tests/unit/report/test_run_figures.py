@@ -11,8 +11,8 @@ from PIL import Image
 
 from simsplit.progress import Observer
 from simsplit.report import figures
-from simsplit.report.headline import choose_headline
 from simsplit.report.input_figures import draw_recovered
+from simsplit.report.rates import choose_headline
 from simsplit.report.run_figures import (
     draw_figures,
     draw_holdings,

@@ -9,11 +9,10 @@ import pytest
 from builders import scenario
 
 from simsplit.errors import RunError
-from simsplit.metrics.ends import compute_defence_score
+from simsplit.metrics.text import compute_defence_score
 from simsplit.report import figures
 from simsplit.report.grouping import Entry
-from simsplit.report.long_tables import write_csv
-from simsplit.report.numbers import find_better, measure
+from simsplit.report.numbers import find_better, measure, write_csv
 from simsplit.report.session_tables import (
     compare_sessions,
     compare_weighted_defences,

@@ -4,7 +4,7 @@ import pytest
 
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
-from simsplit.report.entries import load_entries, parse_baseline
+from simsplit.report.grouping import load_entries, parse_baseline
 from simsplit.report.numbers import make_frame
 from simsplit.report.short_names import short_names, value_of
 from simsplit.results import CellEntry, SweepDirectory

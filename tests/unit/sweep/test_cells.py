@@ -10,8 +10,8 @@ from schema import validator
 
 from simsplit.errors import ScenarioError
 from simsplit.scenario import has_sweep, load_scenario, load_sweep, parse
-from simsplit.scenario.differences import differences
 from simsplit.scenario.files import merge
+from simsplit.scenario.loading import differences
 
 SGD = {"kind": "sgd", "lr": 0.5}
 BASE = merge(TINY, {"train": {"client": SGD, "server": SGD}})

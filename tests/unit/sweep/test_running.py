@@ -7,7 +7,7 @@ from builders import TINY, StopAt
 
 from simsplit import experiment
 from simsplit.errors import RunError
-from simsplit.progress import SilentSweep
+from simsplit.progress import SweepObserver
 from simsplit.results import Run, SweepDirectory
 from simsplit.running.directories import choose_run_directory
 from simsplit.scenario import load_sweep
@@ -71,7 +71,7 @@ def run_sweep(sweep, out, **options):
     return run_in_jobs(sweep, out, **{"jobs": 1, **options})
 
 
-class Heard(SilentSweep):
+class Heard(SweepObserver):
     """Writes down what it is told."""
 
     def __init__(self, stop_at=None):

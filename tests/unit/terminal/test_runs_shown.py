@@ -243,7 +243,7 @@ def test_a_run_tells_of_its_attacks_by_name(tmp_path):
 
 
 def test_quiet_hushes_libraries_unless_their_level_is_set(monkeypatch):
-    from simsplit.terminal.hushing import hush
+    from simsplit.terminal.saying import hush
 
     monkeypatch.delenv("HF_HUB_VERBOSITY", raising=False)
     monkeypatch.setenv("TRANSFORMERS_VERBOSITY", "info")

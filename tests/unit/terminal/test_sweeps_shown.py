@@ -4,7 +4,7 @@ import json
 import pytest
 from rich.console import Console
 
-from simsplit.progress import SilentSweep
+from simsplit.progress import SweepObserver
 from simsplit.results import read_progress
 from simsplit.terminal.sweeps import SweepLines, SweepLive, watch_sweep
 
@@ -50,7 +50,7 @@ def test_who_watches_depends_on_where(monkeypatch):
     for console, quiet, kind in [
         (terminal(), False, SweepLines),
         (terminal(force_terminal=True), False, SweepLive),
-        (terminal(force_terminal=True), True, SilentSweep),
+        (terminal(force_terminal=True), True, SweepObserver),
         (terminal(force_terminal=True, no_color=True), False, SweepLines),
     ]:
         with watch_sweep(console, quiet=quiet) as watch:

@@ -14,10 +14,10 @@ from commands import Command, wait_for_rounds, write_scenario
 from gists import says
 
 from simsplit import load_sweep, run, run_sweep
-from simsplit.results.processes import describe_process, is_alive
+from simsplit.results.environment import describe_process, is_alive
 from simsplit.results.stored import read_rows
 from simsplit.rows import RoundRow
-from simsplit.terminal.following import read_snapshot
+from simsplit.terminal.watching import read_snapshot
 
 
 @pytest.fixture(scope="module")
