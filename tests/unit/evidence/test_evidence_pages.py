@@ -1,5 +1,6 @@
 """Pages on papers' tables are made from the data, and committed parts of pages agree with them."""
 
+import math
 import re
 import shutil
 import sys
@@ -129,5 +130,8 @@ def test_a_table_is_drawn_with_what_the_paper_prints_and_what_is_measured(made):
     measured = [row for row in built.rows if row.known]
     assert len(axes.get_yticks()) == len(measured) > 0
     paper, *_ = axes.get_lines()
-    assert list(paper.get_xdata()) == [row.printed["accuracy"] for row in measured]
+    # the paper has no figure of MNIST
+    printed = [row.printed["accuracy"] for row in measured if row.printed]
+    assert [x for x in paper.get_xdata() if not math.isnan(x)] == printed
+    assert printed
     draw_table(built, "accuracy").savefig(BytesIO(), format="png")
