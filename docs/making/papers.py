@@ -142,8 +142,8 @@ def _write_stale() -> Iterator[str]:
     if stale:
         names = ", ".join(code(built.table.full_name) for built in stale)
         yield (
-            f"**Stale:** {names} have measurements of scenarios that have changed since, which count "
-            "for nothing until `simsplit reproduce` makes them anew."
+            f"**Stale:** the scenarios of {names} have changed since they were measured. What was "
+            "measured does not count; `simsplit reproduce` makes it anew."
         )
 
 
@@ -201,6 +201,8 @@ def _write_table(
     yield plain(claim.says)
     counted = count_statements(built)
     yield f"Verdict at tier {built.tier}: **{verdict.value}**{f' ({counted})' if counted else ''}."
+    if built.stale:
+        yield "**Stale:** its scenario has changed since it was measured, so old rows do not count."
     if built.fresh:
         yield from _write_measured(built)
     else:

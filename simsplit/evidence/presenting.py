@@ -225,12 +225,14 @@ def write_gaps(built: EvidenceTable) -> list[str]:
 def tabulate_printed(table: PaperTable) -> Table:
     """Tabulate what the paper prints, for a table that is not measured."""
     claim = table.claim
+    texts = [printed for _, printed in claim.texts]
+    figures = [name for name in claim.figures if any(name in printed for printed in texts)]
     rows = [
-        (*map(claim.name, axes.values()), *(printed.get(name, "") for name in claim.figures))
+        (*map(claim.name, axes.values()), *(printed.get(name, "") for name in figures))
         for axes, printed in claim.texts
     ]
-    align = "l" * len(claim.axes) + "r" * len(claim.figures)
-    return Table("", (*claim.axes, *claim.figures), rows, align)
+    align = "l" * len(claim.axes) + "r" * len(figures)
+    return Table("", tuple(map(write_words, (*claim.axes, *figures))), rows, align)
 
 
 def describe_printed(table: PaperTable) -> dict[str, Any]:

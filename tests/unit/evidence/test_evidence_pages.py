@@ -13,6 +13,7 @@ import pytest
 
 from simsplit.errors import SimsplitError
 from simsplit.evidence.measurements import add, read
+from simsplit.evidence.tables import read_known_rows
 
 ROOT = Path(__file__).parents[3]
 
@@ -106,6 +107,24 @@ def test_every_table_is_on_its_papers_page(made):
         if built is not None and built.fresh:
             assert f"**{verdict.value}**" in page
             assert f"simsplit reproduce {table.full_name}" in page
+
+
+def test_a_scenario_that_changed_is_stale_on_the_pages(made, monkeypatch):
+    """Rows whose digests no cell has any more count for nothing, and both pages say so."""
+    papers = made("papers")
+    known = read_known_rows()
+    other = {digest[::-1]: rows for digest, rows in known.by_digest.items()}
+    monkeypatch.setattr(papers, "read_known_rows", lambda: replace(known, by_digest=other))
+    papers.judge_all.cache_clear()
+    try:
+        page = dict(papers.pages())[f"{papers.FOLDER}/lightsplit.md"]
+        tables = page.split("\n## ")
+        (table9,) = (part for part in tables if part.startswith("Table IX "))
+        assert "**Stale:**" in table9
+        assert "**not measured**" in table9
+        assert "**Stale:** the scenarios of `lightsplit/table1`" in papers.verdicts()
+    finally:
+        papers.judge_all.cache_clear()
 
 
 def test_remarks_are_of_tables_that_there_are(made):
