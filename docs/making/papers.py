@@ -154,8 +154,10 @@ def _write_page(paper: str) -> Iterator[str]:
     yield f"{plain(claims.cites)}."
     yield f"{len(of_paper)} tables and figures: {count_verdicts(of_paper)}."
     yield from _read_remark(paper, INTRODUCTION)
-    if not any(built.fresh for _, _, built in of_paper if built and built.tier == "full"):
-        yield "**Nothing has been measured at tier full.**"
+    measured = {built.tier for _, _, built in of_paper if built is not None and built.fresh}
+    if "full" not in measured:
+        where = " at tier full" if measured else " with today's scenarios"
+        yield f"**Nothing of this paper has been measured{where}.**"
     measurable = [each for each in of_paper if each[0].tiers]
     rows = [
         (_link(each), plain(each.claim.says), _keep_together(verdict.value))
