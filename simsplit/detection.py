@@ -39,14 +39,14 @@ class Detection:
         """Judge a round; return the findings, and whether the round must be undone."""
         readings = self.sensor.take() if self.sensor is not None else Readings()
         turns = self.turns.turns if self.turns is not None else ()
-        found = self.watch.judge_round(number, readings, turns)
+        verdicts = self.watch.judge_round(number, readings, turns)
         by_turns = {config.title for config in self.configs if config.by_turns}
         flagged: dict[str, set[ClientId]] = {}
         for config in self.configs:
             # detectors of turns roll back within the round, so nothing is left to undo here
             if config.title not in by_turns or config.response != "rollback":
-                flagged.setdefault(config.response, set()).update(found.flagged[config.title])
-        return found, self.guard.respond(flagged)
+                flagged.setdefault(config.response, set()).update(verdicts.flagged[config.title])
+        return verdicts, self.guard.respond(flagged)
 
     def _judge_turns(self, turns: Sequence[TrunkTurn]) -> Collection[ClientId]:
         return {

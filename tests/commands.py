@@ -45,14 +45,14 @@ class Command:
 
     def alive(self) -> dict[int, str]:
         """Return its processes that still live, with their command lines."""
-        found = {}
+        results = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark in (entry / "environ").read_text(errors="replace"):
-                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+                    results[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
             except OSError:
                 continue  # gone, or not ours
-        return found
+        return results
 
     def list_named(self, name: str) -> list[int]:
         """Return its processes whose program has this name."""

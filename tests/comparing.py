@@ -28,6 +28,6 @@ def assert_equal(first: Path, second: Path, given: Scenario | None = None) -> No
 def weights(path: Path, given: Scenario | None = None) -> dict[str, torch.Tensor]:
     """Return all tensors of the last checkpoint."""
     scenario = given or load_scenario(path / "scenario.yaml")
-    found = load(path / "checkpoints", compute_digest(scenario.identity()))
-    assert found is not None
-    return found[0]
+    result = load(path / "checkpoints", compute_digest(scenario.identity()))
+    assert result is not None
+    return result[0]

@@ -109,7 +109,7 @@ class Outcome:
     """The result of a run with hostile clients."""
 
     run: Run
-    said: list[str]
+    lines: list[str]
     parties: list[Party]
     grown: int
     """How many bytes the peak memory of this process has risen by."""
@@ -137,12 +137,12 @@ class Stage:
         **more: Any,
     ) -> Outcome:
         """Serve with the clients, those of `ways` hostile, and wait until all have ended."""
-        said: list[str] = []
+        lines: list[str] = []
         parties: list[Party] = []
         held = data or given.prepare_data()
 
         def note(text: str) -> None:
-            said.append(text)
+            lines.append(text)
             if text.startswith("listening"):
                 address = text.split(",")[0].removeprefix("listening on ")
                 for number in range(given.clients.count):
@@ -160,7 +160,7 @@ class Stage:
         for party in parties:
             if party.site.number not in ways:
                 party.thread.join(20)
-        return Outcome(run, said, parties, (after - before) * 1024)
+        return Outcome(run, lines, parties, (after - before) * 1024)
 
 
 def make_site(

@@ -51,8 +51,8 @@ def together(*axes: Iterable[Any]) -> Callable[[Check], Check]:
                     error.add_note(f"the case: {named}")
                     failed[named] = error
             if failed:
-                said = f"{len(failed)} of {len(every)} cases: {'; '.join(failed)}"
-                raise BaseExceptionGroup(said, list(failed.values())[:SHOWN])
+                message = f"{len(failed)} of {len(every)} cases: {'; '.join(failed)}"
+                raise BaseExceptionGroup(message, list(failed.values())[:SHOWN])
 
         given = inspect.signature(check)
         rest = list(given.parameters.values())[len(axes) :]

@@ -287,8 +287,8 @@ class Reader:
     _check_report = _check_compare
 
     def _runs(self, named: list[Path]) -> list[Path]:
-        found = [path for each in named for path in Path().glob(str(each))]
-        runs = [path for path in found if (path / SCENARIO).exists() or (path / SWEEP).exists()]
+        results = [path for each in named for path in Path().glob(str(each))]
+        runs = [path for path in results if (path / SCENARIO).exists() or (path / SWEEP).exists()]
         words = ", ".join(map(str, named))
         assert runs, f"no run lies in {words}: nothing on this page has made one there"
         return runs

@@ -70,8 +70,8 @@ class Net:
 
     def hold(self, segments: Sequence[str]) -> None:
         """Pull these segments to their present values by the proximal term from now on."""
-        found = self.parameters.items()
-        self.anchor = {n: p.detach().clone() for n, p in found if n.split(".")[0] in segments}
+        result = self.parameters.items()
+        self.anchor = {n: p.detach().clone() for n, p in result if n.split(".")[0] in segments}
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -141,8 +141,8 @@ def _parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
 
 def batch(run: Experiment, client: ClientId, number: int) -> Batch:
     """Return a client's batch `number`, from 0."""
-    found: Batch = feed_of(run.parts, client).batch(number)
-    return found
+    result: Batch = feed_of(run.parts, client).batch(number)
+    return result
 
 
 def epoch(run: Experiment, client: ClientId, number: int) -> list[Batch]:
@@ -213,8 +213,8 @@ def table(run: Experiment, name: str) -> str:
 
 def rounds_of(run: Experiment, columns: Sequence[str]) -> list[list[float]]:
     """Return columns of the `rounds` table."""
-    found: list[list[float]] = Run.load(run.path).rounds[list(columns)].to_numpy().tolist()
-    return found
+    result: list[list[float]] = Run.load(run.path).rounds[list(columns)].to_numpy().tolist()
+    return result
 
 
 def figures(given: Scenario) -> list[str]:

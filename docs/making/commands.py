@@ -64,13 +64,13 @@ def page() -> str:
 
 def environment() -> set[str]:
     """Return every environment variable that the package reads or sets."""
-    found = set()
+    result = set()
     for file in Path(simsplit.__file__).parent.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         if "os.environ" in text:
             words = (n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant))
-            found |= {word for word in words if isinstance(word, str) and _NAME.fullmatch(word)}
-    return found
+            result |= {word for word in words if isinstance(word, str) and _NAME.fullmatch(word)}
+    return result
 
 
 _NAME = re.compile(r"[A-Z]+(_[A-Za-z]+)+|COLUMNS")

@@ -18,6 +18,6 @@ simsplit list compatibility --format markdown
 
 def page() -> str:
     """Return the table that `simsplit list compatibility` prints, with its head."""
-    (told,) = tabulate_catalogue("compatibility")
-    rows = [[plain(cell) for cell in row] for row in told.rows]
-    return f"{_HEAD}\n{table(told.columns, rows)}\n"
+    (part,) = tabulate_catalogue("compatibility")
+    rows = [[plain(cell) for cell in row] for row in part.rows]
+    return f"{_HEAD}\n{table(part.columns, rows)}\n"

@@ -44,14 +44,16 @@ def _words(words: str) -> str:
 
 def _page(group: str) -> str:
     head = f"# {group}\n\nThe same in a terminal: `simsplit list {group}`."
-    told = _by_module(group)
-    return "\n\n".join([head, *(_section(each, told) for each in tabulate_catalogue(group))])
+    descriptions = _by_module(group)
+    return "\n\n".join(
+        [head, *(_section(each, descriptions) for each in tabulate_catalogue(group))]
+    )
 
 
-def _section(part: Table, told: dict[str, str]) -> str:
+def _section(part: Table, descriptions: dict[str, str]) -> str:
     kinds, _, meaning = part.title.partition(": ")
     rows = [(code(row[0]), *(plain(cell) for cell in row[1:])) for row in part.rows]
-    how = told.get(kinds.split(", ")[0], "")
+    how = descriptions.get(kinds.split(", ")[0], "")
     parts = [
         f"## {kinds}",
         plain(meaning),

@@ -112,7 +112,7 @@ class Unsplit(Attack):
         self.sender = Sender(surrogate, known.seed, whole=adaptive).eval()
         self.canvas: Canvas | None = None
         self.clones: Clones | None = None
-        self._found = torch.empty(0)
+        self._images = torch.empty(0)
         self._resumed: Mapping[str, Tensor] = {}
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
@@ -128,22 +128,22 @@ class Unsplit(Attack):
             self._turn(groups[group])
             self.iteration += 1
             if self.iteration % turns == 0:
-                self._found = torch.cat([self._found.to(rows.device), self._pixels().detach()])
+                self._images = torch.cat([self._images.to(rows.device), self._pixels().detach()])
             yield self.iteration, total
 
     @property
     def recovered(self) -> Tensor:
         """The images finished so far."""
-        return self._found
+        return self._images
 
     def state(self) -> dict[str, Tensor]:
         """Return the images and clones with their optimizers, and the finished images."""
-        return {**super().state(), "found": self._found}
+        return {**super().state(), "found": self._images}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Keep a state, which `work` restores once the number of images is known."""
         self._resumed = state
-        self.iteration, self._found = int(state["iteration"]), state["found"]
+        self.iteration, self._images = int(state["iteration"]), state["found"]
 
     def _prepare(self, count: int) -> None:
         """Build images and clones, `count` of each, and restore a kept state."""

@@ -58,19 +58,19 @@ def papers(
     if table is None:
         _list_tables(paper, stale=stale, missing=missing, as_json=as_json)
         return
-    found = find_table(table)
-    if tier is None and not found.tiers:
+    paper_table = find_table(table)
+    if tier is None and not paper_table.tiers:
         if as_json:
             from simsplit.evidence.presenting import describe_printed
 
-            print_json(describe_printed(found))
+            print_json(describe_printed(paper_table))
         else:
-            print_printed(found)
+            print_printed(paper_table)
         return
     from simsplit.evidence.tables import build_table
 
-    tiers = found.tiers if tier is None else (found.choose_tier(tier),)
-    built = [build_table(found, each) for each in tiers]
+    tiers = paper_table.tiers if tier is None else (paper_table.choose_tier(tier),)
+    built = [build_table(paper_table, each) for each in tiers]
     measured = [each for each in built if each.fresh or each.stale] or built[:1]
     if as_json:
         print_json([each.to_dict() for each in measured])

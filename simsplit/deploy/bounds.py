@@ -83,8 +83,8 @@ class Bounds:
 
     def check_announced(self, call: Hear) -> None:
         """Raise ProtocolError unless announcements have the forms of the scenario's methods."""
-        found = [[(tensor.dtype, tensor.shape) for tensor in each] for each in call.announced]
-        if found != self._announced:
+        forms = [[(tensor.dtype, tensor.shape) for tensor in each] for each in call.announced]
+        if forms != self._announced:
             raise ProtocolError("announcements that the scenario's methods do not make")
 
     def check_answer(

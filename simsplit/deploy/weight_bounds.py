@@ -82,7 +82,7 @@ def _check_forms(brought: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> 
 def _list_moments(learner: Learner, config: OptimizerConfig) -> dict[str, dict[str, Tensor]]:
     """Return the moments of each parameter by name, from a step on copies of the parameters."""
     numbers: dict[Tensor, int] = {each: n for n, each in enumerate(learner.parameters)}
-    found: dict[str, dict[str, Tensor]] = {}
+    moments: dict[str, dict[str, Tensor]] = {}
     for optimizer in learner.optimizers:
         if optimizer in learner.brought:
             twin = copy.deepcopy(optimizer)
@@ -95,13 +95,13 @@ def _list_moments(learner: Learner, config: OptimizerConfig) -> dict[str, dict[s
         pairs = zip(_list_parameters(optimizer), _list_parameters(twin), strict=True)
         for parameter, copied in pairs:
             index = numbers[parameter]
-            found[str(index)] = {
+            moments[str(index)] = {
                 # Only the form is kept, in the memory of one number.
                 f"{_MOMENT}{index}.{name}": value.new_zeros(()).expand(value.shape)
                 for name, value in twin.state[copied].items()
                 if isinstance(value, Tensor)
             }
-    return found
+    return moments
 
 
 def _list_parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

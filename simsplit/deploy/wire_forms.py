@@ -96,8 +96,8 @@ class WireForms:
                 form.fits(tensor, rows) for form, tensor in zip(forms, message, strict=True)
             )
         if not good:
-            found = ", ".join(f"{tuple(each.shape)} of {each.dtype}" for each in message)
-            raise ProtocolError(f"a payload on {leg} that its methods do not make: {found[:200]}")
+            shapes = ", ".join(f"{tuple(each.shape)} of {each.dtype}" for each in message)
+            raise ProtocolError(f"a payload on {leg} that its methods do not make: {shapes[:200]}")
 
     def _learn(
         self,

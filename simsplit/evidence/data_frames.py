@@ -24,12 +24,12 @@ def papers(table: str | None = None, tier: Tier | None = None) -> "pd.DataFrame"
 
     if table is None:
         return pd.DataFrame(list(_list_all()))
-    found = find_table(table)
-    if not found.tiers and tier is None:
-        return pd.DataFrame([_list_printed(axes, printed) for axes, printed in found.claim.rows])
-    tiers = (found.choose_tier(tier),) if tier is not None else found.tiers
+    entry = find_table(table)
+    if not entry.tiers and tier is None:
+        return pd.DataFrame([_list_printed(axes, printed) for axes, printed in entry.claim.rows])
+    tiers = (entry.choose_tier(tier),) if tier is not None else entry.tiers
     known = read_known_rows()
-    rows = [row for each in tiers for row in _list_rows(build_table(found, each, known))]
+    rows = [row for each in tiers for row in _list_rows(build_table(entry, each, known))]
     return pd.DataFrame(rows)
 
 

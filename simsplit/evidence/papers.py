@@ -85,8 +85,8 @@ def find_table(name: str) -> PaperTable:
         SimsplitError: for an unknown table, with the nearest names.
     """
     tables = {table.full_name: table for table in list_tables()}
-    if (found := tables.get(name)) is not None:
-        return found
+    if (paper_table := tables.get(name)) is not None:
+        return paper_table
     alike = [full for full in tables if full.endswith(f"/{name}")]
     hint = f", did you mean {format_list(alike)}?" if alike else suggest(name, tables)
     raise SimsplitError(f"unknown table '{name}'{hint}; `simsplit papers` lists all tables")

@@ -102,7 +102,7 @@ def find_runs(folder: Path) -> Iterator[tuple[str, Run]]:
 
 def _describe_machine(facts: dict[str, Any]) -> str:
     """Describe a run's machine without its name: system, processors, card, torch."""
-    found = _PLATFORM.match(str(facts["platform"]))
-    system = " ".join(found.groups()) if found else str(facts["platform"]).partition("-")[0]
+    match = _PLATFORM.match(str(facts["platform"]))
+    system = " ".join(match.groups()) if match else str(facts["platform"]).partition("-")[0]
     words = [system, f"{facts['processors']} processors", *([facts["gpu"]] if facts["gpu"] else [])]
     return ", ".join([*words, f"torch {facts['packages']['torch']}"])

@@ -210,17 +210,17 @@ def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
     """
     cells = {(cell.digest, cell.seed): cell for cell in table.cells}
     lacking = {cell.name for cell in table.lacking}
-    found = [
+    pairs = [
         (cells.get((digest, int(run.scenario["seed"]))), run) for digest, run in find_runs(folder)
     ]
-    if not any(cell is not None for cell, _ in found):
+    if not any(cell is not None for cell, _ in pairs):
         raise RunError(
-            f"{folder}: none of its {len(found)} finished runs was made with a scenario that "
+            f"{folder}: none of its {len(pairs)} finished runs was made with a scenario that "
             f"measures {table.table.full_name} at tier {table.tier}; nothing is written"
         )
     rows = [
         row
-        for cell, run in found
+        for cell, run in pairs
         if cell is not None and cell.name in lacking
         for row in read_run(run, cell, table.table, table.tier)
     ]

@@ -128,8 +128,8 @@ class EvidenceTable:
         rows = {row.axes[statement.along]: row for row in here}
         if any(name not in rows for name in comparison.rows):
             return None
-        found = {name: row.known.get(statement.in_) for name, row in rows.items()}
-        return {name: known.by_seed for name, known in found.items() if known is not None}
+        known_rows = {name: row.known.get(statement.in_) for name, row in rows.items()}
+        return {name: known.by_seed for name, known in known_rows.items() if known is not None}
 
     @property
     def verdict(self) -> ClaimVerdict:

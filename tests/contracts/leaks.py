@@ -150,8 +150,8 @@ def _encode(here: Setting, pixels: Tensor, noise: bool, number: int) -> Tensor:
 
 def _queries(here: Setting, *, noise: bool) -> list[tuple[Packet, Tensor]]:
     assert here.known.auxiliary is not None
-    found = []
+    results = []
     for number in range(20):
         pixels = here.known.public(number).inputs
-        found.append((packet(_encode(here, pixels, noise, number), Leg.SMASHED, number), pixels))
-    return found
+        results.append((packet(_encode(here, pixels, noise, number), Leg.SMASHED, number), pixels))
+    return results

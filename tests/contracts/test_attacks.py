@@ -84,9 +84,9 @@ def test_a_planted_leak_is_recovered(case, vanilla):
     kind, fields = case
     config, here = config_of(kind, fields), build_setting(vanilla=vanilla)
     steps = STEPS.get(kind, 0)
-    found = recover_targets(config, here, steps=steps, noise=False)
-    assert found.shape == here.truth.shape
-    assert (found - here.truth).square().mean() < 0.4 * here.mean_error()
+    result = recover_targets(config, here, steps=steps, noise=False)
+    assert result.shape == here.truth.shape
+    assert (result - here.truth).square().mean() < 0.4 * here.mean_error()
 
 
 @trained_attack
@@ -94,8 +94,8 @@ def test_noise_gives_nothing_away(case):
     kind, fields = case
     config, here = config_of(kind, fields), build_setting()
     steps = STEPS.get(kind, 0)
-    found = recover_targets(config, here, steps=steps, noise=True).clamp(0, 1)
-    assert (found - here.truth).square().mean() > 0.9 * here.mean_error()
+    result = recover_targets(config, here, steps=steps, noise=True).clamp(0, 1)
+    assert (result - here.truth).square().mean() > 0.9 * here.mean_error()
 
 
 @every_attack

@@ -59,21 +59,21 @@ def plain(part: Part) -> Axes:
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_the_table_says_what_scenarios_are_refused_for(topology: str) -> None:
     (table,) = tabulate_catalogue("compatibility")
-    told = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    facts = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     parts = {part.kind: part for part in EVERY_PART}
-    assert told.keys() == parts.keys()
+    assert facts.keys() == parts.keys()
     wrong = []
-    for (kind, row), texts in itertools.product(told.items(), (False, True)):
+    for (kind, row), texts in itertools.product(facts.items(), (False, True)):
         whole = bool(REGISTRY[topology].whole_model)
         part = Part(parts[kind].where, kind, parts[kind].config, texts=texts and whole)
         promised = row["texts" if texts else "images"] == row[topology] == "yes"
         promised = promised and (texts or not whole)
-        said = refusal((topology, *plain(part)[1:]), part.changes, texts=texts)
+        error = refusal((topology, *plain(part)[1:]), part.changes, texts=texts)
         of_one = Given.CLASSIFIES in {need.what for need in part.config().needs}  # type: ignore[attr-defined]
         if texts and of_one and kind not in OF_LABELS and not whole:
             promised = False  # the walk's texts are read by a model that predicts tokens
-        if promised is not (said is None) and not (kind == "adaptive_online" and said):
-            wrong.append(f"{kind}, texts: {texts}: the table says {promised}, the scenario {said}")
+        if promised is not (error is None) and not (kind == "adaptive_online" and error):
+            wrong.append(f"{kind}, texts: {texts}: the table says {promised}, the scenario {error}")
     assert_no(wrong)
 
 
@@ -127,11 +127,11 @@ def distinct(lists: Iterable[list[Any]]) -> list[Any]:
 def explain_refusal(row: Row) -> str | None:
     """Return why they are refused; an empty text where the error names a field of theirs."""
     axes, changes = combine(row)
-    said = refusal(axes, changes, texts=row[0].texts)
-    if said is None:
+    message = refusal(axes, changes, texts=row[0].texts)
+    if message is None:
         return None
     theirs = (*PLACES, "clients.malicious")
-    return "" if said.field.startswith(theirs) else f"{describe(row)}: {said}"
+    return "" if message.field.startswith(theirs) else f"{describe(row)}: {message}"
 
 
 def describe(*rows: Row) -> str:
@@ -146,7 +146,7 @@ def explain_failure(rows: Sequence[Row], walker: Walker, *, half: bool = False) 
         changes = merge(changes, {"train": {"precision": "bf16"}})
     try:
         seen = walker.observe_run(axes, changes, texts=rows[0][0].texts)
-        found, _ = seen.made.live.detection.judge_round(1)
+        result, _ = seen.made.live.detection.judge_round(1)
         judged = seen.made.live.attacking.judge(1, lambda what, done, total: None)
     except Exception as error:  # noqa: BLE001 - whatever a combination that was let through throws
         return f"{describe(*rows)}: {type(error).__name__}: {error}"
@@ -156,7 +156,7 @@ def explain_failure(rows: Sequence[Row], walker: Walker, *, half: bool = False) 
     scored = {each["attack"] for table in judged.tables.values() for each in table}
     lacking = {row[1].kind for row in rows} - scored
     return (
-        f"{describe(*rows)}: nobody detects or recovers" if lacking or not found.clients else None
+        f"{describe(*rows)}: nobody detects or recovers" if lacking or not result.clients else None
     )
 
 
@@ -167,9 +167,9 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Walker:
 
 def sound_rows(rows: Iterable[Row]) -> list[Row]:
     """Return the accepted rows; each of the others must be refused by a field of its own."""
-    said = [(row, explain_refusal(row)) for row in rows]
-    assert_no([why for _, why in said if why])
-    return [row for row, why in said if why is None]
+    lines = [(row, explain_refusal(row)) for row in rows]
+    assert_no([why for _, why in lines if why])
+    return [row for row, why in lines if why is None]
 
 
 @pytest.mark.parametrize("texts", [False, True], ids=["images", "texts"])

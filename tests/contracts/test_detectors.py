@@ -102,13 +102,13 @@ def packet(kind: str, leg: Leg, client: int, number: int, planted: bool) -> Pack
         labels = torch.arange(64) % 10
         if kind == "mislabelled" and planted and client in BAD:
             labels[::3] = 0
-        told = torch.eye(10)[labels]
+        one_hot = torch.eye(10)[labels]
         noise = torch.randn(64, 10, generator=rng_for(11, "told", client, number))
-        return Packet(client, leg, number, 0, (told + 0.05 * noise,))
-    told = planted and not (
+        return Packet(client, leg, number, 0, (one_hot + 0.05 * noise,))
+    one_hot = planted and not (
         kind == "within_class" and leg is Leg.FEATURES_GRAD
     )  # labels: all alike
-    return Packet(client, leg, number, 0, (vectors(kind, client, number, told),))
+    return Packet(client, leg, number, 0, (vectors(kind, client, number, one_hot),))
 
 
 @functools.cache
@@ -154,13 +154,13 @@ def test_a_planted_client_is_detected(kind, options):
 
 @pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
 def test_a_clean_run_is_left_alone(kind, options):
-    found = [
+    results = [
         list_flagged(verdicts) for verdicts in rounds(kind, build(kind, options), planted=False)
     ]
     if kind == "safesplit":
-        assert all(len(each) < CLIENTS for each in found), "there is always a turn to go back to"
+        assert all(len(each) < CLIENTS for each in results), "there is always a turn to go back to"
     else:
-        assert not any(found)
+        assert not any(results)
 
 
 @pytest.mark.slow
@@ -237,7 +237,7 @@ def test_within_classes_skew_does_not_hide_a_backdoor(topology):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "found"),
+    ("kind", "options", "result"),
     [
         ("within_class", {}, False),
         ("within_class", {"reference": "root", "root": (CLIENTS,)}, True),
@@ -245,7 +245,7 @@ def test_within_classes_skew_does_not_hide_a_backdoor(topology):
     ],
     ids=str,
 )
-def test_those_who_are_most_of_their_target_s_class(kind, options, found):
+def test_those_who_are_most_of_their_target_s_class(kind, options, result):
     """Five clients of twelve relabel, and nobody else but the last client has the class."""
     bad = set(range(5))
     detector = build(kind, options)
@@ -260,11 +260,11 @@ def test_those_who_are_most_of_their_target_s_class(kind, options, found):
         elif client in bad:
             labels[:40] = 0
         payloads = centres[truth] + torch.randn(120, WIDE, generator=rng)
-        told = torch.eye(10)[labels] + 0.05 * torch.randn(120, 10, generator=rng)
+        one_hot = torch.eye(10)[labels] + 0.05 * torch.randn(120, 10, generator=rng)
         sensor.observe(Packet(client, Leg.SMASHED, 1, 0, (payloads,)))
-        sensor.observe(Packet(client, Leg.FEATURES_GRAD, 1, 0, (told,)))
+        sensor.observe(Packet(client, Leg.FEATURES_GRAD, 1, 0, (one_hot,)))
     verdicts = detector.judge(RoundView(1, sensor.take(), 10))
-    assert (list_flagged(verdicts) == bad) == found
+    assert (list_flagged(verdicts) == bad) == result
     assert (CLIENTS in verdicts) == (not options)
 
 
@@ -272,9 +272,9 @@ def strays(labels, payloads, number: int = 1, *, detector: Detector | None = Non
     """Return what `mislabelled` says of clients, given a row of labels and of payloads for each."""
     detector = detector or build("mislabelled", {})
     sensor = sensor_for(detector)
-    for client, (told, rows) in enumerate(zip(labels, payloads, strict=True)):
+    for client, (own_labels, rows) in enumerate(zip(labels, payloads, strict=True)):
         sensor.observe(Packet(client, Leg.SMASHED, number, 0, (rows,)))
-        sensor.observe(Packet(client, Leg.LABELS, number, 0, (told,)))
+        sensor.observe(Packet(client, Leg.LABELS, number, 0, (own_labels,)))
     return detector.judge(RoundView(number, sensor.take(), 3))
 
 
@@ -355,9 +355,9 @@ def with_a_root(planted: bool, *, drift: float = 1.0):
             payloads += drift * torch.randn(WIDE, generator=rng)
             if planted and client in BAD:
                 payloads[::4] = centres[9] + torch.randn(30, WIDE, generator=rng)
-            told = torch.eye(10)[truth] + 0.05 * torch.randn(120, 10, generator=rng)
+            one_hot = torch.eye(10)[truth] + 0.05 * torch.randn(120, 10, generator=rng)
             sensor.observe(Packet(client, Leg.SMASHED, number, 0, (payloads,)))
-            sensor.observe(Packet(client, Leg.FEATURES_GRAD, number, 0, (told,)))
+            sensor.observe(Packet(client, Leg.FEATURES_GRAD, number, 0, (one_hot,)))
         yield detector.judge(RoundView(number, sensor.take(), 10))
 
 
@@ -392,9 +392,9 @@ def test_an_effect_by_hand():
 def test_labels_are_read_off_the_gradients():
     (_, readings), *_ = under_skew("within_class", planted=False)
     pairs = set()
-    for client, found in infer_labels(readings, 10).items():
+    for client, result in infer_labels(readings, 10).items():
         truth = draw_skewed(client, 1, False)[2]
-        pairs |= set(zip(truth.tolist(), found.tolist(), strict=True))
+        pairs |= set(zip(truth.tolist(), result.tolist(), strict=True))
     assert len(pairs) == 10, "a cluster for each class, and a class for each cluster"
 
 

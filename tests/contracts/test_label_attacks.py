@@ -67,16 +67,16 @@ def test_a_planted_signal_is_detected_in_each_view(kind, judge):
 @pytest.mark.slow
 @every_attack
 def test_noise_stays_at_chance_and_not_below_it(kind, judge):
-    found, within = [], 0
+    results, within = [], 0
     for seed in range(8):
         rows, floors = judge_views(judge, kind, planted=0.0, seed=seed)
         chance, row = floors["chance"], rows["features"]
-        found.append(row["leak"])
+        results.append(row["leak"])
         within += chance["low"] - 0.05 <= row["leak"] <= chance["high"] + 0.03
     assert within >= 7  # of 95 %
-    assert np.mean(found) == pytest.approx(chance["leak"], abs=0.05)
+    assert np.mean(results) == pytest.approx(chance["leak"], abs=0.05)
     if not row["known"]:  # under the best sign or match no worse than a coin
-        assert min(found) >= 0.5
+        assert min(results) >= 0.5
 
 
 @every_attack

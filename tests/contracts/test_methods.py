@@ -41,9 +41,9 @@ def tensors_in(thing: object) -> list[Tensor]:
     if isinstance(thing, Tensor):
         return [thing]
     if isinstance(thing, dict):
-        return [found for each in thing.values() for found in tensors_in(each)]
+        return [result for each in thing.values() for result in tensors_in(each)]
     if isinstance(thing, list | tuple):
-        return [found for each in thing for found in tensors_in(each)]
+        return [result for each in thing for result in tensors_in(each)]
     if type(thing).__module__.startswith(("simsplit", "contracts", "torch.nn")):
         return tensors_in(vars(thing)) if hasattr(thing, "__dict__") else []
     return []

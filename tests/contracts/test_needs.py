@@ -44,20 +44,20 @@ def test_every_part_on_every_axis_is_refused_by_its_own_path_or_not_at_all() -> 
     }
     wrong = []
     for part, axes in itertools.product(EVERY_PART, PRODUCT):
-        said, alone = refusal(axes, part.changes, texts=part.texts), bare[axes, part.texts]
+        message, alone = refusal(axes, part.changes, texts=part.texts), bare[axes, part.texts]
         if alone is not None:
-            if said is None:
+            if message is None:
                 wrong.append(f"{part} on {axes}: not refused, but without it: {alone}")
-        elif said is not None and not _blames(said, part):
-            wrong.append(f"{part} on {axes}: {said}")
+        elif message is not None and not _blames(message, part):
+            wrong.append(f"{part} on {axes}: {message}")
     assert_no(wrong)
 
 
-def _blames(said: ScenarioError, part: Part) -> bool:
+def _blames(error: ScenarioError, part: Part) -> bool:
     """Return whether an error names the part, or an aggregation that it does not work with."""
     beside = tuple(f"{name}.0" for name in BESIDE.get(part.kind, {}))
-    return said.field.startswith((part.where, *beside)) or (
-        said.field == "aggregation" and part.kind in said.reason
+    return error.field.startswith((part.where, *beside)) or (
+        error.field == "aggregation" and part.kind in error.reason
     )
 
 
@@ -88,17 +88,17 @@ BACK_AND_FORTH = {
 
 
 def test_what_a_vanilla_cut_has_not_is_refused_and_all_else_is_not() -> None:
-    found = {}
+    results = {}
     for part in EVERY_PART:
-        said = refusal(("vanilla", *PLAIN[1:]), part.changes, texts=part.texts)
-        if said is not None and refusal(PLAIN, part.changes, texts=part.texts) is None:
-            found[str(part).split(":", 1)[1]] = said.field
-    legs = {name: where for name, where in found.items() if "features" in name}
+        message = refusal(("vanilla", *PLAIN[1:]), part.changes, texts=part.texts)
+        if message is not None and refusal(PLAIN, part.changes, texts=part.texts) is None:
+            results[str(part).split(":", 1)[1]] = message.field
+    legs = {name: where for name, where in results.items() if "features" in name}
     assert all(where.endswith((".legs", ".signal", ".leg")) for where in legs.values())
     assert len(legs) > 10
-    assert found.pop("adaptive_online") == "method.0.kind"  # of the method that makes its pairs
+    assert results.pop("adaptive_online") == "method.0.kind"  # of the method that makes its pairs
     assert {
-        n: w for n, w in found.items() if n not in legs or n in BACK_AND_FORTH
+        n: w for n, w in results.items() if n not in legs or n in BACK_AND_FORTH
     } == BACK_AND_FORTH
 
 
@@ -147,8 +147,8 @@ def of_detector(part: Part, axes: Axes, walker: Walker) -> str | None:
     """Return an error unless every client has a score, but for the trusted ones."""
     seen = walker.observe_run(axes, part.changes, texts=part.texts)
     config = seen.made.scenario.detectors[0]
-    found, _ = seen.made.live.detection.judge_round(1)
-    scored = {client for client, row in found.clients.items() if row.get(config.title) is not None}
+    result, _ = seen.made.live.detection.judge_round(1)
+    scored = {client for client, row in result.clients.items() if row.get(config.title) is not None}
     missing = set(range(CLIENTS)) - scored - set(config.trusted)
     return f"scores {sorted(scored)} alone" if missing else None
 

@@ -115,8 +115,8 @@ def test_gradients_give_away_what_mixguard_mixes(noise, tmp_path):
 def test_the_purest_direction_in_the_span_of_mixtures_is_the_private_text(tmp_path):
     """Of k = 10 texts in m = 3 messages, though no message is near it, and without gradients."""
     mixed = [{"kind": "mixguard", "inputs": 10, "tokens": 4, "warm_up": 0}]
-    found = recover(tmp_path / "span", "span_search", mixed, batch_size=4)
-    assert found.loc["span_search", "token_accuracy"] > 0.9
+    result = recover(tmp_path / "span", "span_search", mixed, batch_size=4)
+    assert result.loc["span_search", "token_accuracy"] > 0.9
     of_messages = recover(tmp_path / "sip", "sip", mixed, batch_size=4, inverter="gaussian")
     assert of_messages.loc["sip", "best_token_accuracy"] < 0.75
 
@@ -125,9 +125,9 @@ def test_the_purest_direction_in_the_span_of_mixtures_is_the_private_text(tmp_pa
 def test_each_text_of_a_cover_is_read_and_none_is_known_as_the_private_one(kind, tmp_path):
     # these texts have most words in common: of few peaks some are what they have in common
     peaks = {"peaks": 8} if kind == "span_search" else {}
-    found = recover(tmp_path, kind, [{"kind": "cover"}], count=24, inverter="gaussian", **peaks)
-    assert found.loc[kind, "best_token_accuracy"] > 0.85
-    assert found.loc[kind, "token_accuracy"] < 0.7
+    result = recover(tmp_path, kind, [{"kind": "cover"}], count=24, inverter="gaussian", **peaks)
+    assert result.loc[kind, "best_token_accuracy"] > 0.85
+    assert result.loc[kind, "token_accuracy"] < 0.7
 
 
 def test_the_text_that_comes_again_among_fresh_covers_is_the_private_one(tmp_path):

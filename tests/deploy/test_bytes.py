@@ -27,9 +27,9 @@ def test_what_a_relay_counts(deployment: Deployment, tmp_path: Path) -> None:
     deployment.run(given, tmp_path, through=through)
     assert deployment.ends(2) == ["finished", "finished"]
     relays[0].__exit__()
-    told = pd.read_csv(tmp_path / "run" / "socket.csv")
+    document = pd.read_csv(tmp_path / "run" / "socket.csv")
     for way, counted in (("up", relays[0].up), ("down", relays[0].down)):
-        frames = told[f"{way}_bytes"].sum()
+        frames = document[f"{way}_bytes"].sum()
         assert frames > 10 * GREETING, "so that the handshake does not decide"
         assert frames < counted < 1.02 * frames + 2 * GREETING, way
 

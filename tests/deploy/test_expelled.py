@@ -25,9 +25,9 @@ def scenario(**changes: Any) -> Scenario:
 
 def test_what_it_seals_for_others_neither(deployment: Deployment, tmp_path: Path) -> None:
     """The server cannot look into it, but whoever receives it shows that it is no hand-over."""
-    said: list[str] = []
-    run = deployment.run(scenario(), tmp_path, spoils={1: 1}, hands=True, say=said.append)
-    assert [text for text in said if says(text, "client 1 is expelled: ... hand-over")]
+    lines: list[str] = []
+    run = deployment.run(scenario(), tmp_path, spoils={1: 1}, hands=True, say=lines.append)
+    assert [text for text in lines if says(text, "client 1 is expelled: ... hand-over")]
     ends = deployment.ends(3)
     assert ends[0] == ends[2] == "finished"
     assert "expelled" in ends[1]
@@ -36,10 +36,10 @@ def test_what_it_seals_for_others_neither(deployment: Deployment, tmp_path: Path
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_run_goes_on_without_it(case: str, deployment: Deployment, tmp_path: Path) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     given = scenario(**CASES[case])
-    run = deployment.run(given, tmp_path, spoils={1: 5}, say=said.append)
-    assert [text for text in said if "client 1 is expelled: it sent" in text]
+    run = deployment.run(given, tmp_path, spoils={1: 5}, say=lines.append)
+    assert [text for text in lines if "client 1 is expelled: it sent" in text]
     ends = deployment.ends(3)
     assert ends[0] == ends[2] == "finished"
     assert "expelled" in ends[1]

@@ -96,10 +96,10 @@ def test_a_node_keeps_to_itself_why_it_fails(
 ) -> None:
     """Flower would send an exception's text to the server."""
     monkeypatch.syspath_prepend(APP)
-    from simsplit_flower.client_app import ended
+    from simsplit_flower.client_app import take_part
 
     own = {"client": 0, "keys": "/nowhere/canary", "approve": "mine.yaml"}
-    assert ended({"address": "127.0.0.1:1"}, own) == "failed (RunError)"
+    assert take_part({"address": "127.0.0.1:1"}, own) == "failed (RunError)"
     make_keys(tmp_path / "keys", 1, 1)
-    told = {"address": "127.0.0.1:1", "authority": "of another deployment"}
-    assert ended(told, own | {"keys": tmp_path / "keys"}) == "failed (RunError)"
+    facts = {"address": "127.0.0.1:1", "authority": "of another deployment"}
+    assert take_part(facts, own | {"keys": tmp_path / "keys"}) == "failed (RunError)"

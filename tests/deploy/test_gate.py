@@ -62,7 +62,7 @@ class Door:
     """A gate that is open, and what it has said."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.said = folder, []
+        self.folder, self.lines = folder, []
         make_keys(folder / "keys", 3, 1)
         terms = digest_terms(GIVEN, "rehearsal")
         self.gate = Gate(
@@ -72,7 +72,7 @@ class Door:
             LeftOutTable(folder, resume=False),
             deadline_s=5,
             patience_s=5,
-            say=self.said.append,
+            say=self.lines.append,
         )
         port = self.gate.open("127.0.0.1:0", self.keys(SERVER))
         self.address = f"127.0.0.1:{port}"
@@ -306,8 +306,8 @@ class TestWhatAClientAnswers:
 
     @pytest.mark.parametrize("answer", [-1, "7", None, True, [], 2**60])
     def test_of_another_type(self, door, inside, answer):
-        said = lambda: inside.say({"number": 1, "answer": answer})  # noqa: E731
-        assert "a number" in self.lose(door, CountSteps("private"), said)
+        send = lambda: inside.say({"number": 1, "answer": answer})  # noqa: E731
+        assert "a number" in self.lose(door, CountSteps("private"), send)
 
     def test_nothing_in_time(self, door, inside):
         door.gate.sessions[0].deadline_s = 0.2
@@ -335,8 +335,8 @@ class TestWhatAClientAnswers:
     )
     def test_another_packet_than_the_step_has(self, door, inside, tensor, other, why):
         answer = {"number": 1, "answer": self.packet(**other)}
-        said = lambda: inside.say(answer, tensor)  # noqa: E731
-        assert why in self.lose(door, Begin(1), said)
+        send = lambda: inside.say(answer, tensor)  # noqa: E731
+        assert why in self.lose(door, Begin(1), send)
 
     def test_more_than_any_frame_has(self, door, inside):
         answer = {"number": 1, "answer": self.packet()}
@@ -354,5 +354,5 @@ class TestWhatAClientAnswers:
         assert 0 in door.gate.left_out
 
     def test_text_of_an_exception_is_cut(self, door, inside):
-        said = lambda: inside.say({"number": 1, "failed": "x" * 10_000})  # noqa: E731
-        assert len(self.lose(door, CountSteps("private"), said)) < 200
+        send = lambda: inside.say({"number": 1, "failed": "x" * 10_000})  # noqa: E731
+        assert len(self.lose(door, CountSteps("private"), send)) < 200

@@ -44,9 +44,9 @@ def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_client_at_each_leg(
     moment: str, deployment: Deployment, inline: Path, tmp_path: Path
 ) -> None:
-    said: list[str] = []
-    deployment.run(scenario(), tmp_path, breaks={1: MOMENTS[moment]}, say=said.append)
-    assert any(text.startswith("client 1 has gone") for text in said), "it was never cut off"
+    lines: list[str] = []
+    deployment.run(scenario(), tmp_path, breaks={1: MOMENTS[moment]}, say=lines.append)
+    assert any(text.startswith("client 1 has gone") for text in lines), "it was never cut off"
     assert deployment.ends(2) == ["finished", "CutOff: "]
     assert deployment.clients[1].came_to() == "finished"
     assert_as_inline(tmp_path, inline, range(2))
@@ -79,15 +79,15 @@ class Stops(Observer):
 
 def test_a_client_that_stalls(deployment: Deployment, inline: Path, tmp_path: Path) -> None:
     """Past the deadline it counts as lost; when it wakes it comes back by itself, late."""
-    said: list[str] = []
+    lines: list[str] = []
     sleeper = Stops(deployment.clients[1].process)
 
     def hear(text: str) -> None:
-        said.append(text)
+        lines.append(text)
         sleeper.wakes(text)
 
     deployment.run(scenario(), tmp_path, say=hear, observers=[sleeper], deadline_s=8)
-    assert any(says(text, "client 1 has gone: ... 8 s") for text in said), said
+    assert any(says(text, "client 1 has gone: ... 8 s") for text in lines), lines
     assert deployment.ends(2) == ["finished", "finished"]
     assert_as_inline(tmp_path, inline, range(2))
 

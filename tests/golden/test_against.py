@@ -91,9 +91,9 @@ def test_a_value_is_named_with_its_column_and_row():
     def change(newer):
         newer["tables"]["rounds"]["columns"]["loss"][1] = "1.25"
 
-    (told,) = list_differences(change)
-    assert told.startswith("table rounds: loss in 1 of 2 rows, by at most 0.2 of its size")
-    assert "row 1: 1.0 -> 1.25" in told
+    (line,) = list_differences(change)
+    assert line.startswith("table rounds: loss in 1 of 2 rows, by at most 0.2 of its size")
+    assert "row 1: 1.0 -> 1.25" in line
 
 
 def test_columns_rows_and_tables_that_come_and_go():
@@ -115,11 +115,11 @@ def test_tensors_that_changed_moved_or_have_another_shape():
         held = newer["tensors"]["round-000002"]
         held |= {"a": "F32[2] 99", "c": "F64[1] 33", "z": held.pop("b")}
 
-    (told,) = list_differences(change)
-    assert "1 tensors missing: b" in told
-    assert "1 tensors added: z" in told
-    assert "1 of those missing are among the added, to the bit" in told
-    assert "2 of 3 differ: a, c (F32[] -> F64[1])" in told
+    (line,) = list_differences(change)
+    assert "1 tensors missing: b" in line
+    assert "1 tensors added: z" in line
+    assert "1 of those missing are among the added, to the bit" in line
+    assert "2 of 3 differ: a, c (F32[] -> F64[1])" in line
 
 
 def test_texts_and_failures():
@@ -149,6 +149,6 @@ def test_a_tree_is_like_itself_and_not_like_another(tmp_path: Path):
     kept.write_text(json.dumps(outcomes))
     compared = run_command("--baseline", str(kept), "--json")
     assert compared.returncode == 1
-    told = json.loads(compared.stdout)
-    assert told["raw"] == []
-    assert told["raw-vanilla"][0].startswith("table wire: bytes in 1 of")
+    document = json.loads(compared.stdout)
+    assert document["raw"] == []
+    assert document["raw-vanilla"][0].startswith("table wire: bytes in 1 of")

@@ -75,9 +75,9 @@ SHORTER = {
 def shorten(notebook: nbformat.NotebookNode, changes: dict[str, str]) -> None:
     """Replace every phrase by that of a shorter run; each must be there."""
     for long, short in changes.items():
-        found = [cell for cell in notebook.cells if long in cell.source]
-        assert found, f"{long} is not there any more"
-        for cell in found:
+        results = [cell for cell in notebook.cells if long in cell.source]
+        assert results, f"{long} is not there any more"
+        for cell in results:
             cell.source = cell.source.replace(long, short)
 
 

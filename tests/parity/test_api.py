@@ -232,7 +232,7 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "gist"),
     [
         ({"model": {"lora": None}}, "model.lora: got null"),
         ({"model": {"lora": {"dropout": 0.1}}}, "model.lora.dropout: must be 0, got 0.1"),
@@ -264,10 +264,10 @@ def test_every_server_that_is_asked_gets_tokens_and_adapters(tmp_path):
     ],
     ids=lambda value: None if isinstance(value, dict) else value.split(":")[0],
 )
-def test_what_an_api_cannot_do_is_refused_by_path(tmp_path, changes, said):
+def test_what_an_api_cannot_do_is_refused_by_path(tmp_path, changes, gist):
     with pytest.raises(ScenarioError) as refused:
         api_scenario(tmp_path, **changes)
-    assert says(str(refused.value), f"scenario.{said}")
+    assert says(str(refused.value), f"scenario.{gist}")
 
 
 def test_layers_that_do_not_exist_have_no_adapters(tmp_path):

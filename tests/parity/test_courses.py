@@ -133,9 +133,9 @@ def test_splitfed_v1_averages_copies_of_everything(
     copies = run.parts.pool.workshop_state()
     for client in run.clients:
         kept = [tensor for name, tensor in copies.items() if name.startswith(f"{client}/")]
-        found = [*client_moments(run, client), *kept]
+        results = [*client_moments(run, client), *kept]
         wanted = moments([nets[client].client, nets[client].server])
-        for one, other in zip(found, wanted, strict=True):
+        for one, other in zip(results, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 

@@ -98,11 +98,11 @@ def test_a_straggler_stops_after_the_step_that_passes_the_deadline(
     case: str, steps: float, taken: int, tmp_path: Path
 ) -> None:
     at, slow = deadline(case, steps)
-    found = Run.load(train(tmp_path / "run", SIZES, **fields(CASES[case], at)).path)
-    clients = found.clients.set_index("client")
+    result = Run.load(train(tmp_path / "run", SIZES, **fields(CASES[case], at)).path)
+    clients = result.clients.set_index("client")
     assert clients["steps"].to_dict() == {slow: taken, 1 - slow: STEPS}
     assert clients["late"].to_dict() == {slow: 1, 1 - slow: 0}
-    assert found.rounds["late"].tolist() == [1]
+    assert result.rounds["late"].tolist() == [1]
 
 
 @pytest.mark.parametrize("case", quick(["none", "v1", "v2"], "none", "v2"))
@@ -118,8 +118,8 @@ def test_every_round_begins_anew(case: str, tmp_path: Path) -> None:
 
 def test_nobody_is_late_who_is_through_in_time(tmp_path: Path) -> None:
     at, _ = deadline("v1", STEPS + 0.001)
-    found = Run.load(train(tmp_path / "run", SIZES, **fields(CASES["v1"], at)).path)
-    assert found.clients["late"].tolist() == [0, 0]
+    result = Run.load(train(tmp_path / "run", SIZES, **fields(CASES["v1"], at)).path)
+    assert result.clients["late"].tolist() == [0, 0]
 
 
 def settle(run: Experiment) -> Weights:
@@ -169,7 +169,7 @@ def test_where_everybody_is_late_averages_stay_what_they_were(case: str, tmp_pat
     run = begin(tmp_path / "run", SIZES, **fields(CASES[case], 1e-9))
     before = {name: tensor.clone() for name, tensor in weights_of(run).items()}
     run.run(resume=False)
-    found = Run.load(run.path)
-    assert found.rounds["late"].tolist() == [2]
-    assert found.clients["steps"].tolist() == [0, 0]
+    result = Run.load(run.path)
+    assert result.rounds["late"].tolist() == [2]
+    assert result.clients["steps"].tolist() == [0, 0]
     assert_equal(settle(run), before)

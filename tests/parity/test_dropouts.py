@@ -98,8 +98,8 @@ def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path
     done = with_drops(run, 2, dict.fromkeys(run.clients, 1), set(run.clients))
     assert_equal(copy_owned(run), before)
     assert done.dropped == set(run.clients)
-    told = {name for report in done.reports.values() for name in report}
-    assert told == {"plain_bytes"}, "what it sent counts for a plain cut as well"
+    names = {name for report in done.reports.values() for name in report}
+    assert names == {"plain_bytes"}, "what it sent counts for a plain cut as well"
     counts = run.parts.wire.take()
     sent = {(key[1], key[3]): count[0] for key, count in counts.items()}
     vanilla = changes.get("topology") == "vanilla"
@@ -116,25 +116,25 @@ def test_a_run_in_which_everybody_always_drops_out(case: str, tmp_path: Path) ->
     changes = CASES[case]
     schedule = changes["schedule"] | {"local_steps": 1, "rounds": 2}
     run = begin(tmp_path / "run", **changes | {"schedule": schedule}, cohort={"dropout": 1})
-    said = io.StringIO()
-    run.observers.observers += (Lines(Console(file=said)),)
+    output = io.StringIO()
+    run.observers.observers += (Lines(Console(file=output)),)
     before = weights_of(run)
     before = {name: tensor.clone() for name, tensor in before.items()}
     run.run(resume=False)
     assert_equal(weights_of(run), before)
-    found = Run.load(run.path)
-    assert found.rounds["train_loss"].isna().all()
-    assert found.rounds[["steps", "samples", "clients", "dropped"]].to_numpy().tolist() == [
+    result = Run.load(run.path)
+    assert result.rounds["train_loss"].isna().all()
+    assert result.rounds[["steps", "samples", "clients", "dropped"]].to_numpy().tolist() == [
         [0, 0, 3, 3],
         [0, 0, 3, 3],
     ]
-    assert found.clients["dropped"].tolist() == [1] * 6
-    assert found.clients["steps"].tolist() == [0] * 6
-    assert not set(found.wire["leg"]) & {"features_grad", "smashed_grad", "labels"}
-    assert pd.notna(found.summary["last"]["test_loss"])
-    assert "finished" in write_heading(found)
-    assert [table.text("markdown") for table in show(found)]
-    lines = said.getvalue()
+    assert result.clients["dropped"].tolist() == [1] * 6
+    assert result.clients["steps"].tolist() == [0] * 6
+    assert not set(result.wire["leg"]) & {"features_grad", "smashed_grad", "labels"}
+    assert pd.notna(result.summary["last"]["test_loss"])
+    assert "finished" in write_heading(result)
+    assert [table.text("markdown") for table in show(result)]
+    lines = output.getvalue()
     assert lines.count("nobody trained (3 dropped out)") == 2
     assert "nan" not in lines
 

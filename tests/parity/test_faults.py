@@ -212,9 +212,9 @@ def test_what_a_method_throws(hook: str, aggregation: str, tmp_path: Path, hosts
 
 def test_a_host_without_memory_for_a_step(tmp_path: Path, hosts: Hosts) -> None:
     given = faulty(tmp_path / "cause", throws="memory")
-    told = "round 1, client 1, leg smashed: MemoryError: cannot allocate 12 GB"
-    assert get_failure(experiment(given, tmp_path / "inline")) == told
-    assert get_failure(on_hosts(given, tmp_path / "hosts", hosts)) == told
+    message = "round 1, client 1, leg smashed: MemoryError: cannot allocate 12 GB"
+    assert get_failure(experiment(given, tmp_path / "inline")) == message
+    assert get_failure(on_hosts(given, tmp_path / "hosts", hosts)) == message
 
 
 def without(given: Scenario, empty: set[int]) -> Prepared:

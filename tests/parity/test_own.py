@@ -59,9 +59,9 @@ def test_training_is_a_plain_loop(tmp_path: Path) -> None:
             nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
             optimizer.step()
     scenario = load_scenario(tmp_path / "run" / "scenario.yaml")
-    found = load(tmp_path / "run" / "checkpoints", compute_digest(scenario.identity()))
-    assert found is not None
-    ours = [tensor for tensor in found[0].values() if tensor.dtype == torch.float32]
+    result = load(tmp_path / "run" / "checkpoints", compute_digest(scenario.identity()))
+    assert result is not None
+    ours = [tensor for tensor in result[0].values() if tensor.dtype == torch.float32]
     for parameter in net.parameters():
         alike = [tensor for tensor in ours if tensor.shape == parameter.shape]
         assert any(torch.equal(tensor, parameter) for tensor in alike)

@@ -57,10 +57,10 @@ def assert_plain(given: Scenario, raw: Scenario, path: Path) -> None:
     run_to_end(given, path / "run")
     twin, made = Run.load(path / "raw"), Run.load(path / "run")
     training = made.rounds["phase"] == "train"
-    told = made.rounds.loc[training, "bytes_plain"].tolist()
+    plain_bytes = made.rounds.loc[training, "bytes_plain"].tolist()
     by_round = count_sent(twin)
-    assert told == [by_round.get(number, 0) for number in twin.rounds["round"]]
-    assert sum(told) > 0
+    assert plain_bytes == [by_round.get(number, 0) for number in twin.rounds["round"]]
+    assert sum(plain_bytes) > 0
     assert (made.rounds.loc[~training, "bytes_plain"] == 0).all()
 
 

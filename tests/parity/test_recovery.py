@@ -141,7 +141,7 @@ def test_hosts_make_no_difference(tmp_path, whole, hosts):
 
 def list_reached(start: object) -> dict[int, Tensor]:
     """List every tensor that an object leads to, by its storage; not through modules or classes."""
-    found: dict[int, Tensor] = {}
+    results: dict[int, Tensor] = {}
     seen: set[int] = set()
     waiting = [start]
     while waiting:
@@ -150,7 +150,7 @@ def list_reached(start: object) -> dict[int, Tensor]:
             continue
         seen.add(id(thing))
         if isinstance(thing, Tensor):
-            found[thing.untyped_storage().data_ptr()] = thing
+            results[thing.untyped_storage().data_ptr()] = thing
             continue
         if isinstance(thing, dict):
             waiting += [*thing.keys(), *thing.values()]
@@ -164,7 +164,7 @@ def list_reached(start: object) -> dict[int, Tensor]:
             waiting += [getattr(thing, "__dict__", {})]
             names = [s for kind in type(thing).__mro__ for s in getattr(kind, "__slots__", ())]
             waiting += [getattr(thing, name) for name in names if hasattr(thing, name)]
-    return found
+    return results
 
 
 @pytest.mark.slow

@@ -47,8 +47,8 @@ def _time_receipt(rates: Rates, row: Any) -> float:
 
 def check(run: Experiment) -> Run:
     """Check every column that a clock adds, under a schedule without overlap."""
-    found = Run.load(run.path)
-    wire, clients, rounds = found.wire, found.clients, found.rounds
+    result = Run.load(run.path)
+    wire, clients, rounds = result.wire, result.clients, result.rounds
     assert wire["transfer_s"].tolist() == pytest.approx(transfers_s(run, wire))
     flops, vanilla = run.live.flops, run.scenario.topology == "vanilla"
     theirs = 3 * (flops.head + (0 if vanilla else flops.tail))
@@ -74,7 +74,7 @@ def check(run: Experiment) -> Run:
         assert row.server_busy == pytest.approx(row.samples * served / now_s / 2)
         assert row.simulated_s == pytest.approx(announced_s + now_s)
     assert rounds["simulated_total_s"].tolist() == pytest.approx(rounds["simulated_s"].cumsum())
-    return found
+    return result
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -90,9 +90,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_overlaps_so_all_is_a_sum(case: str, tmp_path: Path) -> None:
-    found = check(train(tmp_path / "run", network=NETWORK, **CASES[case]))
-    last_s = found.rounds["simulated_total_s"].iloc[-1]
-    table = time_to_accuracy(found)
+    result = check(train(tmp_path / "run", network=NETWORK, **CASES[case]))
+    last_s = result.rounds["simulated_total_s"].iloc[-1]
+    table = time_to_accuracy(result)
     assert table.columns[3] == "as run"
     assert table.rows[-1][1] == "2"  # scored once, at the end
     assert table.rows[-1][3] == write_duration(last_s)
@@ -127,9 +127,9 @@ def test_what_a_lost_step_sent_takes_its_time(tmp_path: Path) -> None:
         cohort={"dropout": 1},
         network=NETWORK,
     )
-    found = check(run)
-    assert (found.clients["transfer_s"] > 0).all()
-    assert (found.clients["compute_s"] == 0).all()
+    result = check(run)
+    assert (result.clients["transfer_s"] > 0).all()
+    assert (result.clients["compute_s"] == 0).all()
 
 
 @pytest.mark.slow
@@ -140,9 +140,9 @@ def test_the_running_sum_goes_on_after_a_resumption(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         Experiment(given, tmp_path / "broken", [StopAt(steps + 1)]).run(resume=False)
     experiment(given, tmp_path / "broken").run(resume=True)
-    found = [Run.load(tmp_path / name).rounds["simulated_total_s"] for name in ("whole", "broken")]
-    assert found[0].tolist() == found[1].tolist()
-    assert found[0].is_monotonic_increasing
+    totals = [Run.load(tmp_path / name).rounds["simulated_total_s"] for name in ("whole", "broken")]
+    assert totals[0].tolist() == totals[1].tolist()
+    assert totals[0].is_monotonic_increasing
     check(whole)
 
 
@@ -175,7 +175,7 @@ def test_the_order_of_a_lap_is_the_cohorts(tmp_path: Path) -> None:
         network={"device": {"edge": 1, "gpu": 1}, "link": "lan", "server": {"gflops": 50}},
         seed=4,
     )
-    found = Run.load(run.path)
-    assert found.rounds["simulated_s"].nunique() > 1
-    row = time_to_accuracy(found).rows[-1]
-    assert row[3] == write_duration(found.rounds["simulated_total_s"].iloc[-1])
+    result = Run.load(run.path)
+    assert result.rounds["simulated_s"].nunique() > 1
+    row = time_to_accuracy(result).rows[-1]
+    assert row[3] == write_duration(result.rounds["simulated_total_s"].iloc[-1])

@@ -27,8 +27,8 @@ def simsplit(monkeypatch, capsys, tmp_path):
             code = stopped.code or 0
         finally:
             signal.signal(signal.SIGTERM, heeded)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return call
 

@@ -96,13 +96,13 @@ def test_a_sample_is_sent_once_an_epoch_whatever_the_steps():
 
 def test_delta_is_one_in_the_clients_samples_by_default():
     given = Guarantee("dp_forward", "a sample's input", multiplier=4.0)
-    told = {each.client: each for each in account(given, {0: 2, 1: 2}, [1000, 5])}
-    assert told[0].delta == 1e-3
-    assert told[1].delta == 1e-2, "one in five says nothing"
-    assert told[0].epsilon == compute_epsilon(4.0, 2, 1e-3)
+    losses = {each.client: each for each in account(given, {0: 2, 1: 2}, [1000, 5])}
+    assert losses[0].delta == 1e-3
+    assert losses[1].delta == 1e-2, "one in five says nothing"
+    assert losses[0].epsilon == compute_epsilon(4.0, 2, 1e-3)
     (fixed,) = account(replace(given, delta=1e-7), {0: 2}, [1000])
     assert fixed.delta == 1e-7
-    assert fixed.epsilon > told[0].epsilon
+    assert fixed.epsilon > losses[0].epsilon
 
 
 def test_what_lies_before_the_noise_must_not_learn():
@@ -247,16 +247,16 @@ def test_without_the_accountant_a_run_warns_at_its_start_and_says_so_at_its_end(
     from simsplit.progress import Observer
 
     class Warned(Observer):
-        said: ClassVar[list[str]] = []
+        messages: ClassVar[list[str]] = []
 
         def warn(self, message):
-            self.said.append(message)
+            self.messages.append(message)
 
     monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
     monkeypatch.setattr(accounting, "find_spec", lambda name: None)
     accounting.compute_epsilon.cache_clear()
     done = run(few(schedule={"rounds": 1}), tmp_path / "run", observers=[Warned()])
-    assert Warned.said == [accounting.MISSING]
+    assert Warned.messages == [accounting.MISSING]
     assert done.summary["privacy"][0]["none"] == accounting.MISSING
     assert "pip install '.[dp]'" in accounting.MISSING
 
@@ -311,8 +311,8 @@ def test_labels_that_are_drawn_once_have_their_epsilon_however_often_they_are_us
     (known,) = list_guarantees(given)
     assert (known.protects, known.epsilon, known.lacks) == ("a sample's label", 1.5, "")
     assert not accounting.lacks_accountant(given), "nothing that an accountant would have to tell"
-    told = {each.client: each for each in account(known, {0: 3, 1: 9}, [1000, 5])}
-    assert [(each.delta, each.epsilon) for each in told.values()] == [(0.0, 1.5)] * 2
+    losses = {each.client: each for each in account(known, {0: 3, 1: 9}, [1000, 5])}
+    assert [(each.delta, each.epsilon) for each in losses.values()] == [(0.0, 1.5)] * 2
     run = Run.load(run_to_end(given, tmp_path / "run").path)
     (entry,) = run.summary["privacy"]
     assert (entry["epsilon"], entry["delta"], entry["times_sent"]) == (1.5, 0.0, 2)

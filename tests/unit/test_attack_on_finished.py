@@ -63,8 +63,8 @@ def test_from_the_shell(run_dir, simsplit):
     assert "black image" in out
     assert (run_dir / "figures" / "twice.png").stat().st_size > 1000
     assert len(of(Run.load(run_dir), "twice")) == 3
-    told = json.loads((run_dir / "attacks" / "twice" / "attack.json").read_text())
-    assert told["attack"]["inner"] == 1
+    document = json.loads((run_dir / "attacks" / "twice" / "attack.json").read_text())
+    assert document["attack"]["inner"] == 1
     code, _, err = simsplit("attack", run_dir, "--kind", "unsplit", "--set", "name=twice")
     assert code == 2
     assert "already holds" in err
@@ -83,7 +83,7 @@ def test_going_on_with_what_is_finished_or_another(run_dir):
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "wrong", "said"),
+    ("kind", "changes", "wrong", "gist"),
     [
         ("pcat", {}, RunError, "follows training"),
         ("unsplitt", {}, ScenarioError, "'unsplit'"),
@@ -96,7 +96,7 @@ def test_going_on_with_what_is_finished_or_another(run_dir):
         ),
     ],
 )
-def test_what_cannot_be(run_dir, kind, changes, wrong, said):
-    with pytest.raises(wrong, match=said):
+def test_what_cannot_be(run_dir, kind, changes, wrong, gist):
+    with pytest.raises(wrong, match=gist):
         attack(run_dir, kind, changes)
     assert not (run_dir / "attacks" / kind).exists()

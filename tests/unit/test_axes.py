@@ -51,11 +51,11 @@ IMPOSSIBLE = [axes for axes in CUT if not goes(*axes)]
 @pytest.mark.slow
 @pytest.mark.parametrize("axes", quick(POSSIBLE, *POSSIBLE[::4]), ids=" ".join)
 def test_what_is_possible_trains(axes: tuple[str, str, str, str], tmp_path: Path) -> None:
-    found = Run.load(train(tmp_path / "run", [6, 2], **fields(*axes)).path)
-    assert found.rounds["steps"].tolist() == [2]
-    assert found.rounds["simulated_s"].iloc[0] > 0
-    assert found.summary["last"]["test_loss"] > 0
-    averages = {"handover", "broadcast"} <= set(found.wire["leg"])
+    result = Run.load(train(tmp_path / "run", [6, 2], **fields(*axes)).path)
+    assert result.rounds["steps"].tolist() == [2]
+    assert result.rounds["simulated_s"].iloc[0] > 0
+    assert result.summary["last"]["test_loss"] > 0
+    averages = {"handover", "broadcast"} <= set(result.wire["leg"])
     shares = axes[1] == "shared" or (axes[1] == "own, one tail" and axes[0] == "u_shaped")
     assert averages == (shares and axes[3] != "none")
 
@@ -93,9 +93,9 @@ def test_what_is_impossible_is_refused_with_ways_out() -> None:
     ],
 )
 def test_what_goes_by_simulated_time_needs_a_network(values: dict[str, Any], field: str) -> None:
-    said = refusal(values)
-    assert said.startswith(f"scenario.{field}: ")
-    example = yaml.safe_load(said[said.index("network: {") :])
+    message = refusal(values)
+    assert message.startswith(f"scenario.{field}: ")
+    example = yaml.safe_load(message[message.index("network: {") :])
     parse(values | example)
 
 
@@ -186,7 +186,7 @@ def test_a_bare_word_stands_for_a_strategys_defaults(word: str, aggregation: str
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "gist"),
     [
         ({"schedule": "paralel"}, "schedule: ... 'paralel' ... 'parallel'"),
         ({"aggregation": "splitfed"}, "aggregation: ... 'splitfed' ... 'splitfed_"),
@@ -207,5 +207,5 @@ def test_a_bare_word_stands_for_a_strategys_defaults(word: str, aggregation: str
         ({"schedule": 3}, "schedule: ... 3 ... round_robin"),
     ],
 )
-def test_a_wrong_word_is_blamed_where_it_stands(values: dict[str, Any], said: str) -> None:
-    assert says(refusal(values), f"scenario.{said}")
+def test_a_wrong_word_is_blamed_where_it_stands(values: dict[str, Any], gist: str) -> None:
+    assert says(refusal(values), f"scenario.{gist}")

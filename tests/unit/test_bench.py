@@ -75,17 +75,17 @@ FIRST, SECOND = ({"case": {"ratio": 1.0 + n, "unknown": None}} for n in range(2)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "gist"),
     [
         (["one"], {"one": {"first": FIRST, "second": SECOND}}),
         ([], {"one": {"first": FIRST, "second": SECOND}, "other": {"third": FIRST}}),
     ],
 )
 @pytest.mark.usefixtures("two_small_benches")
-def test_json_is_one_document_by_bench_and_table(words, told, simsplit):
+def test_json_is_one_document_by_bench_and_table(words, gist, simsplit):
     code, out, err = simsplit("bench", *words, "--json")
     assert code == 0
-    assert json.loads(out, parse_constant=pytest.fail) == told
+    assert json.loads(out, parse_constant=pytest.fail) == gist
     assert err.splitlines()[0] == "one: first ..."
 
 

@@ -93,17 +93,17 @@ def compatible(plugins=()):
 
 
 def test_compatibility_of_every_part_is_in_plain_words():
-    told = compatible()
+    facts = compatible()
     several = ("methods", "attacks", "detectors", "poisons")
     kinds = [kind for name in several for kind in collect_groups()[name] if kind != "malicious"]
-    assert list(told) == kinds
-    mixguard = told["mixguard"]
+    assert list(facts) == kinds
+    mixguard = facts["mixguard"]
     assert (mixguard["images"], mixguard["texts"]) == ("", "yes")
     assert (mixguard["u_shaped"], mixguard["vanilla"]) == ("yes", "")
     assert "public texts" in mixguard["what else it needs"]
-    assert told["foolsgold"]["vanilla"] == "with signal: payload, smashed_grad"
-    assert told["snd"]["vanilla"] == "with denoise: false"
-    assert "4 clients" in told["root_cosine"]["what else it needs"]
+    assert facts["foolsgold"]["vanilla"] == "with signal: payload, smashed_grad"
+    assert facts["snd"]["vanilla"] == "with denoise: false"
+    assert "4 clients" in facts["root_cosine"]["what else it needs"]
     assert compatible(HALVE)["halve"]["images"] == "yes"
 
 

@@ -20,10 +20,10 @@ from simsplit.results.checkpoints import Progress
 
 class Warnings(Observer):
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def warn(self, message: str) -> None:
-        self.said.append(message)
+        self.messages.append(message)
 
 
 def newest(path: Path) -> Path:
@@ -38,11 +38,11 @@ def test_saves_and_loads_tensors_and_progress(tmp_path: Path) -> None:
     tensors = {"a": torch.arange(3), "b/c": torch.tensor(2.5), "empty": torch.zeros(0, 2)}
     progress = Progress(round=7, tables={"rounds": 11}, holder=2, best=0.5)
     checkpoints.save(tmp_path, tensors, progress, "digest", keep=2)
-    found = checkpoints.load(tmp_path, "digest")
-    assert found is not None
-    assert found[1] == progress
-    assert found[2] == []
-    assert all(torch.equal(found[0][name], tensor) for name, tensor in tensors.items())
+    result = checkpoints.load(tmp_path, "digest")
+    assert result is not None
+    assert result[1] == progress
+    assert result[2] == []
+    assert all(torch.equal(result[0][name], tensor) for name, tensor in tensors.items())
 
 
 def test_a_crowd_is_kept_in_few_tensors(tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_a_crowd_is_kept_in_few_tensors(tmp_path: Path) -> None:
     tensors["client/8/own.0.weight"] = torch.ones(4)  # of another form than the crowd's
     checkpoints.save(tmp_path, tensors, Progress(round=1), "digest", keep=2)
     assert len(load_file(newest_in(tmp_path) / "state.safetensors")) == 7
-    found = checkpoints.load(tmp_path, "digest")
-    assert found is not None
-    assert found[0].keys() == tensors.keys()
-    assert all(torch.equal(found[0][name], tensor) for name, tensor in tensors.items())
+    result = checkpoints.load(tmp_path, "digest")
+    assert result is not None
+    assert result[0].keys() == tensors.keys()
+    assert all(torch.equal(result[0][name], tensor) for name, tensor in tensors.items())
 
 
 def test_keeps_as_many_as_asked_the_newest(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_a_truncated_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None
     blob.write_bytes(blob.read_bytes()[:-100])
     observer = Warnings()
     Experiment(given, tmp_path / "torn", [observer]).run(resume=True)
-    assert len(observer.said) == 1
-    assert "round-000003 is damaged" in observer.said[0]
-    assert "from round 2" in observer.said[0]
+    assert len(observer.messages) == 1
+    assert "round-000003 is damaged" in observer.messages[0]
+    assert "from round 2" in observer.messages[0]
     for table in ("rounds", "clients", "wire"):
         whole = (tmp_path / "whole" / f"{table}.csv").read_text()
         assert (tmp_path / "torn" / f"{table}.csv").read_text() == whole

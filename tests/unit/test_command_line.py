@@ -123,10 +123,10 @@ def test_runs_without_a_directory_are_numbered_and_none_is_overwritten(simsplit,
 def test_json_is_all_that_stdout_has(simsplit, small):
     code, out, err = simsplit("run", small, "--json", "--out", "deep/er/one", "--device", "cpu")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert told["path"] == "deep/er/one"
-    assert told["status"] == "finished"
-    assert told | {"path": ""} == Run.load("deep/er/one").summary | {"path": ""}
+    document = json.loads(out)
+    assert document["path"] == "deep/er/one"
+    assert document["status"] == "finished"
+    assert document | {"path": ""} == Run.load("deep/er/one").summary | {"path": ""}
 
 
 def test_resuming_nothing_starts_and_resuming_the_finished_changes_nothing(simsplit, small):
@@ -219,7 +219,7 @@ def test_no_colour_means_no_escape_codes_even_on_a_forced_terminal(simsplit, sma
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "gist"),
     [
         (["run", "{file}", "--set", "seed"], "error: --set takes FIELD=VALUE, got 'seed'"),
         (["run", "{file}", "--set", "=3"], "error: --set takes FIELD=VALUE, got '=3'"),
@@ -239,10 +239,10 @@ def test_no_colour_means_no_escape_codes_even_on_a_forced_terminal(simsplit, sma
         (["show", "x", "--format", "html"], "'html' ... 'table', 'markdown'"),
     ],
 )  # fmt: skip
-def test_what_a_user_can_mend_is_a_line_and_exit_code_2(simsplit, small, words, said):
+def test_what_a_user_can_mend_is_a_line_and_exit_code_2(simsplit, small, words, gist):
     code, out, err = simsplit(*(word.format(file=small) for word in words))
     assert (code, out) == (2, "")
-    assert says(err, said)
+    assert says(err, gist)
     assert "Traceback" not in err
     assert not (small.parent / "runs").exists()
 
@@ -344,7 +344,7 @@ def test_a_plugins_method_runs_and_is_listed_only_where_it_is_named(simsplit, sm
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "gist"),
     [
         ("import nothing_of_the_kind", "ModuleNotFoundError:"),
         ("def", "SyntaxError:"),
@@ -357,11 +357,11 @@ def test_a_plugins_method_runs_and_is_listed_only_where_it_is_named(simsplit, sm
         (PLUGIN.replace('"halve"', '"raw"'), "METHODS['raw'] ... already"),
     ],
 )  # fmt: skip
-def test_a_plugin_that_is_none(simsplit, small, plugin, text, said):
+def test_a_plugin_that_is_none(simsplit, small, plugin, text, gist):
     before = list(sys.path)
     code, _, err = simsplit("run", small, "--plugin", plugin(text))
     assert code == 2
-    assert says(err, f"error: plugin my_methods: ... {said}")
+    assert says(err, f"error: plugin my_methods: ... {gist}")
     assert sys.path == before
 
 

@@ -73,8 +73,8 @@ def test_what_a_window_remembers_is_all_that_it_needs(window: int | None) -> Non
         first.mean(each)
     second.load(first.state())
     for number in (4, 5):
-        found = second.mean(values[number])
-        assert all(torch.equal(found[c], before[number][c]) for c in range(CLIENTS))
+        result = second.mean(values[number])
+        assert all(torch.equal(result[c], before[number][c]) for c in range(CLIENTS))
 
 
 @pytest.mark.parametrize(("word", "rounds"), [("round", 1), ("running", None), (None, None)])
@@ -91,8 +91,8 @@ def test_what_is_no_window_is_refused(wrong: Any) -> None:
 
 def test_every_detector_has_one_and_tables_name_it() -> None:
     made = {kind: config() for kind, config in DETECTORS.items()}
-    said = {kind: format_window(config.window) for kind, config in made.items()}
-    assert said == dict.fromkeys(DETECTORS, "round") | dict.fromkeys(
+    message = {kind: format_window(config.window) for kind, config in made.items()}
+    assert message == dict.fromkeys(DETECTORS, "round") | dict.fromkeys(
         ("within_class", "root_class", "foolsgold", "contra"), "all rounds"
     )
     assert format_window(4) == "4 rounds"

@@ -29,13 +29,13 @@ class Fetched(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.links: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         if tag == "link" and given.get("rel") != "canonical":
-            self.found.append(given.get("href") or "")
-        self.found.append(given.get("src") or "")
+            self.links.append(given.get("href") or "")
+        self.links.append(given.get("src") or "")
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ def test_a_page_fetches_nothing_from_another_host(site: Path) -> None:
     for page in site.rglob("*.html"):
         reader = Fetched()
         reader.feed(page.read_text(encoding="utf-8"))
-        if found := [url for url in reader.found if re.match(r"(https?:)?//", url)]:
-            outside[page.name] = found
+        if results := [url for url in reader.links if re.match(r"(https?:)?//", url)]:
+            outside[page.name] = results
     assert not outside
 
 

@@ -40,5 +40,5 @@ def test_what_an_orphan_is(source, lines):
 
 def test_no_docstring_is_an_orphan():
     files = sorted(PACKAGE.rglob("*.py"))
-    found = {file.name: list(orphans(file.read_text(encoding="utf-8"))) for file in files}
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    results = {file.name: list(orphans(file.read_text(encoding="utf-8"))) for file in files}
+    assert {name: lines for name, lines in results.items() if lines} == {}

@@ -71,8 +71,8 @@ def test_there_is_one_of_each_kind_and_each_is_short():
     files = sorted(EXAMPLES.glob("*.py"))
     assert [path.stem for path in files] == sorted(USES)
     assert all(len(path.read_text().splitlines()) <= 60 for path in files)
-    told = (EXAMPLES / "README.md").read_text()
-    assert all(f"`{path.name}`" in told for path in files)
+    document = (EXAMPLES / "README.md").read_text()
+    assert all(f"`{path.name}`" in document for path in files)
 
 
 @pytest.mark.slow
@@ -140,8 +140,8 @@ def test_what_the_examples_promise(simsplit, file):
     sizes = made.clients["samples"]
     assert sizes.nunique() > 1  # by quantity
     assert sizes.sum() == 42
-    told = json.loads((made.path / "environment.json").read_text())["plugins"]
-    assert [Path(one["file"]) for one in told] == plugins()
+    document = json.loads((made.path / "environment.json").read_text())["plugins"]
+    assert [Path(one["file"]) for one in document] == plugins()
     smashed = made.wire.query("leg == 'smashed' and phase == 'train'")["bytes"].sum()
     assert smashed == 42 * (32 + 4)  # a byte a sign, and a float a sample
 
@@ -228,5 +228,5 @@ def test_hosts_and_workers_import_the_same_files(file, tmp_path, monkeypatch):
     assert not swept.failed
     cell = swept.runs["seed=3"]
     assert (cell.path / "rounds.csv").read_text() == (inline.path / "rounds.csv").read_text()
-    told = [one["name"] for one in cell.environment["plugins"]]
-    assert told == [str(path) for path in plugins()]
+    document = [one["name"] for one in cell.environment["plugins"]]
+    assert document == [str(path) for path in plugins()]

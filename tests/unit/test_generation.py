@@ -46,9 +46,9 @@ def test_tokens_are_those_of_the_whole_model_whatever_the_prompts_lengths(paddin
     assert len({len(prompt) for prompt in prompts}) > 1
     assert all(answer.startswith("about a ") for answer in meant)
     (client,) = evaluator.scored
-    said = generator.generate(client, prompts, 2)
+    texts = generator.generate(client, prompts, 2)
     reader = generator.reader
-    for prompt, text in zip(prompts, said, strict=True):
+    for prompt, text in zip(prompts, texts, strict=True):
         tokens = by_hand(made, prompt, generator.tokens, reader.end)
         assert text == reader.decode(tokens.tolist()).strip()
 

@@ -56,8 +56,8 @@ AUTO: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_auto_takes_on_two_processors_and_why(case: str) -> None:
     changes, words = AUTO[case]
     given = scenario(**{**changes, "engine": {"kind": "auto", **changes.get("engine", {})}})
-    hosts, said = choose_engine(given, available=2)
-    assert says(said, words)
+    hosts, message = choose_engine(given, available=2)
+    assert says(message, words)
     assert (hosts is None) == words.startswith("inline")
 
 
@@ -70,8 +70,8 @@ def test_vanilla_has_no_tail_to_hand_round() -> None:
 
 def test_without_processors_to_spare_auto_stays_inline() -> None:
     given = scenario(clients=OWN, engine="auto")
-    hosts, said = choose_engine(given, available=1)
-    assert (hosts, says(said, "inline (auto: ... one host)")) == (None, True)
+    hosts, message = choose_engine(given, available=1)
+    assert (hosts, says(message, "inline (auto: ... one host)")) == (None, True)
 
 
 def test_what_is_asked_for_is_taken() -> None:
@@ -87,8 +87,8 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hosting, "find_spec", find_nothing)
     auto = scenario(clients=OWN, engine="auto")
-    hosts, said = choose_engine(auto, available=2)
-    assert (hosts, says(said, "inline (auto: Ray")) == (None, True)
+    hosts, message = choose_engine(auto, available=2)
+    assert (hosts, says(message, "inline (auto: Ray")) == (None, True)
     with pytest.raises(ScenarioError, match=r"scenario\.engine\.kind:.*ray.*inline"):
         choose_engine(scenario(engine="ray"), available=2)
     assert choose_engine(scenario(), available=2) == (None, "inline")
@@ -113,8 +113,8 @@ def test_how_many_hosts(
 
 @pytest.mark.parametrize("hosts", [0, -1, 2.5, "many", True])
 def test_a_number_of_hosts_that_cannot_be(hosts: object) -> None:
-    told = r"scenario\.engine\.hosts:.*auto.* 1"
-    with pytest.raises(ScenarioError, match=told):
+    message = r"scenario\.engine\.hosts:.*auto.* 1"
+    with pytest.raises(ScenarioError, match=message):
         scenario(engine={"kind": "ray", "hosts": hosts})
 
 

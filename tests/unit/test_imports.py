@@ -48,6 +48,6 @@ def test_circles_through_type_checking_functions_and_init_are_seen(tmp_path, mon
 
 
 def test_no_file_imports_too_many_others(imports):
-    counts = {name: len(found) for name, found in imports.items()}
+    counts = {name: len(results) for name, results in imports.items()}
     most = {name: count for name, count in counts.items() if count > BUSIER.get(name, LIMIT)}
     assert most == {}

@@ -61,8 +61,8 @@ def test_chance_is_what_permuted_labels_come_to():
     labels = np.arange(40) % 4 == 0
     scores, drawn = RNG(0).normal(size=40), []
     for seed in range(200):
-        found = roc_auc_score(RNG(seed).permutation(labels), scores)
-        drawn.append(max(found, 1 - found))
+        result = roc_auc_score(RNG(seed).permutation(labels), scores)
+        drawn.append(max(result, 1 - result))
     chance = leaks.simulate_chance_auc(labels, RNG(1))
     assert chance.value == pytest.approx(np.mean(drawn), abs=0.01)
     assert chance.high == pytest.approx(np.quantile(drawn, 0.975), abs=0.03)

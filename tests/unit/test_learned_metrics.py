@@ -45,8 +45,8 @@ def by_hand(folder: Path, text: str, truth: str) -> float:
         )
     alike = [[float(torch.cosine_similarity(a, b, dim=0)) for b in other] for a in one]
     best = [max(row) for row in alike][1:-1]
-    found = [max(column) for column in zip(*alike, strict=True)][1:-1]
-    precision, recall = sum(best) / len(best), sum(found) / len(found)
+    results = [max(column) for column in zip(*alike, strict=True)][1:-1]
+    precision, recall = sum(best) / len(best), sum(results) / len(results)
     return 2 * precision * recall / (precision + recall)
 
 

@@ -177,8 +177,8 @@ def call(simsplit, monkeypatch):
 
     yield run
     if failed:
-        told = "\n".join([f"SIMSPLIT_MUTATIONS_SEED={SEED}: {len(failed)} failed", *failed])
-        pytest.fail(told, pytrace=False)
+        message = "\n".join([f"SIMSPLIT_MUTATIONS_SEED={SEED}: {len(failed)} failed", *failed])
+        pytest.fail(message, pytrace=False)
 
 
 READ = (("show", "run"), ("compare", "run"), ("watch", "run"), ("report", "run"))

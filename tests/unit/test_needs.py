@@ -152,17 +152,17 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
 def test_a_lack_is_refused_with_its_remedies(tmp_path: Path) -> None:
     few = {"clients": {"count": 3}}
     wrong = []
-    for changes, said in (*IMAGES, *OF_TEXTS):
+    for changes, message in (*IMAGES, *OF_TEXTS):
         try:
-            if (changes, said) in IMAGES:
+            if (changes, message) in IMAGES:
                 parse(changes)
             else:
                 text_scenario(tmp_path, **{**few, **changes})
-            told = "nothing"
+            message = "nothing"
         except ScenarioError as error:
-            told = str(error)
-        if not says(told, f"scenario.{said}"):
-            wrong.append(f"{changes}: {told}")
+            message = str(error)
+        if not says(message, f"scenario.{message}"):
+            wrong.append(f"{changes}: {message}")
     assert not wrong, "\n".join(["", *wrong])
 
 

@@ -16,24 +16,24 @@ from simsplit.rows import ClientRow, RoundRow
 class Heard(Observer):
     """Writes down what it is told."""
 
-    def __init__(self, name: str, said: list[tuple[object, ...]]) -> None:
-        self.name, self.said = name, said
+    def __init__(self, name: str, calls: list[tuple[object, ...]]) -> None:
+        self.name, self.calls = name, calls
 
     def begin(self, plan: RunPlan) -> None:
-        self.said.append((self.name, "begin", plan.done))
+        self.calls.append((self.name, "begin", plan.done))
 
     def warn(self, message: str) -> None:
-        self.said.append((self.name, "warn", message))
+        self.calls.append((self.name, "warn", message))
 
     def step(self, done: int, total: int) -> None:
-        self.said.append((self.name, "step", done, total))
+        self.calls.append((self.name, "step", done, total))
 
     def round(self, ended: RoundEnded) -> None:
         clients = [row["client"] for row in ended.clients]
-        self.said.append((self.name, "round", ended.row["round"], ended.elapsed_s, clients))
+        self.calls.append((self.name, "round", ended.row["round"], ended.elapsed_s, clients))
 
     def end(self, status: Status) -> None:
-        self.said.append((self.name, "end", status))
+        self.calls.append((self.name, "end", status))
 
 
 def test_the_old_name_of_an_ended_round_works_and_warns() -> None:
@@ -57,30 +57,30 @@ def lines(path: Path) -> list[int]:
 
 
 def test_several_observers_hear_every_call_in_their_order() -> None:
-    said: list[tuple[object, ...]] = []
-    both = Observers([Heard("a", said), Heard("b", said)])
+    lines: list[tuple[object, ...]] = []
+    both = Observers([Heard("a", lines), Heard("b", lines)])
     both.begin(plan(2))
     both.warn("careful")
     both.step(1, 3)
     both.round(end_round(3, 0.5))
     both.end("finished")
-    told = [("begin", 2), ("warn", "careful"), ("step", 1, 3), ("round", 3, 0.5, [0, 1])]
-    told.append(("end", "finished"))
-    assert said == [(name, *each) for each in told for name in "ab"]
+    expected = [("begin", 2), ("warn", "careful"), ("step", 1, 3), ("round", 3, 0.5, [0, 1])]
+    expected.append(("end", "finished"))
+    assert lines == [(name, *each) for each in expected for name in "ab"]
 
 
 def test_a_run_tells_its_own_observers_beside_the_callers(tmp_path: Path) -> None:
-    said: list[tuple[object, ...]] = []
+    lines: list[tuple[object, ...]] = []
     given = scenario(observers=[{"kind": "jsonl"}, {"kind": "jsonl", "file": "twice.jsonl"}])
-    made = run(given, tmp_path / "run", observers=[Heard("caller", said)])
-    assert [each[2] for each in said if each[1] == "round"] == [1, 2]
-    assert [each[4] for each in said if each[1] == "round"] == [[0, 1, 2]] * 2
-    assert said[-1] == ("caller", "end", "finished")
+    made = run(given, tmp_path / "run", observers=[Heard("caller", lines)])
+    assert [each[2] for each in lines if each[1] == "round"] == [1, 2]
+    assert [each[4] for each in lines if each[1] == "round"] == [[0, 1, 2]] * 2
+    assert lines[-1] == ("caller", "end", "finished")
     first = (made.path / "rounds.jsonl").read_text()
     assert first == (made.path / "twice.jsonl").read_text()
-    told = [json.loads(line) for line in first.splitlines()]
-    assert [row["test_accuracy"] for row in told] == made.rounds["test_accuracy"].tolist()
-    assert all(row["elapsed_s"] > 0 for row in told)
+    document = [json.loads(line) for line in first.splitlines()]
+    assert [row["test_accuracy"] for row in document] == made.rounds["test_accuracy"].tolist()
+    assert all(row["elapsed_s"] > 0 for row in document)
 
 
 @pytest.mark.slow
@@ -102,8 +102,8 @@ def test_a_round_that_is_taken_again_replaces_its_line_and_those_behind(tmp_path
     observer.begin(plan(0))
     for number, loss in ((1, 0.1), (2, 0.2), (3, 0.3), (2, float("inf"))):
         observer.round(end_round(number, loss=loss))
-    told = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
-    assert [(row["round"], row["loss"]) for row in told] == [(1, 0.1), (2, None)]
+    document = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
+    assert [(row["round"], row["loss"]) for row in document] == [(1, 0.1), (2, None)]
 
 
 def test_a_resumed_run_may_have_other_observers(tmp_path: Path) -> None:

@@ -133,9 +133,9 @@ def test_a_lost_link_is_noticed(target: str) -> None:
 
 def test_files_and_tests_that_are_named_exist() -> None:
     named = [
-        (name, *found)
+        (name, *result)
         for name in HAND_WRITTEN
-        for found in _FILE.findall(hand_written()[name].text)
+        for result in _FILE.findall(hand_written()[name].text)
     ]
     assert len(named) > 50
     lost = [n for n in named if "/NAME" not in n[1] and not _exists(ROOT / n[1], n[2:])]
@@ -146,8 +146,8 @@ def _exists(file: Path, members: tuple[str, ...]) -> bool:
     if not file.exists():
         return False
     text = file.read_text(encoding="utf-8") if any(members) else ""
-    found = (re.search(rf"^\s*(?:def|class) {each}\b", text, re.M) for each in members if each)
-    return all(found)
+    result = (re.search(rf"^\s*(?:def|class) {each}\b", text, re.M) for each in members if each)
+    return all(result)
 
 
 def test_pages_that_are_made_lie_in_no_file() -> None:

@@ -361,18 +361,18 @@ def test_a_fault_is_named(case, fault, leg, good, monkeypatch):
     _lay_out.cache_clear()
     with pytest.raises(PluginError) as failure:
         rehearse_run(scenario_with(name, file))
-    found = failure.value.fault
-    assert (found.plugin, found.file) == (str(file), str(file))
-    assert (found.part, found.name, found.hook) == (WORDS[name], name, hook)
-    assert (found.leg, found.round, found.client) == (leg, None, None)
-    line = file.read_text().splitlines()[found.line - 1]
+    result = failure.value.fault
+    assert (result.plugin, result.file) == (str(file), str(file))
+    assert (result.part, result.name, result.hook) == (WORDS[name], name, hook)
+    assert (result.leg, result.round, result.client) == (leg, None, None)
+    line = file.read_text().splitlines()[result.line - 1]
     raised = "def forward" if hook.endswith("forward") else f"def {hook}"
     assert (SPOILT if fault == "raises" else raised) in line or "@property" in line
     came = {"raises": "ValueError: spoilt", "none": "None", "nan": "nan", "shape": ""}[fault]
-    assert came.lower() in found.came.lower()
-    assert ("NaN" in found.expected) == (fault == "nan")
-    assert found.expected not in ("", found.came)
-    assert all(str(part) in str(failure.value) for part in (found.expected, found.came, file))
+    assert came.lower() in result.came.lower()
+    assert ("NaN" in result.expected) == (fault == "nan")
+    assert result.expected not in ("", result.came)
+    assert all(str(part) in str(failure.value) for part in (result.expected, result.came, file))
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -399,8 +399,8 @@ def test_a_hook_of_an_older_name_is_guarded_too(tmp_path):
 def test_a_shape_is_compared_with_the_declared_one(tmp_path):
     with pytest.raises(PluginError) as failure:
         rehearse_run(scenario_with("my_model", write_plugin(tmp_path, "trunk.forward", "shape")))
-    found = failure.value.fault
-    assert ("(2, 8)" in found.expected, "(2, 16)" in found.came) == (True, True)
+    result = failure.value.fault
+    assert ("(2, 8)" in result.expected, "(2, 16)" in result.came) == (True, True)
 
 
 LATE = """
@@ -454,8 +454,8 @@ def test_the_fault_of_a_run_has_its_fields(tmp_path):
     given = parse(merge(TINY, {"method": [{"kind": "late"}]}), tmp_path / "late.py")
     with pytest.raises(PluginFailedError) as failure:
         run(given, tmp_path / "run")
-    found = failure.value.fault
-    assert (found.round, found.client, found.leg, found.hook) == (2, 0, "smashed", "encode")
+    result = failure.value.fault
+    assert (result.round, result.client, result.leg, result.hook) == (2, 0, "smashed", "encode")
     assert isinstance(failure.value.__cause__, PluginError)
 
 

@@ -105,8 +105,8 @@ def test_a_part_is_named_checked_listed_dumped_and_read_again(name):
     assert says(str(refused.value), f"scenario.{where}.kind: ... 'min' ... 'mine'")
     with pytest.raises(ScenarioError) as refused:
         parse(wrapped({"kind": "mine", "strenth": 5}), plugins)
-    said = f"scenario.{where}.strenth: ... 'strength'"
-    assert says(str(refused.value), said)
+    message = f"scenario.{where}.strenth: ... 'strength'"
+    assert says(str(refused.value), message)
     assert Draft202012Validator(file_schema(plugins)).is_valid(own)
     assert not validator().is_valid(own)
     listed = dict(tabulate_catalogue(None, plugins)[0].rows)
@@ -247,7 +247,7 @@ def test_a_plugin_may_have_postponed_annotations_and_build_on_what_ships(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("exported", "said"),
+    ("exported", "gist"),
     [
         ({}, "none of METHODS, MODELS, SOURCES, PARTITIONS, ATTACKS, DETECTORS, POISONS, "),
         ({"METHOD": {}}, "METHOD, ... 'METHODS'"),
@@ -269,15 +269,15 @@ def test_a_plugin_may_have_postponed_annotations_and_build_on_what_ships(tmp_pat
         ({"METRICS": {"rouge_l": len}}, "'rouge_l' ... ships"),
     ],
 )  # fmt: skip
-def test_what_is_no_plugin_says_why(exported, said):
+def test_what_is_no_plugin_says_why(exported, gist):
     with pytest.raises(SimsplitError) as refused:
         gather_plugins(exported)
     assert str(refused.value).startswith("plugin (dicts): ")
-    assert says(str(refused.value), said)
+    assert says(str(refused.value), gist)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "gist"),
     [
         ("import nothing_of_the_kind", "ModuleNotFoundError:"),
         ("def", "SyntaxError:"),
@@ -285,16 +285,16 @@ def test_what_is_no_plugin_says_why(exported, said):
         ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
-def test_a_file_that_cannot_be_imported(tmp_path, text, said):
+def test_a_file_that_cannot_be_imported(tmp_path, text, gist):
     (tmp_path / "mine.py").write_text(text)
     for _ in range(2):  # nor is it taken for loaded the second time
         with pytest.raises(SimsplitError) as refused:
             gather_plugins(tmp_path / "mine.py")
-        assert says(str(refused.value), f"plugin {tmp_path / 'mine.py'}: ... {said}")
+        assert says(str(refused.value), f"plugin {tmp_path / 'mine.py'}: ... {gist}")
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "gist"),
     [
         ("gone.py", "plugin gone.py: ... No such file"),
         (".", "plugin .: ... imported"),
@@ -302,12 +302,12 @@ def test_a_file_that_cannot_be_imported(tmp_path, text, said):
         ("gone", "plugin gone: ... (ModuleNotFoundError: ... 'gone'"),
     ],
 )
-def test_a_file_that_is_none(tmp_path, monkeypatch, name, said):
+def test_a_file_that_is_none(tmp_path, monkeypatch, name, gist):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "below").mkdir()
     with pytest.raises(SimsplitError) as refused:
         gather_plugins(name)
-    assert says(str(refused.value), said)
+    assert says(str(refused.value), gist)
 
 
 def test_two_plugins_with_the_same_kind_are_both_named():
@@ -339,8 +339,8 @@ def test_a_plugin_is_imported_by_nobody_but_its_user(tmp_path, monkeypatch):
     """A run directory, or a scenario, that names one is no reason to."""
     (tmp_path / "evil.py").write_text("raise AssertionError('imported')\n" + METHOD)
     file = tmp_path / "scenario.yaml"
-    told = {"name": "evil", "module": "evil", "file": str(tmp_path / "evil.py"), "digest": "0"}
-    (tmp_path / "environment.json").write_text(json.dumps({"plugins": [told]}))
+    facts = {"name": "evil", "module": "evil", "file": str(tmp_path / "evil.py"), "digest": "0"}
+    (tmp_path / "environment.json").write_text(json.dumps({"plugins": [facts]}))
     file.write_text("method: [{kind: halve}]")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RunError) as refused:
@@ -353,8 +353,8 @@ def test_a_plugin_is_imported_by_nobody_but_its_user(tmp_path, monkeypatch):
 
 def test_a_file_is_not_blamed_on_the_runs_that_lie_in_folders_beside_it(tmp_path):
     (tmp_path / "run").mkdir()
-    told = {"name": "mine", "module": "mine", "file": None, "digest": None}
-    (tmp_path / "run" / "environment.json").write_text(json.dumps({"plugins": [told]}))
+    facts = {"name": "mine", "module": "mine", "file": None, "digest": None}
+    (tmp_path / "run" / "environment.json").write_text(json.dumps({"plugins": [facts]}))
     (tmp_path / "small.yaml").write_text("method: [{kind: halve}]")
     with pytest.raises(ScenarioError, match="unknown 'halve'"):
         load_scenario(tmp_path / "small.yaml")
@@ -369,8 +369,8 @@ def test_a_damaged_record_of_plugins_is_none(tmp_path, text):
 
 
 def test_another_mistake_in_a_runs_own_file_is_refused_as_elsewhere(tmp_path):
-    told = {"name": "mine", "module": "mine", "file": None, "digest": None}
-    (tmp_path / "environment.json").write_text(json.dumps({"plugins": [told]}))
+    facts = {"name": "mine", "module": "mine", "file": None, "digest": None}
+    (tmp_path / "environment.json").write_text(json.dumps({"plugins": [facts]}))
     (tmp_path / "scenario.yaml").write_text("seed: -1")
     with pytest.raises(ScenarioError, match=r"seed:.*at least 0"):
         load_scenario(tmp_path / "scenario.yaml")
@@ -378,10 +378,10 @@ def test_another_mistake_in_a_runs_own_file_is_refused_as_elsewhere(tmp_path):
 
 def test_origins_are_described_with_digests(tmp_path):
     (tmp_path / "mine.py").write_text(METHOD)
-    (told,) = gather_plugins(tmp_path / "mine.py").describe_origins()
-    assert told["file"] == str(tmp_path / "mine.py")
-    assert len(told["digest"]) == 32
-    assert json.loads(json.dumps(told)) == told
+    (facts,) = gather_plugins(tmp_path / "mine.py").describe_origins()
+    assert facts["file"] == str(tmp_path / "mine.py")
+    assert len(facts["digest"]) == 32
+    assert json.loads(json.dumps(facts)) == facts
     assert load_plugin(tmp_path / "mine.py")[0].by_file
 
 

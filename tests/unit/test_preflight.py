@@ -164,11 +164,11 @@ def test_what_fits_is_let_through() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "told"),
+    ("nbytes", "gist"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**20, "3.0 MiB"), (2**31, "2.00 GiB")],
 )
-def test_sizes_as_people_read_them(nbytes: int, told: str) -> None:
-    assert format_size(nbytes) == told
+def test_sizes_as_people_read_them(nbytes: int, gist: str) -> None:
+    assert format_size(nbytes) == gist
 
 
 def test_an_estimate_names_the_largest_part_first() -> None:

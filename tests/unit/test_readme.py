@@ -46,5 +46,5 @@ def test_the_rooms_are_those_of_the_import_contract() -> None:
     rooms = re.findall(
         r"^([| ]) (\w+)  +\S", hand_written()["docs/architecture.md"].text, re.MULTILINE
     )
-    told = "".join(f"{' | ' if same == '|' else ', '}{room}" for same, room in rooms)
-    assert told.removeprefix(", ") == ", ".join(layers["layers"])
+    message = "".join(f"{' | ' if same == '|' else ', '}{room}" for same, room in rooms)
+    assert message.removeprefix(", ") == ", ".join(layers["layers"])

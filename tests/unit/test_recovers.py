@@ -82,8 +82,8 @@ def test_what_its_judge_keeps_is_saved_round_by_round(ended):
 
 
 def test_its_figure_stands_in_the_summary(ended):
-    told = json.loads((ended.path / "summary.json").read_text())
-    assert told["lengths"] == ended.read_recovered(lengths.KIND)["length"].max()
+    document = json.loads((ended.path / "summary.json").read_text())
+    assert document["lengths"] == ended.read_recovered(lengths.KIND)["length"].max()
 
 
 def test_its_tables_are_shown_and_compared(ended, simsplit):

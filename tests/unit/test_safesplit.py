@@ -75,10 +75,10 @@ def by_hand(made, low=1.0):
         pairs = [(as_matrix(turn.before[n]), as_matrix(turn.after[n])) for n in names]
         corner = []
         for before, after in pairs:
-            found = transform(after - before)
-            rows, columns = found.shape
+            result = transform(after - before)
+            rows, columns = result.shape
             side = low if rows == 1 else math.sqrt(low)
-            corner.append(found[: max(1, round(side * rows)), : max(1, round(side * columns))])
+            corner.append(result[: max(1, round(side * rows)), : max(1, round(side * columns))])
         changes.append(np.concatenate([each.ravel() for each in corner]))
         turned = [(angles(after) - angles(before)) / (2 * math.pi) for before, after in pairs]
         rotations.append(np.concatenate(turned))
@@ -93,12 +93,12 @@ def by_hand(made, low=1.0):
 @pytest.mark.parametrize("low", [1.0, 0.25])
 def test_scores_and_majorities_are_the_paper_s(count, low):
     made = turns(count)
-    found = detector(low=low)
+    result = detector(low=low)
     static, dynamic, both = by_hand(made, low)
     half = count // 2 + 1
     worse = np.maximum(static / sorted(static)[half - 1], dynamic / sorted(dynamic)[half - 1])
-    assert list(found._score(made).values()) == pytest.approx(worse.tolist(), rel=1e-4)
-    assert set(range(count)) - found.find_flagged(made) == both
+    assert list(result._score(made).values()) == pytest.approx(worse.tolist(), rel=1e-4)
+    assert set(range(count)) - result.find_flagged(made) == both
 
 
 def test_a_turn_that_only_turns_weights_over_is_outside_by_its_rotation_alone():
@@ -123,8 +123,8 @@ def test_a_turn_that_only_turns_weights_over_is_outside_by_its_rotation_alone():
 
 def test_its_rule_leaves_out_two_fifths_of_ten_turns_of_any_clients():
     """Why a clean run is rolled back: a majority is half of the turns and one, however alike."""
-    found = detector()
-    shares = [len(found.find_flagged(turns(10, seed=seed))) / 10 for seed in range(40)]
+    result = detector()
+    shares = [len(result.find_flagged(turns(10, seed=seed))) / 10 for seed in range(40)]
     assert min(shares) >= 0.4
     wide, layers = detector(threshold={"kind": "fixed", "above": 1.5}), {"fc": (40, 40)}
     spared = [len(wide.find_flagged(turns(10, 0.05, seed, layers))) / 10 for seed in range(40)]

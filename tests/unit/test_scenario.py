@@ -89,8 +89,8 @@ def test_the_schema_describes_every_field():
     parts = {"Scenario": schema, **schema["$defs"]}
     undescribed = [
         f"{part}.{name}"
-        for part, found in parts.items()
-        for name, field in found.get("properties", {}).items()
+        for part, result in parts.items()
+        for name, field in result.get("properties", {}).items()
         if not field.get("description")
     ]
     assert undescribed == []

@@ -35,7 +35,7 @@ def get_refusal(values, plugins=()):
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "gist"),
     [
         ({"nam": "x"}, "nam: unknown ... 'name' ... name, seed, data,"),
         (
@@ -60,8 +60,8 @@ def get_refusal(values, plugins=()):
         ({"data": {"source": "folder"}}, "data.source.path: missing"),
     ],
 )
-def test_fields(values, said):
-    assert says(get_refusal(values), f"scenario.{said}")
+def test_fields(values, gist):
+    assert says(get_refusal(values), f"scenario.{gist}")
 
 
 def test_a_list_with_a_wrong_entry_is_not_called_too_short():
@@ -79,7 +79,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "gist"),
     [
         ({"data": WORDS["data"] | {"augment": ["flip"]}}, "data.augment: ... images ... texts"),
         ({"evaluate": {"mirrored": True}}, "evaluate.mirrored: ... images ... texts"),
@@ -90,9 +90,9 @@ WORDS = {
         ),
     ],
 )
-def test_what_is_for_images_or_classes_is_refused_for_texts(changes, said):
+def test_what_is_for_images_or_classes_is_refused_for_texts(changes, gist):
     parse(WORDS)
-    assert says(get_refusal(WORDS | changes), f"scenario.{said}")
+    assert says(get_refusal(WORDS | changes), f"scenario.{gist}")
 
 
 @pytest.mark.parametrize(("old", "new"), sorted(_NEW_NAMES.items()))
@@ -103,7 +103,7 @@ def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "gist"),
     [
         (
             {"method": [{"kind": "lightsplt"}]},
@@ -174,12 +174,12 @@ def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
         ({"data": {"source": 3}}, "data.source: ... mapping ... 3; "),
     ],
 )
-def test_kinds(values, said):
-    assert says(get_refusal(values), f"scenario.{said}")
+def test_kinds(values, gist):
+    assert says(get_refusal(values), f"scenario.{gist}")
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "gist"),
     [
         ({"seed": "eight"}, "seed: ... 'eight'"),
         ({"seed": 3.5}, "seed: ... 3.5"),
@@ -225,14 +225,14 @@ def test_kinds(values, said):
         ),
     ],
 )
-def test_types(values, said):
+def test_types(values, gist):
     message = get_refusal(values)
-    assert says(message, f"scenario.{said}")
+    assert says(message, f"scenario.{gist}")
     assert len(message) < 250
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "gist"),
     [
         ({"seed": -1}, "seed: ... at least 0 ... -1"),
         ({"data": {"validation": 1}}, "data.validation: ... below 1 ... 1"),
@@ -269,8 +269,8 @@ def test_types(values, said):
         ({"device": "tpu"}, "device: ... 'tpu' ... cpu, cuda, cuda:N, or auto"),
     ],
 )
-def test_values(values, said):
-    assert says(get_refusal(values), f"scenario.{said}")
+def test_values(values, gist):
+    assert says(get_refusal(values), f"scenario.{gist}")
 
 
 def test_several_problems_are_a_line_each():
@@ -291,7 +291,7 @@ def test_several_problems_are_a_line_each():
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "gist"),
     [
         (
             {"method": [{"kind": "lightsplit", "ratio": 8, "k": 3}]},
@@ -379,8 +379,8 @@ def test_several_problems_are_a_line_each():
         ),
     ],
 )
-def test_parts_that_do_not_fit(values, said):
-    assert says(get_refusal(values), f"scenario.{said}")
+def test_parts_that_do_not_fit(values, gist):
+    assert says(get_refusal(values), f"scenario.{gist}")
 
 
 class Halve(MethodConfig):
@@ -397,8 +397,8 @@ class Halve(MethodConfig):
 def test_a_plugins_fields_are_named_like_any_other():
     plugins = [{"METHODS": {"halve": Halve}}]
     assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
-    said = get_refusal({"method": [{"kind": "halve", "time": 2}]}, plugins)
-    assert says(said, "scenario.method.0.time: ... 'times'")
+    message = get_refusal({"method": [{"kind": "halve", "time": 2}]}, plugins)
+    assert says(message, "scenario.method.0.time: ... 'times'")
     assert "private_backprop, halve" in get_refusal({"method": [{"kind": "halv"}]}, plugins)
     assert "halve" not in get_refusal({"method": [{"kind": "halv"}]})
 
@@ -557,8 +557,8 @@ def complaints(values):
 
 @pytest.mark.slow
 @together(EVERYTHING)
-def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(found):
-    config, path, around = found
+def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(case):
+    config, path, around = case
     for name in config.model_fields:
         place = ".".join(("scenario", *path, name))
         misspelt = get_refusal(match_texts(around({f"{name}x": 1})))
@@ -567,9 +567,9 @@ def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(found):
         )
         assert name in misspelt.split("did you mean")[1].split("?")[0]
         for value in () if name == "weights" else ABSURD:  # any text may be the path of a file
-            said = complaints(match_texts(around({name: value})))
-            assert not said or any(line.startswith(place) for line in said), (value, said)
-            assert not JARGON.search("\n".join(said)), said
+            message = complaints(match_texts(around({name: value})))
+            assert not message or any(line.startswith(place) for line in message), (value, message)
+            assert not JARGON.search("\n".join(message)), message
         with pytest.raises(ScenarioError):
             parse(match_texts(around({name: {"no": ["sense"]}})))
 
@@ -589,7 +589,7 @@ def other(length):
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "gist"),
     [
         (
             lengthy(50, 15),
@@ -609,8 +609,8 @@ def other(length):
         ),
     ],
 )
-def test_texts_with_what_methods_add_must_have_positions(values, said):
-    assert says(get_refusal(values), f"scenario.{said}")
+def test_texts_with_what_methods_add_must_have_positions(values, gist):
+    assert says(get_refusal(values), f"scenario.{gist}")
 
 
 def test_texts_that_fill_the_positions_are_fine():

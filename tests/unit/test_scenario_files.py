@@ -84,7 +84,7 @@ def test_an_empty_file_is_a_scenario_of_defaults(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "gist"),
     [
         ("- 1", "mapping ... a list"),
         ("word", "mapping ... text"),
@@ -104,11 +104,11 @@ def test_an_empty_file_is_a_scenario_of_defaults(tmp_path, text):
         ("a: \x01", "special characters"),
     ],
 )
-def test_a_file_that_is_no_scenario_says_where_and_why(tmp_path, text, said):
+def test_a_file_that_is_no_scenario_says_where_and_why(tmp_path, text, gist):
     path = write_file(tmp_path, text=text)
     message = get_refusal(path)
     assert message.startswith(f"scenario: {path}")
-    assert says(message, said)
+    assert says(message, gist)
 
 
 def test_a_file_that_cannot_be_read_says_why_and_what_is_near(tmp_path):
@@ -141,7 +141,7 @@ def test_extends_in_a_circle_shows_the_circle(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "gist"),
     [
         ("extends: bsae.yaml", "No such file ... 'base.yaml'"),
         ("extends: 3", "YAML file ... 3 in "),
@@ -150,13 +150,13 @@ def test_extends_in_a_circle_shows_the_circle(tmp_path):
         ("extends: list.yaml", "mapping ... a list"),
     ],
 )
-def test_a_parent_that_is_no_scenario_blames_extends(tmp_path, text, said):
+def test_a_parent_that_is_no_scenario_blames_extends(tmp_path, text, gist):
     write_file(tmp_path, "base.yaml")
     write_file(tmp_path, "broken.yaml", "a: b: c")
     write_file(tmp_path, "list.yaml", "[1]")
     message = get_refusal(write_file(tmp_path, "child.yaml", text))
     assert message.startswith("scenario.extends: ")
-    assert says(message, said)
+    assert says(message, gist)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def test_overrides_are_yaml(tmp_path):
     assert scenario.threads is None
     assert scenario.train.drop_last is True
     assert scenario.name == "2024-01-01"
-    said = get_refusal(path, {"method.0": "["})
-    assert says(said, "scenario.method.0: '[', line 1, column 2 ... YAML")
+    message = get_refusal(path, {"method.0": "["})
+    assert says(message, "scenario.method.0: '[', line 1, column 2 ... YAML")
 
 
 @pytest.mark.slow
@@ -284,8 +284,8 @@ def test_scenarios_are_shipped():
 
 def test_a_field_that_another_kind_left_behind_is_named_as_that(tmp_path):
     (tmp_path / "s.yaml").write_text("model: {kind: resnet20, cut: 4}")
-    said = "^scenario.model.cut: got 4; .* left over .* --set model=simplecnn "
-    with pytest.raises(ScenarioError, match=said):
+    message = "^scenario.model.cut: got 4; .* left over .* --set model=simplecnn "
+    with pytest.raises(ScenarioError, match=message):
         load_scenario(tmp_path / "s.yaml", {"model.kind": "simplecnn"})
     with pytest.raises(ScenarioError, match=r"got 4; allowed: l1h, l2h$"):
         load_scenario(tmp_path / "s.yaml", {"model.kind": "simplecnn", "model.cut": 4})

@@ -29,10 +29,10 @@ from simsplit.terminal.runs import describe_round
 
 class Warned(Observer):
     def __init__(self):
-        self.said = []
+        self.messages = []
 
     def warn(self, message):
-        self.said.append(message)
+        self.messages.append(message)
 
 
 def collect_warnings(path, labels, tests):
@@ -50,7 +50,7 @@ def collect_warnings(path, labels, tests):
     source = {"kind": "parquet", "path": str(path)}
     given = scenario(schedule={"rounds": 1}, data={"source": source})
     run(given, path / "run", observers=[heard])
-    return heard.said
+    return heard.messages
 
 
 def test_labels_with_gaps_are_warned_of_and_labels_without_are_not(tmp_path):
@@ -106,17 +106,17 @@ def test_shares_are_parts_of_one_or_proportions():
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "gist"),
     [
         (pa.array([3] * 20), "'sentence'.*int64"),
         (pa.array([None] * 20, pa.string()), "'sentence' .*empty"),
     ],
 )
-def test_a_column_without_texts_is_refused(tmp_path, values, said):
+def test_a_column_without_texts_is_refused(tmp_path, values, gist):
     given = text_scenario(tmp_path)
     table = pa.table({"sentence": values, "label": [0, 1] * 10})
     pq.write_table(table, tmp_path / "reviews" / "train.parquet")
-    with pytest.raises(DataError, match=rf"^scenario.data.source.task: .*{said}"):
+    with pytest.raises(DataError, match=rf"^scenario.data.source.task: .*{gist}"):
         given.prepare_data()
 
 
@@ -125,8 +125,8 @@ def test_the_source_that_is_at_fault_is_blamed(tmp_path):
     wrong = {**public, "task": {"kind": "language", "text": "sentense"}}
     given = text_scenario(tmp_path)
     path = {"path": str(tmp_path / "reviews")}
-    said = "^scenario.data.public.task: .*'sentense'.*'sentence'"
-    with pytest.raises(DataError, match=said):
+    message = "^scenario.data.public.task: .*'sentense'.*'sentence'"
+    with pytest.raises(DataError, match=message):
         text_scenario(tmp_path, data={"public": {**wrong, **path}}).prepare_data()
     source = {"task": {"kind": "language", "text": "sentense"}}
     with pytest.raises(DataError, match=r"^scenario.data.source.task: .*no column 'sentense'"):
@@ -136,8 +136,8 @@ def test_the_source_that_is_at_fault_is_blamed(tmp_path):
 
 def test_an_attack_on_a_finished_run_says_how_to_hold_out_public_data(tmp_path):
     made = run(scenario(schedule={"rounds": 1}), tmp_path / "run")
-    said = "simsplit run .*scenario.yaml --set data.auxiliary=0.2 --out NEW"
-    with pytest.raises(RunError, match=said):
+    message = "simsplit run .*scenario.yaml --set data.auxiliary=0.2 --out NEW"
+    with pytest.raises(RunError, match=message):
         attack(made.path, "whitebox")
 
 
@@ -237,23 +237,23 @@ def test_long_lists_of_clients_say_how_many_more_there_are():
 )
 def test_a_defence_that_changes_nothing_is_warned_of(method, column, tmp_path):
     """At a strength so low that it is off, though it is on."""
-    said = {}
+    message = {}
     for epsilon in (1e6, 0.1):
         changes = {"method": [{**method, "epsilon": epsilon}], "schedule": {"rounds": 1}}
         given = text_scenario(tmp_path, **changes)
         heard = Warnings()
         run(given, tmp_path / f"at {epsilon}", observers=[heard])
-        said[epsilon] = heard.said
-    (warning,) = said[1e6]
+        message[epsilon] = heard.messages
+    (warning,) = message[1e6]
     assert says(warning, f"scenario.method.0: {column} is 0 in round 1: ... epsilon")
-    assert not said[0.1]
+    assert not message[0.1]
 
 
 class Warnings(Observer):
     """Keeps what is said to the user."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def warn(self, message: str) -> None:
-        self.said.append(message)
+        self.messages.append(message)

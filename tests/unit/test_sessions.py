@@ -113,20 +113,20 @@ def warpers(sampling):
 @pytest.mark.parametrize("cut", [{"head": 1, "tail": 1}, {"head": 0, "tail": 3}])
 def test_tokens_are_those_of_transformers_whatever_the_prompts_lengths(family, cut, tmp_path):
     cutting = Cutting(tmp_path, family, **cut)
-    said = cutting.write(PROMPTS)
-    assert said == generate(family, PROMPTS)
-    assert len({token for text in said for token in text}) > 2
+    texts = cutting.write(PROMPTS)
+    assert texts == generate(family, PROMPTS)
+    assert len({token for text in texts for token in text}) > 2
 
 
 @FAMILIES
 def test_sampled_tokens_are_those_of_transformers_from_the_same_draws(family, tmp_path):
     cutting = Cutting(tmp_path, family)
     draws = replace(cutting.writer, sampling=SAMPLING)._draw(0, 3, 6, 0)
-    said = cutting.write(PROMPTS, sampling=SAMPLING)
-    assert said == generate(family, PROMPTS, logits_processor=[*warpers(SAMPLING), Drawn(draws)])
-    assert said != cutting.write(PROMPTS)
-    assert said == cutting.write(PROMPTS, sampling=SAMPLING)
-    assert said != cutting.write(PROMPTS, sampling=SAMPLING, seed=4)
+    texts = cutting.write(PROMPTS, sampling=SAMPLING)
+    assert texts == generate(family, PROMPTS, logits_processor=[*warpers(SAMPLING), Drawn(draws)])
+    assert texts != cutting.write(PROMPTS)
+    assert texts == cutting.write(PROMPTS, sampling=SAMPLING)
+    assert texts != cutting.write(PROMPTS, sampling=SAMPLING, seed=4)
 
 
 def test_scores_are_warped_as_transformers_does():
@@ -214,9 +214,9 @@ def test_a_text_that_has_ended_no_longer_crosses_and_the_others_go_on(tmp_path):
 def test_a_text_ends_at_the_models_last_position_and_others_do_not(tmp_path):
     cutting = Cutting(tmp_path, "gpt2")
     long, short = list(range(3, 3 + POSITIONS - 2)), [5, 6]
-    said = cutting.write([long, short], 8, end=-1)
-    assert [len(text) for text in said] == [3, 8]
-    assert said == [cutting.write([each], 8, end=-1)[0] for each in (long, short)]
+    texts = cutting.write([long, short], 8, end=-1)
+    assert [len(text) for text in texts] == [3, 8]
+    assert texts == [cutting.write([each], 8, end=-1)[0] for each in (long, short)]
 
 
 @pytest.mark.parametrize(
@@ -263,8 +263,8 @@ def test_a_tokens_noise_is_drawn_once(tmp_path):
 
 def test_whole_texts_say_what_sessions_say(tmp_path):
     cutting = Cutting(tmp_path)
-    said = cutting.write(PROMPTS)
-    assert said == cutting.write(PROMPTS, in_sessions=lambda _: False)
+    texts = cutting.write(PROMPTS)
+    assert texts == cutting.write(PROMPTS, in_sessions=lambda _: False)
     cutting = Cutting(tmp_path / "asked", evaluate={"sessions": False})
     cutting.write(PROMPTS)
     assert {packet.position for packet in cutting.seen} == {0}
@@ -313,9 +313,9 @@ def test_what_draws_nothing_anew_gives_a_session_the_scores_of_whole_texts(kind,
 def test_a_control_without_trunk_writes_too(reading, tmp_path):
     cutting = Cutting(tmp_path)
     with cutting.parts.exchange.read_as(reading):
-        said = cutting.write(PROMPTS)
-        assert said == cutting.write(PROMPTS, in_sessions=lambda _: False)
-    assert (said == generate("llama", PROMPTS)) is (not reading)
+        texts = cutting.write(PROMPTS)
+        assert texts == cutting.write(PROMPTS, in_sessions=lambda _: False)
+    assert (texts == generate("llama", PROMPTS)) is (not reading)
 
 
 @pytest.mark.parametrize(

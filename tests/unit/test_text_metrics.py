@@ -132,9 +132,9 @@ def test_the_final_answer_is_the_marked_number_or_the_last(text, answer):
 
 
 def test_answers_are_compared_as_numbers():
-    said = ["so $1,000.0.", "#### 42", "41", "no idea", "7"]
+    lines = ["so $1,000.0.", "#### 42", "41", "no idea", "7"]
     meant = ["... 3\n#### 1000", "#### 42.0", "#### 42", "no number", "none"]
-    assert exact_answers(said, meant) == pytest.approx(2 / 5)
+    assert exact_answers(lines, meant) == pytest.approx(2 / 5)
     assert exact_answers([], []) == 0
 
 

@@ -57,13 +57,13 @@ def names_in(tree: ast.AST) -> list[str]:
 def test_no_other_room_names_a_topology() -> None:
     named = {}
     for file in FILES:
-        if found := names_in(ast.parse(file.read_text(encoding="utf-8"))):
-            named[str(file.relative_to(PACKAGE))] = found
+        if result := names_in(ast.parse(file.read_text(encoding="utf-8"))):
+            named[str(file.relative_to(PACKAGE))] = result
     assert named == {}
 
 
 @pytest.mark.parametrize(
-    ("code", "found"),
+    ("code", "result"),
     [
         ('if scenario.topology == "api": pass', ["api"]),
         ("from simsplit.topologies.vanilla import VANILLA", ["VANILLA"]),
@@ -71,8 +71,8 @@ def test_no_other_room_names_a_topology() -> None:
         ('"""Of a vanilla cut."""', []),
     ],
 )
-def test_a_name_would_be_noticed(code: str, found: list[str]) -> None:
-    assert names_in(ast.parse(code)) == found
+def test_a_name_would_be_noticed(code: str, result: list[str]) -> None:
+    assert names_in(ast.parse(code)) == result
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)

@@ -29,10 +29,10 @@ FOUR = {"rounds": 4}
 
 class Warned(Observer):
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def warn(self, message: str) -> None:
-        self.said.append(message)
+        self.messages.append(message)
 
 
 def events(folder: Path) -> Any:
@@ -75,7 +75,7 @@ def stop_and_resume(path: Path, **observer: Any) -> Run:
             torn.write(b"\x18\0\0")  # as a kill leaves it
     heard = Warned()
     made = run(given, path, resume=True, observers=[heard])
-    assert heard.said == []
+    assert heard.messages == []
     return made
 
 
@@ -107,11 +107,11 @@ def test_verdicts_are_counts_and_who_was_flagged() -> None:
 def test_a_scenario_is_flat_hyper_parameters(tmp_path: Path) -> None:
     given = scenario(method=[{"kind": "noise", "sigma": 0.5}], train={"client": {"lr": 0.25}})
     (tmp_path / "scenario.yaml").write_text(given.yaml())
-    told = flatten_scenario(tmp_path)
-    assert told["method.0.sigma"] == 0.5
-    assert told["train.client.lr"] == 0.25
-    assert told["network"] == "null"
-    assert told["detectors"] == "[]"
+    facts = flatten_scenario(tmp_path)
+    assert facts["method.0.sigma"] == 0.5
+    assert facts["train.client.lr"] == 0.25
+    assert facts["network"] == "null"
+    assert facts["detectors"] == "[]"
 
 
 @pytest.mark.slow
@@ -159,14 +159,14 @@ def test_a_database_has_each_round_once_after_a_resume(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{made.path / 'mlflow' / 'runs.db'}")
-    told = json.loads((made.path / "mlflow.json").read_text())
-    kept = client.get_run(told["run"])
+    document = json.loads((made.path / "mlflow.json").read_text())
+    kept = client.get_run(document["run"])
     assert kept.info.status == "FINISHED"
     assert kept.data.params["train.batch_size"] == "16"
     for name, values in of_table(made).items():
-        history = client.get_metric_history(told["run"], name)
+        history = client.get_metric_history(document["run"], name)
         assert [(metric.step, metric.value) for metric in history] == values
-    medians = client.get_metric_history(told["run"], "clients/train_loss/median")
+    medians = client.get_metric_history(document["run"], "clients/train_loss/median")
     assert [m.value for m in medians] == made.clients.groupby("round")[
         "train_loss"
     ].median().tolist()
@@ -226,8 +226,8 @@ def test_a_broken_tracker_is_warned_of_once_and_the_run_goes_on(kind: str, tmp_p
     heard = Warned()
     made = run(scenario(observers=[kind]), tmp_path / "run", observers=[heard])
     assert made.summary["status"] == "finished"
-    assert len(heard.said) == 1
-    assert "goes on" in heard.said[0]
+    assert len(heard.messages) == 1
+    assert "goes on" in heard.messages[0]
 
 
 @pytest.mark.slow
@@ -236,8 +236,8 @@ def test_a_server_that_is_down_costs_a_warning_and_little_time(tmp_path: Path) -
     began = time.monotonic()
     made = run(scenario(observers=[nobody]), tmp_path / "run", observers=[heard])
     assert made.summary["status"] == "finished"
-    (said,) = heard.said
-    assert said.startswith("MLflow failed (MlflowException: ")
+    (message,) = heard.messages
+    assert message.startswith("MLflow failed (MlflowException: ")
     assert time.monotonic() - began < 30
 
 
@@ -253,8 +253,8 @@ def test_what_cannot_be_spared_still_ends_a_run() -> None:
     both = Observers([Spared(), heard])
     both.warn("first")
     both.warn("second")
-    assert says(heard.said[0], "Spared ... (ValueError: first)")
-    assert heard.said[1:] == ["first", "second"]
+    assert says(heard.messages[0], "Spared ... (ValueError: first)")
+    assert heard.messages[1:] == ["first", "second"]
     with pytest.raises(ValueError, match="first"):
         Observers([Broken()]).warn("first")
 
@@ -264,9 +264,9 @@ def test_track_adds_each_observer_once(simsplit: Any, tmp_path: Path) -> None:
     words = ("--track", "jsonl", "--track", "jsonl", "-q")
     assert simsplit("run", "s.yaml", "--out", "run", *words) == (0, "", "")
     assert Path("run/rounds.jsonl").read_text().count("\n") == 1
-    code, _, said = simsplit("run", "s.yaml", "--track", "tensorbord")
+    code, _, message = simsplit("run", "s.yaml", "--track", "tensorbord")
     assert code == 2
-    assert says(said, "--track: ... 'tensorbord' ... 'tensorboard'")
+    assert says(message, "--track: ... 'tensorbord' ... 'tensorboard'")
 
 
 @pytest.mark.slow
@@ -275,8 +275,8 @@ def test_a_sweep_tracks_its_cells_in_one_database(simsplit: Any, tmp_path: Path)
     (tmp_path / "s.yaml").write_text(text)
     words = ("--jobs", 1, "-q", "--track", "tensorboard", "--track", "mlflow")
     assert simsplit("sweep", "s.yaml", "--out", "all", *words) == (0, "", "")
-    found = sorted(Path("all").glob("*/tensorboard"))
-    assert [folder.parent.name for folder in found] == ["seed=0", "seed=1"]
+    result = sorted(Path("all").glob("*/tensorboard"))
+    assert [folder.parent.name for folder in result] == ["seed=0", "seed=1"]
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{Path('all/mlflow/runs.db').absolute()}")
@@ -297,7 +297,7 @@ def test_a_writing_thread_that_dies_is_silent_and_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heard: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", lambda told: heard.append(str(told.exc_value)))
+    monkeypatch.setattr(threading, "excepthook", lambda facts: heard.append(str(facts.exc_value)))
     _hush_writers()
     _hush_writers()
 

@@ -92,8 +92,8 @@ def test_of_clients_with_heads_of_their_own_one_is_named(tmp_path: Path) -> None
 
 def test_the_command_writes_weights_and_what_they_are(tmp_path: Path) -> None:
     made = run(scenario(model={"kind": "mlp", "widths": [8, 8]}), tmp_path / "run")
-    told = CliRunner().invoke(app, ["export", str(made.path)])
-    assert told.exit_code == 0, told.output
+    outcome = CliRunner().invoke(app, ["export", str(made.path)])
+    assert outcome.exit_code == 0, outcome.output
     weights = load_file(made.path / "export" / "model.safetensors")
     network = load_trained(made)
     assert weights.keys() == network.weights().keys()

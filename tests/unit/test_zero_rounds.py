@@ -39,8 +39,8 @@ def test_of_two_untrained_runs_no_bytes_are_compared(tmp_path):
         Run.load(run_to_end(scenario(schedule=NONE, method=m), tmp_path / str(n)).path)
         for n, m in enumerate(([], [{"kind": "noise"}]))
     ]
-    told = compare(runs)
-    assert "of Raw" not in told.columns
+    comparison = compare(runs)
+    assert "of Raw" not in comparison.columns
 
 
 def test_it_is_attacked_as_it_is_and_again_afterwards(tmp_path):

@@ -139,25 +139,25 @@ def _report(older: Outcomes, newer: Outcomes, *, as_json: bool) -> int:
         now = newer["made_with"].get(name)
         if now != before:
             sys.stderr.write(f"{name} was {before} and is {now}: numbers may differ for that\n")
-    found = {
+    results = {
         name: differences(older["cases"][name], outcome) for name, outcome in newer["cases"].items()
     }
     if as_json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(json.dumps(results, indent=2) + "\n")
     else:
-        sys.stdout.write(_table(found))
-    return int(any(found.values()))
+        sys.stdout.write(_table(results))
+    return int(any(results.values()))
 
 
-def _table(found: Mapping[str, Sequence[str]]) -> str:
-    wide = max(map(len, found), default=0)
+def _table(outcomes: Mapping[str, Sequence[str]]) -> str:
+    wide = max(map(len, outcomes), default=0)
     lines = []
-    for name, told in found.items():
-        first, *rest = told or ["equal"]
+    for name, each in outcomes.items():
+        first, *rest = each or ["equal"]
         lines.append(f"{name:{wide}}  {first}")
         lines += [f"{'':{wide}}  {line}" for line in rest]
-    differing = sum(map(bool, found.values()))
-    lines.append(f"{len(found) - differing} of {len(found)} are equal")
+    differing = sum(map(bool, outcomes.values()))
+    lines.append(f"{len(outcomes) - differing} of {len(outcomes)} are equal")
     return "\n".join(lines) + "\n"
 
 

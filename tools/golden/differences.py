@@ -41,15 +41,15 @@ def _of_parts(older: Found, newer: Found, what: str, compare: Any) -> Iterator[s
 
 def _tables(older: Found, newer: Found) -> str:
     ours, theirs = older["columns"], newer["columns"]
-    told = _list_missing_and_added("columns", ours, theirs)
+    changes = _list_missing_and_added("columns", ours, theirs)
     if older["rows"] != newer["rows"]:
-        told.append(f"{older['rows']} rows became {newer['rows']}")
+        changes.append(f"{older['rows']} rows became {newer['rows']}")
     shared = [name for name in ours if name in theirs]
-    if not told and list(ours) != list(theirs):
-        told.append("columns in another order")
+    if not changes and list(ours) != list(theirs):
+        changes.append("columns in another order")
     changed = [_column(name, ours[name], theirs[name]) for name in shared]
-    told += _some([each for each in changed if each])
-    return "; ".join(told) or "other bytes, equal values"
+    changes += _some([each for each in changed if each])
+    return "; ".join(changes) or "other bytes, equal values"
 
 
 def _column(name: str, older: Sequence[str], newer: Sequence[str]) -> str:
@@ -74,26 +74,26 @@ def _relative(older: str, newer: str) -> float | None:
 
 
 def _tensors(older: Mapping[str, str], newer: Mapping[str, str]) -> str:
-    gone = {name: told for name, told in older.items() if name not in newer}
-    new = {name: told for name, told in newer.items() if name not in older}
+    gone = {name: facts for name, facts in older.items() if name not in newer}
+    new = {name: facts for name, facts in newer.items() if name not in older}
     changed = [name for name in older if name in newer and older[name] != newer[name]]
-    told = _list_missing_and_added("tensors", older, newer)
+    changes = _list_missing_and_added("tensors", older, newer)
     moved = sum((Counter(gone.values()) & Counter(new.values())).values())
     if moved:
-        told.append(f"{moved} of those missing are among the added, to the bit")
+        changes.append(f"{moved} of those missing are among the added, to the bit")
     shapes = [name for name in changed if _laid_out(older[name]) != _laid_out(newer[name])]
     words = [
         f"{name} ({_laid_out(older[name])} -> {_laid_out(newer[name])})" if name in shapes else name
         for name in changed
     ]
     if words:
-        told.append(f"{len(words)} of {len(older)} differ: {', '.join(_some(words))}")
-    return "; ".join(told)
+        changes.append(f"{len(words)} of {len(older)} differ: {', '.join(_some(words))}")
+    return "; ".join(changes)
 
 
-def _laid_out(told: str) -> str:
+def _laid_out(description: str) -> str:
     """Return a tensor's description without its values."""
-    return told.split(" ")[0]
+    return description.split(" ")[0]
 
 
 def _texts(older: Sequence[str], newer: Sequence[str]) -> str:

@@ -106,16 +106,16 @@ def main() -> None:
     home = Path(simsplit.__file__).resolve().parent
     if home != tree.resolve() / "simsplit":
         sys.exit(f"simsplit comes from {home}, not from {tree}")
-    found = {}
+    results = {}
     for job in json.loads(jobs_file.read_text(encoding="utf-8")):
         begun, folder = time.perf_counter(), work / job["name"]
         try:
-            found[job["name"]] = carry_out(job, folder)
+            results[job["name"]] = carry_out(job, folder)
         except Exception as error:  # noqa: BLE001 - whatever ends a case is its outcome
-            found[job["name"]] = {"failed": f"{type(error).__name__}: {error}"}
+            results[job["name"]] = {"failed": f"{type(error).__name__}: {error}"}
         shutil.rmtree(folder, ignore_errors=True)
         seconds = time.perf_counter() - begun
-        how = found[job["name"]].get("failed", "done")
+        how = results[job["name"]].get("failed", "done")
         sys.stderr.write(f"{job['name']}: {how} in {seconds:.1f} s\n")
     made_with = {
         "python": platform.python_version(),
@@ -123,8 +123,8 @@ def main() -> None:
         "numpy": version("numpy"),
         "processor": _processor(),
     }
-    told = {"made_with": made_with, "cases": found}
-    out_file.write_text(json.dumps(told), encoding="utf-8")
+    facts = {"made_with": made_with, "cases": results}
+    out_file.write_text(json.dumps(facts), encoding="utf-8")
 
 
 def _processor() -> str:

@@ -31,13 +31,13 @@ def main(grid: Grid, context: Context) -> None:
     scenario, keys = Path(str(given["scenario"])), Path(str(given["keys"]))
     patience = float(given["patience"])
     nodes = _nodes(grid, load_scenario(scenario).clients.count, patience)
-    told = {
+    terms = {
         "address": str(given["address"]),
         "authority": pin_of(load_keys(keys, SERVER)),
         "resume": bool(given["resume"]),
         "patience": patience,
     }
-    content = RecordDict({"join": ConfigRecord(told)})
+    content = RecordDict({"join": ConfigRecord(terms)})
     messages = [Message(content, node, MessageType.QUERY, ttl=TTL_S) for node in nodes]
     sent = list(grid.push_messages(messages))
     serve(
@@ -68,6 +68,6 @@ def _hear_out(grid: Grid, sent: Sequence[str]) -> None:
     while left and time.monotonic() < end:
         for reply in grid.pull_messages(left):
             left.discard(reply.metadata.reply_to_message_id)
-            said = "an error" if reply.has_error() else reply.content["end"]["how"]
-            log.info("node %s: %s", reply.metadata.src_node_id, said)
+            message = "an error" if reply.has_error() else reply.content["end"]["how"]
+            log.info("node %s: %s", reply.metadata.src_node_id, message)
         time.sleep(0.5)

@@ -36,9 +36,9 @@ def recover(config, here):
 
 
 def error(config, here):
-    found = recover(config, here).recovered
-    assert found.shape == here.truth.shape
-    return float((found - here.truth).square().mean())
+    result = recover(config, here).recovered
+    assert result.shape == here.truth.shape
+    return float((result - here.truth).square().mean())
 
 
 def test_a_linear_map_reads_more_than_the_mean_image(here):

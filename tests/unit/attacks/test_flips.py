@@ -45,12 +45,12 @@ def messages(vectors: list[Tensor], rng) -> Tensor:
 def possible(sent_MN: Tensor, directions_BD: Tensor, p_B: Tensor) -> list[tuple[int, ...]]:
     """Return all labels that the server cannot rule out."""
     basis, _ = torch.linalg.qr(sent_MN.T)
-    found = []
+    results = []
     for labels in itertools.product((0, 1), repeat=B):
         grad = gradient(directions_BD, p_B, labels)
         if (grad - basis @ (basis.T @ grad)).norm() < 1e-9 * grad.norm():
-            found.append(labels)
-    return found
+            results.append(labels)
+    return results
 
 
 def protect(m: int, seed: int):

@@ -57,18 +57,18 @@ def test_sdar_is_the_published_iteration(vanilla):
             draw = rng_for(7, "sdar", "flip", number)
             changed = torch.rand(16, generator=draw) < 0.4
             drawn = torch.randint(10, (16,), generator=draw)
-        told_s, told = ((y_s,), (y,)) if vanilla else ((), ())
+        labels_s, labels_t = ((y_s,), (y,)) if vanilla else ((), ())
         y_e = y_s if vanilla else torch.where(changed, drawn, y_s)
         with isolate(7, "sdar", number):
             z_s = e(x_s)
-            loss = cross_entropy(tail(known.trunk(z_s)), y_e) + 0.5 * real(d_e(z_s, *told_s))
+            loss = cross_entropy(tail(known.trunk(z_s)), y_e) + 0.5 * real(d_e(z_s, *labels_s))
             step(of_e, loss, every)
-            step(of_d_e, real(d_e(z, *told)) + fake(d_e(z_s.detach(), *told_s)), every)
+            step(of_d_e, real(d_e(z, *labels_t)) + fake(d_e(z_s.detach(), *labels_s)), every)
             z_s = e(x_s).detach()
-            loss = mse_loss(d(z_s, *told_s), x_s)
-            decoded = d(z, *told)
-            step(of_d, loss + 0.5 * real(d_d(decoded, *told)), every)
-            step(of_d_d, real(d_d(x_s, *told_s)) + fake(d_d(decoded.detach(), *told)), every)
+            loss = mse_loss(d(z_s, *labels_s), x_s)
+            decoded = d(z, *labels_t)
+            step(of_d, loss + 0.5 * real(d_d(decoded, *labels_t)), every)
+            step(of_d_d, real(d_d(x_s, *labels_s)) + fake(d_d(decoded.detach(), *labels_t)), every)
     ours = (*nets, attack.of_features, attack.of_images)
     for mine, theirs in zip(ours, (e, hs, d, d_e, d_d), strict=True):
         for name, weight in theirs.state_dict().items():

@@ -42,8 +42,8 @@ def join(parts):
 
 
 def accuracy(judge, guesses, own):
-    found = judge.score(1, {"oracle": guesses}, own)
-    return [row for row in found.rows if row["attack"] == "oracle"]
+    result = judge.score(1, {"oracle": guesses}, own)
+    return [row for row in result.rows if row["attack"] == "oracle"]
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -55,9 +55,9 @@ def test_a_perfect_attack_is_perfect_whatever_stands_between_the_tokens(judged, 
         sent = [insert_tokens(batch, secret, 259, rng_for(0, "secret")) for batch in batches]
         rows = join([batch.labels if ahead else batch.inputs for batch, _ in sent])
         own = [mask if secret else None for _, mask in sent]
-        found = accuracy(judge, Guesses(rows, ahead=ahead), own)
-        assert [row["token_accuracy"] for row in found] == [1.0] * COUNT
-        assert [row["rouge_l"] for row in found] == [1.0] * COUNT
+        result = accuracy(judge, Guesses(rows, ahead=ahead), own)
+        assert [row["token_accuracy"] for row in result] == [1.0] * COUNT
+        assert [row["rouge_l"] for row in result] == [1.0] * COUNT
 
 
 def test_the_figures_are_the_attacks_own_choice(judged):
@@ -77,8 +77,8 @@ def test_texts_show_the_attacks_own_choice(judged):
     judge, batches = judged
     rows = join([torch.cat([batch.inputs, torch.full_like(batch.inputs, 5)]) for batch in batches])
     sure = torch.cat([torch.tensor([0.0] * len(x.inputs) + [1.0] * len(x.inputs)) for x in batches])
-    found = judge.score(1, {"oracle": Guesses(rows, sure)}, [None, None])
-    lines = found.files[TEXTS].decode().splitlines()
+    result = judge.score(1, {"oracle": Guesses(rows, sure)}, [None, None])
+    lines = result.files[TEXTS].decode().splitlines()
     shown = [text for text in map(json.loads, lines) if text["attack"] == "oracle"]
     assert {text["message"] for text in shown} == {1}
     assert all(text["recovered"] != text["private"] for text in shown)

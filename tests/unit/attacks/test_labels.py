@@ -31,8 +31,8 @@ ALL = [{"kind": kind, **({"trees": 5} if kind == "probe" else {})} for kind in K
 def clue(kind, rows, labels, **fields):
     """Return an attack's clue about rows that serve as features."""
     attack = ATTACKS[kind](**fields).build(build_setting().known)
-    told = torch.arange(len(labels) // 2)
-    attack.tell(KnownLabels(int(labels.max()) + 1, told, labels[told]))
+    rows_known = torch.arange(len(labels) // 2)
+    attack.tell(KnownLabels(int(labels.max()) + 1, rows_known, labels[rows_known]))
     return attack.read(SeenView("features", 0, rows))
 
 
@@ -48,8 +48,8 @@ def test_spectral_is_the_first_right_singular_vector_of_the_centred_rows():
     rows, labels = cloud(gap=1.0)
     centred = rows.numpy() - rows.numpy().mean(0)
     expected = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
-    found = clue("spectral", rows, labels).values.numpy()
-    assert min(abs(found - expected).max(), abs(found + expected).max()) < 1e-4
+    result = clue("spectral", rows, labels).values.numpy()
+    assert min(abs(result - expected).max(), abs(result + expected).max()) < 1e-4
 
 
 def test_norm_is_the_length_of_rows():
@@ -67,9 +67,9 @@ def test_kmeans_is_scikit_learns():
 
 def test_a_probe_is_scored_on_held_out_samples():
     rows, labels = cloud()
-    found = clue("probe", rows, labels)
-    assert found.rows.tolist() == list(range(30, 60))
-    assert (found.values == labels[found.rows]).all()
+    result = clue("probe", rows, labels)
+    assert result.rows.tolist() == list(range(30, 60))
+    assert (result.values == labels[result.rows]).all()
 
 
 @pytest.mark.parametrize("kind", ["spectral", "norm"])
@@ -80,8 +80,8 @@ def test_what_is_for_two_classes_says_nothing_of_three(kind):
 def test_rows_that_are_all_alike_tell_nothing_and_break_nothing():
     labels = torch.arange(12) % 2
     for kind in KINDS:
-        found = clue(kind, torch.zeros(12, 5), labels)
-        assert torch.isfinite(found.values.float()).all()
+        result = clue(kind, torch.zeros(12, 5), labels)
+        assert torch.isfinite(result.values.float()).all()
 
 
 def test_components_of_a_single_column_have_a_second_of_zeros():
@@ -147,8 +147,8 @@ def over_an_api(tmp_path_factory):
 
 @pytest.mark.slow
 def test_each_adapter_has_views_of_its_own(over_an_api):
-    found = Run.load(over_an_api.path).labels.query("attack == 'spectral'")
-    views = set(zip(found["view"], found["adapter"], strict=True))
+    result = Run.load(over_an_api.path).labels.query("attack == 'spectral'")
+    views = set(zip(result["view"], result["adapter"], strict=True))
     names = ("features", "shift", "gradient", "direction", "adapter_gradient")
     assert views == {(name, adapter) for name in names for adapter in (0, 1)}
 
@@ -175,8 +175,8 @@ def test_several_epochs_and_several_messages_are_seen_once():
 def test_a_texts_state_is_taken_where_its_gradient_is_largest():
     states, grads = torch.rand(2, 3, 4), torch.zeros(2, 3, 4)
     grads[0, 2, 1], grads[1, 0, 3] = 1.0, -2.0
-    found = state_at_gradient(states, grads)
-    assert torch.equal(found, torch.stack([states[0, 2], states[1, 0]]))
+    result = state_at_gradient(states, grads)
+    assert torch.equal(result, torch.stack([states[0, 2], states[1, 0]]))
 
 
 @pytest.fixture(scope="module")
@@ -285,10 +285,10 @@ def measure_gradient_leaks(path, *methods):
     )
     table = Run.load(run_to_end(given, path / "run").path).labels.query("figure != 'purity'")
     chance = table[table["attack"] == "chance"].set_index(["figure", "known"])["high"]
-    told = table[table["view"].notna()]
-    assert set(told["attack"]) == {"spectral", "norm", "kmeans", "probe"}
-    by_chance = [chance.loc[figure, known] for figure, known in told[["figure", "known"]].values]
-    return told["leak"].to_numpy(), by_chance
+    rows = table[table["view"].notna()]
+    assert set(rows["attack"]) == {"spectral", "norm", "kmeans", "probe"}
+    by_chance = [chance.loc[figure, known] for figure, known in rows[["figure", "known"]].values]
+    return rows["leak"].to_numpy(), by_chance
 
 
 def test_gradients_tell_labels(tmp_path):

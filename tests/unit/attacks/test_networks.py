@@ -48,19 +48,19 @@ def test_other_cuts_come_out_in_the_images_size(cut, image):
 
 def layers_of(net: nn.Module) -> str:
     """Write a letter for each layer: convolution (with channels, stride), norm, activation."""
-    told = []
+    letters = []
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
             kind = "t" if isinstance(layer, nn.ConvTranspose2d) else "c"
             assert layer.kernel_size == (3, 3)
-            told.append(f"{kind}{layer.out_channels}" + "/2" * (layer.stride == (2, 2)))
+            letters.append(f"{kind}{layer.out_channels}" + "/2" * (layer.stride == (2, 2)))
         elif isinstance(layer, nn.BatchNorm2d):
-            told.append("n")
+            letters.append("n")
         elif isinstance(layer, nn.Upsample):
-            told.append("up")
+            letters.append("up")
         elif isinstance(layer, nn.ReLU | nn.LeakyReLU | nn.Tanh | nn.Sigmoid):
-            told.append(type(layer).__name__[0].lower())
-    return " ".join(told)
+            letters.append(type(layer).__name__[0].lower())
+    return " ".join(letters)
 
 
 @pytest.mark.parametrize(

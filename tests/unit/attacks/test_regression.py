@@ -37,12 +37,12 @@ def test_it_is_scikit_learns(pairs, inputs, outputs):
 def test_left_out_pairs_are_predicted_as_by_a_fit_without_them(pairs):
     x, y = draw_pairs(pairs, 30, 4)
     ours = fit(split_batches(x, y), pairs, [0.1])
-    found = ours.predict_left_out(x, y)
+    result = ours.predict_left_out(x, y)
     for row in range(0, pairs, 8):
         others = torch.arange(pairs) != row
         theirs = TheirRidge(alpha=ours.penalty).fit(x[others].double(), y[others].double())
         expected = torch.from_numpy(theirs.predict(x[row : row + 1].double().numpy()))
-        torch.testing.assert_close(found[row : row + 1].double(), expected, atol=5e-3, rtol=1e-3)
+        torch.testing.assert_close(result[row : row + 1].double(), expected, atol=5e-3, rtol=1e-3)
 
 
 def test_held_out_pairs_choose_the_strength():

@@ -92,9 +92,9 @@ def test_what_comes_back_is_the_nearest_of_all_steps():
         run(match_target(x, head.forward_embedded, aim, EmbeddingDescent(5, 10.0, 0))), x
     )
     near = x + 0.1
-    found = run(match_target(near, head.forward_embedded, aim, EmbeddingDescent(30, 0.01, 0)))
+    result = run(match_target(near, head.forward_embedded, aim, EmbeddingDescent(30, 0.01, 0)))
     assert (
-        aim.losses(head.forward_embedded(found)) < 0.5 * aim.losses(head.forward_embedded(near))
+        aim.losses(head.forward_embedded(result)) < 0.5 * aim.losses(head.forward_embedded(near))
     ).all()
 
 

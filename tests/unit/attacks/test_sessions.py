@@ -67,12 +67,12 @@ def live(tmp_path_factory):
 
 
 def test_the_record_is_what_the_head_and_the_trunk_made_of_each_text(live):
-    made, said = live
-    record = build_record(made.live.attacking._make_knowledge("mc"), said.packets)
+    made, message = live
+    record = build_record(made.live.attacking._make_knowledge("mc"), message.packets)
     client, server = made.parts.pool.clients[0].training.end, made.parts.server.end
-    assert len({len(prompt) for prompt in said.prompts}) > 1, "or padding is not tested"
-    assert record.prompts.tolist() == [len(prompt) for prompt in said.prompts]
-    for row, (prompt, response) in enumerate(zip(said.prompts, said.responses, strict=True)):
+    assert len({len(prompt) for prompt in message.prompts}) > 1, "or padding is not tested"
+    assert record.prompts.tolist() == [len(prompt) for prompt in message.prompts]
+    for row, (prompt, response) in enumerate(zip(message.prompts, message.responses, strict=True)):
         text = torch.cat([prompt, response])
         assert record.lengths[row] == len(text)
         assert record.written[row].nonzero()[:, 0].tolist() == [*range(len(prompt), len(text))]
@@ -90,13 +90,15 @@ def test_texts_that_end_are_recorded_to_their_end(tmp_path):
     object.__setattr__(writer, "sampling", Sampling(temperature=50.0))
     object.__setattr__(writer, "end", 40)
     object.__setattr__(writer, "seed", SEED)
-    said = write_sessions(made.scenario, made.parts, made.data, 0)
-    record = build_record(made.live.attacking._make_knowledge("mc"), said.packets)
-    lengths = [len(p) + len(r) for p, r in zip(said.prompts, said.responses, strict=True)]
+    sessions = write_sessions(made.scenario, made.parts, made.data, 0)
+    record = build_record(made.live.attacking._make_knowledge("mc"), sessions.packets)
+    lengths = [len(p) + len(r) for p, r in zip(sessions.prompts, sessions.responses, strict=True)]
     assert record.lengths.tolist() == lengths
-    assert len(set(map(len, said.responses))) > 1
+    assert len(set(map(len, sessions.responses))) > 1
     head = made.parts.pool.clients[0].training.end.head
-    for row, (prompt, response) in enumerate(zip(said.prompts, said.responses, strict=True)):
+    for row, (prompt, response) in enumerate(
+        zip(sessions.prompts, sessions.responses, strict=True)
+    ):
         with torch.no_grad():
             sent = head(torch.cat([prompt, response])[None])[0]
         torch.testing.assert_close(record.sent[row, : len(sent)], sent, rtol=1e-5, atol=1e-6)
@@ -114,9 +116,9 @@ def test_of_whole_texts_in_every_pass_the_last_is_the_record(tmp_path):
         object.__setattr__(writer, "sampling", Sampling(temperature=50.0))
         object.__setattr__(writer, "end", 40)
         object.__setattr__(writer, "seed", SEED)
-        said = write_sessions(made.scenario, made.parts, made.data, 0)
-        records.append(said.record(made.live.attacking._make_knowledge("mc")))
-        texts.append([each.tolist() for each in said.responses])
+        written_sessions = write_sessions(made.scenario, made.parts, made.data, 0)
+        records.append(written_sessions.record(made.live.attacking._make_knowledge("mc")))
+        texts.append([each.tolist() for each in written_sessions.responses])
     assert texts[0] == texts[1]
     assert len(set(map(len, texts[0]))) > 1
     for name in ("sent", "features", "lengths", "prompts"):
@@ -148,9 +150,9 @@ def test_in_half_precision_attacks_read_what_methods_make(method, tmp_path):
 
 
 def test_packets_that_are_no_whole_sessions_are_refused(live):
-    made, said = live
+    made, message = live
     known = made.live.attacking._make_knowledge("mc")
-    for packets in ([], said.packets[2:], said.packets[:-1]):
+    for packets in ([], message.packets[2:], message.packets[:-1]):
         with pytest.raises(ProtocolError, match="whole sessions"):
             build_record(known, packets)
 
@@ -205,9 +207,9 @@ def test_floors_and_the_utility_stand_beside(judged):
     for at in both.index:
         of_ends = (sides[(*at, "prompt")], sides[(*at, "response")])
         assert both[at] == pytest.approx(sum(of_ends) / 2)
-    told = judged.summary["sessions"]
-    assert told["ap_prompt"] == pytest.approx(1)
-    assert told["floor"] < 0.3
+    document = judged.summary["sessions"]
+    assert document["ap_prompt"] == pytest.approx(1)
+    assert document["floor"] < 0.3
 
 
 def test_figures_by_networks_stand_beside_where_weights_are_named(tmp_path):
@@ -291,20 +293,20 @@ def test_of_texts_without_a_prompt_the_first_half_is_one(tmp_path):
     source = {"task": {"kind": "language", "text": "sentence"}, "length": 32}
     scenario = make_scenario(tmp_path, data={"source": source, "auxiliary": 0.3})
     made = experiment(scenario, tmp_path / "run")
-    said = write_sessions(made.scenario, made.parts, made.data, 0)
+    sessions = write_sessions(made.scenario, made.parts, made.data, 0)
     info = made.data.test.texts
-    for row, prompt in enumerate(said.prompts):
+    for row, prompt in enumerate(sessions.prompts):
         length = int(info.lengths[row])
         assert len(prompt) == (length + 1) // 2  # the begin token stands before both halves
         rest = made.data.test.inputs[row, len(prompt) : length]
-        assert said.references[row] == scenario.text_reader().decode(rest.tolist()).strip()
+        assert sessions.references[row] == scenario.text_reader().decode(rest.tolist()).strip()
 
 
 MIXED = [{"kind": "mixguard", "tokens": 2, "warm_up": 1, "inference": "mixed"}]
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "said"),
+    ("changes", "field", "gist"),
     [
         ({"method": MIXED}, "attacks.0.kind", "mixguard.*mix"),
         ({"topology": "vanilla"}, "attacks.0.kind", "vanilla.*tail"),
@@ -313,8 +315,8 @@ MIXED = [{"kind": "mixguard", "tokens": 2, "warm_up": 1, "inference": "mixed"}]
         ({"attacks": [{"kind": "mc", "name": "written"}]}, "attacks.0", "written"),
     ],
 )
-def test_what_cannot_be_is_refused_by_field(changes, field, said, tmp_path):
-    with pytest.raises(ScenarioError, match=said) as error:
+def test_what_cannot_be_is_refused_by_field(changes, field, gist, tmp_path):
+    with pytest.raises(ScenarioError, match=gist) as error:
         text_scenario(tmp_path, **{**make_scenario(tmp_path).model_dump(mode="json"), **changes})
     assert error.value.field.startswith(field)
 
@@ -336,6 +338,6 @@ def test_an_inverter_needs_public_texts_where_one_opens(tmp_path):
 
 
 def test_only_the_sessions_packets_are_handed_over(live):
-    _, said = live
-    assert {packet.leg for packet in said.packets} == {Leg.SMASHED, Leg.FEATURES}
-    assert len({packet.session for packet in said.packets}) == 1
+    _, message = live
+    assert {packet.leg for packet in message.packets} == {Leg.SMASHED, Leg.FEATURES}
+    assert len({packet.session for packet in message.packets}) == 1

@@ -47,8 +47,8 @@ def test_directions_that_are_not_there_are_zeros():
 
 def test_peaks_differ_and_the_surest_comes_first():
     v = torch.tensor([[[1.0, 0.0], [0.999, 0.04], [0.0, 1.0], [-1.0, 0.0]]])
-    found = pick_distinct(v, torch.tensor([[1.0, 3.0, 2.0, 2.5]]), 3)
-    torch.testing.assert_close(found, v[:, [1, 2, 1]])  # no third: the surest again
+    result = pick_distinct(v, torch.tensor([[1.0, 3.0, 2.0, 2.5]]), 3)
+    torch.testing.assert_close(result, v[:, [1, 2, 1]])  # no third: the surest again
 
 
 def test_agreement_is_of_neighbours_wherever_they_stand():
@@ -132,12 +132,12 @@ def test_the_gaussian_one_is_as_sure_and_as_steep_by_sums_of_messages():
     # near pure directions: of odd ones all are alike
     basis = basis / 30 + learn_inverter()[1][torch.arange(60).view(2, 3, 2, 5) % 40]
     v = v / 10 + torch.eye(3).repeat(2, 2, 1)
-    found = []
+    results = []
     for kind in (Sureness, GaussianSureness):
         leaf = v.clone().requires_grad_()
         sure = kind(inverter, basis, places, tokens).of(leaf)
-        found.append((sure.detach(), *torch.autograd.grad(sure.sum(), leaf)))
-    assert (found[0][0] > -2).any()
-    assert found[0][1].any()
-    for one, other in zip(*found, strict=True):
+        results.append((sure.detach(), *torch.autograd.grad(sure.sum(), leaf)))
+    assert (results[0][0] > -2).any()
+    assert results[0][1].any()
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)

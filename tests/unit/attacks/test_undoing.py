@@ -40,12 +40,12 @@ def test_the_gradient_is_in_the_span_of_its_messages(kind, fields):
         optimizer.param_groups[0]["lr"] = config.lr * factor
         optimizer.step()
         shares = follower.shares(made, before, weights.detach(), factor)
-        found = made.double() @ shares
-        size = (found @ truth.double() / truth.double().square().sum()).item()
-        assert (found / size - truth).norm() / truth.norm() < 1e-5, number
+        result = made.double() @ shares
+        size = (result @ truth.double() / truth.double().square().sum()).item()
+        assert (result / size - truth).norm() / truth.norm() < 1e-5, number
         # of Adam's gradients the scale that they have in common is told by last digits alone
         assert size == pytest.approx(1, abs=1e-6 if kind == "sgd" else 1e-2)
-        follower.follow(found, before)
+        follower.follow(result, before)
 
 
 def test_what_is_followed_goes_on_from_its_state():

@@ -53,7 +53,7 @@ def test_labels_are_numbered_in_their_order(
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "told"),
+    ("x", "y", "gist"),
     [
         (np.zeros((2, 3)), [0, 1, 1], "2 samples and 3 labels"),
         (np.array([[0.0], [np.nan]]), [0, 1], "row 1.*missing"),
@@ -61,17 +61,17 @@ def test_labels_are_numbered_in_their_order(
         (np.zeros(2), [0, 1], "row per sample"),
     ],
 )
-def test_what_is_no_sample_is_refused(x: np.ndarray, y: list[int], told: str) -> None:
-    with pytest.raises(DataError, match=told):
+def test_what_is_no_sample_is_refused(x: np.ndarray, y: list[int], gist: str) -> None:
+    with pytest.raises(DataError, match=gist):
         make_samples(x, y, ("0", "1"), "x")
 
 
 @pytest.mark.parametrize(
-    ("labels", "told"),
+    ("labels", "gist"),
     [([1, 1], "'1' alone"), ([0.0, np.nan], "no label"), (["a", None], "no label")],
 )
-def test_labels_that_are_no_classes_are_refused(labels: list[Any], told: str) -> None:
-    with pytest.raises(DataError, match=told):
+def test_labels_that_are_no_classes_are_refused(labels: list[Any], gist: str) -> None:
+    with pytest.raises(DataError, match=gist):
         find_class_names(np.array(labels, dtype=object if None in labels else None), "y")
 
 

@@ -116,8 +116,8 @@ def test_shifts_reflect_the_image_at_its_edges():
         ]
         for whole, image in zip(bordered, got, strict=True)
     ]
-    assert all(len(found) == 1 for found in places)
-    assert len({found[0] for found in places}) > 15
+    assert all(len(result) == 1 for result in places)
+    assert len({result[0] for result in places}) > 15
 
 
 def test_alternate_epochs_show_each_image_once_either_way():

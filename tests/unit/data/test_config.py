@@ -169,7 +169,7 @@ def test_a_constant_channel_is_not_divided_by_zero(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "clients", "field", "said"),
+    ("fields", "clients", "field", "gist"),
     [
         ({"validation": 0.001}, 4, "data.validation", "1 to 199 of 200.*got 0"),
         ({"auxiliary": 0.999}, 4, "data.auxiliary", "got 200"),
@@ -182,14 +182,14 @@ def test_a_constant_channel_is_not_divided_by_zero(tmp_path):
         ({"validation": 0.9}, 21, "clients.count", "must be 1 to the 20 training"),
     ],
 )
-def test_what_cannot_be_had_blames_the_field(numbered, fields, clients, field, said):
-    with pytest.raises(ScenarioError, match=said) as caught:
+def test_what_cannot_be_had_blames_the_field(numbered, fields, clients, field, gist):
+    with pytest.raises(ScenarioError, match=gist) as caught:
         prepare_data(numbered, clients, **fields)
     assert caught.value.field == field
 
 
 @pytest.mark.parametrize(
-    ("fields", "place", "said"),
+    ("fields", "place", "gist"),
     [
         ({"validation": 1.0}, ("validation",), "less than 1"),
         ({"validation": 0.6, "auxiliary": 0.4}, ("auxiliary",), "below 0.4"),
@@ -203,8 +203,8 @@ def test_what_cannot_be_had_blames_the_field(numbered, fields, clients, field, s
         ({"partition": {"kind": "dirichlet", "alpha": 0}}, None, "greater than 0"),
     ],
 )
-def test_impossible_fields_are_refused_where_they_stand(fields, place, said):
-    with pytest.raises(ValidationError, match=said) as caught:
+def test_impossible_fields_are_refused_where_they_stand(fields, place, gist):
+    with pytest.raises(ValidationError, match=gist) as caught:
         DataConfig.model_validate(fields)
     assert place is None or caught.value.errors()[0]["loc"] == place
 

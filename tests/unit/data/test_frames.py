@@ -98,7 +98,7 @@ def test_parquet_is_a_table_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "gist"),
     [
         ({"target": "incme"}, "'incme'.*'income'"),
         ({"drop": ("agee",)}, "data.source.drop:.*'agee'.*'age'"),
@@ -109,12 +109,12 @@ def test_parquet_is_a_table_too(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_in_columns_are_refused_by_field(
-    tmp_path: Path, change: dict[str, object], told: str
+    tmp_path: Path, change: dict[str, object], gist: str
 ) -> None:
     source = TableSource(path=table(tmp_path, frame()), **change)
-    if not told:
+    if not gist:
         return
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=gist):
         source.load()
 
 

@@ -98,7 +98,7 @@ def test_a_digest_tells_data_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "gist"),
     [
         ([], "empty list"),
         ("digits", "a str"),
@@ -107,6 +107,6 @@ def test_a_digest_tells_data_apart() -> None:
         ([(X[:4], Y[:4]), (X[:4, :2], Y[:4])], "one shape"),
     ],
 )
-def test_what_is_no_data_is_refused_with_the_allowed_forms(data: Any, told: str) -> None:
-    with pytest.raises(DataError, match=told):
+def test_what_is_no_data_is_refused_with_the_allowed_forms(data: Any, gist: str) -> None:
+    with pytest.raises(DataError, match=gist):
         build_data_set(data)

@@ -105,7 +105,7 @@ def test_parts_that_are_dealt_name_their_clients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "told"),
+    ("data", "options", "gist"),
     [
         ((TEXTS, LABELS[:3]), {}, "20 texts, but 3 labels"),
         ((["a", 3], [0, 1]), {}, "got int"),
@@ -116,8 +116,8 @@ def test_parts_that_are_dealt_name_their_clients() -> None:
         ((TEXTS, LABELS), {"task": "sst3"}, "data: task:.*'sst3'.*'sst2'"),
     ],
 )
-def test_what_will_not_do(data: Any, options: dict[str, Any], told: str) -> None:
+def test_what_will_not_do(data: Any, options: dict[str, Any], gist: str) -> None:
     if isinstance(data[1], list) and isinstance(data[1][0], str):
         data = dict(zip(("train", "test"), data, strict=True))
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=gist):
         build_given_texts(data, **options)

@@ -233,7 +233,7 @@ def test_main_labels_of_which_there_are_too_few_give_what_there_is():
 
 
 @pytest.mark.parametrize(
-    ("config", "clients", "field", "said"),
+    ("config", "clients", "field", "gist"),
     [
         ({"kind": "iid"}, 51, "clients.count", "must be 1 to the 50 training samples"),
         ({"kind": "iid"}, 0, "clients.count", "got 0"),
@@ -253,9 +253,9 @@ def test_main_labels_of_which_there_are_too_few_give_what_there_is():
         ({"kind": "shards", "shards_per_client": 6}, 10, "data.partition.shards", "at most 5"),
     ],
 )
-def test_what_cannot_be_dealt_blames_the_field(config, clients, field, said):
+def test_what_cannot_be_dealt_blames_the_field(config, clients, field, gist):
     partition = TypeAdapter(Partition).validate_python(config)
-    with pytest.raises(ScenarioError, match=said) as caught:
+    with pytest.raises(ScenarioError, match=gist) as caught:
         partition.deal(make_balanced(50), clients, seed=0)
     assert caught.value.field.startswith(field)
 

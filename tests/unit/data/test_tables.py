@@ -138,7 +138,7 @@ def make_broken(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "gist"),
     [
         ("text", "row 0:.*Pillow"),
         ("truncated", "row 0:.*decoded"),
@@ -149,9 +149,9 @@ def make_broken(kind):
         ("null label", "1 rows of 'label' are empty"),
     ],
 )
-def test_bad_rows_are_named(folder, kind, said):
+def test_bad_rows_are_named(folder, kind, gist):
     write(folder / "test.parquet", *make_broken(kind))
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=gist):
         ParquetSource(path=folder).load()
 
 

@@ -85,8 +85,8 @@ class TestCanaries:
     def test_logits_never_cross(self, plain):
         """Under a U shape the frames of an evaluation bring figures."""
         width, batch = plain.data.info.classes, len(plain.data.test)
-        told = f"[{batch},{width}]".encode()
-        assert not any(told in frame for frame in plain.frames)
+        message = f"[{batch},{width}]".encode()
+        assert not any(message in frame for frame in plain.frames)
 
     def test_nor_where_clients_write(self, tmp_path):
         """Of a text that is written, the cut's packets cross, and in the end figures."""

@@ -244,7 +244,7 @@ def of_new_run(handovers: Handovers) -> Handovers:
 def test_a_run_ends_where_its_server_brings_an_old_hand_over(tmp_path, monkeypatch):
     given = parse(merge(TINY, {"clients": {"count": 2}}))
     first: list[Receive] = []
-    said: list[str] = []
+    lines: list[str] = []
     send = RemotePool._send
 
     def replay(self: RemotePool, client: int, call: Any, **more: Any) -> int:
@@ -254,13 +254,13 @@ def test_a_run_ends_where_its_server_brings_an_old_hand_over(tmp_path, monkeypat
         try:
             return send(self, client, call, **more)
         except ClientLost as lost:
-            said.append(str(lost))
+            lines.append(str(lost))
             raise
 
     monkeypatch.setattr(RemotePool, "_send", replay)
     with pytest.raises(RunFailedError):
         Sites(given, tmp_path).experiment().run(resume=False)
-    assert "all 1 steps" in said[0]
+    assert "all 1 steps" in lines[0]
 
 
 def test_keys_for_fewer_clients_than_there_are(folder):

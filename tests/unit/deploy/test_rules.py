@@ -332,8 +332,8 @@ class TestWhatIsShared:
     def test_as_it_is(self, two):
         two[0].ask(Receive(self.seal_plain(two)))
         header, tensors = two[0].ask(HandOver(1))
-        (told,) = [header["answer"]]
-        assert len(told["names"]) == len(told["sealed"]) > 0
+        (facts,) = [header["answer"]]
+        assert len(facts["names"]) == len(facts["sealed"]) > 0
         assert [tensor.dtype for tensor in tensors] == [torch.uint8]
 
     def test_never_without_a_seal(self, two, server):

@@ -89,8 +89,8 @@ class TestTerms:
 def test_machines_that_would_not_give_the_same_are_named():
     ours = describe_machine()
     assert find_differences(ours, [ours, ours]) == []
-    (said,) = find_differences(ours, [ours, {**ours, "threads": 17}])
-    assert said.startswith("client 1's threads: 17, not ")
+    (message,) = find_differences(ours, [ours, {**ours, "threads": 17}])
+    assert message.startswith("client 1's threads: 17, not ")
 
 
 class TestOwnData:

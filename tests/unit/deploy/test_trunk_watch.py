@@ -41,9 +41,9 @@ class TestWatch:
             learner.parameters[0].fill_(value)
 
     def guilty(self, watch: TrunkWatch, *clients: int) -> int:
-        with pytest.raises(ClientAtFault) as found:
+        with pytest.raises(ClientAtFault) as result:
             watch.check_step(send_equal(*clients))
-        return found.value.client
+        return result.value.client
 
     @pytest.mark.parametrize("value", [NAN, float("inf"), 1e20, 3e38, -1e10])
     def test_the_client_whose_step_it_was(self, watched, value):
@@ -71,14 +71,14 @@ class TestWatch:
     def test_nor_for_answers_that_are_too_large(self, watched):
         watch, learner = watched
         answers = {0: packets(0, torch.tensor([NAN]))}
-        with pytest.raises(ClientAtFault) as found:
+        with pytest.raises(ClientAtFault) as result:
             watch.check_answers(answers, send_equal(0))
-        assert found.value.client == 0
+        assert result.value.client == 0
         self.push(learner, 10 * MOST_GROWTH)
         watch.check_step(send_equal(2))
-        with pytest.raises(ClientAtFault) as found:
+        with pytest.raises(ClientAtFault) as result:
             watch.check_answers(answers, send_equal(0))
-        assert found.value.client == 2
+        assert result.value.client == 2
 
     def test_integers_and_honest_steps_pass(self, watched):
         watch, learner = watched

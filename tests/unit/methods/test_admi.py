@@ -232,14 +232,14 @@ def segments(made: Experiment) -> dict[str, torch.nn.Module]:
 
 def rounds_of(made: Experiment) -> list[tuple[float, list[Any]]]:
     """Return the loss and the returned features of client 0, round by round."""
-    tap, told = Tap(made), []
+    tap, measured = Tap(made), []
     for number in range(1, made.live.program.rounds + 1):
         tap.seen.clear()
         for _ in range(enter_round(made, number).steps[0]):
             made.parts.exchange.step(0)
         features = [packet for packet in tap.seen if packet.leg is Leg.FEATURES]
-        told.append((end_of(made).tally.read()["train_loss"], features))
-    return told
+        measured.append((end_of(made).tally.read()["train_loss"], features))
+    return measured
 
 
 def read_by(tail: torch.nn.Module, made: Experiment, features: list[Any]) -> float:
@@ -249,8 +249,8 @@ def read_by(tail: torch.nn.Module, made: Experiment, features: list[Any]) -> flo
     for packet in features:
         labels = feed.batch(packet.step).labels
         with torch.no_grad():
-            said = tail(packet.tensors[0]).argmax(-1)
-        right += int(((said == labels) & (labels != IGNORED)).sum())
+            texts = tail(packet.tensors[0]).argmax(-1)
+        right += int(((texts == labels) & (labels != IGNORED)).sum())
         count += int((labels != IGNORED).sum())
     return right / count
 
@@ -274,8 +274,8 @@ def test_the_pretrained_tail_reads_less_while_training_goes_on(tmp_path):
             each.load_state_dict(known[name])
         (method,) = end_of(made).stack.smashed
         method.public_tail.load_state_dict(known["tail"])
-        told = rounds_of(made)
-        losses[beta] = [loss for loss, _ in told]
-        read[beta] = read_by(segments(plain)["tail"], made, told[-1][1])
+        facts = rounds_of(made)
+        losses[beta] = [loss for loss, _ in facts]
+        read[beta] = read_by(segments(plain)["tail"], made, facts[-1][1])
     assert read[10.0] < read[0.0] - 0.2
     assert losses[10.0][-1] < losses[10.0][0]

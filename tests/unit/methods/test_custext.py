@@ -25,8 +25,8 @@ def build(given: Tokens, **fields) -> Method:
 def shares(method: Method, token: int, among: list[int]) -> list[float]:
     ids = torch.full((200, 40), token)
     batch = Batch(ids, ids, torch.arange(200))
-    found = method.transform(batch, Step(0, 1, 0, 5)).inputs
-    return [float((found == other).double().mean()) for other in among]
+    result = method.transform(batch, Step(0, 1, 0, 5)).inputs
+    return [float((result == other).double().mean()) for other in among]
 
 
 def probabilities(given: Tokens, token: int, group: list[int], epsilon: float) -> list[float]:
@@ -44,9 +44,9 @@ def test_a_token_becomes_one_of_its_group_by_likeness(token):
     groups = given.get_groups(4)
     group = [each for each in groups.members[groups.of[token]].tolist() if each >= 0]
     expected = probabilities(given, token, group, 3.0)
-    found = shares(build(given, epsilon=3.0, group=4), token, group)
-    assert found == pytest.approx(expected, abs=0.02)
-    assert sum(found) == pytest.approx(1.0)
+    result = shares(build(given, epsilon=3.0, group=4), token, group)
+    assert result == pytest.approx(expected, abs=0.02)
+    assert sum(result) == pytest.approx(1.0)
 
 
 def test_a_token_alone_in_its_group_stays():

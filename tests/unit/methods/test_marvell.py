@@ -61,11 +61,11 @@ def search_least(problem: Problem, total: float) -> float:
         {"type": "ineq", "fun": lambda s: s[0] * most[0] / most[1] - s[1]},
         {"type": "ineq", "fun": lambda s: s[2] * most[2] / most[3] - s[3]},
     ]
-    found = [
+    results = [
         minimize(of, rng.dirichlet(np.ones(4)), bounds=[(1e-9, 1)] * 4, constraints=within)
         for _ in range(6)
     ]
-    return min(float(each.fun) for each in found if each.success)
+    return min(float(each.fun) for each in results if each.success)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

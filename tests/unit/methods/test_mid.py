@@ -75,8 +75,8 @@ def test_training_sends_samples_of_the_posterior():
         linear.weight.copy_(torch.eye(6))
         linear.bias.fill_(20.0)
     latent = rows(method.encode(z, step())) - 20
-    told = posterior(method, z)
-    standard = ((latent - told.mean) / told.stddev).detach()
+    normal = posterior(method, z)
+    standard = ((latent - normal.mean) / normal.stddev).detach()
     assert standard.mean().abs() < 0.02
     assert standard.std().item() == pytest.approx(1.0, abs=0.02)
     again = method.encode(z, step())

@@ -178,12 +178,12 @@ def test_calibration_brings_back_what_a_trunk_that_is_not_linear_spoils():
 
 def errors(method: Mixguard, trunk: nn.Module, numbers: range) -> torch.Tensor:
     """Compute how far public texts are from their plain output."""
-    found = []
+    results = []
     for number in numbers:
         at = step(number, CALIBRATE)
         through(method, trunk, at)
-        found.append(method.compute_tail_loss(at).detach())
-    return torch.stack(found)
+        results.append(method.compute_tail_loss(at).detach())
+    return torch.stack(results)
 
 
 @pytest.mark.parametrize("noise", ["adaptive", "fixed", "none"])

@@ -175,10 +175,10 @@ def test_a_server_with_m_messages_knows_all_but_m_minus_one_labels(messages):
     noise = [torch.eye(BATCH).double()[b][:, None] * slopes for b in range(messages - 1)]
     mixing = draw_blinding(messages, rng_for(0, "matrix"))
     stacked = torch.stack([gradient(labels, slopes), *noise])
-    found = within(list(torch.tensordot(mixing, stacked, 1)), slopes)
-    assert len(found) == 2**messages  # more than these no space of m dimensions has
-    assert count_known(found) == BATCH - messages + 1
-    assert len(found[:, : messages - 1].unique(dim=0)) == 2 ** (messages - 1)
+    result = within(list(torch.tensordot(mixing, stacked, 1)), slopes)
+    assert len(result) == 2**messages  # more than these no space of m dimensions has
+    assert count_known(result) == BATCH - messages + 1
+    assert len(result[:, : messages - 1].unique(dim=0)) == 2 ** (messages - 1)
 
 
 @pytest.mark.parametrize("noise", ["mixed", "gaussian"])
@@ -191,8 +191,8 @@ def test_noise_drawn_at_random_leaves_such_a_server_the_flip_alone(noise, head):
     shares = build(messages=3, noise=noise).split_gradient(
         gradient(labels, slopes), Step(0, 1, 0, 5)
     )
-    found = within([share.grad for share in shares], slopes)
-    assert found.tolist() == [labels.tolist(), (1 - labels).tolist()]
+    result = within([share.grad for share in shares], slopes)
+    assert result.tolist() == [labels.tolist(), (1 - labels).tolist()]
 
 
 class Tap:

@@ -42,30 +42,30 @@ def probabilities(token: int, among: list[int], epsilon: float) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def shares(found: Tensor, among: list[int]) -> list[float]:
-    return [float((found == other).double().mean()) for other in among]
+def shares(tokens: Tensor, among: list[int]) -> list[float]:
+    return [float((tokens == other).double().mean()) for other in among]
 
 
 @pytest.mark.parametrize("token", [*RARE, *NEVER])
 def test_a_rare_token_becomes_a_rare_one_by_its_distance(token):
-    found = draw_replacements(build(epsilon=2.0), token)
+    result = draw_replacements(build(epsilon=2.0), token)
     expected = probabilities(token, RARE, 2.0)
-    assert shares(found, RARE) == pytest.approx(expected, abs=0.02)
-    assert set(found.tolist()) <= set(RARE)
+    assert shares(result, RARE) == pytest.approx(expected, abs=0.02)
+    assert set(result.tolist()) <= set(RARE)
 
 
 @pytest.mark.parametrize("token", FREQUENT)
 def test_other_tokens_change_with_probability_p(token):
-    found = draw_replacements(build(epsilon=2.0, p=0.3), token)
+    result = draw_replacements(build(epsilon=2.0, p=0.3), token)
     expected = [0.3 * each for each in probabilities(token, RARE, 2.0)]
-    assert shares(found, RARE) == pytest.approx(expected, abs=0.02)
-    assert shares(found, [token]) == pytest.approx([0.7], abs=0.02)
+    assert shares(result, RARE) == pytest.approx(expected, abs=0.02)
+    assert shares(result, [token]) == pytest.approx([0.7], abs=0.02)
 
 
 def test_all_tokens_are_sensitive_in_plain_santext():
-    found = draw_replacements(build(epsilon=2.0, sensitive=1.0), 2)
+    result = draw_replacements(build(epsilon=2.0, sensitive=1.0), 2)
     every = sorted([*RARE, *FREQUENT])
-    assert shares(found, every) == pytest.approx(probabilities(2, every, 2.0), abs=0.02)
+    assert shares(result, every) == pytest.approx(probabilities(2, every, 2.0), abs=0.02)
 
 
 def test_a_large_budget_keeps_rare_tokens():

@@ -182,7 +182,7 @@ def test_raw_is_an_empty_list():
 def test_each_place_in_the_stack_has_its_own_seed():
     light = ("lightsplit", {"ratio": 1})
     _, server = sides(light, light, ("lightsplit", {"k": 10, "legs": ["features"]}))
-    seeds = [int(told) for tensors in server.announce() for told in tensors]
+    seeds = [int(tensor) for tensors in server.announce() for tensor in tensors]
     assert len(set(seeds)) == 3
     _, other = sides(light, seed=1)
     assert int(other.announce()[0][0]) not in seeds

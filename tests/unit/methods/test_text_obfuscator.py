@@ -38,12 +38,12 @@ def test_noise_is_laplace_of_scale_one_over_epsilon():
 
 
 def test_clusters_are_those_of_the_embeddings_and_rare_tokens_go_to_the_nearest():
-    found = vocabulary().get_clusters(3)
-    assert found.centres.shape == (3, WIDTH)
-    assert [len(set(found.of[at : at + 4].tolist())) for at in (0, 4, 8)] == [1, 1, 1]
-    assert len(set(found.of.tolist())) == 3
-    near = torch.cdist(vocabulary().embeddings, found.centres).argmin(1)
-    assert torch.equal(near, found.of)
+    result = vocabulary().get_clusters(3)
+    assert result.centres.shape == (3, WIDTH)
+    assert [len(set(result.of[at : at + 4].tolist())) for at in (0, 4, 8)] == [1, 1, 1]
+    assert len(set(result.of.tolist())) == 3
+    near = torch.cdist(vocabulary().embeddings, result.centres).argmin(1)
+    assert torch.equal(near, result.of)
 
 
 def test_the_terms_draw_tokens_to_their_centres_and_centres_apart():

@@ -21,13 +21,13 @@ def by_hand(given: Tokens, size: int) -> list[set[int]]:
     """Group tokens from the most frequent on: each with its nearest that are in no group yet."""
     table = given.embeddings.double().numpy()
     table = table / np.linalg.norm(table, axis=1, keepdims=True)
-    free, found = given.ordinary.tolist(), []
+    free, result = given.ordinary.tolist(), []
     while free:
         first = free[0]
         near = sorted(free, key=lambda other: -table[first] @ table[other])[:size]
-        found.append(set(near))
+        result.append(set(near))
         free = [each for each in free if each not in near]
-    return found
+    return result
 
 
 def test_groups_are_the_nearest_that_are_left():

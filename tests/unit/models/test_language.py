@@ -104,7 +104,7 @@ def test_adapters_of_a_classifier_leave_its_last_layer_to_learn():
 
 
 @pytest.mark.parametrize(
-    ("config", "shape", "said"),
+    ("config", "shape", "gist"),
     [
         (causal(), (3, 32, 32), "model.kind: causal_lm ... images"),
         (
@@ -125,10 +125,10 @@ def test_adapters_of_a_classifier_leave_its_last_layer_to_learn():
         ),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_field(config, shape, said):
+def test_what_cannot_be_is_refused_by_its_field(config, shape, gist):
     with pytest.raises(ScenarioError) as caught:
         config.build(shape, 1, 0)
-    assert says(str(caught.value), f"scenario.{said}")
+    assert says(str(caught.value), f"scenario.{gist}")
 
 
 def test_bytes_are_read_back():
@@ -147,8 +147,8 @@ def test_a_scenario_of_a_hub_model_is_read_without_a_network(monkeypatch):
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", refuse_fetch)
     folder = Path(__file__).parents[3] / "scenarios" / "papers" / "mixguard"
     for name, cells in (("sst2.yaml", 24), ("small/sst2.yaml", 24)):
-        told = CliRunner().invoke(app, ["validate", str(folder / name)])
-        assert f"{cells} cells" in told.output
+        outcome = CliRunner().invoke(app, ["validate", str(folder / name)])
+        assert f"{cells} cells" in outcome.output
     one = ["--set", "sweep=null", "--set", "method=[]", "--set", "attacks=[]"]
-    told = CliRunner().invoke(app, ["validate", str(folder / "sst2.yaml"), *one])
-    assert "fetched" in told.output
+    outcome = CliRunner().invoke(app, ["validate", str(folder / "sst2.yaml"), *one])
+    assert "fetched" in outcome.output

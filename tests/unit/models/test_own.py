@@ -58,8 +58,8 @@ def test_a_cut_network_computes_what_the_whole_does(
     crossing: tuple[tuple[int, ...], ...] | None,
 ) -> None:
     model = SplitModel(net, cut=cut)
-    found = model.measure(shape)
-    assert crossing is None or found[:2] == crossing
+    result = model.measure(shape)
+    assert crossing is None or result[:2] == crossing
     x = torch.randn(3, *shape)
     head, trunk, tail = (segment.eval() for segment in model.segments)
     with torch.no_grad():
@@ -92,7 +92,7 @@ class Skipping(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("net", "cut", "told"),
+    ("net", "cut", "gist"),
     [
         (Net(), ("frist", "last"), "'frist'.*'first'"),
         (Net(), ("last", "first"), "'last'.*before 'first'"),
@@ -107,9 +107,9 @@ class Skipping(nn.Module):
     ],
 )
 def test_cuts_that_cannot_be_are_refused(
-    net: nn.Module, cut: tuple[str, str] | None, told: str
+    net: nn.Module, cut: tuple[str, str] | None, gist: str
 ) -> None:
-    with pytest.raises(ScenarioError, match=told):
+    with pytest.raises(ScenarioError, match=gist):
         SplitModel(net, cut=cut)
 
 

@@ -53,10 +53,10 @@ def test_weights_that_do_not_fit_say_so(tmp_path: Path, there: str) -> None:
         save_file({"head.1.weight": torch.zeros(3, 3)}, file)
     elif there == "no tensors":
         file.write_bytes(b"pickle?")
-    told = {
+    facts = {
         "nothing": "no weights",
         "another": r"head: head\.1\.weight \(8x784, .*3x3\)",
         "no tensors": r"model\.weights: .*not a safetensors",
     }
-    with pytest.raises(ScenarioError, match=told[there]):
+    with pytest.raises(ScenarioError, match=facts[there]):
         Mlp(widths=(8, 8), weights=file).segment("head", (1, 28, 28), 10, 0)

@@ -115,7 +115,7 @@ def test_a_transfer_is_latency_and_bytes_over_the_directions_bandwidth(leg, seco
 
 
 @pytest.mark.parametrize(
-    ("network", "said"),
+    ("network", "gist"),
     [
         ({"device": "fone"}, "network.device: ... 'fone' ... 'phone' ... edge"),
         ({"link": "wify"}, "network.link: ... 'wify' ... 'wifi' ... lte"),
@@ -134,8 +134,8 @@ def test_a_transfer_is_latency_and_bytes_over_the_directions_bandwidth(leg, seco
         ({"server": {"slots": 0}}, "network.server.slots: ... 1 ... 0"),
     ],
 )
-def test_mistakes_name_what_there_is(network, said):
-    assert says(mistake(**network), said)
+def test_mistakes_name_what_there_is(network, gist):
+    assert says(mistake(**network), gist)
 
 
 def test_an_editor_learns_the_names():

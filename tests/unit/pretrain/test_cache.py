@@ -32,15 +32,15 @@ def trainings(monkeypatch):
 
 
 def test_a_model_is_trained_once_and_kept(tiny, place):
-    said = []
-    folder = fetch_pretrained(tiny, said.append)
+    lines = []
+    folder = fetch_pretrained(tiny, lines.append)
     assert folder.parent == place
     assert folder.name.startswith("own-")
-    assert str(folder.parent) in said[0]
-    assert len(said) == 3
-    assert said[-1].startswith("step 20/20  loss ")
-    assert fetch_pretrained(tiny, said.append) == folder
-    assert len(said) == 3
+    assert str(folder.parent) in lines[0]
+    assert len(lines) == 3
+    assert lines[-1].startswith("step 20/20  loss ")
+    assert fetch_pretrained(tiny, lines.append) == folder
+    assert len(lines) == 3
 
 
 def test_another_config_or_text_is_another_model(tiny, tmp_path):
@@ -54,17 +54,17 @@ def test_another_config_or_text_is_another_model(tiny, tmp_path):
 
 
 def test_a_tier_goes_by_its_name(trainings):
-    said = []
-    folder = fetch_pretrained("ci", said.append)
+    lines = []
+    folder = fetch_pretrained("ci", lines.append)
     assert folder.name.startswith("ci-")
-    assert fetch_pretrained(TIERS["ci"], said.append) == folder
+    assert fetch_pretrained(TIERS["ci"], lines.append) == folder
     assert trainings == [TIERS["ci"]]
 
 
 def test_of_two_that_want_it_at_once_one_trains(tiny, trainings):
-    said, got = [], []
+    lines, got = [], []
     both = [
-        threading.Thread(target=lambda: got.append(fetch_pretrained(tiny, said.append)))
+        threading.Thread(target=lambda: got.append(fetch_pretrained(tiny, lines.append)))
         for _ in "ab"
     ]
     for each in both:
@@ -73,7 +73,7 @@ def test_of_two_that_want_it_at_once_one_trains(tiny, trainings):
         each.join()
     assert got[0] == got[1]
     assert len(trainings) == 1
-    assert any("waiting" in line for line in said)
+    assert any("waiting" in line for line in lines)
 
 
 def test_the_lock_of_a_process_that_died_stops_nobody(tiny, place, trainings):
@@ -98,9 +98,9 @@ def test_a_failed_training_leaves_room_for_the_next(tiny, monkeypatch, trainings
 
 def test_progress_goes_to_stderr_by_default(tiny, trainings, capsys):
     fetch_pretrained(tiny)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "pretrained" in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "pretrained" in output.err
 
 
 def test_a_cache_that_cannot_be_written_says_what_to_do(tiny, tmp_path, monkeypatch):

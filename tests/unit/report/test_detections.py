@@ -133,7 +133,7 @@ def test_attackers_whose_backdoor_does_not_take_are_counted_apart(
     runs: list[Entry], tmp_path: Path
 ) -> None:
     """Of two seeds, of which one is caught and one is not, the backdoor takes in one or none."""
-    for one, other, said in (
+    for one, other, message in (
         (0.9, 0.5, "100.0% [2.5, 100.0], 1 of 1"),
         (0.5, 0.51, "0.0% [0.0, 97.5], 0 of 1"),
         (0.2, 0.5, "no seed"),
@@ -150,8 +150,8 @@ def test_attackers_whose_backdoor_does_not_take_are_counted_apart(
         row = dict(zip(table.columns, table.rows[0], strict=True))
         assert row["caught"].endswith("1 of 2")
         shown = row.get("caught where it takes")
-        assert says(shown, said) if said else shown is None
-        assert ("above 50%" in table.title) == (said is not None)
+        assert says(shown, message) if message else shown is None
+        assert ("above 50%" in table.title) == (message is not None)
 
 
 def test_who_is_left_out_was_caught_and_who_is_never_judged_is_missed(
@@ -178,7 +178,7 @@ def test_who_is_left_out_was_caught_and_who_is_never_judged_is_missed(
 
 
 @pytest.mark.parametrize(
-    ("hits", "trials", "said"),
+    ("hits", "trials", "gist"),
     [
         # R's binom.test(1, 420), binom.test(6, 420), binom.test(0, 420), binom.test(3, 3)
         (1, 420, "0.2% [0.006, 1.3], 1 of 420"),
@@ -188,8 +188,8 @@ def test_who_is_left_out_was_caught_and_who_is_never_judged_is_missed(
         (0, 0, ""),
     ],
 )
-def test_a_rate_has_its_exact_interval(hits: int, trials: int, said: str) -> None:
-    assert Count(hits, trials).cell == said
+def test_a_rate_has_its_exact_interval(hits: int, trials: int, gist: str) -> None:
+    assert Count(hits, trials).cell == gist
 
 
 def test_an_exact_interval_s_ends_are_where_the_tails_hold_a_fortieth() -> None:

@@ -60,7 +60,7 @@ def test_a_detector_that_the_run_has_not_is_refused_with_those_that_it_has(runs:
 
 def test_what_a_run_has_not_is_refused_in_words(runs: dict[str, Run]):
     clean = {"clean": runs["clean"]}
-    for draw, said in [
+    for draw, message in [
         (lambda: figures.signal(runs["clean"], "nonsense"), "it has cosine_payload and krum_payl"),
         (lambda: figures.signal(runs["clean"], "nonsense", z=False), "it has cosine_payload and"),
         (lambda: figures.caught(clean, ["nonsense"]), "it has cosine_payload and krum_payload"),
@@ -69,15 +69,15 @@ def test_what_a_run_has_not_is_refused_in_words(runs: dict[str, Run]):
         (lambda: figures.accuracy(clean, x="nonsense"), "in rounds.csv; it has round, phase"),
         (lambda: figures.read(clean, "rouge"), "'rouge'"),
     ]:
-        with pytest.raises(RunError, match=re.escape(said)):
+        with pytest.raises(RunError, match=re.escape(message)):
             draw()
 
 
 def test_roc_says_how_well_each_ranks(runs: dict[str, Run]):
     ax = figures.roc([runs["attacked"]], DETECTORS)
-    told = [text.get_text() for text in ax.get_legend().get_texts()]
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
     auroc = runs["attacked"].detections.set_index(["round", "detector"])["auroc"]
-    assert told == [f"{name} ({auroc[2, name]:.2f})" for name in DETECTORS]
+    assert labels == [f"{name} ({auroc[2, name]:.2f})" for name in DETECTORS]
 
 
 def test_caught_says_f1_and_false_alarms(runs: dict[str, Run]):

@@ -15,8 +15,8 @@ from simsplit.report.label_views import (
 
 def test_a_strip_for_each_view_gradients_first_with_the_adapter_that_leaks_most(with_labels):
     strips = make_strips(with_labels())
-    told = [(strip.view, strip.adapter) for strip in strips]
-    assert told == [("gradient", 1), ("features", 0)]
+    pairs = [(strip.view, strip.adapter) for strip in strips]
+    assert pairs == [("gradient", 1), ("features", 0)]
     assert strips[0].words == "gradients of features\nadapter 1"
     assert [panel.round for panel in strips[0].panels] == [1, 2]
     assert [panel.leak for panel in strips[0].panels] == [0.75, 1.0]

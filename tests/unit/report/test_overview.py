@@ -45,13 +45,13 @@ def cells(table):
 
 
 def test_the_worst_attack_is_the_one_that_is_furthest_from_the_best_guess(made):
-    found = {"ridge": 0.05, "unsplit": 0.15, "black": 0.4, "mean_image": 0.2}
-    leak = find_worst_leak([made("images", "mse", found).run])
+    results = {"ridge": 0.05, "unsplit": 0.15, "black": 0.4, "mean_image": 0.2}
+    leak = find_worst_leak([made("images", "mse", results).run])
     assert leak.attack == "ridge"
     assert leak.shares == [pytest.approx(0.75)]  # of the 0.2 that the mean image is off
     assert (leak.reached, leak.floor) == (pytest.approx(0.05), pytest.approx(0.2))
-    found = {"sip": 0.28, "tag": 0.1, "random_tokens": 0.02, "frequent_token": 0.1}
-    leak = find_worst_leak([made("texts", "rouge_l", found).run])
+    results = {"sip": 0.28, "tag": 0.1, "random_tokens": 0.02, "frequent_token": 0.1}
+    leak = find_worst_leak([made("texts", "rouge_l", results).run])
     assert (leak.attack, leak.shares) == ("sip", [pytest.approx(0.2)])
     nothing = {"pcat": 0.3, "black": 0.4, "mean_image": 0.2}
     assert find_worst_leak([made("none", "mse", nothing).run]).shares == [pytest.approx(-0.5)]
@@ -67,9 +67,9 @@ def test_images_and_texts_stand_in_one_table_with_figures_of_their_own(made):
     assert raw["utility"] == "90.00 % accuracy"
     assert raw["bytes"] == "4.0 KiB"
     assert [row["leak"] for row in (raw, light, words)] == ["75 %", "50 %", "50 %"]
-    told = "worst attack: its figure / the guess's"
-    assert raw[told] == "ridge: MSE 0.0500 / 0.2000"
-    assert words[told] == "sip: ROUGE-L 0.550 / 0.100"
+    message = "worst attack: its figure / the guess's"
+    assert raw[message] == "ridge: MSE 0.0500 / 0.2000"
+    assert words[message] == "sip: ROUGE-L 0.550 / 0.100"
     assert words["utility"].endswith("% token accuracy")
     assert has_several_kinds(entries)
     assert not has_several_kinds(entries[:2])

@@ -19,12 +19,14 @@ MIX = {"kind": "mixguard", "tokens": 8, "calibrate": True, "noise": "adaptive"}
 def attacked(variant):
     """A run in which attacks made this of two targets: (figure, a value each)."""
 
-    def make(name, found, *, method=None, seed=0, columns=("mse", "ssim"), targets=None, **summary):
+    def make(
+        name, scores, *, method=None, seed=0, columns=("mse", "ssim"), targets=None, **summary
+    ):
         fields = {"method": method or [], "seed": seed} | ({"targets": targets} if targets else {})
         made = variant(name, fields, **summary)
         target = "image" if columns[0] == "mse" else "text"
         lines = [",".join(("round", "attack", target, *columns))]
-        for attack, values in found.items():
+        for attack, values in scores.items():
             for number, row in enumerate(values):
                 lines.append(",".join(map(str, (1, attack, number, *row))))
         (made.path / "recovered.csv").write_text("\n".join(lines) + "\n")
@@ -45,7 +47,7 @@ def test_a_table_per_figure_with_a_row_per_cell_and_a_column_per_attack(attacked
     black = [(0.4, 0.0), (0.2, 0.0)]
     plain = [{"unsplit": [(0.1, 0.8), (0.3, 0.6)], "black": black}] * 2
     hidden = {"unsplit": [(0.3, 0.1), (0.5, 0.1)], "pcat": [(1, 0), (1, 0)], "black": black}
-    entries = [attacked(f"raw{seed}", found, seed=seed) for seed, found in enumerate(plain)]
+    entries = [attacked(f"raw{seed}", results, seed=seed) for seed, results in enumerate(plain)]
     entries.append(attacked("light", hidden, method=LIGHT))
     mse, ssim = compare_recoveries(entries)
     assert says(mse.title, "MSE ... 2 ... images ... 0.3000")
@@ -58,8 +60,8 @@ def test_a_table_per_figure_with_a_row_per_cell_and_a_column_per_attack(attacked
 
 def test_foregrounds_without_ssim_are_counted(attacked):
     columns = ("mse", "ssim", "fg_mse", "fg_ssim")
-    found = {"unsplit": [(0.1, 0.8, 0.1, 0.5), (0.1, 0.8, 0.1, ""), (0.1, 0.8, 0.1, 0.7)]}
-    entry = attacked("raw", found, columns=columns)
+    results = {"unsplit": [(0.1, 0.8, 0.1, 0.5), (0.1, 0.8, 0.1, ""), (0.1, 0.8, 0.1, 0.7)]}
+    entry = attacked("raw", results, columns=columns)
     note = "foreground SSIM: ... 2 of 3 ... 11 pixels"
     assert says(tabulate_recoveries(entry.run).title, f"3 images; {note}")
     noted = {table.title for table in compare_recoveries([entry]) if says(table.title, note)}
@@ -137,8 +139,8 @@ def test_an_interval_covers_the_truth_as_often_as_it_says():
 @pytest.mark.parametrize(("best", "tables"), [(0.5, 1), (0.7, 2)])
 def test_the_best_of_messages_is_shown_where_there_are_several(attacked, best, tables):
     columns = ("rouge_l", "best_rouge_l")
-    found = compare_recoveries([attacked("one", {"sip": [(0.5, best)]}, columns=columns)])
-    assert [table.title.split(" of ")[0] for table in found] == ["ROUGE-L", "best ROUGE-L"][:tables]
+    made = compare_recoveries([attacked("one", {"sip": [(0.5, best)]}, columns=columns)])
+    assert [table.title.split(" of ")[0] for table in made] == ["ROUGE-L", "best ROUGE-L"][:tables]
 
 
 def test_methods_alike_but_for_a_field_are_distinguished_by_it():
@@ -181,8 +183,8 @@ def test_the_inference_stands_in_the_title_or_where_it_differs_in_the_rows(varia
 
 @pytest.mark.parametrize(("form", "sign"), [("markdown", ""), ("latex", "% ")])
 def test_tables_that_are_alike_are_named_in_every_form(attacked, capsys, form, sign):
-    found = {"unsplit": [(0.1, 0.8)]}
-    paths = [attacked(name, found).run.path for name in ("one", "other")]
+    results = {"unsplit": [(0.1, 0.8)]}
+    paths = [attacked(name, results).run.path for name in ("one", "other")]
     print_comparison(paths, form)
     lines = capsys.readouterr().out.splitlines()
     for figure in ("MSE", "SSIM"):

@@ -63,15 +63,15 @@ def test_a_watched_run_leaves_curves_bytes_and_signals(watched: Run) -> None:
 
 def test_a_panel_shows_the_detectors_own_threshold(watched: Run) -> None:
     cosine, krum, safesplit, foolsgold = list_detectors(watched)
-    told = {name: find_cut(watched, name) for name in list_detectors(watched)}
-    assert told[foolsgold] is None, "its z is a mean over rounds, which no table has"
-    assert told[cosine] is not None
-    assert told[cosine].lines == (-3.0, 3.0), "either side is suspicious"
-    assert told[krum] is not None
-    (line,) = told[krum].lines
+    cuts = {name: find_cut(watched, name) for name in list_detectors(watched)}
+    assert cuts[foolsgold] is None, "its z is a mean over rounds, which no table has"
+    assert cuts[cosine] is not None
+    assert cuts[cosine].lines == (-3.0, 3.0), "either side is suspicious"
+    assert cuts[krum] is not None
+    (line,) = cuts[krum].lines
     assert 2 < line < 6
-    assert told[safesplit] is not None
-    assert (told[safesplit].lines, told[safesplit].of_scores) == ((2.5,), True)
+    assert cuts[safesplit] is not None
+    assert (cuts[safesplit].lines, cuts[safesplit].of_scores) == ((2.5,), True)
     drawn = draw_signals(watched)
     assert drawn is not None
     ax = drawn.axes[1]

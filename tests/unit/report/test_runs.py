@@ -53,7 +53,7 @@ def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run)
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "gist"),
     [
         ({}, "weights ... moments"),
         ({"clients": {"handover": "weights"}}, "weights"),
@@ -61,11 +61,11 @@ def test_a_finished_run_is_shown_with_a_row_per_figure_and_per_leg(finished_run)
         ({"aggregation": {"kind": "splitfed_v2", "bits": 8}}, "changes ... 8 bits"),
     ],
 )
-def test_the_form_of_handovers_stands_where_bytes_are(variant, fields, said):
+def test_the_form_of_handovers_stands_where_bytes_are(variant, fields, gist):
     run = variant("handed", fields)
     legs = next(table for table in show(run) if table.columns[0] == "leg")
-    assert any(says(row[0], f"handover ({said})") for row in legs.rows)
-    assert says(compare([run]).title, f"; hand-overs ... {said}")
+    assert any(says(row[0], f"handover ({gist})") for row in legs.rows)
+    assert says(compare([run]).title, f"; hand-overs ... {gist}")
     both = compare([run, variant("other")]).title
     assert both.count("optimizer's moments") == 1
 

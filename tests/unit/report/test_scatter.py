@@ -71,8 +71,8 @@ def test_a_method_in_several_strengths_has_a_colour_of_its_own(variant):
     (ax,) = scatter(runs, "bytes_total,test_accuracy", "last", name_rows(runs)).axes
     colours = [each.lines[0].get_color() for each in ax.containers]
     assert colours[1] == colours[2] != colours[0]
-    told = {text.get_text() for text in ax.get_legend().get_texts()}
-    assert told == {"raw", "quantise", "Pareto front (filled)"}
+    labels = {text.get_text() for text in ax.get_legend().get_texts()}
+    assert labels == {"raw", "quantise", "Pareto front (filled)"}
 
 
 def test_a_leak_stands_beside_what_chance_tells(variant):
@@ -119,15 +119,15 @@ def test_names_stand_apart_even_where_points_do_not(variant):
     ]
 )
 def test_an_unknown_figure_is_answered_with_those_that_there_are(case, entries):
-    pair, said = case
-    with pytest.raises(RunError, match=gist(said)):
+    pair, message = case
+    with pytest.raises(RunError, match=gist(message)):
         scatter(entries, pair, "last", name_rows(entries))
 
 
 def test_without_a_known_way_there_is_no_front(entries):
     drawn = scatter(entries, "round,test_accuracy", "last", name_rows(entries))
-    told = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
-    assert any(says(text, "no Pareto front: ... round") for text in told)
+    labels = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
+    assert any(says(text, "no Pareto front: ... round") for text in labels)
 
 
 def test_a_swept_field_is_an_axis_and_a_line_a_method(variant):
@@ -141,8 +141,8 @@ def test_a_swept_field_is_an_axis_and_a_line_a_method(variant):
     for name in ("batch_size", "train.batch_size"):
         ax = scatter(made, f"{name},test_accuracy", "last", name_rows(made)).axes[0]
         lines = [line for line in ax.lines if len(line.get_xdata()) == 3]
-        told = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in lines]
-        assert told == [
+        points = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in lines]
+        assert points == [
             [(8, 80), (16, pytest.approx(70)), (32, 90)],
             [(8, 50), (16, 40), (32, 60)],
         ]
@@ -160,8 +160,8 @@ def test_several_figures_over_a_swept_field_have_a_line_each(variant):
     pair = "batch_size,one_ap_prompt,mc_one_ap_prompt"
     ax = scatter(made, pair, "last", name_rows(made)).axes[0]
     lines = [line for line in ax.lines if len(line.get_xdata()) == 2]
-    told = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in lines]
-    assert told == [[(8, 0.1), (16, 0.2)], [(8, 0.6), (16, 0.5)]]
+    points = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in lines]
+    assert points == [[(8, 0.1), (16, 0.2)], [(8, 0.6), (16, 0.5)]]
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert legend == ["one", "mc_one"]
     assert ax.get_ylabel().startswith("AP of prompts")

@@ -63,11 +63,11 @@ def run(tmp_path):
 def test_the_strongest_is_by_both_ends_and_no_floor(run):
     last = average_last_judged(run.sessions)
     assert find_strongest(last) == "strong"
-    told = summarise_sessions(run.sessions)["sessions"]
-    assert told["attack"] == "strong"
-    assert told["ap_both"] == pytest.approx(0.7)
-    assert told["mp"] == pytest.approx(0.5)
-    assert told["floor"] == pytest.approx(0.01)
+    facts = summarise_sessions(run.sessions)["sessions"]
+    assert facts["attack"] == "strong"
+    assert facts["ap_both"] == pytest.approx(0.7)
+    assert facts["mp"] == pytest.approx(0.5)
+    assert facts["floor"] == pytest.approx(0.01)
     assert summarise_sessions(pd.DataFrame()) == {}
 
 
@@ -143,10 +143,10 @@ def test_texts_stand_below_the_private_ones(run):
 
 def test_lines_over_runs_are_of_attacks_and_the_best_guess_is_dotted(run, tmp_path):
     ax = figures.sessions({"open": run, "half": write_sessions(tmp_path / "half", scale=0.5)}, "ap")
-    told = {line.get_label(): list(line.get_ydata()) for line in ax.lines}
-    assert told["strong"] == pytest.approx([0.7, 0.35])
-    assert told["best guess without attack"] == pytest.approx([0.01, 0.005])
-    assert list(told) == ["weak", "strong", "best guess without attack"]
+    labels = {line.get_label(): list(line.get_ydata()) for line in ax.lines}
+    assert labels["strong"] == pytest.approx([0.7, 0.35])
+    assert labels["best guess without attack"] == pytest.approx([0.01, 0.005])
+    assert list(labels) == ["weak", "strong", "best guess without attack"]
     with pytest.raises(RunError, match=r"'app'.*'ap'"):
         figures.sessions({"open": run}, "app")
 
@@ -157,8 +157,8 @@ def test_a_session_is_drawn_token_by_token(run):
     texts = [{"attack": name, **place, **pairs} for name in ("strong", "random_tokens")]
     SESSIONS.save(run.path, 1, encode_lines(texts))
     drawn = figures.session(run)
-    said = [text.get_text() for text in drawn.texts]
-    assert said == ["private", "He", "said", "|", "so", "strong", "He", "sat", "|", "so"]
+    lines = [text.get_text() for text in drawn.texts]
+    assert lines == ["private", "He", "said", "|", "so", "strong", "He", "sat", "|", "so"]
     boxes = [text.get_bbox_patch() for text in drawn.texts]
     colours = [None if box is None else box.get_facecolor() for box in boxes]
     assert colours[:6] == [None] * 6, "what is private was not read by anybody"

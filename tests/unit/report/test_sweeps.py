@@ -161,12 +161,12 @@ def test_a_raw_cell_can_be_named_though_its_list_sets_no_method(swept):
 
 def test_a_baseline_that_is_none(swept, variant):
     path = swept([({"train.batch_size": 8}, 0.5, 1), ({"train.batch_size": 16}, 0.5, 1)])
-    for wrong, said in [
+    for wrong, message in [
         ("batch_size=9", "train.batch_size=9.*train.batch_size: 8"),
         ("size=8", "--baseline takes FIELD=VALUE, got 'size=8'; fields: batch_size"),
         ("batch_size", "--baseline takes FIELD=VALUE, got 'batch_size'"),
     ]:
-        with pytest.raises(RunError, match=said):
+        with pytest.raises(RunError, match=message):
             table_of(path, baseline=wrong)
     with pytest.raises(RunError, match="no sweep"):
         table_of(variant("single").path, baseline="seed=1")

@@ -458,10 +458,10 @@ def average_with_liar(kind: str, liar: dict[str, Tensor], **options: Any) -> Ten
 
 @pytest.mark.parametrize("kind", ["fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"])
 def test_one_liar_is_not_heard(kind: str) -> None:
-    found = average_with_liar(kind, LIAR, **OPTIONS[kind])
+    result = average_with_liar(kind, LIAR, **OPTIONS[kind])
     honest = torch.stack([weights["w"] for weights in HONEST])
-    assert (found >= honest.min(0).values).all()
-    assert (found <= honest.max(0).values).all()
+    assert (result >= honest.min(0).values).all()
+    assert (result <= honest.max(0).values).all()
     assert average_with_liar("fedavg", LIAR)[0] < -900
 
 
@@ -550,9 +550,9 @@ def test_too_few_updates_are_refused(kind: str, options: dict[str, Any], needed:
     made = averager(kind, one(0), **options)
     given: dict[int, Update] = {client: (one(client + 1), 1) for client in range(needed)}
     few = {client: update for client, update in given.items() if client > 0}
-    said = rf"round 6: heads: {needed - 1} updates .*{kind}.* at least {needed}"
+    message = rf"round 6: heads: {needed - 1} updates .*{kind}.* at least {needed}"
     for too_few in (few, few | {0: (one(1), 0)}):
-        with pytest.raises(RunFailedError, match=said):
+        with pytest.raises(RunFailedError, match=message):
             made.average(6, too_few)
     assert same(made.weights, one(0))
     made.average(6, given)

@@ -72,15 +72,15 @@ def test_nobody_can_be_reached() -> None:
 
 def frequencies(**fields: Any) -> dict[ClientId, float]:
     """Compute each client's share of the places."""
-    found = Counter(client for number in ROUNDS for client in choose_clients(number, **fields))
-    return {client: count / found.total() for client, count in sorted(found.items())}
+    result = Counter(client for number in ROUNDS for client in choose_clients(number, **fields))
+    return {client: count / result.total() for client, count in sorted(result.items())}
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.4])
 def test_uniform_chances_are_equal(fraction: float) -> None:
     batches = {client: client + 1 for client in range(10)}  # which must not matter
-    found = frequencies(fraction=fraction, batches=batches)
-    assert list(found.values()) == pytest.approx([0.1] * 10, abs=0.025)
+    result = frequencies(fraction=fraction, batches=batches)
+    assert list(result.values()) == pytest.approx([0.1] * 10, abs=0.025)
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_weighted_chances_follow_the_batches_that_a_client_has() -> None:
     batches = {0: 1, 1: 2, 2: 3, 3: 4}
     for local_steps in (None, 1):
         fields = {"sampling": "weighted", "local_steps": local_steps}
-        found = frequencies(fraction=0.25, batches=batches, **fields)
-        assert list(found.values()) == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=0.04)
+        result = frequencies(fraction=0.25, batches=batches, **fields)
+        assert list(result.values()) == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=0.04)
 
 
 def test_weighted_draws_are_without_replacement() -> None:
@@ -167,20 +167,20 @@ def reachable(client: ClientId, seed: int = 0, **fields: Any) -> list[bool]:
 
 def test_windows_that_start_together() -> None:
     for client in range(3):
-        found = reachable(client, period=6, window=2, phases="same")
-        assert found == [True, True, False, False, False, False] * 8
+        result = reachable(client, period=6, window=2, phases="same")
+        assert result == [True, True, False, False, False, False] * 8
 
 
 def test_windows_of_ones_own() -> None:
     """As long and as often, from a round that differs by client."""
-    found = [reachable(client, period=12, window=5) for client in range(40)]
-    for rounds in found:
+    results = [reachable(client, period=12, window=5) for client in range(40)]
+    for rounds in results:
         assert rounds[:36] == rounds[12:]
         assert sum(rounds[:12]) == 5
         turned = sum(one != other for one, other in pairwise(rounds))
         assert turned in (7, 8)  # one window a period
-    assert len({tuple(rounds) for rounds in found}) > 8
-    assert found != [reachable(client, seed=1, period=12, window=5) for client in range(40)]
+    assert len({tuple(rounds) for rounds in results}) > 8
+    assert results != [reachable(client, seed=1, period=12, window=5) for client in range(40)]
 
 
 def test_a_window_as_long_as_its_period_is_always_open() -> None:
@@ -199,13 +199,13 @@ def test_only_those_who_can_be_reached_take_part() -> None:
 
 def test_clients_without_samples_cost_nothing(tmp_path: Path) -> None:
     run = train(tmp_path / "run", [16, 0, 8], aggregation="splitfed_v2", network={})
-    found = Run.load(run.path)
-    wire = found.wire[(found.wire["phase"] != "evaluate") & (found.wire["client"] == 1)]
+    result = Run.load(run.path)
+    wire = result.wire[(result.wire["phase"] != "evaluate") & (result.wire["client"] == 1)]
     assert wire.empty
-    idle = found.clients[found.clients["client"] == 1]
+    idle = result.clients[result.clients["client"] == 1]
     assert idle[["steps", "samples"]].to_numpy().tolist() == [[0, 0], [0, 0]]
     assert idle["train_loss"].isna().all()
-    assert found.rounds["steps"].tolist() == [3, 3]
+    assert result.rounds["steps"].tolist() == [3, 3]
 
 
 def test_a_round_in_which_nobody_can_be_reached(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_client_alone_in_its_cohort_trains_the_same_whatever_others_exist(
     aggregation: str, tmp_path: Path
 ) -> None:
     heads = "per_client" if aggregation == "none" else "shared"
-    found = []
+    results = []
     for others in ([1] * 9, [1] * 60 + [0] * 39):
         run = begin(
             tmp_path / f"{len(others)}",
@@ -238,5 +238,5 @@ def test_a_client_alone_in_its_cohort_trains_the_same_whatever_others_exist(
             lineup = Lineup(number, Phase("train", rounds=2), 1.0, {0: 3})
             enter_round(run, number)
             run.parts.course.run(lineup, lambda done, total: None)
-        found.append({name: tensor.clone() for name, tensor in weights_of(run).items()})
-    assert_equal(*found)
+        results.append({name: tensor.clone() for name, tensor in weights_of(run).items()})
+    assert_equal(*results)

@@ -104,15 +104,15 @@ def test_grid_zip_and_list_cross(file):
         "zip": {"train.batch_size": [8, 16], "clients.count": [2, 3]},
         "list": [{"name": "plain"}, {"name": "long", "schedule.rounds": 5}],
     }
-    found = {
+    results = {
         (c.scenario.seed, c.scenario.train.batch_size, c.scenario.clients.count,
          c.scenario.schedule.rounds): (c.name, c.label)
         for c in load_sweep(file(sweep)).cells
     }  # fmt: skip
-    assert set(found) == {
+    assert set(results) == {
         (seed, *pair, rounds) for seed in (0, 1) for pair in ((8, 2), (16, 3)) for rounds in (2, 5)
     }
-    assert found[1, 16, 3, 5] == ("seed=1,batch_size=16,count=3,long", "long")
+    assert results[1, 16, 3, 5] == ("seed=1,batch_size=16,count=3,long", "long")
 
 
 def test_a_list_without_names_is_named_by_what_it_sets(file):
@@ -153,9 +153,9 @@ def test_a_field_within_a_swept_part_is_set_after_it_and_shares_nothing(file):
 
 def test_names_are_safe_unique_and_never_too_long(file, tmp_path):
     folders = [{"kind": "folder", "path": path} for path in ("a b/c", "a/b c", "ä" * 90, "x" * 200)]
-    found = names(file({"data.source": folders, "seed": list(range(3))}))
-    assert len({name.casefold() for name in found}) == 12
-    for name in found:
+    result = names(file({"data.source": folders, "seed": list(range(3))}))
+    assert len({name.casefold() for name in result}) == 12
+    for name in result:
         assert re.fullmatch(r"[A-Za-z0-9.,=+~_-]+", name)
         assert len(name) <= 120
         (tmp_path / name).mkdir()
@@ -217,7 +217,7 @@ def test_a_file_with_a_sweep_is_no_single_scenario(file):
 
 
 @pytest.mark.parametrize(
-    ("sweep", "said"),
+    ("sweep", "gist"),
     [
         ({}, "sweep: is empty"),
         ([1], "sweep: ... [1]"),
@@ -260,22 +260,22 @@ def test_a_file_with_a_sweep_is_no_single_scenario(file):
          "sweep: lr=1 and lr=1.0"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_sweep_names_the_field(file, sweep, said):
-    assert says(message(file(sweep)), f"scenario.{said}")
+def test_what_is_wrong_with_a_sweep_names_the_field(file, sweep, gist):
+    assert says(message(file(sweep)), f"scenario.{gist}")
 
 
 def test_a_field_that_does_not_exist_gets_the_usual_message(file):
-    said = message(file({"sed": [1, 2]}))
-    assert says(said, "scenario.sed: ... 'seed' ... name, seed")
-    assert "all 2 cells" in said
-    assert len(said.splitlines()) == 1
+    reason = message(file({"sed": [1, 2]}))
+    assert says(reason, "scenario.sed: ... 'seed' ... name, seed")
+    assert "all 2 cells" in reason
+    assert len(reason.splitlines()) == 1
 
 
 def test_a_field_under_an_older_name_is_refused_once_with_the_new_one(file):
-    told = "scenario.evaluate.new_words: renamed, use max_new_tokens"
+    gist = "scenario.evaluate.new_words: renamed, use max_new_tokens"
     path = file({"evaluate.new_words": [3, 4]})
-    assert says(message(path), f"{told} ... all 2 cells")
-    assert message(file({"seed": [0]}), {"evaluate.new_words": "3"}).startswith(told)
+    assert says(message(path), f"{gist} ... all 2 cells")
+    assert message(file({"seed": [0]}), {"evaluate.new_words": "3"}).startswith(gist)
 
 
 def test_every_cell_is_checked_and_the_wrong_ones_are_named(file):
@@ -288,8 +288,8 @@ def test_every_cell_is_checked_and_the_wrong_ones_are_named(file):
 
 
 def test_a_mistake_beside_the_sweep_is_reported_once(file):
-    said = message(file({"seed": [0, 1]}, train={"batchsize": 3}))
-    assert said.count("batch_size'") == 1
+    reason = message(file({"seed": [0, 1]}, train={"batchsize": 3}))
+    assert reason.count("batch_size'") == 1
     assert "scenario.name: got '-x_seed-0'" in message(file({"seed": [0]}), {"name": "-x"})
 
 

@@ -114,9 +114,9 @@ def test_json_is_all_that_stdout_has(simsplit, file):
         "sweep", file, "--json", "--jobs", 1, "--out", "x", "--set", "sweep.seed=[4]"
     )
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert told["path"] == "x"
-    assert told["cells"] == {
+    document = json.loads(out)
+    assert document["path"] == "x"
+    assert document["cells"] == {
         name: Run.load(f"x/{name}").summary for name in ("ratio=8,seed=4", "ratio=16,seed=4")
     }
 
@@ -160,7 +160,7 @@ def test_a_sweep_of_which_all_fails_has_no_table(simsplit, file):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "gist"),
     [
         (["run", "{file}"], "{file} ... 4 cells ... simsplit sweep {file}"),
         (["sweep", "{file}", "--set", "sweep.sed=[1,2]"], "scenario.sed: unknown field, did you "),
@@ -171,10 +171,10 @@ def test_a_sweep_of_which_all_fails_has_no_table(simsplit, file):
         (["validate", "{file}", "--set", "sweep.seed=[0, a]"], "(in cell ratio=8,seed=a and 1 "),
     ],
 )  # fmt: skip
-def test_what_a_user_can_mend_is_a_line_and_exit_code_2(simsplit, file, words, said):
+def test_what_a_user_can_mend_is_a_line_and_exit_code_2(simsplit, file, words, gist):
     code, out, err = simsplit(*(word.format(file=file) for word in words))
     assert (code, out) == (2, "")
-    assert says(err, said.format(file=file))
+    assert says(err, gist.format(file=file))
     assert "Traceback" not in err
     assert not (file.parent / "runs").exists()
 

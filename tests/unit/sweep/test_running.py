@@ -75,15 +75,15 @@ class Heard(SweepObserver):
     """Writes down what it is told."""
 
     def __init__(self, stop_at=None):
-        self.said, self.stop_at = [], stop_at
+        self.events, self.stop_at = [], stop_at
 
     def start_cell(self, cell):
-        self.said.append(("starts", cell))
+        self.events.append(("starts", cell))
         if cell == self.stop_at:
             raise KeyboardInterrupt
 
     def end_cell(self, cell, status, reason=""):
-        self.said.append((status, cell))
+        self.events.append((status, cell))
 
 
 def contents(path, names=None):
@@ -106,7 +106,7 @@ def test_a_cell_is_the_run_that_its_scenario_is_by_itself(swept, tmp_path):
     heard = Heard()
     result = run_sweep(sweep, tmp_path / "out", watch=heard)
     names = [cell.name for cell in sweep.cells]
-    assert heard.said == [
+    assert heard.events == [
         (what, name) for name in names for what in ("starts", "finished")
     ]  # fmt: skip
     assert list(result.runs) == names
@@ -114,10 +114,10 @@ def test_a_cell_is_the_run_that_its_scenario_is_by_itself(swept, tmp_path):
     alone = experiment.run(sweep.cells[3].scenario, tmp_path / "alone")
     assert tables(result.runs[names[3]].path) == tables(alone.path)
     assert len({tables(run.path)["rounds.csv"] for run in result.runs.values()}) == 4
-    told = SweepDirectory.load(tmp_path / "out")
-    assert told.name == "small"
-    assert told.fields == {"train.batch_size": "batch_size", "seed": "seed"}
-    assert [(cell.name, cell.settings) for cell in told.cells] == [
+    directory = SweepDirectory.load(tmp_path / "out")
+    assert directory.name == "small"
+    assert directory.fields == {"train.batch_size": "batch_size", "seed": "seed"}
+    assert [(cell.name, cell.settings) for cell in directory.cells] == [
         (cell.name, cell.settings) for cell in sweep.cells
     ]
     assert Run.load(tmp_path / "out" / "batch_size=16,seed=1").summary["status"] == "finished"
@@ -133,7 +133,7 @@ def test_resuming_keeps_what_is_finished_and_runs_what_is_new(swept, tmp_path):
     heard = Heard()
     result = run_sweep(swept({"seed": [2, 0, 1]}), out, resume=True, watch=heard)
     assert contents(out / "seed=0") == before
-    assert heard.said == [("kept", "seed=0"), ("starts", "seed=2"), ("finished", "seed=2"),
+    assert heard.events == [("kept", "seed=0"), ("starts", "seed=2"), ("finished", "seed=2"),
                           ("starts", "seed=1"), ("finished", "seed=1")]  # fmt: skip
     assert list(result.runs) == ["seed=2", "seed=0", "seed=1"]
     run_sweep(swept({"seed": [2]}), out, resume=True)
@@ -178,7 +178,7 @@ def test_a_cell_that_fails_leaves_the_others_alone_and_is_tried_again(swept, tmp
     assert result.why().splitlines()[0] == "1 of 2 cells failed"
     heard = Heard()
     run_sweep(sweep, tmp_path / "one", resume=True, watch=heard)
-    assert heard.said == [("kept", good), ("starts", hot), ("failed", hot)]
+    assert heard.events == [("kept", good), ("starts", hot), ("failed", hot)]
 
 
 def test_a_defect_is_reported_with_its_place(swept, tmp_path, plugin):
@@ -186,9 +186,9 @@ def test_a_defect_is_reported_with_its_place(swept, tmp_path, plugin):
     sweep = swept({"method": [[{"kind": "divide"}], []]}, plugins)
     result = run_sweep(sweep, tmp_path / "out")
     assert list(result.runs) == ["method=raw"]
-    (told,) = result.failed.values()
+    (reason,) = result.failed.values()
     assert all(
-        word in told for word in ("'divide'", "encode", "ZeroDivisionError", "my_methods.py")
+        word in reason for word in ("'divide'", "encode", "ZeroDivisionError", "my_methods.py")
     )
 
 
@@ -211,7 +211,7 @@ def test_what_may_change_may_change(swept, tmp_path):
     may = {"checkpoint": {"keep": 5}, "output": {"root": "elsewhere"}}
     other = swept({"seed": [1]}, **may, observers=[{"kind": "jsonl"}])
     run_sweep(other, tmp_path / "out", resume=True, watch=heard)
-    assert heard.said == [("kept", "seed=1")]
+    assert heard.events == [("kept", "seed=1")]
 
 
 def test_nothing_is_written_over(swept, tmp_path):
@@ -287,7 +287,7 @@ def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path,
     died = beside.failed["method=fatal,seed=0"]
     assert "process died" in died
     assert "ZeroDivisionError" in beside.failed["method=divide,seed=1"]
-    starts = [cell for what, cell in heard.said if what == "starts"]
+    starts = [cell for what, cell in heard.events if what == "starts"]
     assert starts == [cell.name for cell in sweep.cells]
 
     (tmp_path / "armed").unlink()
@@ -297,14 +297,14 @@ def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path,
     assert contents(tmp_path / "beside" / raw[0]) == kept
     fatal_run = "method=fatal,seed=0"
     assert tables(inline.runs[fatal_run].path) == tables(again.runs[fatal_run].path)
-    told = json.loads((tmp_path / "beside" / "sweep.json").read_text())
-    assert told["failed"] == again.failed
+    document = json.loads((tmp_path / "beside" / "sweep.json").read_text())
+    assert document["failed"] == again.failed
 
 
 def test_cells_that_fail_alike_are_reported_in_one_line(tmp_path):
     failed = {f"seed={seed}": "data.source.path: not there\ntrace" for seed in range(6)}
-    told = SweepResult(tmp_path, {}, {**failed, "hot": "round 1: loss is nan"}).why()
-    assert told.splitlines() == [
+    reasons = SweepResult(tmp_path, {}, {**failed, "hot": "round 1: loss is nan"}).why()
+    assert reasons.splitlines() == [
         "7 of 7 cells failed",
         "  seed=0, seed=1, seed=2, seed=3 and 2 more: data.source.path: not there",
         "  hot: round 1: loss is nan",
@@ -336,10 +336,10 @@ def test_a_cluster_within_a_cluster_is_the_same_one():
 @pytest.mark.ray
 @pytest.mark.usefixtures("without_hosts")
 @pytest.mark.parametrize(
-    ("said", "starts"),
+    ("gist", "starts"),
     [("The current node timed out during startup.", 2), ("no space is left", 1)],
 )
-def test_a_cluster_that_is_late_is_started_once_more(said, starts, monkeypatch):
+def test_a_cluster_that_is_late_is_started_once_more(gist, starts, monkeypatch):
     """Ray gives its processes half a minute, which they exceed on a machine that is busy."""
     import ray
 
@@ -350,7 +350,7 @@ def test_a_cluster_that_is_late_is_started_once_more(said, starts, monkeypatch):
     def late(**options):
         tries.append(options)
         if len(tries) == 1:
-            raise Exception(said)  # noqa: TRY002 - as Ray does
+            raise Exception(gist)  # noqa: TRY002 - as Ray does
         return init(**options)
 
     monkeypatch.setattr(ray, "init", late)
@@ -358,7 +358,7 @@ def test_a_cluster_that_is_late_is_started_once_more(said, starts, monkeypatch):
         with run_with_cluster(None, processors=1):
             assert ray.is_initialized()
     else:
-        with pytest.raises(Exception, match=said), run_with_cluster(None, processors=1):
+        with pytest.raises(Exception, match=gist), run_with_cluster(None, processors=1):
             pass
     assert len(tries) == starts
     assert not ray.is_initialized()

@@ -32,13 +32,13 @@ def test_a_prompt_is_continued_and_what_crossed_is_tabulated(simsplit, run):
     words = ("--prompt", "a dull film is", "--tokens", 5, "--format", "csv")
     code, out, err = simsplit("chat", run, *words)
     assert (code, err) == (0, "")
-    said, read, *table = out.splitlines()
+    lines, read, *table = out.splitlines()
     assert "server reads" in read
     rows = list(csv.DictReader(io.StringIO("\n".join(table))))
     assert [row["leg"] for row in rows] == ["smashed", "features"]
     made = Chat(run, 0, NO_PLUGINS).write("a dull film is", 5)
     assert {row["packets"] for row in rows} == {str(made.tokens)}
-    assert said == made.text
+    assert lines == made.text
 
 
 def test_the_checkpoints_model_writes_and_the_pretrained_tail_reads(tmp_path):

@@ -22,49 +22,49 @@ def print_json(simsplit, *words, code=0):
 
 
 def test_show_prints_the_summary(simsplit, ended):
-    told = print_json(simsplit, "show", ended)
-    assert told == {**Run.load(ended).summary, "path": str(ended)}
+    document = print_json(simsplit, "show", ended)
+    assert document == {**Run.load(ended).summary, "path": str(ended)}
 
 
 def test_compare_prints_each_summary_and_what_a_sweep_set(simsplit, tmp_path, ended):
     text = scenario(schedule={"rounds": 1}).yaml() + "\nsweep: {seed: [0, 1]}\n"
     (tmp_path / "s.yaml").write_text(text)
     assert simsplit("sweep", "s.yaml", "--out", "all", "--jobs", 1, "-q")[0] == 0
-    told = print_json(simsplit, "compare", "all", ended)
-    assert [each["set"] for each in told["runs"]] == [{"seed": "0"}, {"seed": "1"}, {}]
-    assert [each["sweep"] for each in told["runs"]] == ["all", "all", None]
+    document = print_json(simsplit, "compare", "all", ended)
+    assert [each["set"] for each in document["runs"]] == [{"seed": "0"}, {"seed": "1"}, {}]
+    assert [each["sweep"] for each in document["runs"]] == ["all", "all", None]
     first = Run.load("all/seed=0").summary
-    assert told["runs"][0]["last"]["test_accuracy"] == first["last"]["test_accuracy"]
-    assert told["left_out"] == []
+    assert document["runs"][0]["last"]["test_accuracy"] == first["last"]["test_accuracy"]
+    assert document["left_out"] == []
 
 
 def test_attack_prints_means_over_targets(simsplit, ended):
-    told = print_json(simsplit, "attack", ended, "--kind", "ridge", "--set", "name=again")
-    assert told["attack"] == "again"
+    document = print_json(simsplit, "attack", ended, "--kind", "ridge", "--set", "name=again")
+    assert document["attack"] == "again"
     of_attack = Run.load(ended).attacks.set_index("attack").loc["again"]
-    assert told["figures"]["again"]["mse"] == of_attack["mse"]
-    assert "mean_image" in told["figures"]
+    assert document["figures"]["again"]["mse"] == of_attack["mse"]
+    assert "mean_image" in document["figures"]
 
 
 def test_validate_prints_shapes_warnings_or_what_is_wrong(simsplit, tmp_path):
     (tmp_path / "s.yaml").write_text("threads: 1")
-    told = print_json(
+    document = print_json(
         simsplit, "validate", "s.yaml", "--set", "method=[{kind: lightsplit, ratio: 8}]"
     )
-    assert told["valid"] is True
-    assert told["shapes"]["cut"] == {"shape": [20, 12, 12], "sent": [360]}
-    assert told["warnings"] == []
+    assert document["valid"] is True
+    assert document["shapes"]["cut"] == {"shape": [20, 12, 12], "sent": [360]}
+    assert document["warnings"] == []
     words = ("validate", "s.yaml", "--set", "seed=x", "--set", "foo=1")
-    told = print_json(simsplit, *words, code=2)
-    assert [each["field"] for each in told["problems"]] == ["seed", "foo"]
-    told = print_json(simsplit, "validate", "s.yaml", "--set", "sweep.seed=[0, 1]")
-    assert told["cells"] == ["seed=0", "seed=1"]
+    document = print_json(simsplit, *words, code=2)
+    assert [each["field"] for each in document["problems"]] == ["seed", "foo"]
+    document = print_json(simsplit, "validate", "s.yaml", "--set", "sweep.seed=[0, 1]")
+    assert document["cells"] == ["seed=0", "seed=1"]
 
 
 def test_list_prints_tables(simsplit):
-    (told,) = print_json(simsplit, "list", "attacks", "tag")
-    assert told["title"].startswith("tag: ")
-    assert {"field", "type", "default", "meaning"} == set(told["rows"][0])
+    (document,) = print_json(simsplit, "list", "attacks", "tag")
+    assert document["title"].startswith("tag: ")
+    assert {"field", "type", "default", "meaning"} == set(document["rows"][0])
 
 
 def test_a_part_is_listed_alone(simsplit):
@@ -94,18 +94,18 @@ def test_a_strategy_is_not_an_aggregation_and_its_place_is_named(simsplit, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "gist"),
     [
         ("threads=1000", "scenario.threads: got 1000, "),
         ("device=cuda:7", "this machine"),
     ],
 )
-def test_validate_warns_of_what_is_hardly_meant(simsplit, tmp_path, words, said):
+def test_validate_warns_of_what_is_hardly_meant(simsplit, tmp_path, words, gist):
     (tmp_path / "s.yaml").write_text("threads: 1")
     code, out, err = simsplit("validate", "s.yaml", "--set", words)
     assert code == 0
     assert "valid scenario" in out
-    assert said in err
+    assert gist in err
 
 
 def test_validate_warns_of_more_clients_than_samples(simsplit, tmp_path):

@@ -59,17 +59,17 @@ def test_lines_say_what_runs_and_then_a_line_a_round():
     lines.step(1, 2)
     lines.round(end_round(1, 61.0))
     lines.warn("[odd] thing")
-    said = console.file.getvalue().splitlines()
-    assert said[:3] == [
+    messages = console.file.getvalue().splitlines()
+    assert messages[:3] == [
         "x: 3 clients, 1,234 samples, 10 rounds",
         "memory: about 1 GiB",
         "run directory: runs/x",
     ]
-    assert said[3].startswith(
+    assert messages[3].startswith(
         "round  1/10  test accuracy 87.5%  validation accuracy 50.0%  loss 0.2500  2.0 KiB sent  "
         "1:01 gone, 0:0"
     )
-    assert said[4:] == ["warning: [odd] thing"]
+    assert messages[4:] == ["warning: [odd] thing"]
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_lines_tell_of_a_long_round_and_of_a_long_attack(monkeypatch):
     lines.step(1, 2)
     lines.work("attack ridge", 0, 0)
     lines.work("attack ridge", 3, 4)
-    said = console.file.getvalue().splitlines()[3:]
-    assert said == [
+    messages = console.file.getvalue().splitlines()[3:]
+    assert messages == [
         "round  1/10  1 of 2 steps  0.2 steps/s  1:35 left",
         "round  1/10  attack ridge",
         "round  1/10  attack ridge: 3 of 4  0:00 left",

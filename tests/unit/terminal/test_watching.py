@@ -33,14 +33,14 @@ def copied(ended, tmp_path):
 
 def rewrite(path, **values):
     """Rewrite fields of a run's summary, or of its process."""
-    told = json.loads((path / "summary.json").read_text())
-    (path / "summary.json").write_text(json.dumps({**told, **values}))
+    document = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps({**document, **values}))
     os.utime(path / "summary.json")
 
 
 def give_to(path, process):
-    told = json.loads((path / "environment.json").read_text())
-    (path / "environment.json").write_text(json.dumps({**told, "process": process}))
+    document = json.loads((path / "environment.json").read_text())
+    (path / "environment.json").write_text(json.dumps({**document, "process": process}))
     os.utime(path / "environment.json", (0, 0))
 
 
@@ -129,10 +129,10 @@ def test_a_sweep_is_watched_cell_by_cell(simsplit, tmp_path):
     assert "seed=1: finished, 1/1 rounds, test accuracy " in out
     assert out.splitlines()[-1] == "finished: 2 of 2 cells  (simsplit compare all)"
     shutil.rmtree(tmp_path / "all" / "seed=1")  # as if it had not come to it
-    told = json.loads(Path("all/sweep.json").read_text())
+    document = json.loads(Path("all/sweep.json").read_text())
     command = ["python", "sweep", "s.yaml", "--jobs", "1"]
-    told["process"] = {**a_dead_process(), "command": command}
-    Path("all/sweep.json").write_text(json.dumps(told))
+    document["process"] = {**a_dead_process(), "command": command}
+    Path("all/sweep.json").write_text(json.dumps(document))
     code, out, _ = simsplit("watch", "all")
     assert code == 1
     assert says(out.splitlines()[-2], "ended; ... 1 of 2 cells")
@@ -171,11 +171,11 @@ def test_every_command_of_a_run_is_kept_with_its_commit(tmp_path, monkeypatch):
         run(scenario(), tmp_path / "run", observers=[StopAt(7)])
     monkeypatch.setattr(sys, "argv", ["simsplit", "run", "second"])
     made = run(scenario(), tmp_path / "run", resume=True)
-    told = made.environment
-    assert told["command"] == ["simsplit", "run", "first"]
-    assert [each["command"] for each in told["resumed"]] == [["simsplit", "run", "second"]]
-    assert told["resumed"][0]["started"] >= told["started"]
-    assert told["process"]["pid"] == os.getpid()
+    document = made.environment
+    assert document["command"] == ["simsplit", "run", "first"]
+    assert [each["command"] for each in document["resumed"]] == [["simsplit", "run", "second"]]
+    assert document["resumed"][0]["started"] >= document["started"]
+    assert document["process"]["pid"] == os.getpid()
 
 
 @pytest.mark.parametrize("changes", [False, True])

@@ -67,8 +67,8 @@ def retold():
     """A run whose summary or environment says something else."""
 
     def make(run, file, **values):
-        told = json.loads((run.path / file).read_text())
-        (run.path / file).write_text(json.dumps(told | values))
+        document = json.loads((run.path / file).read_text())
+        (run.path / file).write_text(json.dumps(document | values))
         return Run.load(run.path)
 
     return make

@@ -64,14 +64,14 @@ def opened(browser, tmp_path, watched):
         file = tmp_path / "report.html"
         file.write_text(write_page(subject or Subject([Entry(watched)])), encoding="utf-8")
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
-        said = []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: said.append(request.url))
+        lines = []
+        page.on("console", lambda message: lines.append(message.text))
+        page.on("pageerror", lambda error: lines.append(str(error)))
+        page.on("request", lambda request: lines.append(request.url))
         page.goto(file.as_uri())
-        said = [each for each in said if each != file.as_uri()]
+        lines = [each for each in lines if each != file.as_uri()]
         pages.append(page)
-        return page, said
+        return page, lines
 
     yield make
     for page in pages:
@@ -84,8 +84,8 @@ def background(page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_renders_in_both_themes_without_an_error_or_a_request(opened, theme):
-    page, said = opened(theme)
-    assert said == []
+    page, message = opened(theme)
+    assert message == []
     assert (sum(map(int, background(page)[4:-1].split(", "))) > 380) == (theme == "light")
     assert page.locator("section").count() == 6
     assert page.locator("svg[data-chart]").first.bounding_box()["height"] > 150
@@ -125,14 +125,14 @@ def test_curves_stand_out_too(opened, theme):
 
 
 def test_the_button_changes_the_theme(opened):
-    page, said = opened("light")
+    page, message = opened("light")
     light = background(page)
     page.get_by_role("button", name="Dark theme").click()
     dark = background(page)
     assert dark != light
     page.get_by_role("button", name="Light theme").click()
     assert background(page) == light
-    assert said == []
+    assert message == []
 
 
 def test_keys_reach_points_and_show_their_values(opened):
@@ -208,7 +208,7 @@ def test_a_page_is_whole_on_paper(opened):
 
 def test_a_script_in_somebody_s_text_does_not_run(opened, with_texts):
     """Should escaping ever fail, the page's own policy stops it."""
-    page, said = opened(subject=Subject([Entry(with_texts())]))
+    page, message = opened(subject=Subject([Entry(with_texts())]))
     page.evaluate(
         """() => {
           const script = document.createElement("script");
@@ -219,4 +219,4 @@ def test_a_script_in_somebody_s_text_does_not_run(opened, with_texts):
     )
     page.wait_for_timeout(100)
     assert page.evaluate("window.ran") is None
-    assert any("Content Security Policy" in each for each in said)
+    assert any("Content Security Policy" in each for each in message)

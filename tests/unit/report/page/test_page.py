@@ -70,11 +70,11 @@ def test_a_watched_run_has_detection(watched, page):
     assert views[:2] == ["train loss", "train accuracy"]
     assert set(views) >= {"cosine_payload", "krum_payload"}
     (bad,) = watched.clients.loc[watched.clients["malicious"] == 1, "client"].unique()
-    said = [told for told in seen.values("aria-label") if told.startswith(f"client {bad}, mal")]
+    lines = [label for label in seen.values("aria-label") if label.startswith(f"client {bad}, mal")]
     row = watched.clients.query(f"client == {bad} and round == 3").iloc[0]
     flagged = ", flagged" if row["cosine_payload_flagged"] else ""
     value = f"cosine_payload {row['cosine_payload_z']:.3g}{flagged}"
-    assert f"client {bad}, malicious, round 3: {value}" in said
+    assert f"client {bad}, malicious, round 3: {value}" in lines
 
 
 def test_a_run_under_attack_has_what_was_recovered(with_images, with_texts, page):
@@ -93,8 +93,8 @@ def test_a_run_whose_labels_were_attacked_shows_scores_and_inputs(with_labels, p
     made = page(with_labels())
     seen = Seen(made)
     assert seen.headings == [*ALWAYS[:4], "Labels", ALWAYS[4]]
-    said = seen.values("aria-label")
-    panels = [told for told in said if "worst attack" in told]
+    lines = seen.values("aria-label")
+    panels = [label for label in lines if "worst attack" in label]
     expected = [
         "gradients of features, adapter 1, round 1: ... 75 %",
         "gradients of features, adapter 1, round 2: ... 100 %",
@@ -103,9 +103,9 @@ def test_a_run_whose_labels_were_attacked_shows_scores_and_inputs(with_labels, p
     ]
     assert [says(*pair) for pair in zip(panels, expected, strict=True)] == [True] * 4
     assert {"spectral, round 2: 100.0 %", "kmeans, round 1: 75.0 %", "chance, round 1: 56.0 %"} < {
-        *said
+        *lines
     }
-    assert any(told.startswith("test accuracy, round 1: ") for told in said)
+    assert any(label.startswith("test accuracy, round 1: ") for label in lines)
     dots = [a["d"] for n, a in seen.elements if n == "path" and "dots" in a.get("class", "")]
     assert sum(path.count("M") for path in dots) == 2 + 4 * 4, "a legend's two, and the targets"
     assert "75.0 (20 to 100)" in made
@@ -120,8 +120,8 @@ def test_of_several_settings_each_has_its_worst_leak(with_labels, page):
     ]
     seen = Seen(page(*runs))
     assert seen.headings == [*ALWAYS[:4], "Labels", "Comparison", ALWAYS[4]]
-    said = seen.values("aria-label")
-    assert "batch_size 8, round 2: 100.0 %" in said
+    lines = seen.values("aria-label")
+    assert "batch_size 8, round 2: 100.0 %" in lines
     assert seen.values("data-view").count("batch_size 9") == 1
 
 
@@ -135,8 +135,10 @@ def test_several_runs_have_a_comparison_and_what_differs(variant, page):
     seen = Seen(page(*runs))
     assert seen.headings == [*ALWAYS[:4], "Comparison", ALWAYS[4]]
     assert seen.words.count("lightsplit 8 fixed") >= 3
-    points = [told for told in seen.values("aria-label") if "round 1: " in told and "raw" in told]
-    assert any(told.endswith(", 2 seeds)") for told in points), "a mean, and the seeds beside it"
+    points = [
+        label for label in seen.values("aria-label") if "round 1: " in label and "raw" in label
+    ]
+    assert any(label.endswith(", 2 seeds)") for label in points), "a mean, and the seeds beside it"
 
 
 def test_nothing_that_a_run_says_becomes_markup(with_texts, retold, page):
@@ -180,15 +182,15 @@ def test_the_verdict_is_what_the_tables_say(watched, with_images, variant):
         return write_verdict(Settings([Entry(run) for run in runs]))
 
     quoted = watched.summary["best_on_validation"]
-    told = of(watched)
+    verdict = of(watched)
     accuracy, number = 100 * quoted["test_accuracy"], quoted["round"]
-    assert says(told, f"accuracy {accuracy:.1f} % ... round {number}, ... validation")
+    assert says(verdict, f"accuracy {accuracy:.1f} % ... round {number}, ... validation")
     sent = watched.wire[watched.wire["phase"] != "evaluate"]
     legs = sent[~sent["leg"].isin(["handover", "broadcast"])]["bytes"].sum()
     less = watched.rounds["bytes_plain"].sum() / legs
-    assert f"{less:.2f} times" in told
-    assert re.search(r"backdoor.*\d+ %", told)
-    assert re.search(r"2 detectors|no detector", told)
+    assert f"{less:.2f} times" in verdict
+    assert re.search(r"backdoor.*\d+ %", verdict)
+    assert re.search(r"2 detectors|no detector", verdict)
     assert says(of(with_images()), "unsplit, MSE 0.1 ... 0.3")
     two = of(
         variant("a", {"seed": 0}, {"test_accuracy": 0.5}),
@@ -276,7 +278,7 @@ def test_many_clients_and_rounds_are_cut_to_what_can_be_seen(variant, page):
     (run.path / "clients.csv").write_text("\n".join(lines) + "\n")
     made = page(Run.load(run.path))
     assert says(made, "40 of 90 clients ... 40 of 100 rounds")
-    cells = [told for told in Seen(made).values("aria-label") if ": train loss" in told]
+    cells = [label for label in Seen(made).values("aria-label") if ": train loss" in label]
     assert len(cells) == 1600
     assert cells[0] == "client 0, round 1: train loss 0"
 
