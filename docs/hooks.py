@@ -16,7 +16,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made to those that lie in the folder."""
+    """Add the pages that are made to the ones in the folder."""
     for path, text in pages():
         files.append(File.generated(config, path, content=text))
     for path, content in pictures():

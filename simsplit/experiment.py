@@ -1,7 +1,7 @@
 """An experiment turns a scenario into a run directory: it prepares data and drives the rounds.
 
 One round consists of every client's turns, the evaluation and the attacks' judgement if they are
-due, and the rows of the tables. Observers are notified of it; those that write the run directory
+due, and the rows of the tables. Observers are notified of it; the ones that write the run directory
 come first. If a run stops (a kill, a full disk, an infinite loss, Ctrl-C), the last checkpoint and
 the tables up to it remain, and `resume` continues with equal results. A run that loses hosts
 resumes in the running process.

@@ -111,7 +111,7 @@ def work(pipe: Connection) -> None:
                 spoil(site, job.spoils, hands=job.hands)
             proof = load_keys(job.keys, client_name(job.client))
             pipe.send(join(job.address, proof, site, patience_s=20, say=lambda _: None))
-        except (Exception, CutOff) as error:  # noqa: BLE001 - the test is told
+        except (Exception, CutOff) as error:  # noqa: BLE001 - the test gets it
             pipe.send(f"{type(error).__name__}: {error}")
 
 
@@ -179,7 +179,7 @@ class Deployment:
     ) -> Run:
         """Serve, with all clients; a client that `breaks` off comes back at once. The run.
 
-        `through` is told where the server listens, and says where clients connect to.
+        `through` gets the server's address, and returns the one that clients connect to.
         """
         left = dict(breaks or {})
         address = ""

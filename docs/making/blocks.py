@@ -31,7 +31,7 @@ def fill(text: str) -> str:
 
 
 def fill_files() -> list[str]:
-    """Write the blocks of all pages anew, and return the names of those that have changed."""
+    """Write the blocks of all pages anew, and return the names of changed ones."""
     changed = []
     for name in FILES:
         before = (ROOT / name).read_text(encoding="utf-8")

@@ -24,9 +24,9 @@ Full size, and in `small/` for two CPU cores. Data sets are yours to give:
 
 def page() -> str:
     """Make an entry per scenario, and a table of the ones that repeat papers."""
-    all_told = list(describe_all())
-    entries = [_entry(each) for each in all_told if "/" not in each.name]
-    papers = [(code(each.name), plain(each.shows)) for each in all_told if "/" in each.name]
+    described = list(describe_all())
+    entries = [_entry(each) for each in described if "/" not in each.name]
+    papers = [(code(each.name), plain(each.shows)) for each in described if "/" in each.name]
     return "\n\n".join([_HEAD, *entries, _PAPERS, table(("scenario", "what it shows"), papers)])
 
 

@@ -1,4 +1,4 @@
-"""An observer: a file that is as old as the last sign of life, for whoever restarts dead jobs."""
+"""An observer: a file as old as the last sign of life, for a service that restarts dead jobs."""
 
 import time
 from typing import Literal

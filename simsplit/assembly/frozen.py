@@ -36,7 +36,7 @@ def refuse_others(ours: Tensor | None, kept: Tensor | None) -> None:
     """
     if kept is not None and (ours is None or not torch.equal(ours, kept)):
         raise RunError(
-            "the model's frozen weights differ from those that the run began with, and checkpoints "
-            "hold only weights that learn. Restore the model (model.revision names the revision of "
-            "a model on the hub), or start a new run with another --out"
+            "the model's frozen weights differ from the ones that the run began with, and "
+            "checkpoints hold only weights that learn. Restore the model (model.revision names the "
+            "revision of a model on the hub), or start a new run with another --out"
         )

@@ -81,8 +81,8 @@ class Fsha(Following):
         step = Step(smashed.client, smashed.round, smashed.step, known.seed)
         with torch.enable_grad(), inference(known.stack.modules):
             sent = known.stack.unpack(Leg.SMASHED, smashed.tensors, step).detach().requires_grad_()
-            # The critic is low on the pilot's outputs, so a client that descends its score comes to
-            # send what the pilot would.
+            # The critic is low on the pilot's outputs, so a client that descends its score learns
+            # to send what the pilot would.
             score = self.critic(known.stack.lift(sent.float(), step)).mean()
             (grad,) = torch.autograd.grad(score, sent)
         # A client that sent several gradient messages expects a reply to each.

@@ -343,7 +343,7 @@ class Gate:
             self._changed.notify_all()
 
     def _refuse_other_info(self, form: Mapping[str, Any], info: DataInfo) -> None:
-        """Raise ProtocolError if a client's data are not those that the scenario describes."""
+        """Raise ProtocolError unless a client's data are the ones that the scenario describes."""
         known = {"sample": list(info.shape), "texts": info.texts}
         _refuse_other_form({name: form[name] for name in known}, known, "the scenario's")
         if len(form["classes"]) != info.classes:

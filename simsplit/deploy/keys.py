@@ -37,7 +37,7 @@ LEEWAY = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Keys:
-    """The files by which one party proves its identity, and those that it trusts."""
+    """The files by which one party proves its identity, and the ones that it trusts."""
 
     authority: bytes
     certificate: bytes

@@ -307,7 +307,7 @@ class RemotePool(Pool):
 class _Blaming:
     """A block in which an exception is some client's fault, or the server's own.
 
-    It is a class, as it is entered for each packet and answer.
+    A class, since it is entered for each packet and answer: a generator would take longer.
     """
 
     def __init__(self, pool: RemotePool, sent: Sent) -> None:

@@ -175,7 +175,7 @@ class ClientSite:
         return self.handovers
 
     def _build(self) -> Assembler:
-        """Build the client as it is before training."""
+        """Build the client in its state before training."""
         assembler = Assembler(self.scenario, self.data, self.device, self.secret)
         self.client: Client = assembler.make_pool([self.number]).clients[self.number]
         self.client.examination.scores = self._make_scorer()

@@ -65,7 +65,7 @@ class EvaluateConfig(Config):
     the model generates from prompts, which takes long."""
     controls: tuple[str, ...] = ()
     """The same weights scored in other ways, each in columns of its own: without_trunk (features
-    are what the client sent, so no server is needed), and those that methods offer (mixguard:
+    are what the client sent, so no server is needed), and the ones that methods offer (mixguard:
     plain, calibrated, mixed). `model.trunk: skipped` trains without the trunk as well."""
     generated_texts: int = Field(default=32, ge=1)
     """For how many texts of a split, the first ones, the model generates."""
@@ -218,7 +218,7 @@ class Evaluator:
             figures = self.exchange.pool.ask(client, Assess(split, self.exchange.reading))
             with self.exchange.pool.work_on({client: ()}):
                 if figures.keys() != set(self.metrics):
-                    raise ProtocolError("figures other than those that the scenario asks for")
+                    raise ProtocolError("figures that the scenario does not ask for")
                 if not all(map(math.isfinite, figures.values())):
                     raise ProtocolError("figures that are not finite")
             return figures

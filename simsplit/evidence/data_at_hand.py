@@ -1,4 +1,4 @@
-"""Data and models of a paper's scenarios lie in folders; here it is found out whether they do."""
+"""Data and models of a paper's scenarios lie in folders; this module checks whether they do."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables of papers by name: they are found in the claims beside each paper's scenarios."""
+"""Tables of papers by name, from the claims beside each paper's scenarios."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -221,7 +221,7 @@ def _vary(values: Iterable[float]) -> float:
 
 @dataclass(frozen=True)
 class KnownRows:
-    """All rows of measurements: the shipped ones, and those that were measured here."""
+    """All rows of measurements: the shipped ones, and the ones that were measured here."""
 
     by_digest: Mapping[str, Mapping[int, Measurement]]
     """Digest -> seed -> the row; tables that share a scenario share its rows."""
@@ -252,7 +252,7 @@ def build_table(
 ) -> EvidenceTable:
     """Put a table beside its measurements at a tier.
 
-    `known` are all rows, by default read now; `seeds` are those that its cells should have.
+    `known` are all rows, by default read now; `seeds` are the ones that its cells should have.
     """
     known = known or read_known_rows()
     cells = list_cells(table.claim, tier, table.folder, seeds)

@@ -355,7 +355,7 @@ class MethodConfig(Config, ABC):
 
     @property
     def needs(self) -> Needs:
-        """All needs from the rest of the scenario; overrides add those that depend on fields."""
+        """All needs from the rest of the scenario; overrides add the ones that depend on fields."""
         field = "legs" if "legs" in type(self).model_fields else "kind"
         legs = [leg for leg in self.acts_on if not (self.everywhere and leg is Leg.SMASHED)]
         return (

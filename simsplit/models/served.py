@@ -1,8 +1,8 @@
 """A whole transformer on a server, and its clients' parts: adapters and classification layers.
 
 The server stores nothing of a client: adapters arrive with every call, a row of numbers for each
-set, and replace those that the package peft has added to the layers. So a call computes what peft
-computes. Dropout is off, since the same call must give the same answer.
+set, and replace the ones that the package peft has added to the layers. So a call computes what
+peft computes. Dropout is off, since the same call must give the same answer.
 
 The states that predict the class cross: at the first real token for BERT, RoBERTa and DeBERTa, at
 the last one for all others. For T5 the published code also runs the decoder and takes its last

@@ -108,7 +108,7 @@ class MLflow(Tracker):
         return str(self.client.create_run(experiment, run_name=run_name).info.run_id)
 
     def _log_fields(self, known: Mapping[str, str]) -> None:
-        """Log the scenario's fields; tag those that have changed since the run began.
+        """Log the scenario's fields; tag the ones that have changed since the run began.
 
         MLflow does not allow a parameter to change.
         """

@@ -94,7 +94,7 @@ class BatchPoisonConfig(PoisonConfig):
 
     aims: ClassVar[bool] = True
     rate: float = Field(default=0.3, gt=0, le=1)
-    """Share of a malicious client's samples, of those that the poison can use, that it poisons."""
+    """Share of a malicious client's usable samples that it poisons."""
     source: tuple[int, ...] | None = Field(default=None, min_length=1)
     """Numbers of the classes whose samples may be poisoned; null: all classes."""
 

@@ -90,7 +90,7 @@ class ReplaceConfig(PoisonConfig):
 
 
 class Replace(Poison):
-    """A poison that keeps the segments it received, and replaces those that it hands over."""
+    """A poison that keeps the segments it received, and replaces the ones that it hands over."""
 
     def __init__(self, config: ReplaceConfig, scene: Scene) -> None:
         self.config, self.seed = config, scene.seed

@@ -70,7 +70,7 @@ def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     chances = [c for run in runs.values() if (c := read_chance(run)) is not None]
     for chance in sorted(set(chances)):
         ax.axhline(100 * chance, color="0.6", lw=1, ls=":")
-    ax.set(xlabel="round", ylabel="labels told by the worst attack, %")
+    ax.set(xlabel="round", ylabel="labels inferred by the worst attack, %")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()
     return ax

@@ -36,7 +36,7 @@ def show_labels(subject: Subject) -> Markup:
     tables = compare_labels(subject.entries) if run is None else [tabulate_label_views(run)]
     made = _make_setting_series(subject) if run is None else _make_attack_series(run)
     chart = draw_lines(
-        "labels told", made, ("round", _write_whole), ("labels told", _write_percent)
+        "labels inferred", made, ("round", _write_whole), ("labels inferred", _write_percent)
     )
     words = "Labels that the worst attack tells, over attacks, views and adapters, by round."
     if run is not None:
@@ -60,7 +60,7 @@ def conclude_labels(subject: Subject) -> str:
         return ""
     leak, attack, chance, name = max(leaks, key=lambda each: each[0])
     on = f" on {name}" if len(subject.rows) > 1 else ""
-    return f"labels told: {100 * leak:.0f} % by {attack}{on}, chance {100 * chance:.0f} %"
+    return f"labels inferred: {100 * leak:.0f} % by {attack}{on}, chance {100 * chance:.0f} %"
 
 
 def _write_whole(value: float) -> str:

@@ -142,4 +142,4 @@ def _average_worst(row: Row) -> dict[str, str]:
 
 def _name_attack(row: "pd.Series[Any]") -> str:
     """Return the attack's name, with the share of labels that it knows, if any."""
-    return f"{row['attack']} (told {row['known']:.0%})" if row["known"] else str(row["attack"])
+    return f"{row['attack']} (knows {row['known']:.0%})" if row["known"] else str(row["attack"])

@@ -134,8 +134,8 @@ PRESENTATIONS: dict[str, Presentation] = {
         measure=measure_labels,
         ways={"leak": "less"},
         words={
-            "labels_leak": "labels told by the worst attack",
-            "labels_known_leak": "labels told, a part being known",
+            "labels_leak": "labels inferred by the worst attack",
+            "labels_known_leak": "labels inferred, a part being known",
         },
         chances={"leak": "chance"},
     ),

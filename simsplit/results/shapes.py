@@ -1,4 +1,4 @@
-"""The facts that a run directory keeps as JSON or YAML have these shapes, whoever wrote them.
+"""The facts that a run directory keeps as JSON or YAML have these shapes, and are checked by them.
 
 Only what others read by name is declared; further fields are kept unchecked.
 """

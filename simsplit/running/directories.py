@@ -72,7 +72,7 @@ def explain_path_errors(path: Path) -> Iterator[None]:
 def choose_free_name(base: Path, *, resume: bool, foreign: str) -> Path:
     """Return `base`, or a numbered form of it that does not exist.
 
-    To resume, return the last existing one, without those that have a `foreign` file.
+    To resume, return the last existing one, without directories that have a `foreign` file.
     """
     last, candidate, number = None, base, 1
     while candidate.exists():

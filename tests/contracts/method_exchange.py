@@ -23,7 +23,7 @@ TRUNK = torch.randn(128, 32, generator=rng_for(0, "trunk")) / 128**0.5
 
 
 class Blind(Step):
-    """The server's view of a step: whoever reads labels from it is found out."""
+    """The server's view of a step: a method that reads labels from it is noticed."""
 
     @property
     def labels(self) -> None:

@@ -188,7 +188,7 @@ def test_each_method_with_each_attack_is_refused_by_a_path_or_not_and_one_of_the
 def test_all_four_are_refused_by_a_path_or_run(
     texts: bool, walker: Walker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All are read; of those that are let through, so many run that each pair is in a run. A run
+    """All are read; of the accepted ones, so many run that each pair is in a run. A run
     has several attacks, detectors and poisons; every other one is in half precision.
     """
     small_judges(monkeypatch)

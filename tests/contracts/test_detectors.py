@@ -25,7 +25,7 @@ from simsplit.seeds import numpy_rng_for, rng_for
 
 CLIENTS, BAD, WIDE, ROUNDS = 12, (3, 8), 400, 6
 SYBILS = ("foolsgold", "contra")
-"""They look for clients that are too much alike, the others for those that are too little."""
+"""They find clients that are too much alike, the others the ones that are too little alike."""
 CASES: dict[str, list[dict[str, Any]]] = {
     "cosine_mad": [
         {"signal": signal, "consensus": consensus, "window": window, "threshold": threshold}

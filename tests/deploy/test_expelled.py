@@ -24,7 +24,7 @@ def scenario(**changes: Any) -> Scenario:
 
 
 def test_what_it_seals_for_others_neither(deployment: Deployment, tmp_path: Path) -> None:
-    """The server cannot look into it, but whoever receives it shows that it is no hand-over."""
+    """The server cannot look into it, but its receiver shows that it is no hand-over."""
     lines: list[str] = []
     run = deployment.run(scenario(), tmp_path, spoils={1: 1}, hands=True, say=lines.append)
     assert [text for text in lines if says(text, "client 1 is expelled: ... hand-over")]

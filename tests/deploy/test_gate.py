@@ -1,4 +1,4 @@
-"""Who comes to a server, with what: none but its own clients, once each, in the form expected."""
+"""A server admits none but its own clients, once each, with data of the expected form."""
 
 import queue
 import socket
@@ -38,7 +38,7 @@ MOST = 2**28
 
 
 class Guest:
-    """Whoever connects: it says what it likes, and hears what it is told."""
+    """A party that connects, says what it likes, and hears the server."""
 
     def __init__(self, address: str, proof: Keys) -> None:
         self.leaving: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -59,7 +59,7 @@ class Guest:
 
 
 class Door:
-    """A gate that is open, and what it has said."""
+    """A gate that is open, and the lines that it printed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lines = folder, []

@@ -24,7 +24,7 @@ FAMILIES = quick(["bert", "roberta", "deberta-v2", "llama", "qwen3", "gpt2", "t5
 
 
 class Whole(torch.nn.Module):
-    """The library's own model with peft's adapters, weights those that the parts start from."""
+    """The library's own model with peft's adapters, with the weights that the parts start from."""
 
     def __init__(self, given: Scenario, classes: int) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ pytestmark = [
 
 @dataclass
 class Cluster:
-    """Two nodes of one processor each; whoever joins must know its token."""
+    """Two nodes of one processor each; a joining node must know its token."""
 
     nodes: Command
     address: str

@@ -1,4 +1,4 @@
-"""Whatever clients do at once comes to what plain loops over the same batches come to."""
+"""What clients do at once equals plain loops over the same batches."""
 
 from pathlib import Path
 from typing import Any

@@ -107,7 +107,7 @@ def test_a_step_that_is_never_finished_changes_nothing(case: str, tmp_path: Path
     expected = {(client, leg): 1 for client in run.clients for leg in legs}
     of_weights = (Leg.BROADCAST, Leg.HANDOVER)
     assert {key: n for key, n in sent.items() if key[1] not in of_weights} == expected
-    if "aggregation" in changes:  # whoever dropped out sends no update
+    if "aggregation" in changes:  # a client that dropped out sends no update
         assert not any(leg is Leg.HANDOVER for _, leg in sent)
 
 

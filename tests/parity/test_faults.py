@@ -1,4 +1,4 @@
-"""What goes wrong on hosts: lost ones change nothing but time, faults are told as inline."""
+"""What goes wrong on hosts: lost ones change nothing but time, faults are reported as inline."""
 
 import os
 import re

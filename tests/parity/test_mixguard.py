@@ -55,8 +55,8 @@ def test_three_messages_and_a_public_step_are_five_times_the_plain_bytes(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aside", quick([{}, {"tokens": 5}], {"tokens": 5}))
-def test_what_a_plain_cut_would_have_sent_is_what_it_sends(aside, tmp_path):
+@pytest.mark.parametrize("fields", quick([{}, {"tokens": 5}], {"tokens": 5}))
+def test_what_a_plain_cut_would_have_sent_is_what_it_sends(fields, tmp_path):
     """Texts of several lengths, whose batches differ in width; secret tokens do not count."""
     plain = text_scenario(tmp_path, data={"auxiliary": 0.3})
     sent = sum(
@@ -64,7 +64,7 @@ def test_what_a_plain_cut_would_have_sent_is_what_it_sends(aside, tmp_path):
             Run.load(run_to_end(plain, tmp_path / "plain").path), ["train"]
         ).values()
     )
-    given = make_mixed(tmp_path, mixguard=aside, data={"auxiliary": 0.3})
+    given = make_mixed(tmp_path, mixguard=fields, data={"auxiliary": 0.3})
     rounds = Run.load(run_to_end(given, tmp_path / "mixed").path).rounds
     assert rounds["bytes_plain"].sum() == sent
     assert (rounds.loc[rounds["phase"] != "train", "bytes_plain"] == 0).all()
@@ -204,7 +204,7 @@ def test_simulated_time_counts_every_input_and_every_message(tmp_path):
 def test_clients_of_uneven_topics_mix_and_refine_under_every_scheme(
     schedule, aggregation, heads, tmp_path
 ):
-    """One trunk or one each, whoever's turn it is: a public step to every private one."""
+    """One trunk or one each, in every turn: a public step to every private one."""
     given = make_mixed(
         tmp_path,
         data={"auxiliary": 0.3, "partition": {"kind": "dirichlet", "alpha": 1.0}},

@@ -214,7 +214,7 @@ def test_a_run_changes_its_engine_when_resumed(
 
 
 def test_tensors_arrive_as_they_were(hosts: Hosts) -> None:
-    """Type, layout and every bit; those that lie with gaps arrive without."""
+    """Type, layout and every bit; tensors with gaps arrive without."""
     import ray
 
     assert len(hosts) == 3  # whose start taught Ray to send tensors

@@ -81,7 +81,7 @@ def test_as_many_bytes_cross_as_without(tmp_path):
     assert legs[0]["bytes"].tolist() == legs[1]["bytes"].tolist()
 
 
-def test_a_kept_text_crosses_as_it_is_and_a_replaced_one_does_not(tmp_path):
+def test_a_kept_text_crosses_unchanged_and_a_replaced_one_does_not(tmp_path):
     sent = {
         name: collect_smashed(experiment(make_scenario(tmp_path, *methods), tmp_path / name))
         for name, methods in {

@@ -99,7 +99,7 @@ def test_nothing_overlaps_so_all_is_a_sum(case: str, tmp_path: Path) -> None:
 
 
 def test_a_hand_over_takes_its_way_up_one_link_and_down_the_next(tmp_path: Path) -> None:
-    """The whole of a run's hand-overs in closed form, at rates that are told apart."""
+    """The whole of a run's hand-overs in closed form, at rates that differ."""
     network = {"up_mbps": 8, "down_mbps": 2, "latency_ms": 100, "gflops": 1e9}
     network["server"] = {"gflops": 1e9}
     given = {"schedule": {"kind": "per_client", "rounds": 2}, "network": network}

@@ -159,7 +159,7 @@ def test_a_bare_word_stands_for_a_part_without_options(
         ({"data": {"source": {"size": 28}}}, True),
         ({"model": {"stem": "cifar"}}, False),
         ({"schedule": {"max_ahead": 1}}, False),
-        ({"schedule": {"rounds": 0}}, True),  # evaluated and attacked as it is
+        ({"schedule": {"rounds": 0}}, True),  # evaluated and attacked untrained
         ({"schedule": {"rounds": -1}}, False),
     ],
 )

@@ -190,7 +190,9 @@ def test_a_mini_batch_goes_the_way_that_the_architecture_says(
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_the_errors_that_are_explained_are_those_that_are_made(changes: dict[str, str]) -> None:
+def test_the_errors_that_are_explained_are_the_ones_that_are_raised(
+    changes: dict[str, str],
+) -> None:
     explained = re.findall(r"^\*\*`error: (.*?)`\*\*", (DOCS / "faq.md").read_text(), re.MULTILINE)
     with pytest.raises(ScenarioError) as error:
         load_scenario("quickstart", changes).shapes(DigitsSource().describe())

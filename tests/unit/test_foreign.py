@@ -37,7 +37,7 @@ def test_a_huge_or_deep_text_is_refused_before_it_is_composed(tmp_path, text):
 
 def test_values_and_levels_are_counted_with_their_aliases():
     refuse_huge_yaml("a: " + "[" * (DEEPEST - 2) + "]" * (DEEPEST - 2))
-    refuse_huge_yaml("a: &a [*a]")  # what is wrong with it is told elsewhere
+    refuse_huge_yaml("a: &a [*a]")  # what is wrong with it is reported elsewhere
     many = "[" + "x, " * (MOST_NODES // 2) + "]"
     refuse_huge_yaml(f"a: {many}")
     with pytest.raises(ValueError, match="values"):

@@ -124,7 +124,7 @@ def test_a_number_of_hosts_that_cannot_be(hosts: object) -> None:
         ([10, 10, 10, 10], 2, [0, 1, 0, 1]),
         ([5, 30, 10, 10], 2, [1, 0, 1, 1]),  # 30 beside 10 + 10 + 5
         ([1, 2, 3, 4, 5, 6], 3, [0, 1, 2, 2, 1, 0]),
-        ([7, 0, 0, 0, 0], 2, [0, 1, 1, 1, 1]),  # those without samples are told apart as well
+        ([7, 0, 0, 0, 0], 2, [0, 1, 1, 1, 1]),  # clients without samples are dealt out as well
         ([3, 3], 4, [0, 1]),
     ],
 )

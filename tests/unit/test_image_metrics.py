@@ -1,4 +1,4 @@
-"""Distances of recovered images: hand-made values, foreground, and what cannot be said."""
+"""Distances of recovered images: hand-made values, foreground, and what has no value."""
 
 import warnings
 

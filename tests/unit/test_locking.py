@@ -46,7 +46,7 @@ def test_a_second_run_is_refused(simsplit, tmp_path, words):
 
 
 def test_a_run_that_another_one_has_begun_meanwhile_is_not_written_over(tmp_path):
-    """Both have found the directory free; the lock is what decides."""
+    """Both saw the directory free; the lock decides."""
     given = scenario(**FEW)
     late = experiment(given, tmp_path / "run")
     first = run_to_end(given, tmp_path / "run")

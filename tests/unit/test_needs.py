@@ -1,4 +1,4 @@
-"""What a scenario lacks is told at the field that asks for it, with the ways out."""
+"""What a scenario lacks is reported at the field that asks for it, with the ways out."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Observers: all are told, in order, and a record of rounds survives what a run survives."""
+"""Observers: all are notified, in order, and a record of rounds survives what a run survives."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from simsplit.rows import ClientRow, RoundRow
 
 
 class Heard(Observer):
-    """Writes down what it is told."""
+    """An observer that writes down its calls."""
 
     def __init__(self, name: str, calls: list[tuple[object, ...]]) -> None:
         self.name, self.calls = name, calls

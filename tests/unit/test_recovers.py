@@ -71,7 +71,7 @@ def test_its_table_is_written_beside_the_others(ended):
         for number in (1, 2)
         for name, count in (("norms", 3), (lengths.GUESS, 1))
     }
-    assert (table.loc[table["attack"] == "norms", "length"] > 0).all(), "which its judge told"
+    assert (table.loc[table["attack"] == "norms", "length"] > 0).all(), "which its judge passed on"
     assert set(ended.recovered["attack"]) == {"unsplit", "black", "mean_image"}
 
 

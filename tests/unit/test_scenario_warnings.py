@@ -250,7 +250,7 @@ def test_a_defence_that_changes_nothing_is_warned_of(method, column, tmp_path):
 
 
 class Warnings(Observer):
-    """Keeps what is said to the user."""
+    """An observer that keeps messages to the user."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []

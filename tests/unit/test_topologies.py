@@ -1,4 +1,4 @@
-"""A topology says all that is said of it: no other room knows one by name."""
+"""A topology describes itself: no other room knows one by name."""
 
 import ast
 import re
@@ -115,6 +115,6 @@ def test_every_leg_has_words_and_a_colour_of_its_own() -> None:
     assert len({colour_of_leg(leg) for leg in LEGS}) == len(LEGS)
     style = (PACKAGE / "report" / "page" / "style.css").read_text(encoding="utf-8")
     defined = dict(re.findall(r"--(c\d+): light-dark\((#\w+),", style))
-    classes = [page_colour(leg) for leg in (*LEGS, "echo")]  # and one of those that nobody knows
+    classes = [page_colour(leg) for leg in (*LEGS, "echo")]  # and an unknown one
     assert len({defined[name] for name in classes}) == len(LEGS) + 1
     assert all(f".{name} {{ --c: var(--{name}); }}" in style for name in classes)

@@ -1,4 +1,4 @@
-"""A run of zero rounds: the model is evaluated and attacked as it is, and shown like any other."""
+"""A run of zero rounds: the model is evaluated and attacked untrained, and shown like any other."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_of_two_untrained_runs_no_bytes_are_compared(tmp_path):
     assert "of Raw" not in comparison.columns
 
 
-def test_it_is_attacked_as_it_is_and_again_afterwards(tmp_path):
+def test_it_is_attacked_untrained_and_again_afterwards(tmp_path):
     given = text_scenario(
         tmp_path,
         data={"auxiliary": 0.5},

@@ -15,7 +15,8 @@ Values = dict[str, Any]
 
 RENAMED: dict[str, str | None] = {}
 """Fields that have another name in the present tree than the cases have (dotted; `*` is any
-position in a list), and those that it does without (None). The older tree reads cases as they are.
+position in a list), and the ones that it does without (None). The older tree reads cases
+unchanged.
 """
 
 ADDED: dict[str, Values] = {}

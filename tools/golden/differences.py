@@ -8,7 +8,7 @@ from typing import Any
 Found = Mapping[str, Any]
 
 FEW = 4
-"""How many names of columns, tensors or files are told before the rest is counted."""
+"""How many names of columns, tensors or files are listed before the rest is counted."""
 
 
 def differences(older: Found, newer: Found) -> list[str]:

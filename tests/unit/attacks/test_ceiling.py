@@ -72,6 +72,6 @@ def _send(here, pixels):
 
 
 def test_a_decoder_of_the_lift_alone_is_no_ceiling(here):
-    """What an audit found: it is local, and the projection is not."""
+    """What an audit showed: it is local, and the projection is not."""
     alone = WhiteboxConfig(pairs=PAIRS, iterations=60, start="lift")
     assert error(alone, here) > 1.2 * error(RidgeConfig(pairs=PAIRS), here)

@@ -1,4 +1,4 @@
-"""Curves of attacks: each point is what a shorter attack comes to."""
+"""Curves of attacks: each point is the result of a shorter attack."""
 
 import pandas as pd
 import pytest

@@ -18,7 +18,7 @@ WORDS = {"kind": "causal_lm", "sizes": {**SIZES, "public": True}, "head": 1, "ta
 
 
 def build_attack(path, config, method=(), **model):
-    """Build a run's parts, and an attack on it as it is before training."""
+    """Build a run's parts, and an attack on the untrained run."""
     given = text_scenario(
         path,
         data={"auxiliary": 0.5},

@@ -67,7 +67,7 @@ def test_distance_is_differentiable_in_the_labels_alone():
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1e-3, -40.0])
 def test_published_steps_find_the_labels_of_a_gradient_of_any_size_and_sign(scale):
-    """With levelled gradients on both sides none is found at this rate."""
+    """With levelled gradients on both sides none is recovered at this rate."""
     tail, seen, true = cross_texts(scale)
     known = Known(MixguardConfig()) if scale < 0 else Known()
     start = torch.randn(true.shape, generator=torch.Generator().manual_seed(2)).softmax(-1)

@@ -68,7 +68,7 @@ def test_a_patchs_gradient_is_that_of_the_text_with_what_is_before_it_frozen(fam
     assert torch.equal(before.onwards(head, x[:, here]), before.onwards(head, x[:, here]))
 
 
-def test_a_session_comes_to_the_same_whatever_stands_beside_it():
+def test_a_session_has_equal_results_whatever_stands_beside_it():
     head, x, start = head_of("llama"), draw_embedded(), draw_embedded(name="start")
     start[1] = x[1] + 0.01  # one is nearly there, and is left early
     sent = head.forward_embedded(x)

@@ -43,7 +43,7 @@ def test_the_gradient_is_in_the_span_of_its_messages(kind, fields):
         result = made.double() @ shares
         size = (result @ truth.double() / truth.double().square().sum()).item()
         assert (result / size - truth).norm() / truth.norm() < 1e-5, number
-        # of Adam's gradients the scale that they have in common is told by last digits alone
+        # of Adam's gradients only last digits show the scale that they have in common
         assert size == pytest.approx(1, abs=1e-6 if kind == "sgd" else 1e-2)
         follower.follow(result, before)
 

@@ -194,7 +194,7 @@ CODECS: dict[str, tuple[dict[str, Any], Callable[[tuple[Tensor, ...]], tuple[Ten
         {"kind": "topk"},
         lambda _: (torch.zeros(2**30, 0), torch.zeros(2**30, 0, dtype=torch.uint8)),
     ),
-    "sparsify, a told shape of gigabytes": (
+    "sparsify, a claimed shape of gigabytes": (
         {"kind": "sparsify"},
         lambda sent: (*sent[:2], torch.tensor([2**15, 2**15, 1], dtype=torch.int32)),
     ),

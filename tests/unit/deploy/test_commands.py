@@ -1,4 +1,4 @@
-"""The commands of a deployment: what they say to whoever makes a mistake."""
+"""The commands of a deployment: what they say to a user who makes a mistake."""
 
 import importlib.util
 

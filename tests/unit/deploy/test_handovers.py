@@ -123,7 +123,7 @@ class TestAServer:
             first.open(old, 2, EXPECTED)
 
     def test_passes_nobody_by(self, three):
-        """What it leaves out is missed by whoever's it is, when it next has its turn."""
+        """A client misses its own steps that are left out, when it next has its turn."""
         first, second, third = three
         second.open(first.seal(packet(0), 1), 0, EXPECTED)
         early = second.seal(packet(1), 1)

@@ -145,7 +145,7 @@ class TestSteps:
         with pytest.raises(ProtocolError, match=r"begin .*round"):
             server.ask(Begin(1))
 
-    def test_not_aside(self, server):
+    def test_not_interleaved(self, server):
         with pytest.raises(ProtocolError, match="interleaved"):
             server.ask(calls.BeginInterleaved(1))
 
@@ -329,7 +329,7 @@ class TestWhatIsShared:
         names, tensors = two[0].site.bounds.weights.shared.list_travelling(moments=True)
         return Packet(1, Leg.HANDOVER, 1, 0, tuple(t.detach().clone() for t in tensors), names)
 
-    def test_as_it_is(self, two):
+    def test_an_untouched_one_is_accepted(self, two):
         two[0].ask(Receive(self.seal_plain(two)))
         header, tensors = two[0].ask(HandOver(1))
         (facts,) = [header["answer"]]
@@ -399,7 +399,7 @@ class TestRoundsThatAreUndone:
         with pytest.raises(ProtocolError, match=r"mark round 1.*undo"):
             server.command(mark=1)
 
-    def test_those_that_were_marked_once_each(self, tmp_path):
+    def test_marked_rounds_once_each(self, tmp_path):
         given = scenario(
             clients={"count": 3}, detectors=[{"kind": "cosine_mad", "response": "rollback"}]
         )

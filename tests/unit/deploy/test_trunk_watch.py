@@ -103,7 +103,7 @@ class TestTheOddOne:
         ],
         ids=range(8),
     )
-    def test_is_found_among_others(self, odd):
+    def test_is_picked_among_others(self, odd):
         every = send_equal(0, 1, 2)
         every[2] = packets(2, torch.ones(7, 3))  # another number of rows is honest
         assert find_odd(every | {1: odd}) == 1

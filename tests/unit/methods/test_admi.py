@@ -249,8 +249,8 @@ def read_by(tail: torch.nn.Module, made: Experiment, features: list[Any]) -> flo
     for packet in features:
         labels = feed.batch(packet.step).labels
         with torch.no_grad():
-            texts = tail(packet.tensors[0]).argmax(-1)
-        right += int(((texts == labels) & (labels != IGNORED)).sum())
+            tokens = tail(packet.tensors[0]).argmax(-1)
+        right += int(((tokens == labels) & (labels != IGNORED)).sum())
         count += int((labels != IGNORED).sum())
     return right / count
 

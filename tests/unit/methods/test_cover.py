@@ -1,4 +1,4 @@
-"""Cover by hand: the private text among others, found again without error."""
+"""Cover by hand: the private text among others, restored without error."""
 
 import pytest
 import torch

@@ -155,7 +155,7 @@ def test_two_classes_are_hard_to_tell_apart_afterwards():
     assert min(errors) > 0.5 - math.sqrt(0.04) / 4 - 0.02
 
 
-def test_a_batch_without_two_means_is_sent_as_it_is():
+def test_a_batch_without_two_means_is_sent_unchanged():
     grad, labels = gradients(6, 4)
     for given, of in ((grad, torch.ones_like(labels)), (grad[:1], labels[:1]), (0 * grad, labels)):
         got, step = send_share(build("marvell"), given, of)

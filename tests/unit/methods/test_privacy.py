@@ -61,7 +61,7 @@ def test_what_is_sent_is_clipped_to_the_norm(per, shape, axes):
     sent = method.encode(z, step())
     norms = sent.square().sum(axes).sqrt()
     assert norms.max() <= 0.5 + 1e-6
-    assert torch.equal(sent[0], z[0]), "what is short enough stays as it is"
+    assert torch.equal(sent[0], z[0]), "what is short enough is unchanged"
     again = method.encode(torch.cat([z[:1], 100 * z[1:]]), step())
     assert torch.equal(again[0], sent[0]), "absolute clipping knows no other rows"
 
@@ -120,7 +120,7 @@ def test_gradients_are_clipped_sample_by_sample_then_noised(shape):
 
 
 def test_only_noise_that_knows_no_data_has_a_guarantee():
-    """And its size is told in units of how far a replaced row can move: twice the norm."""
+    """Its size is given in units of how far a replaced row can move: twice the norm."""
     budget = METHODS["dp_forward"](epsilon=1.0, clip=3.0, relative=False).release
     assert (budget.leg, budget.of) == (Leg.SMASHED, "sample")
     assert budget.multiplier == pytest.approx(3.7306, abs=1e-3)

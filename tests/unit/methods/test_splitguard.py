@@ -1,4 +1,4 @@
-"""SplitGuard: its score by hand, what a fake batch leaves behind, and who is told from whom."""
+"""SplitGuard: its score by hand, what a fake batch leaves behind, and who is told apart."""
 
 import math
 

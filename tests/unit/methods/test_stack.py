@@ -140,7 +140,7 @@ def test_a_slice_travels_without_what_it_was_cut_from(slices):
     assert torch.equal(packed, x)
 
 
-def test_what_is_dense_travels_as_it_is():
+def test_what_is_dense_travels_unchanged():
     for x in (values(4, 10), values(2, 3, 4, 5).to(memory_format=torch.channels_last)):
         assert Stack([], [], "client").pack(Leg.SMASHED, x, step())[0] is x
 

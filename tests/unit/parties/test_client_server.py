@@ -207,7 +207,7 @@ def test_misuse_is_a_protocol_error(misuse: Callable[[Cut], None], message: str)
         misuse(cut())
 
 
-def test_a_method_that_splits_nothing_is_sent_as_it_is() -> None:
+def test_a_gradient_in_one_share_keeps_its_size() -> None:
     class Once(Method):
         def split_gradient(self, grad: Tensor, step: Step) -> list[Share]:
             return [Share(2 * grad, 0.5)]

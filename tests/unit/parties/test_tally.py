@@ -1,4 +1,4 @@
-"""A round's means are over samples, whoever counted what."""
+"""A round's means are over samples, whichever party counted."""
 
 from pathlib import Path
 

@@ -34,7 +34,7 @@ def test_figures_on_one_axis_have_the_unit_of_the_largest():
     assert (made.means, made.unit) == ([8], ", GiB")
 
 
-def test_a_leak_knows_what_chance_comes_to():
+def test_a_leak_knows_chance():
     columns = {"labels_leak_mean": [0.9, 0.8], "labels_leak_std": [0.01, 0.02]}
     made = read_along(pd.DataFrame({**columns, "labels_chance_mean": [0.55, 0.52]}), "labels_leak")
     assert made.chance == pytest.approx((52, 55))

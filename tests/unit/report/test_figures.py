@@ -52,7 +52,7 @@ def test_a_signal_has_a_line_a_client_and_the_malicious_one_is_red(runs: dict[st
     assert figures.MALICIOUS not in reds
 
 
-def test_a_detector_that_the_run_has_not_is_refused_with_those_that_it_has(runs: dict[str, Run]):
+def test_a_detector_that_the_run_has_not_is_refused_with_the_ones_that_it_has(runs: dict[str, Run]):
     for draw in (figures.signal, lambda run, name: figures.roc([run], [name])):
         with pytest.raises(RunError, match=r"'cosine'.*'cosine_payload'"):
             draw(runs["clean"], "cosine")

@@ -1,4 +1,4 @@
-"""Pictures of what attacks on labels saw and told, of one run and of several."""
+"""Pictures of what attacks on labels saw and inferred, of one run and of several."""
 
 import matplotlib as mpl
 import pytest

@@ -1,4 +1,4 @@
-"""What attacks tell of labels, as it is shown, compared and drawn; and of a finished run."""
+"""What attacks infer about labels is shown, compared and drawn; of a finished run too."""
 
 import json
 

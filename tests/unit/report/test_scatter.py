@@ -118,7 +118,7 @@ def test_names_stand_apart_even_where_points_do_not(variant):
         ("bytes_total", "--plot takes X,Y, got 'bytes_total'; allowed: round, "),
     ]
 )
-def test_an_unknown_figure_is_answered_with_those_that_there_are(case, entries):
+def test_an_unknown_figure_is_answered_with_the_known_ones(case, entries):
     pair, message = case
     with pytest.raises(RunError, match=gist(message)):
         scatter(entries, pair, "last", name_rows(entries))

@@ -1,4 +1,4 @@
-"""What is told of attacks on sessions, of tables that are written by hand."""
+"""What is reported of attacks on sessions, from tables that are written by hand."""
 
 import io
 import json

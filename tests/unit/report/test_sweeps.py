@@ -119,7 +119,7 @@ def test_a_baseline_is_called_as_its_row_is(swept):
     assert f"against method={column(table, 'method')[0]}" in table.title
 
 
-def test_a_raw_cell_is_the_baseline_of_those_that_share_the_other_fields(swept):
+def test_a_raw_cell_is_the_baseline_of_cells_that_share_the_other_fields(swept):
     path = swept(
         [
             ({"method": method, "train.batch_size": size}, accuracy, nbytes)

@@ -134,7 +134,7 @@ def test_the_order_changes_nothing_but_the_order() -> None:
 
 @pytest.mark.slow
 def test_dropping_out_is_a_clients_own_luck() -> None:
-    """At a step that is equally likely to be any of its own; whoever else there is."""
+    """At a step that is equally likely to be any of its own, independent of other clients."""
     config, schedule = CohortConfig(dropout=0.25), RoundRobinConfig()
     few, many = dict.fromkeys(range(3), 4), dict.fromkeys(range(9), 4)
     at, together = Counter[int](), Counter[int]()

@@ -1,4 +1,4 @@
-"""A `sweep:` becomes cells: which ones, what they are called, and what is said of mistakes."""
+"""A `sweep:` becomes cells: which ones, what they are called, and how mistakes are reported."""
 
 import re
 

@@ -72,7 +72,7 @@ def run_sweep(sweep, out, **options):
 
 
 class Heard(SweepObserver):
-    """Writes down what it is told."""
+    """An observer that writes down its calls."""
 
     def __init__(self, stop_at=None):
         self.events, self.stop_at = [], stop_at
@@ -141,7 +141,7 @@ def test_resuming_keeps_what_is_finished_and_runs_what_is_new(swept, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_half_finished_cell_goes_on_and_comes_to_the_same(swept, tmp_path):
+def test_a_half_finished_cell_goes_on_and_has_equal_results(swept, tmp_path):
     sweep = swept({"seed": [0, 1]}, schedule={"rounds": 3})
     whole = run_sweep(sweep, tmp_path / "whole")
     half = tmp_path / "half" / "seed=1"

@@ -109,7 +109,7 @@ def test_a_run_whose_labels_were_attacked_shows_scores_and_inputs(with_labels, p
     dots = [a["d"] for n, a in seen.elements if n == "path" and "dots" in a.get("class", "")]
     assert sum(path.count("M") for path in dots) == 2 + 4 * 4, "a legend's two, and the targets"
     assert "75.0 (20 to 100)" in made
-    assert re.search(r"; labels told: 100 % by spectral, chance 55 %", made)
+    assert re.search(r"; labels inferred: 100 % by spectral, chance 55 %", made)
 
 
 def test_of_several_settings_each_has_its_worst_leak(with_labels, page):
@@ -142,7 +142,7 @@ def test_several_runs_have_a_comparison_and_what_differs(variant, page):
 
 
 def test_nothing_that_a_run_says_becomes_markup(with_texts, retold, page):
-    """Names, texts and commands come from whoever made the run."""
+    """Names, texts and commands come from the author of the run."""
     run = with_texts(private=EVIL, read=EVIL, name="evil")
     retold(run, "summary.json", name=EVIL)
     retold(run, "environment.json", command=["simsplit", EVIL], gpu=EVIL, platform=EVIL)
