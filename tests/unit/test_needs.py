@@ -152,16 +152,16 @@ OF_TEXTS: list[tuple[dict[str, Any], str]] = [
 def test_a_lack_is_refused_with_its_remedies(tmp_path: Path) -> None:
     few = {"clients": {"count": 3}}
     wrong = []
-    for changes, message in (*IMAGES, *OF_TEXTS):
+    for changes, gist in (*IMAGES, *OF_TEXTS):
         try:
-            if (changes, message) in IMAGES:
+            if (changes, gist) in IMAGES:
                 parse(changes)
             else:
                 text_scenario(tmp_path, **{**few, **changes})
             message = "nothing"
         except ScenarioError as error:
             message = str(error)
-        if not says(message, f"scenario.{message}"):
+        if not says(message, f"scenario.{gist}"):
             wrong.append(f"{changes}: {message}")
     assert not wrong, "\n".join(["", *wrong])
 
