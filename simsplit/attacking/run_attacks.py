@@ -147,7 +147,7 @@ class Attacking:
         self.judges[config.recovers].inform(attack)
         if config.queries:
             attack.study(self._query(config.queries, number))
-        # A curve's attack or one that needs fewer epochs must not profit from those of the others.
+        # Other attacks may need more epochs, which this one must not profit from.
         targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
         for done, total in attack.work(targets):
             progress(done, total)

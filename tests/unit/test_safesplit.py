@@ -102,7 +102,7 @@ def test_scores_and_majorities_are_the_paper_s(count, low):
 
 
 def test_a_turn_that_only_turns_weights_over_is_outside_by_its_rotation_alone():
-    """As large a change as anybody's: the first look sees no more of it than of the others."""
+    """As large a change as anybody's: the first measure sees no more of it than of the others."""
     made = turns(9, size=0.05, shapes={"fc": (12, 12)})
     last = made[-1]
     weights = last.before["fc"]

@@ -58,7 +58,7 @@ def test_a_process_differs_from_a_dead_one_and_from_a_later_one_of_its_number():
     assert is_alive(None) is None
 
 
-def test_half_a_line_is_left_for_the_next_look(tmp_path):
+def test_half_a_line_is_left_for_the_next_read(tmp_path):
     file = tmp_path / "rounds.csv"
     assert read_rows(file, RoundRow) == []
     file.write_text("round,train_loss,phase,test_accuracy\n1,0.5,train,\n2,0.25,tra")
