@@ -86,7 +86,7 @@ def verdicts(*, linked: bool = False) -> str:
         for each, verdict, built in judge_all()
         if verdict in _SETTLED
     ]
-    counts = table(("paper", "tables and figures", "verdicts"), rows)
+    counts = Table("", ("paper", "tables and figures", "verdicts"), rows, "lrl").markdown()
     columns = (
         "table",
         "what it claims",
@@ -94,7 +94,7 @@ def verdicts(*, linked: bool = False) -> str:
         "its statements",
         "verdict at tier small",
     )
-    return "\n\n".join([counts, *_write_stale(), table(columns, lines)])
+    return "\n\n".join([counts, *_write_stale(), Table("", columns, lines, "llrll").markdown()])
 
 
 def tabulate_lightsplit() -> str:

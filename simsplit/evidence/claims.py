@@ -228,9 +228,9 @@ class Claim(Config):
         return tuple(made)
 
     def decimals(self, figure: str) -> int:
-        """Return how many decimals the paper prints of a figure; 3 where it prints none at all."""
+        """Return how many decimals the paper prints of a figure; 0 where it prints none at all."""
         printed = [texts[figure] for _, texts in self.texts if figure in texts]
-        return max((len(text.partition(".")[2]) for text in printed), default=3)
+        return max((len(text.partition(".")[2]) for text in printed), default=0)
 
     def values(self, axis: str) -> tuple[str, ...]:
         """Return the values of an axis, in the order in which the paper prints them."""

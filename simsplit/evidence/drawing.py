@@ -23,16 +23,22 @@ def list_drawn(built: EvidenceTable) -> list[str]:
     return [
         name
         for name in claim.figures
-        if any(name in row.known and (name in named or name in row.printed) for row in built.rows)
+        if len(_list_rows(built, name)) > 1
+        and any(name in row.known and (name in named or name in row.printed) for row in built.rows)
     ]
+
+
+def _list_rows(built: EvidenceTable, name: str) -> list[EvidenceRow]:
+    """List the rows with a figure, but for those that it would put against themselves."""
+    own = built.claim.is_own
+    return [row for row in built.rows if name in row.known and not own(name, row.axes)]
 
 
 def draw_table(built: EvidenceTable, name: str) -> "Figure":
     """Draw one figure of a table over its rows that are measured."""
     from matplotlib.figure import Figure
 
-    own = built.claim.is_own
-    rows = [row for row in built.rows if name in row.known and not own(name, row.axes)]
+    rows = _list_rows(built, name)
     height = _LEAST_INCHES + _ROW_INCHES * len(rows)
     picture = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
     ax = picture.subplots()
@@ -47,7 +53,7 @@ def draw_table(built: EvidenceTable, name: str) -> "Figure":
     if min(known) > 0 and max(known) > _ORDERS * min(known):
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:g}")
-    ax.invert_yaxis()
+    ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.grid(axis="x", color="0.92")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any
 
 from simsplit.errors import format_count
-from simsplit.evidence.claims import FIGURE
+from simsplit.evidence.claims import FIGURE, Claim
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.selecting import estimate, write_minutes
 from simsplit.evidence.tables import EvidenceRow, EvidenceTable, JudgedStatement, Known
@@ -107,7 +107,13 @@ def describe_shared(built: EvidenceTable) -> str:
     claim, varied = built.claim, list_varied_axes(built)
     first = next((row for row in built.rows if row.reachable), None)
     shared = [axis for axis in claim.axes if axis not in varied]
-    return ", ".join(claim.name(first.axes[axis]) for axis in shared) if first else ""
+    return ", ".join(write_value(claim, axis, first.axes[axis]) for axis in shared) if first else ""
+
+
+def write_value(claim: Claim, axis: str, value: str) -> str:
+    """Write an axis' value by the paper's name; a bare number has the axis before it."""
+    name = claim.name(value)
+    return f"{write_words(axis)} {name}" if name.replace(".", "").isdecimal() else name
 
 
 def _write_ours(known: Known | None, decimals: int, row: EvidenceRow) -> str:
@@ -120,6 +126,8 @@ def write_known(known: Known, decimals: int) -> str:
     """Write a figure's mean over seeds, and half of its interval where there are several."""
     half = known.half
     digits = choose_decimals(known.mean, decimals)
+    if half:  # digits that the interval does not leave certain say nothing
+        digits = min(digits, max(decimals, 1 - math.floor(math.log10(half))))
     interval = f" ± {half:.{digits}f}" if half else ""
     return f"{known.mean:.{digits}f}{interval}"
 
@@ -150,7 +158,7 @@ def tabulate_statements(built: EvidenceTable) -> Table:
     """Tabulate what would hold, by the paper's names: what was measured of it, and the verdict."""
     claim, rows = built.claim, []
     for each in built.judged:
-        where = ", ".join(map(claim.name, each.where.values()))
+        where = ", ".join(write_value(claim, axis, value) for axis, value in each.where.items())
         figure = write_words(_write_figure(built, each))
         name = write_words if each.statement.along == FIGURE else claim.name
         what = each.judged.comparison.write(name)
