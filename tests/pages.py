@@ -114,7 +114,7 @@ def make_pages() -> list[tuple[str, str]]:
 
 
 def command_lines(block: str) -> Iterator[list[str]]:
-    """Return the words of each command of a block, without comments and variables before it."""
+    """Yield the words of each command of a block, without comments and variables before it."""
     for line in block.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
         lexer.whitespace_split = True

@@ -35,7 +35,7 @@ def write_list() -> str:
 
 
 def list_sentences(file: Path) -> Iterator[str]:
-    """List the sentences of a file, in the order of its lines."""
+    """Yield the sentences of a file, in the order of its lines."""
     for text, owners in read_strings(file):
         if isinstance(owners[0], ast.Expr):
             shown = is_help(owners[1], commands="commands" in (file.parent.name, file.stem))

@@ -49,7 +49,7 @@ def explain_absence(scenario: Scenario, models: Mapping[str, str]) -> str | None
 
 
 def _list_paths(scenario: Scenario) -> Iterator[tuple[str, Path]]:
-    """List the relative paths of data, each with the field of data that has it."""
+    """Yield the relative paths of data, each with the field of data that has it."""
     for name in _SOURCES:
         path = getattr(getattr(scenario.data, name), "path", None)
         if isinstance(path, str | Path) and path:

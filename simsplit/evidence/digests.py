@@ -60,7 +60,7 @@ def _without_places(value: Any) -> Any:  # noqa: ANN401 - plain values
 
 
 def _flatten(value: Any, name: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - plain values
-    """List the leaves of plain values by dotted name; null is as good as a missing field."""
+    """Yield the leaves of plain values by dotted name; null is as good as a missing field."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _flatten(each, f"{name}.{key}".strip("."))

@@ -140,7 +140,7 @@ def choose_decimals(value: float, decimals: int) -> int:
 
 
 def list_statements(built: EvidenceTable) -> Iterator[str]:
-    """List what would hold, each with its verdict and what was measured of it."""
+    """Yield what would hold, each with its verdict and what was measured of it."""
     for each in built.judged:
         yield f"{each.judged.verdict.value}: {write_statement(built, each)}"
 

@@ -66,7 +66,7 @@ class LapsConfig(ScheduleConfig, ABC):
     """Schedules in which clients take one mini-batch each per lap."""
 
     def laps(self, steps: Mapping[ClientId, int]) -> Iterator[list[ClientId]]:
-        """List the clients of each lap; a client without steps left is in no further lap."""
+        """Yield the clients of each lap; a client without steps left is in no further lap."""
         for lap in range(max(steps.values(), default=0)):
             yield [client for client, count in steps.items() if lap < count]
 

@@ -21,7 +21,7 @@ announcements."""
 
 
 def _order_legs() -> Iterator[Leg]:
-    """List the legs of all shipped topologies, each behind the legs that it follows in a step."""
+    """Yield the legs of all shipped topologies, each behind the legs that it follows in a step."""
     # Sorted by all topologies, so that a leg that only one has stands at its place in a step.
     before: dict[Leg, list[Leg]] = {}
     for topology in TOPOLOGIES.values():

@@ -122,7 +122,7 @@ def turn(client: int, number: int, planted: bool) -> TrunkTurn:
 
 
 def rounds(kind: str, detector: Detector, planted: bool, upto: int = ROUNDS, first: int = 1):
-    """Return what the detector says after each of the rounds."""
+    """Yield what the detector says after each of the rounds."""
     sensor = sensor_for(detector)
     for number in range(first, upto + 1):
         for client in range(CLIENTS):

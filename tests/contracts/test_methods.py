@@ -37,7 +37,7 @@ def read_bytes(seen) -> dict[Leg, list[bytes]]:
 
 
 def tensors_in(thing: object) -> list[Tensor]:
-    """Yield the tensors that an object holds, in its attributes, containers and modules."""
+    """Return the tensors that an object holds, in its attributes, containers and modules."""
     if isinstance(thing, Tensor):
         return [thing]
     if isinstance(thing, dict):
@@ -104,7 +104,7 @@ def test_same_streams_same_bytes(case):
 
 
 def laid_out(z: Tensor, layout: str) -> Tensor:
-    """Yield the same values in another memory format, or as a part of a larger tensor."""
+    """Return the same values in another memory format, or as a part of a larger tensor."""
     if layout == "channels_last":
         return z.to(memory_format=torch.channels_last)
     return torch.stack([z, z + 1], dim=-1)[..., 0] if layout == "sliced" else z

@@ -22,7 +22,7 @@ TOOL = ROOT / "tools" / "golden" / "against.py"
 
 
 def parts(values: Values, field: str) -> list[Values]:
-    """Yield what a dotted field of a scenario holds: one part, several, or none."""
+    """Return what a dotted field of a scenario holds: one part, several, or none."""
     here = values
     for word in field.split("."):
         here = (here or {}).get(word)

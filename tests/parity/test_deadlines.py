@@ -128,7 +128,7 @@ def settle(run: Experiment) -> Weights:
 
 
 def laps(steps: dict[ClientId, int]) -> list[tuple[ClientId, int]]:
-    """Yield (client, number of its batch), as clients take turns."""
+    """Return (client, number of its batch), as clients take turns."""
     return [(c, lap) for lap in range(STEPS) for c in (0, 1) if lap < steps[c]]
 
 

@@ -52,7 +52,7 @@ def count_sent(made: Run) -> dict[int, int]:
 
 
 def assert_plain(given: Scenario, raw: Scenario, path: Path) -> None:
-    """Assert that the last rounds are equal; warm-ups come before training proper."""
+    """Assert that `bytes_plain` is what the twin sends; warm-ups come before the twin's rounds."""
     run_to_end(raw, path / "raw")
     run_to_end(given, path / "run")
     twin, made = Run.load(path / "raw"), Run.load(path / "run")
@@ -65,7 +65,7 @@ def assert_plain(given: Scenario, raw: Scenario, path: Path) -> None:
 
 
 def images(path: Path, model: str, **changes: Any) -> Scenario:
-    """Make parts and batches of uneven sizes: 16, 16, 13 or so of each client."""
+    """Build a scenario with parts and batches of uneven sizes: 16, 16, 13 or so of a client."""
     common: dict[str, Any] = {"data": {"train_samples": 130, "test_samples": 8}}
     common["data"]["partition"] = {"kind": "dirichlet", "alpha": 1.0}
     if model == "resnet20":

@@ -14,7 +14,7 @@ FIELD = "class A:\n    x = 1\n"
 
 
 def orphans(source: str) -> Iterator[int]:
-    """Return the lines of texts that are neither first in a body nor below an assignment."""
+    """Yield the lines of texts that are neither first in a body nor below an assignment."""
     for node in ast.walk(ast.parse(source)):
         bodies = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody"))
         for body in (each for each in bodies if isinstance(each, list)):

@@ -227,9 +227,9 @@ class TestControls:
             z = end.head(test.inputs)
             logits = end.tail(made.parts.server.end.trunk(z) if trunk else z)
         learned = test.labels != IGNORED
-        texts, meant = logits[learned], test.labels[learned]
-        loss = torch.nn.functional.cross_entropy(texts, meant).item()
-        return loss, (texts.argmax(-1) == meant).float().mean().item()
+        scores, meant = logits[learned], test.labels[learned]
+        loss = torch.nn.functional.cross_entropy(scores, meant).item()
+        return loss, (scores.argmax(-1) == meant).float().mean().item()
 
     @pytest.mark.slow
     def test_without_trunk_the_tail_reads_what_the_head_sent(self, tmp_path: Path) -> None:

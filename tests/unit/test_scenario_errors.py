@@ -415,7 +415,7 @@ class Found(NamedTuple):
 
 
 def options(annotation):
-    """Yield every config that a field may hold."""
+    """Return every config that a field may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [config for inner in get_args(annotation) for config in options(inner)]
@@ -426,7 +426,7 @@ def is_list(annotation):
 
 
 def reachable(config, path=(), around=lambda values: values):
-    """Return all configs that a scenario may hold."""
+    """Yield all configs that a scenario may hold."""
     yield Found(config, path, around)
     for name, field in config.model_fields.items():
         listed = is_list(field.annotation)

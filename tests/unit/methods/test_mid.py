@@ -28,7 +28,7 @@ def values(*shape: int) -> Tensor:
 
 
 def rows(z: Tensor) -> Tensor:
-    """Return what each place of a text or an image, or a whole vector, holds."""
+    """Flatten to a row for each place of a text or an image, or for each vector."""
     return z.permute(0, 2, 3, 1).reshape(-1, 6) if z.dim() == 4 else z.reshape(-1, 6)
 
 
