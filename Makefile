@@ -24,7 +24,7 @@ types: $(VENV)/.tested
 imports: $(VENV)/.tested
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.tested             ## RESULTS.md's verdicts, and the documentation site in site/
+docs: $(VENV)/.tested             ## parts of pages that are made from results/, and the documentation site in site/
 	$(BIN)/python docs/made_blocks.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 

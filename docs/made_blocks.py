@@ -1,4 +1,4 @@
-"""Write the parts of RESULTS.md that are made from data anew: a part of `make docs`."""
+"""Write the parts of pages that are made from measurements anew: a part of `make docs`."""
 
 from making.blocks import fill_files
 

@@ -17,6 +17,7 @@ from simsplit.report.tables import Table
 JudgedTable = tuple[PaperTable, ClaimVerdict, EvidenceTable | None]
 """A table, the verdict on it, and its measurements at the tier that was judged."""
 
+_LEFT_MINUS_RIGHT = "left minus right"
 _OVERVIEW = ("table", "what it shows", "tiers", "rows", "seeds", "stale", "time", "verdict")
 
 
@@ -151,7 +152,8 @@ def write_statement(built: EvidenceTable, each: JudgedStatement) -> str:
     start = f"{figure}: {each}" if figure else str(each)
     if each.judged.missing:
         return f"{start}; lacks {', '.join(each.judged.missing)}"
-    return f"{start}; {_write_measured(each)} over {format_count(each.judged.seeds, 'seed')}"
+    what = _LEFT_MINUS_RIGHT if each.judged.comparison.bound is None else "measured"
+    return f"{start}; {what} {_write_measured(each)} over {format_count(each.judged.seeds, 'seed')}"
 
 
 def tabulate_statements(built: EvidenceTable) -> Table:
@@ -163,7 +165,8 @@ def tabulate_statements(built: EvidenceTable) -> Table:
         name = write_words if each.statement.along == FIGURE else claim.name
         what = each.judged.comparison.write(name)
         missing = ", ".join(map(name, each.judged.missing))
-        measured = f"lacks {missing}" if missing else _write_measured(each)
+        what_of = f"{_LEFT_MINUS_RIGHT} " if each.judged.comparison.bound is None else ""
+        measured = f"lacks {missing}" if missing else what_of + _write_measured(each)
         seeds = str(each.judged.seeds or "")
         rows.append((where, figure, what, measured, seeds, each.judged.verdict.value))
     columns = ("where", "figure", "what would hold", "measured", "seeds", "verdict")
@@ -181,9 +184,7 @@ def _write_measured(each: JudgedStatement) -> str:
     judged = each.judged
     bound = judged.comparison.bound
     half = "" if judged.half is None else f" ± {judged.half:.3g}"
-    if bound is None:
-        return f"left minus right {judged.mean:.3g}{half}"
-    return f"{judged.mean + bound:.4g}{half}"
+    return f"{judged.mean:.3g}{half}" if bound is None else f"{judged.mean + bound:.4g}{half}"
 
 
 def write_card(built: EvidenceTable) -> list[str]:
