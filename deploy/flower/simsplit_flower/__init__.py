@@ -14,7 +14,7 @@ def pin_of(keys: Keys) -> str:
 
 
 def mode_of(given: object) -> Mode:
-    """A mode that exists: a slip of the pen must not become a rehearsal."""
+    """Return a mode that exists: a typing error must not become a rehearsal."""
     for mode in get_args(Mode):
         if given == mode:
             return mode

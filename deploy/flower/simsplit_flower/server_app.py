@@ -23,7 +23,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Wait for the nodes, send each its message, and train with those that come."""
+    """Wait for the nodes, send each its message, and train with the ones that come."""
     given = context.run_config
     for name in ("scenario", "keys", "address"):
         if not given[name]:
@@ -53,7 +53,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _nodes(grid: Grid, count: int, patience: float) -> Sequence[int]:
-    """All nodes, once there are enough of them."""
+    """Return all nodes, once there are enough of them."""
     end = time.monotonic() + patience
     while len(nodes := sorted(grid.get_node_ids())) < count:
         if time.monotonic() > end:
@@ -63,7 +63,7 @@ def _nodes(grid: Grid, count: int, patience: float) -> Sequence[int]:
 
 
 def _hear_out(grid: Grid, sent: Sequence[str]) -> None:
-    """Log how the nodes ended, as far as they say so soon."""
+    """Log how the nodes ended, as far as they say so in time."""
     left, end = set(sent), time.monotonic() + LAST_WORDS_S
     while left and time.monotonic() < end:
         for reply in grid.pull_messages(left):
