@@ -38,7 +38,8 @@ _HEAD = """\
 
 Every table and figure of the papers below is listed with what it claims. A claim is judged from seeds and 95 % intervals: it **holds**
 where the whole interval says so, **fails** where the whole interval denies it, and is **not settled** in between, or with one seed.
-Tier `small` is made for two processors: smaller networks, thousands of samples. A verdict is on the claim at that size.
+Tier `small` is made for two processors: smaller networks, thousands of samples. A verdict is on the claim at that size. A table holds where
+all of its statements do; intervals are not widened for their number, so one of many may fail by chance.
 """
 
 
