@@ -29,7 +29,7 @@ from simsplit.progress import Observer, Observers, RoundEnded, RunPlan
 from simsplit.rehearsal import rehearse
 from simsplit.results import TRACEBACK, Run
 from simsplit.results.ledger import Ledger, Round
-from simsplit.running.checkpointing import Checkpoints, Stopping
+from simsplit.running.checkpointing import Checkpoints, LostHosts, Stopping
 from simsplit.running.directories import (
     choose_run_directory,
     claim,
@@ -38,7 +38,6 @@ from simsplit.running.directories import (
     table_columns,
 )
 from simsplit.running.live import LiveRun
-from simsplit.running.lost_hosts import LostHosts
 from simsplit.running.notes import Idle, Notes, Pictures, list_first_warnings
 from simsplit.scenario import Scenario, own, scenario_of
 

@@ -1,10 +1,15 @@
-"""The assembler builds a run's live parts: clients, server, wire, course and evaluator."""
+"""The assembler builds a run's live parts: clients, server, wire, course and evaluator.
 
-from collections.abc import Sequence
+A recipe is sent to another process, which builds some of a run's clients from it.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
+from torch import Tensor, nn
 
 from simsplit.assembly.exchanges import (
     build_clock,
@@ -14,20 +19,23 @@ from simsplit.assembly.exchanges import (
     build_federation,
     build_pace,
 )
-from simsplit.assembly.frozen import fingerprint
 from simsplit.assembly.making import Maker
 from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.sizing import measure_flops
 from simsplit.assembly.supplies import Supplies
 from simsplit.data import Prepared
 from simsplit.engine.pool import InlinePool, Pool
+from simsplit.errors import RunError
 from simsplit.evaluation.evaluator import Evaluator
+from simsplit.held import hold
 from simsplit.machine import autocast_for
 from simsplit.network.clock import Clock, Flops
 from simsplit.packets import ClientId
 from simsplit.parties.seats import SEATS, Roster
 from simsplit.parties.server import Server
+from simsplit.plugins import gather_again
 from simsplit.scenario import Scenario
+from simsplit.scenario.loading import collect_held
 from simsplit.schedules.aggregation import SplitFedV1
 from simsplit.schedules.courses import Course, TrunkCopies
 from simsplit.schedules.exchange import Exchange
@@ -124,3 +132,68 @@ class Assembler:
         if len(numbers) > self.seats and self.owners.can_rest:
             return InlinePool(Roster(numbers, maker, self.seats))
         return InlinePool({number: maker.make(number) for number in numbers})
+
+
+@dataclass(frozen=True)
+class HostRecipe:
+    """Everything that another process needs to build some of a run's clients."""
+
+    scenario: Scenario
+    data: Prepared
+    device: str
+    held: Mapping[str, object]
+    """Objects that the user passed from Python, by digest."""
+
+    @classmethod
+    def of(cls, scenario: Scenario, data: Prepared, device: str) -> "HostRecipe":
+        """Return the recipe for hosts that compute on `device`."""
+        return cls(scenario, data, device, collect_held(scenario.model))
+
+    @property
+    def imports(self) -> Callable[[], object] | None:
+        """A call that imports plugins on a host, to be made before the recipe is sent; None if
+        there are no plugins.
+        """
+        away = tuple(origin for origin in self.scenario.plugins.origins if origin.portable)
+        return partial(gather_again, away) if away else None
+
+    def build(self, numbers: Sequence[ClientId]) -> InlinePool:
+        """Build these clients in their state before training."""
+        hold(self.held)
+        assembler = Assembler(self.scenario, self.data, torch.device(self.device))
+        pool = assembler.make_pool(numbers)
+        if self.scenario.aggregation.kind == "splitfed_v1":
+            pool.workshop = assembler.build_workshop(assembler.build_exchange(pool))
+        return pool
+
+
+def fingerprint(modules: Iterable[nn.Module]) -> Tensor | None:
+    """Return 16 bytes that identify the frozen weights; None if every weight learns.
+
+    Checkpoints do not hold weights that never learn; a resumed run builds them again. They can have
+    changed since: a model of the hub may have a new revision, one in a folder may be retrained.
+
+    Call it before training: a phase may freeze further weights for some rounds.
+    """
+    digest, some = hashlib.blake2b(digest_size=16), False
+    for module in modules:
+        for name, weight in module.named_parameters():
+            if not weight.requires_grad:
+                some = True
+                digest.update(name.encode())
+                plain = weight.detach().cpu().contiguous().flatten()
+                digest.update(plain.view(torch.uint8).numpy().data)
+    return torch.tensor(list(digest.digest()), dtype=torch.uint8) if some else None
+
+
+def refuse_others(ours: Tensor | None, kept: Tensor | None) -> None:
+    """Raise RunError if a checkpoint was written with other frozen weights than `ours`.
+
+    A checkpoint without a fingerprint (`kept` is None) holds the weights themselves.
+    """
+    if kept is not None and (ours is None or not torch.equal(ours, kept)):
+        raise RunError(
+            "the model's frozen weights differ from the ones that the run began with, and "
+            "checkpoints hold only weights that learn. Restore the model (model.revision names the "
+            "revision of a model on the hub), or start a new run with another --out"
+        )

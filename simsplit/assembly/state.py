@@ -9,8 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from simsplit.assembly.assembler import Assembler, Assembly
-from simsplit.assembly.frozen import refuse_others
+from simsplit.assembly.assembler import Assembler, Assembly, refuse_others
 from simsplit.data import Prepared
 from simsplit.errors import RunError
 from simsplit.machine import find_device

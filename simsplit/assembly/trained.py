@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from simsplit.assembly.frozen import fingerprint, refuse_others
+from simsplit.assembly.assembler import fingerprint, refuse_others
 from simsplit.assembly.ownership import Ownership
 from simsplit.data.batches import Batch
 from simsplit.data.samples import DataInfo

@@ -2,10 +2,9 @@
 
 from simsplit.attacks.attack import AttackConfig
 from simsplit.attacks.kmeans import KmeansConfig
-from simsplit.attacks.norm import NormConfig
 from simsplit.attacks.optimizer_inversion import OptimizerInversionConfig
 from simsplit.attacks.probe import ProbeConfig
-from simsplit.attacks.spectral import SpectralConfig
+from simsplit.attacks.spectral import NormConfig, SpectralConfig
 
 ON_LABELS: dict[str, type[AttackConfig]] = {
     "spectral": SpectralConfig,

@@ -1,8 +1,8 @@
-"""The spectral attack (Sun et al. 2022, as P3EFT measures it).
+"""The spectral attack (Sun et al. 2022, as in P3EFT), and the norm attack (Li et al. 2022).
 
 Two classes pull rows apart, so the first right singular vector of the centred rows points from one
-class to the other. As published, it works for two classes only; with more it has no row in the
-table.
+class to the other. The norm attack uses that rows of one class are longer than rows of the other.
+As published, both work for two classes only; with more they have no row in the table.
 """
 
 from typing import ClassVar, Literal
@@ -39,3 +39,22 @@ def principal_components(rows_ND: Tensor, count: int) -> Tensor:
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     components = centred @ directions[:count].T
     return torch.nn.functional.pad(components, (0, count - components.shape[1]))
+
+
+class NormConfig(LabelAttackConfig):
+    """A score of each target: the norm of its row in a view; for two classes only."""
+
+    kind: Literal["norm"] = "norm"
+    two_classes: ClassVar[bool] = True
+
+    def build(self, known: Knowledge) -> "NormAttack":
+        return NormAttack(self, known)
+
+
+class NormAttack(LabelAttack):
+    """An attack that scores each sample by the norm of its row."""
+
+    def read(self, view: SeenView) -> Clue | None:
+        if self.known_labels.classes != 2 or view.name == "direction":  # its rows have length 1
+            return None
+        return Clue(view.name, view.adapter, "auc", view.rows.norm(dim=1))

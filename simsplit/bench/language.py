@@ -3,12 +3,14 @@
 The whole model is transformers' own, which a plain loop trains from the same weights on the same
 batches. Both must end at the same loss. MixGuard is compared with the arithmetic that it adds: k
 texts through the head and m messages through the trunk, plus one forward pass for refinement.
+Fine-tuning over an API is compared with peft's loop on the whole model, and with defences.
 
 With a model of the user's, defences of both ends are compared with the plain cut on the same texts:
 each one's training step, warm-up step and generated token. ADMI's paper states 1.5 plain steps, 0.5
 steps, and 1.2 to 1.3 tokens.
 """
 
+import copy
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,15 +21,14 @@ import torch
 from torch import nn
 
 from simsplit.assembly import Assembler, Assembly
-from simsplit.bench.api import api
 from simsplit.bench.given import random_texts
 from simsplit.bench.overhead import feed_of
-from simsplit.bench.plain import TextLoop
 from simsplit.bench.sides import (
     BenchLines,
     BenchSide,
     Figures,
     Say,
+    TextLoop,
     compare_steps,
     ratio_of,
     ratio_row,
@@ -52,6 +53,13 @@ DEFENDED_BATCH = 8
 DEFENCE_STEPS, DEFENCE_PAIRS = 1, 5
 TOKENS = 16
 DEFENCES: tuple[dict[str, Any], ...] = ({"kind": "admi"}, {"kind": "dualguard"}, {"kind": "mid"})
+API_OPTIMIZER = {"kind": "adamw", "lr": 1e-3}
+API_CASES: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("P3EFT, two sets mixed", 2, {"kind": "p3eft", "alpha": 0.0}),
+    ("P3EFT, two sets mixed and regularised", 2, {"kind": "p3eft", "alpha": 1.0}),
+    ("private backprop, two messages", 1, {"kind": "private_backprop"}),
+)
+"""Cases that double a step's passes: the name, the number of adapter sets, and the method."""
 
 
 def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]:
@@ -217,3 +225,68 @@ def _measure_defence(
     measured = ratio_of((writing_with, writing_plain), 1, pairs, device)
     per_token = {key: measured[key] / tokens for key in ("ms", "against_ms")}
     yield "a token written", measured | per_token
+
+
+def api(model: str, device: torch.device, quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Compare one unprotected set of adapters with peft, and defended cases with that set."""
+    say("language: fine-tuning over an API against peft ...")
+    alone = _assemble_api(model, device, sets=1)
+    plain = _Peft(alone, device)
+    lines = BenchLines()
+    measured = compare_steps(alone.exchange.step, plain.train, device, quick)
+    split, whole = alone.exchange.collect_reports([0])[0]["train_loss"], plain.mean_loss
+    refuse_other_loss(split, whole, ("training over the API", "peft"))
+    row = ratio_row("one set of adapters over peft", measured, 1.05)
+    lines.add("api over peft", measured | {"target": 1.05}, row)
+    for name, sets, method in API_CASES:
+        say(f"language: {name}, against two plain steps ...")
+        defended = _assemble_api(model, device, sets=sets, method=[method])
+        measured = compare_steps(defended.exchange.step, alone.exchange.step, device, quick)
+        halves = {of: measured[of] / 2 for of in ("ratio", "low", "high")}
+        row = ratio_row(f"{name}, over two plain steps", measured | halves, 1.10)
+        lines.add(name, measured | halves | {"target": 1.10}, row)
+    return lines.table("fine-tuning over an API (1.7 million weights)")
+
+
+class _Peft(TextLoop):
+    """The same transformer with peft's adapters and the same head, in a plain loop."""
+
+    def __init__(self, parts: Assembly, device: torch.device) -> None:
+        super().__init__(feed_of(parts, 0))
+        pool: Any = parts.pool
+        trunk: Any = parts.server.end.trunk
+        client = pool.clients[0].training.end
+        self.body: Any = copy.deepcopy(trunk.body).to(device)
+        self.reader: nn.Module = copy.deepcopy(client.tail.reader)
+        own: dict[str, nn.Parameter] = dict(self.body.named_parameters())
+        learned: list[torch.Tensor] = []
+        for name, weight in client.head.sets[0].items():
+            own[name.replace("/", ".")].data.copy_(weight.data)
+            learned.append(own[name.replace("/", ".")].requires_grad_(True))
+        self.optimizer = torch.optim.AdamW([*learned, *self.reader.parameters()], lr=1e-3)
+
+    def loss_of(self, batch: Batch) -> torch.Tensor:
+        """Classify texts at their last tokens."""
+        mask = batch.real.long()
+        states = self.body(input_ids=batch.inputs, attention_mask=mask).last_hidden_state
+        last = states[torch.arange(len(states)), mask.sum(1) - 1]
+        return nn.functional.cross_entropy(self.reader(last), batch.labels.amax(1))
+
+
+def _assemble_api(
+    model: str, device: torch.device, *, sets: int, method: list[dict[str, Any]] | None = None
+) -> Assembly:
+    given = parse(
+        {
+            "data": {"source": {"kind": "python_docs", "length": LENGTH}},
+            "model": {"kind": "adapted_classifier", "name": model, "adapters": sets},
+            "topology": "api",
+            "clients": {"count": 1},
+            "method": method or [],
+            "train": {"batch_size": BATCH, "client": API_OPTIMIZER},
+        }
+    )
+    parts = Assembler(given, random_texts(given, LENGTH), device).assemble()
+    parts.exchange.announce(parts.clients, counted=False)
+    enter(parts, Phase("train", rounds=1))
+    return parts

@@ -16,11 +16,11 @@ import torch
 
 from simsplit.assembly import Assembler, Assembly
 from simsplit.bench.given import random_images, scenario
-from simsplit.bench.plain import PlainLoop
 from simsplit.bench.sides import (
     BenchLines,
     BenchSide,
     Figures,
+    PlainLoop,
     Say,
     call_apart,
     ratio_of,

@@ -12,13 +12,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from simsplit.catalogue.compatibility import tabulate_compatibility
+from simsplit.catalogue.compatibility import group_kinds, tabulate_compatibility
 from simsplit.data.tasks import LAYOUTS
 from simsplit.detectors.thresholds import THRESHOLDS
 from simsplit.engine.engine_config import ENGINES
 from simsplit.errors import SimsplitError, suggest
-from simsplit.metrics.classification import METRICS
-from simsplit.metrics.token_score import OF_TEXTS
+from simsplit.metrics.classification import METRICS, OF_TEXTS
 from simsplit.network.profiles import MEANINGS, PROFILES
 from simsplit.parties.optimizers import LR_SCHEDULES, OPTIMIZERS
 from simsplit.plugins import PARTS, Given, Plugins, gather_plugins
@@ -87,10 +86,8 @@ def tabulate_catalogue(
         allowed = [*known, *others]
         hint = suggest(what, allowed) or ","
         raise SimsplitError(f"nothing to list under '{what}'{hint} allowed: {', '.join(allowed)}")
-    kinds: dict[type[BaseModel], list[str]] = {}
-    for kind, config in known[what].items():
-        kinds.setdefault(config, []).append(kind)  # torchvision's data sets share one config
-    tables = [(names, _tabulate_part(", ".join(names), config)) for config, names in kinds.items()]
+    groups = group_kinds(known[what])  # torchvision's data sets share one config
+    tables = [(names, _tabulate_part(", ".join(names), config)) for config, names in groups]
     return _choose(tables, what, part)
 
 

@@ -68,14 +68,14 @@ def tabulate_compatibility(
     rows = [
         (group, ", ".join(kinds), *_make_cells(config, topologies))
         for group, registry in parts.items()
-        for config, kinds in _group_kinds(registry)
+        for config, kinds in group_kinds(registry)
     ]
     columns = ("", "kind", *MODALITIES, *topologies, "what else it needs")
     title = "which part works with which data and topology, with default options"
     return Table(title, columns, _blank_repeats(rows), "l" * len(columns))
 
 
-def _group_kinds(
+def group_kinds(
     registry: Mapping[str, type[BaseModel]],
 ) -> Iterator[tuple[type[BaseModel], list[str]]]:
     """Yield each config with its kinds: several kinds may share one config."""

@@ -220,7 +220,7 @@ def _measure(
 ) -> "Reproduction":
     from simsplit.evidence.reproducing import Reproduction, measure_cells, place_data
     from simsplit.evidence.selecting import parse_minutes, select
-    from simsplit.terminal.evidence import MeasuringLines, MeasuringSilently, print_plan
+    from simsplit.terminal.evidence import MeasuringLines, print_plan
 
     minutes = parse_minutes(budget) if budget is not None else None
     selection = _require_data(place_data(select(built, only), data), alone=named)
@@ -230,7 +230,7 @@ def _measure(
         print_plan(selection, jobs, say)
     if dry or not selection.cells:
         return Reproduction()
-    watch = MeasuringSilently() if quiet else MeasuringLines(make_console(stderr=True))
+    watch = MeasuringLines(make_console(stderr=True, quiet=quiet))
     return measure_cells(selection, watch, jobs=jobs, budget_min=minutes)
 
 

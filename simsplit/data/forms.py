@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from simsplit.config import Config
 from simsplit.errors import DataError
+from simsplit.held import get_held
 
 _Config = TypeVar("_Config", bound=Config)
 
@@ -71,9 +72,11 @@ def build_options(config: type[_Config], options: Mapping[str, Any]) -> _Config:
         ) from None
 
 
-def build_not_passed(digest: str) -> DataError:
-    """Return the error for a scenario whose data were not passed to this process."""
-    return DataError(
-        f"data.source: the data with digest {digest} were passed from Python, not to this process; "
-        "pass them again: run('RUN/scenario.yaml', 'RUN', resume=True, data=...)"
-    )
+def get_passed(digest: str) -> Any:  # noqa: ANN401
+    """Return the data passed to this process; raise DataError if none with this digest were."""
+    if (data := get_held(digest)) is None:
+        raise DataError(
+            f"data.source: the data with digest {digest} were passed from Python, not to this "
+            "process; pass them again: run('RUN/scenario.yaml', 'RUN', resume=True, data=...)"
+        )
+    return data

@@ -13,8 +13,8 @@ import torch
 from simsplit.data.arrays import find_class_names, make_samples, split_off_test
 from simsplit.data.forms import (
     FORMS,
-    build_not_passed,
     build_options,
+    get_passed,
     get_splits,
     is_frame,
     is_hub,
@@ -26,7 +26,7 @@ from simsplit.data.frames import FrameOptions, encode_frames
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.source_config import SourceConfig
 from simsplit.errors import DataError
-from simsplit.held import get_held, hold
+from simsplit.held import hold
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,10 +63,7 @@ class GivenSource(SourceConfig):
 
     def load(self) -> DataSet:
         """Return the data passed to this process; raise DataError if none with this digest were."""
-        data = get_held(self.digest)
-        if data is None:
-            raise build_not_passed(self.digest)
-        return cast("DataSet", data)
+        return cast("DataSet", get_passed(self.digest))
 
 
 def build_given_source(data: Any, **columns: Any) -> GivenSource:  # noqa: ANN401 - many forms

@@ -13,8 +13,8 @@ import numpy as np
 
 from simsplit.data.arrays import find_class_names, number_labels
 from simsplit.data.forms import (
-    build_not_passed,
     build_options,
+    get_passed,
     get_splits,
     is_frame,
     is_hub,
@@ -26,7 +26,7 @@ from simsplit.data.splits import hold_out
 from simsplit.data.tasks import LAYOUTS, Classification, Language, Task
 from simsplit.data.texts import TextTable
 from simsplit.errors import DataError
-from simsplit.held import get_held, hold
+from simsplit.held import hold
 from simsplit.seeds import numpy_rng_for
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ class TextGiven(TextTable):
 
     def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         """Return the rows passed to this process; raise DataError if none with this digest were."""
-        tables = get_held(self.digest)
-        if tables is None:
-            raise build_not_passed(self.digest)
-        return cast("Mapping[str, pa.Table]", tables)[split], f"data ({split})"
+        tables = cast("Mapping[str, pa.Table]", get_passed(self.digest))
+        return tables[split], f"data ({split})"
 
     @property
     def owners(self) -> int:

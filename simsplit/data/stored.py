@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simsplit.data.forms import to_arrow
 from simsplit.errors import DataError
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ def load_hub_table(name: str, config: str | None, revision: str | None, split: s
             "check the names and the network, or download its parquet files and use "
             "{kind: parquet, path: ...}, or text_parquet"
         ) from error
-    schema = loaded.features.arrow_schema
-    return loaded.with_format("arrow")[:].replace_schema_metadata(schema.metadata)
+    return to_arrow(loaded)
 
 
 def find_parquet_files(folder: Path, splits: tuple[str, ...]) -> list[Path]:

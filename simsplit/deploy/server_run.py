@@ -21,7 +21,7 @@ from simsplit.packets import ClientId
 from simsplit.progress import Observer
 from simsplit.results import SCENARIO, SUMMARY, Run
 from simsplit.results.directory import replace
-from simsplit.running.lost_hosts import LOSSES
+from simsplit.running.checkpointing import LOSSES
 from simsplit.scenario import Scenario
 
 DECISIVE_FACTS = ("torch", "machine", "capability", "threads")

@@ -9,7 +9,7 @@ et al., 2017) compares each client with its nearest others.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from simsplit.detectors.detector import SignalDetector, SignalDetectorConfig, measure_distances
-from simsplit.detectors.thresholds import Side
 from simsplit.packets import ClientId
 
 
@@ -59,7 +58,7 @@ class RootCosineConfig(SignalDetectorConfig):
     kind: Literal["root_cosine"] = "root_cosine"
     root: tuple[ClientId, ...] = Field(default=(0,), min_length=1)
     """Numbers of the trusted clients; malicious clients are drawn among the others."""
-    side: ClassVar[Side] = "low"
+    side = "low"
 
     @property
     def trusted(self) -> tuple[ClientId, ...]:
@@ -90,7 +89,7 @@ class KrumDetectorConfig(SignalDetectorConfig):
     malicious: float = Field(default=0.2, ge=0, lt=0.5)
     """Assumed share of malicious clients among n: distances are summed to the n (1 - share) - 2
     nearest others."""
-    side: ClassVar[Side] = "high"
+    side = "high"
 
     @property
     def least_clients(self) -> int:

@@ -19,14 +19,15 @@ from simsplit.config import Config, expand_kind
 from simsplit.detectors.readings import LEGS, Readings, Signal
 from simsplit.detectors.thresholds import (
     FixedConfig,
+    Rounds,
     SequentialConfig,
     Side,
     ThreeSigmaConfig,
     Threshold,
+    Window,
     compute_mad_z,
     to_suspicion,
 )
-from simsplit.detectors.windows import Rounds, Window
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg
 from simsplit.renamed import Renamed, find_by_old_name

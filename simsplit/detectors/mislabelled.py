@@ -21,7 +21,7 @@ that poisons later is missed; `within_class` judges later rounds too.
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -36,8 +36,7 @@ from simsplit.detectors.by_class import (
     sum_by_class,
 )
 from simsplit.detectors.detector import Detector, RoundView, Scores
-from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
-from simsplit.detectors.windows import Rounds
+from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
 from simsplit.packets import ClientId
 from simsplit.states import select_below
 
@@ -68,7 +67,7 @@ class MislabelledConfig(ByClassConfig):
     """Smallest number of other clients' samples of a class with which the class is compared."""
     threshold: Threshold = FixedConfig(above=0.1)
     """Threshold that decides which scores flag a client; scores have an absolute meaning."""
-    side: ClassVar[Side] = "high"
+    side = "high"
 
     def build(self) -> "Mislabelled":
         return Mislabelled(self)

@@ -18,7 +18,7 @@ are matched with those of the round before by the gradients from which they were
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -36,8 +36,7 @@ from simsplit.detectors.by_class import (
     sum_by_class,
 )
 from simsplit.detectors.detector import Detector, RoundView, Scores
-from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
-from simsplit.detectors.windows import Rounds
+from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
 from simsplit.packets import ClientId
 from simsplit.states import select_below
 
@@ -69,7 +68,7 @@ class RootClassConfig(ByClassConfig):
     judged."""
     threshold: Threshold = FixedConfig(above=0.3)
     """Threshold that decides which scores flag a client; scores have an absolute meaning."""
-    side: ClassVar[Side] = "high"
+    side = "high"
 
     @property
     def trusted(self) -> tuple[ClientId, ...]:

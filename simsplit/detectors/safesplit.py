@@ -25,7 +25,7 @@ largest score of the majority, which spares most honest turns.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -40,7 +40,7 @@ from simsplit.detectors.detector import (
     TrunkTurn,
     measure_distances,
 )
-from simsplit.detectors.thresholds import FixedConfig, Side
+from simsplit.detectors.thresholds import FixedConfig
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import ClientId
 
@@ -59,8 +59,8 @@ class SafeSplitConfig(DetectorConfig):
     response: Response = "rollback"
     """What happens after a flagged turn: `rollback` returns to the newest benign trunk, `none` only
     reports the turn; `skip` and `downweight` act as for other detectors."""
-    side: ClassVar[Side] = "high"
-    by_turns: ClassVar[bool] = True
+    side = "high"
+    by_turns = True
 
     @property
     def needs(self) -> Needs:

@@ -6,7 +6,7 @@ gradient that it returns for the features, from which the trunk learns; it is th
 """
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -14,8 +14,7 @@ from torch import Tensor
 
 from simsplit.detectors.detector import SignalDetector, SignalDetectorConfig
 from simsplit.detectors.readings import Signal
-from simsplit.detectors.thresholds import FixedConfig, Side, Threshold
-from simsplit.detectors.windows import Rounds
+from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
 from simsplit.packets import ClientId
 from simsplit.states import select_below
 
@@ -31,7 +30,7 @@ class UpdatesConfig(SignalDetectorConfig):
     null: all rounds so far."""
     threshold: Threshold = FixedConfig(above=0.5)
     """Threshold that decides which scores flag a client."""
-    side: ClassVar[Side] = "high"
+    side = "high"
 
 
 class FoolsGoldConfig(UpdatesConfig):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simsplit.detectors.detector import Detector, DetectorConfig, RoundView, TrunkTurn, Verdict
 from simsplit.detectors.readings import Readings, Signal
-from simsplit.detectors.windows import format_window
+from simsplit.detectors.thresholds import format_window
 from simsplit.metrics.detection import score_detection
 from simsplit.packets import ClientId
 from simsplit.rows import DetectionRow

@@ -13,15 +13,14 @@ judges its robust z.
 """
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field, ValidationInfo, field_validator
 
 from simsplit.detectors.by_class import ByClassConfig, ByClient, infer_classes, select_samples
 from simsplit.detectors.detector import Detector, RoundView, Scores
-from simsplit.detectors.thresholds import CalibratedConfig, Side, Threshold
-from simsplit.detectors.windows import Rounds
+from simsplit.detectors.thresholds import CalibratedConfig, Rounds, Threshold
 from simsplit.packets import ClientId
 
 
@@ -46,7 +45,7 @@ class WithinClassConfig(ByClassConfig):
     differences between nearly equal clients flag none of them."""
     threshold: Threshold = CalibratedConfig()
     """Threshold that decides which scores flag a client."""
-    side: ClassVar[Side] = "high"
+    side = "high"
 
     @field_validator("root")
     @classmethod

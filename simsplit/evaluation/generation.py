@@ -11,9 +11,8 @@ from torch import Tensor
 
 from simsplit.data.samples import IGNORED, Choices, Samples
 from simsplit.evaluation.writing import Writer
-from simsplit.metrics.classification import ClassMetric, score
+from simsplit.metrics.classification import ClassMetric, TokenMetric, TokenScore, score
 from simsplit.metrics.text import bleu, code_bleu, exact_answers, meteor, rouge_l
-from simsplit.metrics.token_score import TokenMetric, TokenScore
 from simsplit.models.tokenizers import Reader
 from simsplit.packets import ClientId
 

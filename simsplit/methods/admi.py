@@ -26,7 +26,7 @@ No code of ADMI is public, and the paper leaves much open. These choices are our
 - In the warm-up the tail has the head's learning rate.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -36,9 +36,9 @@ from torch.nn.functional import relu, softplus
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError, ScenarioError
 from simsplit.methods.adapters import Adapter
-from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Shape, Site, Step, Trait
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.methods.mid import compute_mean_divergence
-from simsplit.needs import Given, Need, Needs, need_leg
+from simsplit.needs import Given, Need, need_leg
 from simsplit.packets import Leg
 from simsplit.phases import WARM_UP, Phase, build_warm_up
 from simsplit.seeds import isolate
@@ -71,14 +71,14 @@ class AdmiConfig(MethodConfig):
     """The bottleneck's learning rate, for AdamW; `train.lr_schedule` applies to it too."""
     inference: Literal["mean", "sample"] = "mean"
     """What the bottleneck sends in evaluation: the mean, or a sample as in training."""
-    modalities: ClassVar[frozenset[Modality]] = TEXTS
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
-    once: ClassVar[bool] = True
-    reads_tail: ClassVar[bool] = True
-    works_in_sessions: ClassVar[bool] = True
-    columns: ClassVar[tuple[str, ...]] = ("admi_kl", "admi_ce", "admi_ada")
-    requires: ClassVar[Needs] = (
+    modalities = TEXTS
+    required_traits = frozenset({Trait.SAMPLES, Trait.VALUES})
+    ended_traits = frozenset({Trait.ALONE})
+    once = True
+    reads_tail = True
+    works_in_sessions = True
+    columns = ("admi_kl", "admi_ce", "admi_ada")
+    requires = (
         need_leg(Leg.FEATURES),
         Need(Given.CAUSAL),
         Need(Given.KNOWN_TAIL),

@@ -7,7 +7,7 @@ keys. The last group may be smaller; the number of samples crosses next to the p
 bytes.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -27,11 +27,11 @@ class C3slConfig(MethodConfig):
     kind: Literal["c3sl"] = "c3sl"
     ratio: int = Field(default=8, ge=1)
     """Number of samples that are superposed in one row."""
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.SHAPE})
-    once: ClassVar[bool] = True
-    reencodes: ClassVar[bool] = True
-    superposes: ClassVar[frozenset[Leg]] = frozenset({Leg.SMASHED, Leg.SMASHED_GRAD})
+    required_traits = frozenset({Trait.VALUES})
+    ended_traits = frozenset({Trait.SAMPLES, Trait.SHAPE})
+    once = True
+    reencodes = True
+    superposes = frozenset({Leg.SMASHED, Leg.SMASHED_GRAD})
 
     @property
     def needs(self) -> Needs:

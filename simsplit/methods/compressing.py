@@ -1,15 +1,13 @@
 """This module lists the methods that compress messages, and first `raw`, which changes nothing."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from simsplit.methods.c3sl import C3slConfig
-from simsplit.methods.cast import CastConfig
 from simsplit.methods.learned1x1 import BottlenetConfig, Learned1x1Config
 from simsplit.methods.lightsplit import LightSplitConfig
-from simsplit.methods.method import ANYTHING, Method, MethodConfig, Modality, Site
-from simsplit.methods.quantise import QuantiseConfig
-from simsplit.methods.sparsify import SparsifyConfig
-from simsplit.methods.topk import RandTopkConfig, TopkConfig
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Site
+from simsplit.methods.quantise import CastConfig, QuantiseConfig
+from simsplit.methods.topk import RandTopkConfig, SparsifyConfig, TopkConfig
 from simsplit.methods.wcc import WccConfig
 
 
@@ -17,10 +15,10 @@ class RawConfig(MethodConfig):
     """No change at the cut, equivalent to an empty list of methods."""
 
     kind: Literal["raw"] = "raw"
-    modalities: ClassVar[frozenset[Modality]] = ANYTHING
-    works_in_sessions: ClassVar[bool] = True
-    reencodes: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
+    modalities = ANYTHING
+    works_in_sessions = True
+    reencodes = True
+    everywhere = True
 
     def build(self, site: Site) -> Method:
         return Method()

@@ -21,18 +21,8 @@ from torch import Tensor
 from simsplit.data.batches import Batch, pad_tokens
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.method import (
-    CUT_LEGS,
-    TEXTS,
-    Method,
-    MethodConfig,
-    Modality,
-    Site,
-    Step,
-    Stock,
-    Trait,
-)
-from simsplit.needs import Given, Need, Needs, need_leg
+from simsplit.methods.method import CUT_LEGS, TEXTS, Method, MethodConfig, Site, Step, Stock, Trait
+from simsplit.needs import Given, Need, need_leg
 from simsplit.packets import Leg
 from simsplit.seeds import derive_seed
 
@@ -48,12 +38,12 @@ class CoverConfig(MethodConfig):
     """
     secrets: ClassVar[str] = "sample"
     """The private text's place among the covers is drawn per text."""
-    modalities: ClassVar[frozenset[Modality]] = TEXTS
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.ALONE})
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
-    requires: ClassVar[Needs] = (need_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
+    modalities = TEXTS
+    required_traits = frozenset({Trait.SAMPLES, Trait.ALONE})
+    ended_traits = frozenset({Trait.SAMPLES})
+    once = True
+    superposes = CUT_LEGS
+    requires = (need_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
 
     def build(self, site: Site) -> Method:
         return Cover(self, site.seed) if site.side == "client" else Method()

@@ -1,4 +1,6 @@
-"""This module penalises the distance correlation of features and labels (Sun et al., 2022).
+"""This module penalises distance correlation: of features and labels, and of inputs (NoPeek).
+
+The first is by Sun et al., 2022:
 
     L = CE + alpha log( mean(A B) / sqrt( mean(A^2) mean(B^2) ) )
 
@@ -9,9 +11,16 @@ for more, no class is nearer to another. A batch with one row or one class has n
 code has NaN. If features have an axis of adapter sets, the terms of all sets are summed. h is the
 input of this method's `decode`: the features as decoded by the methods listed after it. Padding of
 texts is left out.
+
+NoPeek (Vepakomma et al., ICDM Workshops 2020) makes smashed data depend less on the inputs: the
+client's loss is (1 - alpha) CE + alpha dCor(x, z), where dCor is the distance correlation of a
+batch's inputs and its smashed data. Here the term is alpha / (1 - alpha) dCor, and CE is not
+scaled. The losses differ only by a factor, which would also scale the server's gradients. The term
+stays at the client: its gradient never crosses the wire. As in the published code, dCor has doubly
+centred distances and floors of 1e-10.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -20,9 +29,11 @@ from torch.nn.functional import one_hot
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes
-from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
-from simsplit.needs import Given, Need, Needs, need_leg
+from simsplit.methods.method import LabelDefenceConfig, Method, MethodConfig, Site, Step, Trait
+from simsplit.needs import Given, Need, need_leg
 from simsplit.packets import Leg
+
+_NOPEEK_FLOOR = 1e-10
 
 
 class DistanceCorrelationConfig(LabelDefenceConfig):
@@ -31,9 +42,9 @@ class DistanceCorrelationConfig(LabelDefenceConfig):
     kind: Literal["distance_correlation"] = "distance_correlation"
     alpha: float = Field(default=1.0, ge=0)
     """Weight of the loss term. Published runs use 0.3 to 10; 0: no term."""
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    columns: ClassVar[tuple[str, ...]] = ("dcor", "dcor_left_out")
-    requires: ClassVar[Needs] = (
+    required_traits = frozenset({Trait.SAMPLES})
+    columns = ("dcor", "dcor_left_out")
+    requires = (
         need_leg(Leg.FEATURES_GRAD),
         Need(Given.SCORING),
         Need(Given.CLASSIFIES),
@@ -118,3 +129,63 @@ def zero_padding(features: Tensor, real: Tensor | None) -> Tensor:
     if real is None or features.dim() < 3 or features.shape[:2] != real.shape:
         return features
     return features * real.view(*real.shape, *[1] * (features.dim() - 2)).to(features)
+
+
+class NopeekConfig(MethodConfig):
+    """A penalty on the distance correlation between inputs and smashed data."""
+
+    kind: Literal["nopeek"] = "nopeek"
+    alpha: float = Field(default=0.5, ge=0, lt=1)
+    """Weight of the distance correlation in the client's loss; the task's loss has weight
+    1 - alpha. Published runs use 0.1 to 0.8; 0: no term."""
+    required_traits = frozenset({Trait.SAMPLES})
+
+    def build(self, site: Site) -> Method:
+        return Nopeek(self.alpha)
+
+
+class Nopeek(Method):
+    """The client's loss term; a step's memo holds the batch's inputs and smashed data."""
+
+    def __init__(self, alpha: float) -> None:
+        self.weight = alpha / (1 - alpha)
+
+    def transform(self, batch: Batch, step: Step) -> Batch:
+        """Return the batch unchanged, and store its inputs for the loss."""
+        if step.training and self.weight > 0:
+            step.memo[self] = [batch.inputs]
+        return batch
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """Return z unchanged, and store it for the loss."""
+        if self in step.memo:
+            step.memo[self].append(z)
+        return z
+
+    def compute_encode_loss(self, step: Step) -> Tensor | None:
+        """Return the distance correlation of inputs and smashed data times its weight."""
+        if self not in step.memo:
+            return None
+        inputs, sent = step.memo.pop(self)
+        return self.weight * compute_distance_correlation(inputs, sent)
+
+
+def compute_distance_correlation(x: Tensor, z: Tensor) -> Tensor:
+    """Return the distance correlation of two batches' rows, between 0 and 1."""
+    x_BB, z_BB = (_compute_floored_distances(rows.flatten(1).float()) for rows in (x, z))
+    covariance, x_var, z_var = (
+        (one * other).mean().clamp_min(_NOPEEK_FLOOR).sqrt()
+        for one, other in ((x_BB, z_BB), (x_BB, x_BB), (z_BB, z_BB))
+    )
+    return covariance / (x_var * z_var).clamp_min(_NOPEEK_FLOOR).sqrt()
+
+
+def _compute_floored_distances(x_BD: Tensor) -> Tensor:
+    """Return pairwise distances, minus the means of their row and column, plus the total mean."""
+    square_B = x_BD.square().sum(1)
+    square_BB = square_B[:, None] + square_B[None, :] - 2 * x_BD @ x_BD.T
+    same = torch.eye(len(x_BD), dtype=torch.bool, device=x_BD.device)
+    distance_BB = square_BB.masked_fill(same, 0).clamp_min(_NOPEEK_FLOOR).sqrt()
+    return (
+        distance_BB - distance_BB.mean(0) - distance_BB.mean(1, keepdim=True) + distance_BB.mean()
+    )

@@ -14,14 +14,14 @@ guarantee. With a budget and `relative: false`, each message has the guarantee o
 """
 
 import math
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from simsplit.methods.clipping import Release, clip_rows
-from simsplit.methods.method import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Leg
 
@@ -48,9 +48,9 @@ class DpForwardConfig(MethodConfig):
     report_delta: float | None = Field(default=None, gt=0, lt=1)
     """The delta at which a run reports its epsilon; null: 1 / the number of the client's samples,
     at most 0.01."""
-    modalities: ClassVar[frozenset[Modality]] = ANYTHING
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
-    once: ClassVar[bool] = True
+    modalities = ANYTHING
+    required_traits = frozenset({Trait.VALUES})
+    once = True
 
     @model_validator(mode="after")
     def _check_that_one_field_sets_the_noise(self) -> Self:

@@ -11,7 +11,7 @@ clipping, and noise in proportion to the gradient's root mean square.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from simsplit.methods.clipping import Release, clip_rows
 from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
-from simsplit.needs import Needs, need_leg
+from simsplit.needs import need_leg
 from simsplit.packets import Leg
 
 
@@ -41,7 +41,7 @@ class DpSgdConfig(LabelDefenceConfig):
     report_delta: float | None = Field(default=None, gt=0, lt=1)
     """The delta at which a run reports its epsilon; null: 1 / the number of the client's samples,
     at most 0.01."""
-    requires: ClassVar[Needs] = (need_leg(Leg.FEATURES_GRAD),)
+    requires = (need_leg(Leg.FEATURES_GRAD),)
 
     @property
     def release(self) -> Release | str:

@@ -22,7 +22,7 @@ GRU; its MLP has three layers (d, 2d, 2d, d) with ReLU, no connection past it, a
 1e-3; head and tail learn with 1e-5 through LoRA of rank 2; and it has no floor.
 """
 
-from typing import ClassVar, Literal, cast
+from typing import Literal, cast
 
 import torch
 from pydantic import Field
@@ -32,8 +32,8 @@ from torch.func import functional_call
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Site, Step, Trait
-from simsplit.needs import Given, Need, Needs, need_leg
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Site, Step, Trait
+from simsplit.needs import Given, Need, need_leg
 from simsplit.packets import Leg
 from simsplit.phases import WARM_UP, Phase, Segment, build_warm_up
 from simsplit.seeds import isolate
@@ -57,16 +57,16 @@ class DualguardConfig(MethodConfig):
     lr: float = Field(default=2e-4, gt=0)
     """Learning rate of the MLP and the inverter, for AdamW; `train.lr_schedule` applies to it too.
     """
-    modalities: ClassVar[frozenset[Modality]] = TEXTS
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
-    once: ClassVar[bool] = True
-    reads_tokens: ClassVar[bool] = True
-    reads_tail: ClassVar[bool] = True
-    works_in_sessions: ClassVar[bool] = True
-    stops: ClassVar[frozenset[Leg]] = frozenset({Leg.SMASHED_GRAD})
-    columns: ClassVar[tuple[str, ...]] = ("dualguard_inverter_ce", "dualguard_tail_ce")
-    requires: ClassVar[Needs] = (
+    modalities = TEXTS
+    required_traits = frozenset({Trait.SAMPLES})
+    ended_traits = frozenset({Trait.ALONE})
+    once = True
+    reads_tokens = True
+    reads_tail = True
+    works_in_sessions = True
+    stops = frozenset({Leg.SMASHED_GRAD})
+    columns = ("dualguard_inverter_ce", "dualguard_tail_ce")
+    requires = (
         need_leg(Leg.FEATURES),
         Need(Given.CAUSAL),
         Need(Given.KNOWN_TAIL),

@@ -2,6 +2,7 @@
 
 from simsplit.methods.admi import AdmiConfig
 from simsplit.methods.cover import CoverConfig
+from simsplit.methods.distance_correlation import NopeekConfig
 from simsplit.methods.dp_forward import DpForwardConfig
 from simsplit.methods.dp_sgd import DpSgdConfig
 from simsplit.methods.dualguard import DualguardConfig
@@ -9,10 +10,8 @@ from simsplit.methods.method import MethodConfig
 from simsplit.methods.mid import MidConfig
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.naive_mix import NaiveMixConfig
-from simsplit.methods.noise import NoiseConfig
-from simsplit.methods.nopeek import NopeekConfig
+from simsplit.methods.noise import NoiseConfig, ShredderConfig
 from simsplit.methods.replacing import CustextConfig, SantextConfig
-from simsplit.methods.shredder import ShredderConfig
 from simsplit.methods.snd import SndConfig
 from simsplit.methods.splitguard import SplitguardConfig
 from simsplit.methods.text_obfuscator import TextObfuscatorConfig

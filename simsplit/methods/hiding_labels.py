@@ -1,8 +1,7 @@
 """This module lists the methods that hide clients' labels."""
 
 from simsplit.methods.distance_correlation import DistanceCorrelationConfig
-from simsplit.methods.marvell import MarvellConfig
-from simsplit.methods.max_norm import MaxNormConfig
+from simsplit.methods.marvell import MarvellConfig, MaxNormConfig
 from simsplit.methods.method import MethodConfig
 from simsplit.methods.p3eft import P3eftConfig
 from simsplit.methods.private_backprop import PrivateBackpropConfig

@@ -11,7 +11,7 @@ server restores them with a 3x3 convolution, batch normalisation and ReLU. The p
 noisy channel and reduces the resolution; this method does neither.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -22,7 +22,6 @@ from simsplit.methods.method import (
     CodecConfig,
     Method,
     MethodConfig,
-    Modality,
     Shape,
     Site,
     Step,
@@ -38,8 +37,8 @@ class Learned1x1Config(CodecConfig):
     kind: Literal["learned1x1"] = "learned1x1"
     ratio: float = Field(default=8, ge=1)
     """Divisor of the number of channels; the result is rounded down to at least 1."""
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
-    once: ClassVar[bool] = True
+    required_traits = frozenset({Trait.VALUES})
+    once = True
 
     def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         """Return the shape with fewer channels, and the same height and width."""
@@ -81,9 +80,9 @@ class BottlenetConfig(MethodConfig):
     kind: Literal["bottlenet"] = "bottlenet"
     ratio: float = Field(default=8, ge=1)
     """Factor by which the number of channels shrinks, rounded down; at least one is kept."""
-    modalities: ClassVar[frozenset[Modality]] = IMAGES
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES, Trait.SHAPE})
-    once: ClassVar[bool] = True
+    modalities = IMAGES
+    required_traits = frozenset({Trait.VALUES, Trait.SHAPE})
+    once = True
 
     def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
         if len(shape) != 3:

@@ -7,7 +7,7 @@ broadcast instead of R, and features, which the paper sends at full size, may be
 (`legs`); then the server encodes and the client lifts.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -44,10 +44,10 @@ class LightSplitConfig(CodecConfig):
     """How R is drawn. `hadamard` needs no d x k matrix, and is faster for large d."""
     broadcast: Literal["seed", "matrix"] = "seed"
     """Whether clients receive a seed or the matrix before training; its bytes are counted."""
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SHAPE})
-    once: ClassVar[bool] = True
-    reencodes: ClassVar[bool] = True
+    required_traits = frozenset({Trait.VALUES})
+    ended_traits = frozenset({Trait.SHAPE})
+    once = True
+    reencodes = True
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:

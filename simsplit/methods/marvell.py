@@ -15,12 +15,17 @@ The published solver minimises over one of three variables at a time. Here two o
 in closed form, and the third is searched on successively finer grids; the minimum is the same or
 lower. Where the published code divides by zero (a batch of one class, equal means), no noise is
 added here. The power stops growing after 200 steps.
+
+The same paper's max_norm hides classes in gradient norms. Every row g_j of a batch's gradient is
+scaled by 1 + s_j n_j, where n_j is standard normal and s_j = sqrt(max |g|^2 / |g_j|^2 - 1). Then
+all rows have the mean square norm of the longest row, and keep their directions up to the sign. Our
+only departure from the paper: a row of zeros stays zero.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +35,7 @@ from torch import Tensor
 
 from simsplit.data.samples import get_classes
 from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step, Trait
-from simsplit.needs import Given, Need, Needs, need_leg
+from simsplit.needs import Given, Need, need_leg
 from simsplit.packets import Leg
 
 Values = NDArray[np.float64]
@@ -48,9 +53,9 @@ class MarvellConfig(LabelDefenceConfig):
     power: float = Field(default=1.0, gt=0)
     """Power of the noise, in units of the squared distance of the classes' means. With `sum_kl`,
     this is the first power that is tried."""
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    columns: ClassVar[tuple[str, ...]] = ("sum_kl", "noise_power", "marvell_left_out")
-    requires: ClassVar[Needs] = (
+    required_traits = frozenset({Trait.SAMPLES})
+    columns = ("sum_kl", "noise_power", "marvell_left_out")
+    requires = (
         need_leg(Leg.FEATURES_GRAD),
         Need(Given.SCORING),
         Need(Given.CLASSIFIES),
@@ -199,3 +204,28 @@ def _compute_divergence(problem: Problem, noise: tuple[Values, Values, Values, V
         if problem.d > 1:
             total = total + (problem.d - 1) * (across0 / across1 + across1 / across0)
     return np.where(np.isfinite(total), total / 2 - problem.d, math.inf)
+
+
+class MaxNormConfig(LabelDefenceConfig):
+    """Random scales on gradients, so that their norms do not reveal the class."""
+
+    kind: Literal["max_norm"] = "max_norm"
+    required_traits = frozenset({Trait.SAMPLES})
+    requires = (need_leg(Leg.FEATURES_GRAD),)
+
+    def build(self, site: Site) -> Method:
+        return MaxNorm() if site.side == "client" else Method()
+
+
+class MaxNorm(Method):
+    """The client's half, which scales the rows of the feature gradients that it sends."""
+
+    def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
+        """Return the scaled gradient as one message."""
+        rng = step.make_next_rng(self, "max_norm")
+        rows = grad.flatten(1).double()
+        norms = rows.norm(dim=1, keepdim=True)
+        squared = (norms.max() / norms.clamp_min(torch.finfo(torch.float64).tiny)).square()
+        spread = (squared - 1).clamp_min(0).sqrt().masked_fill(norms == 0, 0.0)
+        draws = torch.randn(norms.shape, generator=rng).to(rows)
+        return (Share((rows * (1 + spread * draws)).to(grad.dtype).view_as(grad)),)

@@ -442,10 +442,10 @@ class CodecConfig(MethodConfig):
 class LabelDefenceConfig(MethodConfig):
     """Base of methods that protect labels: they leave smashed data unchanged and suit any data."""
 
-    modalities: ClassVar[frozenset[Modality]] = ANYTHING
-    works_in_sessions: ClassVar[bool] = True
-    once: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
+    modalities = ANYTHING
+    works_in_sessions = True
+    once = True
+    everywhere = True
 
 
 if not TYPE_CHECKING:  # type checkers know the new names alone

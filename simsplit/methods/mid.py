@@ -17,14 +17,14 @@ Both layers start from random weights, so a pretrained model must first learn to
 through them.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from simsplit.methods.method import ANYTHING, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Site, Step, Trait
 from simsplit.seeds import isolate
 
 
@@ -36,11 +36,11 @@ class MidConfig(MethodConfig):
     """Weight of the divergence in the loss. Published runs use 1e-6 to 1e-2; 0: no term."""
     inference: Literal["mean", "sample"] = "mean"
     """Whether evaluation sends the mean of the distribution, or a sample as in training."""
-    modalities: ClassVar[frozenset[Modality]] = ANYTHING
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
-    once: ClassVar[bool] = True
-    works_in_sessions: ClassVar[bool] = True
-    columns: ClassVar[tuple[str, ...]] = ("mid_kl",)
+    modalities = ANYTHING
+    required_traits = frozenset({Trait.VALUES})
+    once = True
+    works_in_sessions = True
+    columns = ("mid_kl",)
 
     def build(self, site: Site) -> Method:
         return Mid(self, site) if site.side == "client" else Method()

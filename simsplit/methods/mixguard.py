@@ -29,7 +29,7 @@ batch's width.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -41,17 +41,7 @@ from torch.nn.functional import mse_loss
 from simsplit.data.batches import Batch, pad_tokens
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.method import (
-    CUT_LEGS,
-    TEXTS,
-    Method,
-    MethodConfig,
-    Modality,
-    Share,
-    Site,
-    Step,
-    Trait,
-)
+from simsplit.methods.method import CUT_LEGS, TEXTS, Method, MethodConfig, Share, Site, Step, Trait
 from simsplit.methods.mixing import Sampler, Secrets, can_blind, combine_rows, draw_secrets
 from simsplit.methods.secret_tokens import insert_tokens
 from simsplit.needs import Given, Need, Needs, need_leg
@@ -117,14 +107,12 @@ class MixguardConfig(MethodConfig):
     that are mixed as in training (mixed)."""
     calibrated_inference: bool | None = None
     """Whether the calibration model is used in evaluation; null: only if texts are mixed."""
-    modalities: ClassVar[frozenset[Modality]] = TEXTS
-    required_traits: ClassVar[frozenset[Trait]] = frozenset(
-        {Trait.SAMPLES, Trait.ALONE, Trait.VALUES}
-    )
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
-    readings: ClassVar[tuple[str, ...]] = ("plain", "calibrated", "mixed")
+    modalities = TEXTS
+    required_traits = frozenset({Trait.SAMPLES, Trait.ALONE, Trait.VALUES})
+    ended_traits = frozenset({Trait.SAMPLES})
+    once = True
+    superposes = CUT_LEGS
+    readings = ("plain", "calibrated", "mixed")
 
     @property
     def public_batch_size(self) -> int | None:

@@ -5,26 +5,15 @@ lam ~ Beta(a, a). The loss of the returned features is mixed from both texts' la
 proportion.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.batches import Batch
-from simsplit.methods.method import (
-    CUT_LEGS,
-    TEXTS,
-    Loss,
-    Method,
-    MethodConfig,
-    Modality,
-    Site,
-    Step,
-    Trait,
-)
-from simsplit.needs import Given, Need, Needs
-from simsplit.packets import Leg
+from simsplit.methods.method import CUT_LEGS, TEXTS, Loss, Method, MethodConfig, Site, Step, Trait
+from simsplit.needs import Given, Need
 from simsplit.seeds import numpy_rng_for
 
 
@@ -35,13 +24,13 @@ class NaiveMixConfig(MethodConfig):
     alpha: float = Field(default=1.0, gt=0)
     """Parameter of the Beta distribution of mixing proportions. 1: uniform; larger values give
     proportions closer to one half."""
-    modalities: ClassVar[frozenset[Modality]] = TEXTS
-    works_in_sessions: ClassVar[bool] = True
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    superposes: ClassVar[frozenset[Leg]] = CUT_LEGS
-    requires: ClassVar[Needs] = (Need(Given.SCORING), Need(Given.UNMASKED))
+    modalities = TEXTS
+    works_in_sessions = True
+    required_traits = frozenset({Trait.SAMPLES, Trait.VALUES})
+    ended_traits = frozenset({Trait.SAMPLES})
+    once = True
+    superposes = CUT_LEGS
+    requires = (Need(Given.SCORING), Need(Given.UNMASKED))
 
     def build(self, site: Site) -> Method:
         return NaiveMix(self.alpha) if site.side == "client" else Method()

@@ -14,7 +14,7 @@ set and nothing to mix; then the regulariser reads all positions at once, includ
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import torch
@@ -23,16 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from simsplit.data.samples import get_classes
-from simsplit.methods.method import (
-    ANYTHING,
-    Method,
-    MethodConfig,
-    Modality,
-    Shape,
-    Share,
-    Site,
-    Step,
-)
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Shape, Share, Site, Step
 from simsplit.methods.private_backprop import PrivateBackprop, PrivateBackpropConfig
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
@@ -61,9 +52,9 @@ class P3eftConfig(MethodConfig):
     messages: int = Field(default=1, ge=1)
     """Messages in which each gradient crosses, with mixed noise; only their secret sum is the
     gradient. For other noise, list private_backprop instead. 1: the gradient itself crosses."""
-    modalities: ClassVar[frozenset[Modality]] = ANYTHING
-    once: ClassVar[bool] = True
-    everywhere: ClassVar[bool] = True
+    modalities = ANYTHING
+    once = True
+    everywhere = True
 
     @model_validator(mode="after")
     def _check_that_a_part_is_on(self) -> Self:

@@ -28,14 +28,14 @@ to a linear head through two layers in fp32; guessing has an AUC (of the better 
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
-from simsplit.needs import Given, Need, Needs, need_leg
+from simsplit.needs import Given, Need, need_leg
 from simsplit.packets import Leg
 
 MOST = 0.8
@@ -57,7 +57,7 @@ class PrivateBackpropConfig(LabelDefenceConfig):
     variance: float = Field(default=1000.0, gt=0)
     """Variance of each value of gaussian noise. Published: 1000; then the combined reply in fp32 is
     exact to less than 1 % of usual gradients."""
-    requires: ClassVar[Needs] = (need_leg(Leg.FEATURES_GRAD), Need(Given.FROZEN_TRUNK))
+    requires = (need_leg(Leg.FEATURES_GRAD), Need(Given.FROZEN_TRUNK))
 
     def build(self, site: Site) -> Method:
         return PrivateBackprop(self) if site.side == "client" else Method()

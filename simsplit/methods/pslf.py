@@ -13,7 +13,7 @@ or adapter sets, if features have such an axis. Our additions: k_pos is between 
 share of positives is that of all clients, so all clients have the same pseudo-classes.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -23,10 +23,9 @@ from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.distance_correlation import get_real_mask
-from simsplit.methods.draws import SampleDraws
 from simsplit.methods.method import LabelDefenceConfig, Method, Shape, Site, Step, Trait
-from simsplit.methods.randomised_response import randomise
-from simsplit.needs import Given, Need, Needs, need_leg
+from simsplit.methods.randomised_response import SampleDraws, randomise
+from simsplit.needs import Given, Need, need_leg
 from simsplit.packets import Leg
 from simsplit.seeds import isolate
 
@@ -40,9 +39,9 @@ class PslfConfig(LabelDefenceConfig):
     probability one half. P3EFT's runs use 0 to 0.9."""
     pseudo_classes: int = Field(default=9, ge=2)
     """The number K of pseudo-classes of both classes together. P3EFT's runs use 2 to 18."""
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    columns: ClassVar[tuple[str, ...]] = ("labels_flipped", "pseudo_accuracy")
-    requires: ClassVar[Needs] = (
+    required_traits = frozenset({Trait.SAMPLES})
+    columns = ("labels_flipped", "pseudo_accuracy")
+    requires = (
         need_leg(Leg.FEATURES_GRAD),
         Need(Given.SCORING),
         Need(Given.CLASSIFIES),

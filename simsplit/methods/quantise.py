@@ -1,18 +1,25 @@
-"""This module quantises each sample's values to 2**bits levels.
+"""This module sends fewer bits per value: a narrower number format, or 2**bits levels.
 
-It is a wire format, like `cast`, and applies to gradients too. Even levels divide the sample's own
-range; values are rounded to the nearest level, or up with the probability of their fraction, so
-that their expectation is the value itself. Normal levels have the least squared error for normally
-distributed values, and a rotation makes any values nearly normal (`lightsplit`). With normal
-levels, a scale per sample makes the inner product of the decoded and the true sample equal to the
-sample's squared norm, so that the expectation over random rotations is the sample (EDEN, Vargaftik
-et al. 2022; with one bit, DRIVE, 2021). A packet carries the codes packed to the bit, one or two
-fp32 values per sample, and the payload's shape, which packed codes do not show.
+Both are wire formats only: both sides compute in full precision.
+
+`cast` sends fp16, bf16 or int8, and gradients pass straight through the rounding. For int8 each
+sample is divided by its largest magnitude over 127, and each value is rounded up with the
+probability of its fractional part, so the expectation is the value itself. LightSplit's paper
+counts 32 bits per value and has no such format; it combines with any other method.
+
+`quantise` applies to gradients too. Even levels divide the sample's own range; values are rounded
+to the nearest level, or up with the probability of their fraction, so that their expectation is the
+value itself. Normal levels have the least squared error for normally distributed values, and a
+rotation makes any values nearly normal (`lightsplit`). With normal levels, a scale per sample makes
+the inner product of the decoded and the true sample equal to the sample's squared norm, so that the
+expectation over random rotations is the sample (EDEN, Vargaftik et al. 2022; with one bit, DRIVE,
+2021). A packet carries the codes packed to the bit, one or two fp32 values per sample, and the
+payload's shape, which packed codes do not show.
 """
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -27,20 +34,23 @@ from simsplit.methods.bits import (
     quantise_normal,
     unpack_bits,
 )
-from simsplit.methods.method import ANYTHING, CodecConfig, Method, Modality, Site, Step, Trait
+from simsplit.methods.method import ANYTHING, CodecConfig, Method, Site, Step, Trait
 from simsplit.packets import Leg
+
+_FLOAT = torch.finfo(torch.float32)
+_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class QuantiseConfig(CodecConfig):
     """Quantisation to few bits per value."""
 
     kind: Literal["quantise"] = "quantise"
-    modalities: ClassVar[frozenset[Modality]] = ANYTHING
-    works_in_sessions: ClassVar[bool] = True
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT})
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.FORMAT, Trait.NUMBERS})
-    once: ClassVar[bool] = True
-    reencodes: ClassVar[bool] = True
+    modalities = ANYTHING
+    works_in_sessions = True
+    required_traits = frozenset({Trait.FORMAT})
+    ended_traits = frozenset({Trait.FORMAT, Trait.NUMBERS})
+    once = True
+    reencodes = True
     bits: int = Field(default=8, ge=1, le=16)
     """Bits per value."""
     gradient_bits: int | None = Field(default=None, ge=1, le=16)
@@ -131,3 +141,65 @@ class NormalLevels(_Quantise):
 
     def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor:
         return dequantise_normal(codes_BD, numbers, self.unpacked)
+
+
+class CastConfig(CodecConfig):
+    """A narrower number format on the wire."""
+
+    kind: Literal["cast"] = "cast"
+    modalities = ANYTHING
+    works_in_sessions = True
+    required_traits = frozenset({Trait.FORMAT})
+    ended_traits = frozenset({Trait.FORMAT})
+    once = True
+    reencodes = True
+    to: Literal["fp16", "bf16", "int8"] = "fp16"
+    """Number format on the wire; int8 rounds stochastically and adds one fp32 scale per sample."""
+
+    @property
+    def coded_legs(self) -> frozenset[Leg]:
+        """For int8 all legs that it acts on; none for fp16 and bf16, which are floats."""
+        return frozenset(self.acts_on if self.to == "int8" else ())
+
+    def build(self, site: Site) -> Method:
+        return Int8() if self.to == "int8" else Cast(_DTYPES[self.to])
+
+
+class Cast(Method):
+    """A narrower floating-point format on the wire."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
+        """Round to the narrow format."""
+        return (x.to(self.dtype),)
+
+    def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
+        return tensors[0].float()
+
+
+class Int8(Method):
+    """Eight bits per value and a scale per sample, rounded without bias."""
+
+    num_side = 1
+
+    def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
+        """Return the int8 values, and an fp32 scale per sample."""
+        x_BD = x.float().flatten(1)
+        largest_B1 = x_BD.abs().amax(1, keepdim=True)
+        # Below the upper bound, 127 times the scale is finite.
+        scale_B1 = (largest_B1 / 127).clamp(_FLOAT.tiny, _FLOAT.max / 128)
+        noise = torch.rand(x_BD.shape, generator=step.make_rng("int8", _count_packs(step)))
+        rounded = (x_BD / scale_B1 + noise.to(x.device)).floor_().clamp_(-127, 127)
+        return rounded.to(torch.int8).view(x.shape), scale_B1.squeeze(1)
+
+    def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
+        values, scale_B = tensors
+        return values.float() * scale_B.view(-1, *([1] * (values.dim() - 1)))
+
+
+def _count_packs(step: Step) -> int:
+    """Return how often this step has packed before, so that no two tensors share their noise."""
+    step.memo["int8"] = step.memo.get("int8", -1) + 1
+    return int(step.memo["int8"])

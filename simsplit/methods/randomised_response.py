@@ -9,7 +9,7 @@ true labels.
 
 import math
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -18,9 +18,12 @@ from torch import Tensor
 from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes, replace_classes
 from simsplit.methods.clipping import Release, Response
-from simsplit.methods.draws import SampleDraws
 from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
-from simsplit.needs import Given, Need, Needs
+from simsplit.needs import Given, Need
+from simsplit.seeds import rng_for
+
+BLOCK = 1024
+"""The number of rows that are drawn at once."""
 
 
 class RandomisedResponseConfig(LabelDefenceConfig):
@@ -30,10 +33,10 @@ class RandomisedResponseConfig(LabelDefenceConfig):
     epsilon: float = Field(default=1.0, ge=0)
     """Privacy parameter of a label: a drawn label is at most e^epsilon times as likely for one true
     label as for another. 0: labels are random."""
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    columns: ClassVar[tuple[str, ...]] = ("labels_changed",)
-    changed_share_column: ClassVar[str | None] = "labels_changed"
-    requires: ClassVar[Needs] = (Need(Given.SCORING), Need(Given.CLASSIFIES))
+    required_traits = frozenset({Trait.SAMPLES})
+    columns = ("labels_changed",)
+    changed_share_column = "labels_changed"
+    requires = (Need(Given.SCORING), Need(Given.CLASSIFIES))
 
     @property
     def release(self) -> Release | Response | str | None:
@@ -76,3 +79,34 @@ def randomise(true_N: Tensor, draws_N2: Tensor, epsilon: float, classes: int) ->
     keep = compute_keep_probability(epsilon, classes)
     changed = (whether >= keep) & (true_N >= 0) & (classes > 1)
     return torch.where(changed, (true_N + offset) % max(classes, 1), true_N)
+
+
+class SampleDraws:
+    """`count` uniform numbers in [0, 1) for each sample of each client.
+
+    A label that is replaced anew in every epoch would be revealed by the mean of its replacements.
+    So a sample's draws depend only on the seed, the client and the sample's row; they are the same
+    on every host and after a resume. They are drawn in blocks and cached, and a checkpoint need not
+    hold them.
+    """
+
+    def __init__(self, purpose: str, count: int) -> None:
+        self.purpose, self.count = purpose, count
+        self._blocks: dict[tuple[int, int, int], Tensor] = {}
+
+    def get(self, rows: Tensor, step: Step) -> Tensor:
+        """Return the draws of a batch's rows (N x count), on the CPU in double precision."""
+        rows = rows.cpu()
+        numbers = rows.div(BLOCK, rounding_mode="floor")
+        draws = torch.empty(len(rows), self.count, dtype=torch.float64)
+        for number in numbers.unique().tolist():
+            here = numbers == number
+            draws[here] = self._get_block(number, step)[rows[here] - number * BLOCK]
+        return draws
+
+    def _get_block(self, number: int, step: Step) -> Tensor:
+        key = (step.seed, step.client, number)
+        if key not in self._blocks:
+            rng = rng_for(step.seed, self.purpose, step.client, number)
+            self._blocks[key] = torch.rand(BLOCK, self.count, generator=rng, dtype=torch.float64)
+        return self._blocks[key]

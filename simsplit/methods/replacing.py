@@ -17,7 +17,7 @@ replacement depends on its position only, so a text that grows token by token ke
 import math
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
-from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Site, Step, Trait
 from simsplit.methods.tokens import Tokens
 from simsplit.seeds import rng_for
 
@@ -36,11 +36,11 @@ AT_ONCE = 1 << 22
 class ReplacingConfig(MethodConfig):
     """The base of methods that replace tokens."""
 
-    modalities: ClassVar[frozenset[Modality]] = TEXTS
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
-    reads_tokens: ClassVar[bool] = True
-    works_in_sessions: ClassVar[bool] = True
+    modalities = TEXTS
+    required_traits = frozenset({Trait.SAMPLES})
+    once = True
+    reads_tokens = True
+    works_in_sessions = True
 
 
 class Replacing(Method, ABC):
@@ -140,8 +140,8 @@ class SantextConfig(ReplacingConfig):
     fixed: bool = True
     """Whether a text has the same replacements in every epoch. If not, they are drawn anew each
     time."""
-    columns: ClassVar[tuple[str, ...]] = ("santext_changed",)
-    changed_share_column: ClassVar[str | None] = "santext_changed"
+    columns = ("santext_changed",)
+    changed_share_column = "santext_changed"
 
     def build(self, site: Site) -> Method:
         return Santext(self, site.tokens) if site.side == "client" else Method()
@@ -209,8 +209,8 @@ class CustextConfig(ReplacingConfig):
     fixed: bool = True
     """Whether a text has the same replacements in every epoch. If not, they are drawn anew each
     time."""
-    columns: ClassVar[tuple[str, ...]] = ("custext_changed",)
-    changed_share_column: ClassVar[str | None] = "custext_changed"
+    columns = ("custext_changed",)
+    changed_share_column = "custext_changed"
 
     def build(self, site: Site) -> Method:
         return Custext(self, site.tokens) if site.side == "client" else Method()

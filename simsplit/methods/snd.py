@@ -12,7 +12,7 @@ identity, and is causal like the trunk.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -21,16 +21,7 @@ from torch.func import functional_call
 from torch.nn.functional import mse_loss
 
 from simsplit.errors import ScenarioError
-from simsplit.methods.method import (
-    TEXTS,
-    Method,
-    MethodConfig,
-    Modality,
-    Shape,
-    Site,
-    Step,
-    Trait,
-)
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg
 from simsplit.phases import Phase, build_public_phase
@@ -61,10 +52,10 @@ class SndConfig(MethodConfig):
     """Rounds before training in which the denoiser learns from public data."""
     inference: bool = True
     """Whether noise is added in evaluation too."""
-    modalities: ClassVar[frozenset[Modality]] = TEXTS
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VALUES})
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
-    once: ClassVar[bool] = True
+    modalities = TEXTS
+    required_traits = frozenset({Trait.VALUES})
+    ended_traits = frozenset({Trait.SAMPLES})
+    once = True
 
     @property
     def needs(self) -> Needs:

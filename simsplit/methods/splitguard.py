@@ -15,7 +15,7 @@ regular ones whatever the labels. The score is a column of the `clients` table, 
 figures count fake batches too. If clients share a head, the sums move with it.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -38,9 +38,9 @@ class SplitguardConfig(MethodConfig):
     after: int = Field(default=20, ge=0)
     """Number of a client's batches before the first one that may be fake. It must be smaller than
     the number of batches of the client that has most."""
-    start_field: ClassVar[str | None] = "after"
-    columns: ClassVar[tuple[str, ...]] = ("splitguard",)
-    once: ClassVar[bool] = True
+    start_field = "after"
+    columns = ("splitguard",)
+    once = True
 
     def build(self, site: Site) -> Method:
         return Splitguard(self, site) if site.side == "client" else Method()

@@ -14,7 +14,7 @@ the first one), and k-means weights tokens by their counts in training (there, e
 gets noise too. H is not bounded, so the noise has no guarantee; its effect depends on the model.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
-from simsplit.methods.method import TEXTS, Method, MethodConfig, Modality, Site, Step, Trait
+from simsplit.methods.method import TEXTS, Method, MethodConfig, Site, Step, Trait
 from simsplit.methods.noise import draw_laplace
 
 
@@ -38,12 +38,12 @@ class TextObfuscatorConfig(MethodConfig):
     """Weight of the mean squared distance between tokens and their centres."""
     away: float = Field(default=0.5, ge=0)
     """Weight of the mean distance between centres, which the loss rewards."""
-    modalities: ClassVar[frozenset[Modality]] = TEXTS
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES, Trait.VALUES})
-    ended_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.ALONE})
-    once: ClassVar[bool] = True
-    reads_tokens: ClassVar[bool] = True
-    works_in_sessions: ClassVar[bool] = True
+    modalities = TEXTS
+    required_traits = frozenset({Trait.SAMPLES, Trait.VALUES})
+    ended_traits = frozenset({Trait.ALONE})
+    once = True
+    reads_tokens = True
+    works_in_sessions = True
 
     def build(self, site: Site) -> Method:
         return TextObfuscator(self, site) if site.side == "client" else Method()

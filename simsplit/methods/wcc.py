@@ -7,7 +7,7 @@ its gradient is added to the server's on the way back through the head, and neve
 Listed after another method, it compacts that method's output; listed first, the activation.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -25,7 +25,7 @@ class WccConfig(MethodConfig):
     normalise: bool = False
     """Whether the term is divided by the number of values per sample and the number of classes in
     the batch, for a stable scale."""
-    required_traits: ClassVar[frozenset[Trait]] = frozenset({Trait.SAMPLES})
+    required_traits = frozenset({Trait.SAMPLES})
 
     def build(self, site: Site) -> Method:
         return Wcc(self)

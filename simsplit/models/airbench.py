@@ -49,7 +49,7 @@ LOGIT_SCALE = 1 / 9
 class Airbench(LaidOut):
     """The network airbench94, for colour images of about 32 pixels; the head is its first block."""
 
-    images_only: ClassVar[bool] = True
+    images_only = True
     kind: Literal["airbench"] = "airbench"
     width: int = Field(default=64, ge=24)
     """Channels of the first block; the others have four times as many."""

@@ -6,12 +6,12 @@ segment modifies its input in place.
 """
 
 import itertools
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape, Start
+from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape
 from simsplit.models.layers import BatchNorm2d
 from simsplit.models.vision import build_misfit
 
@@ -19,9 +19,9 @@ from simsplit.models.vision import build_misfit
 class ResNet20(LaidOut):
     """ResNet-20 for small images: nine residual blocks; the tail pools and classifies."""
 
-    start: ClassVar[Start] = "glorot"
+    start = "glorot"
 
-    images_only: ClassVar[bool] = True
+    images_only = True
     kind: Literal["resnet20"] = "resnet20"
     cut: int = Field(default=4, ge=1, le=8)
     """Number of residual blocks in the head, of nine; SDAR's levels are 4 and 7."""
@@ -80,7 +80,7 @@ _MOBILE = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1)
 class MobileNet(LaidOut):
     """MobileNet for small images: a convolution and thirteen separable ones."""
 
-    images_only: ClassVar[bool] = True
+    images_only = True
     kind: Literal["mobilenet"] = "mobilenet"
     cut: int = Field(default=2, ge=1, le=13)
     """Number of convolutions in the head, the first one included; FORA's level is 2."""
@@ -123,7 +123,7 @@ def _build_separable(inputs: int, outputs: int, stride: int) -> nn.Module:
 class MnistNet(LaidOut):
     """Two convolutions and three linear layers, for grey images of 28 pixels."""
 
-    images_only: ClassVar[bool] = True
+    images_only = True
     kind: Literal["mnistnet"] = "mnistnet"
     cut: Literal[2, 4] = 2
     """UnSplit's cuts: after the first pooling (2), or after the second ReLU (4)."""

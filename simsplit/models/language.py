@@ -13,8 +13,7 @@ from torch import nn
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, build_classifier, copy_encoder_segment
 from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
-from simsplit.models.lora import add_adapters
-from simsplit.models.text_model import Lora, TextModel
+from simsplit.models.text_model import Lora, TextModel, add_adapters
 from simsplit.models.transformer import Cut, build_linear_reader, copy_segment
 from simsplit.models.whole import T5, draw_model, load_model
 from simsplit.seeds import Scope, isolate

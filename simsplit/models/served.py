@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from simsplit.models.lora import find_targets, inject
+from simsplit.models.text_model import find_targets, inject
 from simsplit.seeds import Scope, isolate
 
 Pooling = Literal["first", "last"]

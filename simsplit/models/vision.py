@@ -9,12 +9,12 @@ tensor that crosses the cut is a leaf, and the other side still needs its values
 """
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models.fresh import InputShape, LaidOut, Owner, Segments, Shape, Start
+from simsplit.models.fresh import InputShape, LaidOut, Owner, Segments, Shape
 from simsplit.models.layers import BatchNorm1d, BatchNorm2d
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ Cut = Literal["l1h", "l2h"]
 class ResNet18(LaidOut):
     """torchvision's ResNet-18, whose segments keep torchvision's names of the weights."""
 
-    start: ClassVar[Start] = "kaiming"
+    start = "kaiming"
 
-    images_only: ClassVar[bool] = True
+    images_only = True
     kind: Literal["resnet18"] = "resnet18"
     cut: Cut = "l2h"
     """The head: the stem (l1h), or the stem and one residual block (l2h)."""
@@ -82,7 +82,7 @@ class ResNet18(LaidOut):
 class SimpleCNN(LaidOut):
     """Two convolutions and two linear layers, for grey or colour images of 28 or 32 pixels."""
 
-    images_only: ClassVar[bool] = True
+    images_only = True
     kind: Literal["simplecnn"] = "simplecnn"
     cut: Cut = "l2h"
     """The head: the first convolution (l1h), or a second one as well (l2h)."""
@@ -123,7 +123,7 @@ class MicronNet(LaidOut):
     third pooling of MicronNet's paper: the sides are 32, 28, 14, 12, 6, 4.
     """
 
-    images_only: ClassVar[bool] = True
+    images_only = True
     kind: Literal["micronnet"] = "micronnet"
     cut: Cut = "l2h"
     """The head: two convolutions (l1h), or a third one as well (l2h)."""

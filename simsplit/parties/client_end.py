@@ -6,7 +6,7 @@ make each leg and take it; a topology's own end fills them from the functions he
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar
@@ -128,6 +128,14 @@ class ClientEnd:
         """Open the client's view of a step, for its methods."""
         at = (self.number, round_number, number, self.seed)
         return Step(*at, training=training, phase=phase, stage=self.stage, stock=self.stock)
+
+    @contextmanager
+    def leave_untouched(self) -> Iterator[None]:
+        """Open a context after which running statistics are restored."""
+        with ExitStack() as untouched:
+            for learner in self.learners:
+                untouched.enter_context(learner.leave_untouched())
+            yield
 
     def make(self, leg: Leg, pending: Pending) -> Packet:
         """Make the packet of a leg."""

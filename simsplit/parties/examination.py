@@ -4,8 +4,7 @@ Its exposure to attacks is here too: it encodes the targets that attacks are sco
 """
 
 import typing
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -178,7 +177,7 @@ class Exposure:
         self._pending = pending
         # No gradient flows back from here, unless a method's loss depends on the head itself.
         learned = as_in_training and self.end.stack.reaches_head
-        with self._leave_untouched(), torch.set_grad_enabled(learned):
+        with self.end.leave_untouched(), torch.set_grad_enabled(learned):
             return tuple(self.end.make(leg, pending) for leg in self.turns[0].sends)
 
     def answer(self, packets: Packets) -> Packets:
@@ -187,7 +186,7 @@ class Exposure:
         if pending is None:
             raise ProtocolError(f"client {self.end.number} got a reply to nothing it exposed")
         pending.turn += 1
-        with self._leave_untouched():
+        with self.end.leave_untouched():
             for packet in packets:
                 self.end.take(packet, pending)
             return tuple(self.end.make(leg, pending) for leg in self.turns[pending.turn].sends)
@@ -208,11 +207,3 @@ class Exposure:
         batch = self.exams[split].batch(number)
         step.labels = batch.labels if as_in_training else None
         return Pending(batch, step, phase, learns=False)
-
-    @contextmanager
-    def _leave_untouched(self) -> Iterator[None]:
-        """Open a context after which running statistics are restored."""
-        with ExitStack() as untouched:
-            for learner in self.end.learners:
-                untouched.enter_context(learner.leave_untouched())
-            yield

@@ -116,7 +116,7 @@ class OptimizerConfig(Config, ABC):
 class SgdConfig(OptimizerConfig):
     """SGD, with momentum, weight decay and Nesterov's variant as options."""
 
-    of_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.SGD
+    of_torch = torch.optim.SGD
     kind: Literal["sgd"] = "sgd"
     lr: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     """Learning rate."""
@@ -154,14 +154,14 @@ class MomentsConfig(OptimizerConfig):
 class AdamConfig(MomentsConfig):
     """Adam; its weight decay is an L2 term on the gradient."""
 
-    of_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.Adam
+    of_torch = torch.optim.Adam
     kind: Literal["adam"] = "adam"
 
 
 class AdamWConfig(MomentsConfig):
     """Adam with decoupled weight decay."""
 
-    of_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.AdamW
+    of_torch = torch.optim.AdamW
     kind: Literal["adamw"] = "adamw"
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     """Decoupled weight decay."""
@@ -224,7 +224,7 @@ class CosineLr(LrScheduleConfig):
     """Cosine annealing of the factor from 1 to `final`."""
 
     kind: Literal["cosine"] = "cosine"
-    stretches: ClassVar[bool] = True
+    stretches = True
     final: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """The factor that the last round approaches."""
 
@@ -236,7 +236,7 @@ class LinearLr(LrScheduleConfig):
     """Linear decay of the factor from 1 to `final`."""
 
     kind: Literal["linear"] = "linear"
-    stretches: ClassVar[bool] = True
+    stretches = True
     final: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """The factor that the last round approaches."""
 

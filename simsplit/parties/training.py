@@ -1,7 +1,6 @@
 """A client's training: its stream of batches, and its turns of a step."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 
 from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packets
@@ -68,9 +67,7 @@ class Training:
 
     def abandon(self, round_number: int) -> Packets:
         """Send a step's first packet and drop out; the client's state is unchanged."""
-        with ExitStack() as untouched:
-            for learner in self.end.learners:
-                untouched.enter_context(learner.leave_untouched())
+        with self.end.leave_untouched():
             pending = self._open(self.phase, round_number)
             first = self.turns[0].sends[:1] if self.phase.crosses else ()
             sent = self._make(first, pending)

@@ -92,7 +92,7 @@ class PoisonConfig(Config, ABC):
 class BatchPoisonConfig(PoisonConfig):
     """The base of poisons of a share of a client's samples."""
 
-    aims: ClassVar[bool] = True
+    aims = True
     rate: float = Field(default=0.3, gt=0, le=1)
     """Share of a malicious client's usable samples that it poisons."""
     source: tuple[int, ...] | None = Field(default=None, min_length=1)

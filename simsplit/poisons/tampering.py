@@ -5,7 +5,7 @@ Labels can be flipped too: unchanged samples get another label.
 
 import copy
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -148,7 +148,7 @@ def _draw_noise(like: Tensor, seed: int, *scope: str | int) -> Tensor:
 class LabelFlipConfig(BatchPoisonConfig):
     """Wrong labels on unchanged samples; success is measured on clean test samples of `source`."""
 
-    pixels: ClassVar[bool] = False
+    pixels = False
     kind: Literal["label_flip"] = "label_flip"
     target: int | None = Field(default=None, ge=0)
     """Number of the class whose label samples get; null: each label's next class, and the first one

@@ -9,8 +9,7 @@ import torch
 
 from simsplit.errors import RunError
 from simsplit.pretrain.corpus import compute_fingerprint
-from simsplit.pretrain.pretrain_progress import Say, Tenths
-from simsplit.pretrain.pretraining import FACTS, pretrain
+from simsplit.pretrain.pretraining import FACTS, Say, Tenths, pretrain
 from simsplit.pretrain.tiers import TIERS, PretrainConfig, find_tier
 
 VARIABLE = "SIMSPLIT_CACHE"

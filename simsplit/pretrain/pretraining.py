@@ -9,8 +9,9 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +20,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simsplit.errors import DataError, RunError, RunFailedError
-from simsplit.pretrain.corpus import compute_fingerprint, hold_out, read_documents
-from simsplit.pretrain.pretrain_progress import PretrainProgress, Watch
-from simsplit.pretrain.tiers import PretrainConfig
-from simsplit.pretrain.tokenizer import (
+from simsplit.pretrain.corpus import (
     END,
     PAD,
     START,
+    compute_fingerprint,
     encode_stream,
+    hold_out,
+    read_documents,
     to_transformers,
     train_tokenizer,
 )
+from simsplit.pretrain.tiers import PretrainConfig
 from simsplit.seeds import isolate, rng_for
 
 if TYPE_CHECKING:
@@ -49,6 +51,37 @@ _LOWEST = 0.1
 _SPREAD = 0.7
 """Standard deviation of the initial weights, times the root of the width. The usual 0.02 is meant
 for widths of about a thousand."""
+Say = Callable[[str], None]
+"""A function that shows a line."""
+
+
+@dataclass(frozen=True)
+class PretrainProgress:
+    """The progress of a pretraining."""
+
+    step: int
+    steps: int
+    loss: float
+    tokens: int
+    """Number of tokens seen."""
+    elapsed_s: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second since training began."""
+        return self.tokens / max(self.elapsed_s, 1e-9)
+
+    @property
+    def left_s(self) -> float:
+        """Estimated seconds until the last step."""
+        return self.elapsed_s * (self.steps - self.step) / self.step
+
+    def __str__(self) -> str:
+        return f"loss {self.loss:.3f}  {self.rate:,.0f} tokens/s  {self.left_s:,.0f} s left"
+
+
+Watch = Callable[[PretrainProgress], None]
+"""A function that is called with the progress every few steps."""
 
 
 def pretrain(
@@ -281,3 +314,19 @@ def _shape_gpt2(config: PretrainConfig) -> dict[str, float]:
         "attn_pdrop": 0.0,
         "resid_pdrop": 0.0,
     }
+
+
+class Tenths:
+    """A watch that shows a line for every tenth of the steps, for logs and pipes."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+        self.shown = 0
+
+    def __call__(self, progress: PretrainProgress) -> None:
+        """Show a line if another tenth is done."""
+        tenth = 10 * progress.step // progress.steps
+        if tenth > self.shown:
+            self.shown = tenth
+            width = len(str(progress.steps))
+            self.say(f"step {progress.step:>{width}}/{progress.steps}  {progress}")

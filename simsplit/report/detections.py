@@ -1,22 +1,32 @@
 """Tables show which clients were malicious and which were caught, in one run or in a sweep.
 
 A sweep's attacked runs stand beside their clean twins, which differ only in having no attacker.
+Pictures draw detectors' thresholds, which are computed from the run's saved scenario.
 """
 
 import json
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from pydantic import ValidationError
+
+from simsplit.detectors import DETECTORS, DetectorConfig
+from simsplit.detectors.thresholds import FixedConfig, SequentialConfig, Side, to_suspicion
 from simsplit.errors import format_list
 from simsplit.report.grouping import Entry
 from simsplit.report.rates import SUCCESS, Count, describe_round, read_quoted, write_success
 from simsplit.report.tables import Better, Table, find_best
-from simsplit.results import Run
+from simsplit.results import Run, load_saved_scenario
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 _INCIDENTAL = ("name", "output", "threads", "device", "checkpoint", "engine", "observers")
 _OF_DETECTOR = ("window", "threshold")
@@ -172,13 +182,15 @@ def _make_rows(
         row = (
             common
             | _summarise_detector(runs, name)
-            | {_HONEST: _count_flagged_honest(runs, name).cell}
+            | {_HONEST: _sum_counts(runs, name, _count_flagged_honest).cell}
         )
         if list_malicious(first.run):
             clean_runs = [twin.run for twin in twins]
-            row[_CLEAN_ALARMS] = _count_alarms(clean_runs, name).cell
-            row[_CLEAN_HONEST] = _count_flagged_honest(clean_runs, name).cell
-            row[_TAKEN] = _count_caught(taken, name).cell if taken else "takes in no seed"
+            row[_CLEAN_ALARMS] = _sum_counts(clean_runs, name, _count_alarms).cell
+            row[_CLEAN_HONEST] = _sum_counts(clean_runs, name, _count_flagged_honest).cell
+            row[_TAKEN] = (
+                _sum_counts(taken, name, _count_caught).cell if taken else "takes in no seed"
+            )
         rows.append(row)
     return rows
 
@@ -189,24 +201,22 @@ def _is_taken(run: Run, figure: str) -> bool:
     return success is None or success > TAKES
 
 
-def _count_caught(runs: Sequence[Run], detector: str) -> Count:
+def _sum_counts(runs: Sequence[Run], detector: str, count: Callable[[Run, str], Count]) -> Count:
+    """Sum the counts of the runs that had a detector."""
+    known = [run for run in runs if _has_detector(run, detector)]
+    return sum((count(run, detector) for run in known), Count())
+
+
+def _count_caught(run: Run, detector: str) -> Count:
     """Count the malicious clients that are flagged; one that is never judged counts as missed."""
-    count = Count()
-    for run in runs:
-        if _has_detector(run, detector):
-            bad = set(list_malicious(run))
-            count += Count(len(bad & set(list_flagged(run, detector))), len(bad))
-    return count
+    bad = set(list_malicious(run))
+    return Count(len(bad & set(list_flagged(run, detector))), len(bad))
 
 
-def _count_flagged_honest(runs: Sequence[Run], detector: str) -> Count:
+def _count_flagged_honest(run: Run, detector: str) -> Count:
     """Count the honest clients that are flagged, among the honest clients that are judged."""
-    count = Count()
-    for run in runs:
-        if _has_detector(run, detector):
-            verdicts = _read_verdicts(run, detector).drop(list_malicious(run), errors="ignore")
-            count += Count(int(verdicts.sum()), len(verdicts))
-    return count
+    verdicts = _read_verdicts(run, detector).drop(list_malicious(run), errors="ignore")
+    return Count(int(verdicts.sum()), len(verdicts))
 
 
 def _summarise_detector(runs: Sequence[Run], name: str) -> dict[str, str]:
@@ -221,10 +231,10 @@ def _summarise_detector(runs: Sequence[Run], name: str) -> dict[str, str]:
     row = {"detector": name, **{field: str(ends[0].get(field, "")) for field in _OF_DETECTOR}}
     row["malicious"] = _write_clients_of([list_malicious(run) for run in known])
     row["flagged"] = _write_clients_of([list_flagged(run, name) for run in known])
-    row |= {"caught": _count_caught(known, name).cell, "caught at 1% FPR": ranked.cell}
+    row |= {"caught": _sum_counts(known, name, _count_caught).cell, "caught at 1% FPR": ranked.cell}
     row["AUROC"] = _average(end["auroc"] for end in ends)
     row["F1"] = _average(score_f1(run, name) for run in known)
-    return row | {"false alarms": _count_alarms(known, name).cell}
+    return row | {"false alarms": _sum_counts(known, name, _count_alarms).cell}
 
 
 def _has_detector(run: Run, detector: str) -> bool:
@@ -236,15 +246,11 @@ def _read_last(run: Run, detector: str) -> "pd.Series[Any]":
     return judged[judged["detector"] == detector].iloc[-1]
 
 
-def _count_alarms(runs: Sequence[Run], detector: str) -> Count:
+def _count_alarms(run: Run, detector: str) -> Count:
     """Count the verdicts on honest clients that flagged them, over all rounds."""
-    count = Count()
-    for run in runs:
-        if _has_detector(run, detector):
-            table = run.clients
-            honest = table[(table["malicious"] == 0) & table[f"{detector}_flagged"].notna()]
-            count += Count(int(honest[f"{detector}_flagged"].sum()), len(honest))
-    return count
+    table = run.clients
+    honest = table[(table["malicious"] == 0) & table[f"{detector}_flagged"].notna()]
+    return Count(int(honest[f"{detector}_flagged"].sum()), len(honest))
 
 
 def _make_key(entry: Entry, *, seed: bool, malicious: bool = False) -> str:
@@ -259,3 +265,76 @@ def _make_key(entry: Entry, *, seed: bool, malicious: bool = False) -> str:
 def _average(values: Iterable[float]) -> str:
     known = [float(value) for value in values if not math.isnan(value)]
     return f"{statistics.fmean(known):.2f}" if known else ""
+
+
+@dataclass(frozen=True)
+class SignalCut:
+    """A threshold that can be drawn in a signal's picture."""
+
+    value: float
+    side: Side
+    of_scores: bool
+    """Whether it applies to the scores themselves instead of their robust z."""
+
+    @property
+    def lines(self) -> tuple[float, ...]:
+        """The values at which a client would be flagged."""
+        ways: dict[Side, tuple[float, ...]] = {
+            "both": (-self.value, self.value),
+            "high": (self.value,),
+            "low": (-self.value,),
+        }
+        return ways[self.side]
+
+
+def list_detectors(run: Run) -> list[str]:
+    """Return the names of a run's detectors, in their order."""
+    ends = "_flagged"
+    columns = map(str, run.clients.columns)
+    return [name.removesuffix(ends) for name in columns if name.endswith(ends)]
+
+
+def find_cut(run: Run, detector: str) -> SignalCut | None:
+    """Return a detector's threshold at the end of the run.
+
+    Return None for a plugin's detector and for one that averages over rounds, which have no line.
+    """
+    config = _read_configs(run.path).get(detector)
+    if config is None or isinstance(config.threshold, SequentialConfig):
+        return None
+    last = run.clients[run.clients["round"] == run.clients["round"].max()]
+    judged = int(last[f"{detector}_z"].notna().sum()) - len(config.trusted)
+    value = config.threshold.cut(judged, config.side, len(run.rounds))
+    return SignalCut(value, config.side, isinstance(config.threshold, FixedConfig))
+
+
+def rank_suspicion(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return which clients are malicious, and each one's suspicion, in the last judged round.
+
+    Suspicion ranks clients like the detector; for a plugin's detector it is the distance from the
+    others.
+    """
+    config = _read_configs(run.path).get(detector)
+    scores = config is not None and isinstance(config.threshold, FixedConfig)
+    column = detector if scores else f"{detector}_z"
+    known = run.clients.dropna(subset=[column])
+    last = known[known["round"] == known["round"].max()]
+    trusted = () if config is None else config.trusted
+    last = last[~last["client"].isin(trusted)]
+    side = "both" if config is None else config.side
+    return last["malicious"].to_numpy(), to_suspicion(last[column].to_numpy(float), side)
+
+
+@cache
+def _read_configs(path: Path) -> Mapping[str, DetectorConfig]:
+    """Read by name the detectors of a saved scenario that are part of simsplit."""
+    values = load_saved_scenario(path)
+    configs = {}
+    for each in values.get("detectors") or ():
+        if each["kind"] in DETECTORS:
+            try:
+                config = DETECTORS[each["kind"]].model_validate(each)
+            except ValidationError:  # another version wrote the scenario
+                continue
+            configs[config.title] = config
+    return configs

@@ -14,6 +14,7 @@ from simsplit.errors import RunError, suggest
 from simsplit.metrics import is_lower_better
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.report.comparison import find_baselines, find_way
+from simsplit.report.detections import list_detectors
 from simsplit.report.grouping import (
     Baseline,
     Entry,
@@ -25,7 +26,6 @@ from simsplit.report.grouping import (
 )
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.tables import Better
-from simsplit.report.thresholds import list_detectors
 from simsplit.results import Run
 from simsplit.results.recovers import RECOVERS
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from simsplit.metrics import format_column
 from simsplit.preflight import format_size
 from simsplit.report.canvas import colour_of_leg, save_figure
+from simsplit.report.detections import find_cut, list_detectors
 from simsplit.report.figures import signal
 from simsplit.report.presentations import PRESENTATIONS, Drawing
 from simsplit.report.rates import choose_headline
-from simsplit.report.thresholds import find_cut, list_detectors
 from simsplit.results import HOLDINGS, Run
 from simsplit.topologies import describe_leg, sort_legs
 

@@ -1,8 +1,14 @@
 """Scenarios: the model that checks them, the files that hold them, and messages about mistakes."""
 
-from simsplit.scenario.loading import differences, load_scenario, parse, scenario_class, scenario_of
+from simsplit.scenario.loading import (
+    differences,
+    load_scenario,
+    own,
+    parse,
+    scenario_class,
+    scenario_of,
+)
 from simsplit.scenario.model import Scenario
-from simsplit.scenario.own import own
 from simsplit.scenario.schema import file_schema
 from simsplit.scenario.sweeps import Cell, Sweep, has_sweep, load_sweep
 

@@ -16,8 +16,7 @@ from simsplit.detectors import DetectorConfig
 from simsplit.errors import ScenarioError
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.methods import MethodConfig
-from simsplit.metrics.classification import METRICS
-from simsplit.metrics.token_score import TOKEN_METRICS
+from simsplit.metrics.classification import METRICS, TOKEN_METRICS
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import Shape
 from simsplit.models.language import CausalLM

@@ -7,7 +7,7 @@ family does so among the updates that it has picked.
 import math
 from abc import ABC
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Discriminator, Field
@@ -20,7 +20,7 @@ class FedAvg(StrategyConfig):
     """The mean weighted by samples (McMahan et al. 2017, arXiv:1602.05629)."""
 
     kind: Literal["fedavg"] = "fedavg"
-    flower: ClassVar[str] = "FedAvg"
+    flower = "FedAvg"
 
 
 class FedAvgM(StrategyConfig):
@@ -31,8 +31,8 @@ class FedAvgM(StrategyConfig):
     """Step size from the current weights towards the average; 1 is the average itself."""
     server_momentum: float = Field(default=0.0, ge=0, lt=1)
     """Momentum factor on the server."""
-    flower: ClassVar[str] = "FedAvgM"
-    steps: ClassVar[bool] = True
+    flower = "FedAvgM"
+    steps = True
 
     def remind(self, strategy: Any, current: Any, memory: Memory) -> None:  # noqa: ANN401
         strategy.current_arrays = current
@@ -55,7 +55,7 @@ class AdaptiveConfig(StrategyConfig, ABC):
     """Flower's client learning rate, which has no effect: see train.client."""
     tau: float = Field(default=1e-3, gt=0)
     """Added to the denominator; smaller is more adaptive."""
-    steps: ClassVar[bool] = True
+    steps = True
 
     def remind(self, strategy: Any, current: Any, memory: Memory) -> None:  # noqa: ANN401
         strategy.current_arrays = {name: array.numpy() for name, array in current.items()}
@@ -82,7 +82,7 @@ class FedAdam(ServerMomentsConfig):
     """Adam on the server (Reddi et al. 2021, arXiv:2003.00295)."""
 
     kind: Literal["fedadam"] = "fedadam"
-    flower: ClassVar[str] = "FedAdam"
+    flower = "FedAdam"
 
 
 class FedYogi(ServerMomentsConfig):
@@ -93,21 +93,21 @@ class FedYogi(ServerMomentsConfig):
     """Server learning rate."""
     eta_l: float = Field(default=0.0316, gt=0)
     """Flower's client learning rate, which has no effect: see train.client."""
-    flower: ClassVar[str] = "FedYogi"
+    flower = "FedYogi"
 
 
 class FedAdagrad(AdaptiveConfig):
     """Adagrad on the server (Reddi et al. 2021, arXiv:2003.00295)."""
 
     kind: Literal["fedadagrad"] = "fedadagrad"
-    flower: ClassVar[str] = "FedAdagrad"
+    flower = "FedAdagrad"
 
 
 class FedMedian(StrategyConfig):
     """Each value's median over the clients (Yin et al. 2018, arXiv:1803.01498)."""
 
     kind: Literal["fedmedian"] = "fedmedian"
-    flower: ClassVar[str] = "FedMedian"
+    flower = "FedMedian"
 
 
 class FedTrimmedAvg(StrategyConfig):
@@ -116,7 +116,7 @@ class FedTrimmedAvg(StrategyConfig):
     kind: Literal["fedtrimmedavg"] = "fedtrimmedavg"
     beta: float = Field(default=0.2, ge=0, lt=0.5)
     """Share of clients that is trimmed at either end, rounded down."""
-    flower: ClassVar[str] = "FedTrimmedAvg"
+    flower = "FedTrimmedAvg"
 
     @property
     def needed(self) -> int:
@@ -135,7 +135,7 @@ class KrumConfig(StrategyConfig, ABC):
     """Assumed number of malicious clients per round."""
     # Flower computes |a - b|^2 as |a|^2 + |b|^2 - 2ab, which in single precision loses the distance
     # of weights that lie close together.
-    doubles: ClassVar[bool] = True
+    doubles = True
 
     @property
     def needed(self) -> int:
@@ -147,7 +147,7 @@ class Krum(KrumConfig):
     """The update that is closest to its neighbours (Blanchard et al. 2017, arXiv:1703.02757)."""
 
     kind: Literal["krum"] = "krum"
-    flower: ClassVar[str] = "Krum"
+    flower = "Krum"
 
 
 class MultiKrum(KrumConfig):
@@ -156,7 +156,7 @@ class MultiKrum(KrumConfig):
     kind: Literal["multikrum"] = "multikrum"
     num_nodes_to_select: int = Field(default=1, ge=1)
     """Number of updates that are averaged; 1 is Krum."""
-    flower: ClassVar[str] = "MultiKrum"
+    flower = "MultiKrum"
 
     @property
     def needed(self) -> int:
@@ -168,7 +168,7 @@ class Bulyan(KrumConfig):
     """Krum's selection, averaged near each value's median (El Mhamdi et al. 2018)."""
 
     kind: Literal["bulyan"] = "bulyan"
-    flower: ClassVar[str] = "Bulyan"
+    flower = "Bulyan"
 
     @property
     def needed(self) -> int:

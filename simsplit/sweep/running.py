@@ -27,7 +27,7 @@ from simsplit.results import Run, SweepDirectory
 from simsplit.results.environment import describe_process
 from simsplit.results.locking import lock
 from simsplit.scenario import Cell, Scenario, Sweep, parse
-from simsplit.scenario.own import collect_held
+from simsplit.scenario.loading import collect_held
 from simsplit.sweep.plan import (
     choose_jobs,
     choose_sweep_directory,

@@ -143,22 +143,6 @@ class MeasuringLines:
         self.console.print(f"{text:<79}", highlight=False, markup=False, soft_wrap=True)
 
 
-class MeasuringSilently:
-    """An observer that shows nothing."""
-
-    def begin(self, selection: Selection, jobs: int | None) -> None:
-        """Show nothing."""
-
-    def starts(self, chosen: ChosenCell) -> None:
-        """Show nothing."""
-
-    def ends(self, chosen: ChosenCell, rows: Sequence[Measurement], reason: str) -> None:
-        """Show nothing."""
-
-    def warn(self, message: str) -> None:
-        """Show nothing."""
-
-
 def _key(chosen: ChosenCell) -> str:
     return f"{chosen.group}/{chosen.cell.name}"
 

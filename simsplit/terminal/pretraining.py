@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.machine import find_device
-from simsplit.pretrain.pretrain_progress import PretrainProgress as Reached
-from simsplit.pretrain.pretrain_progress import Tenths, Watch
+from simsplit.pretrain.pretraining import PretrainProgress as Reached
+from simsplit.pretrain.pretraining import Tenths, Watch
 from simsplit.pretrain.tiers import PretrainConfig
 from simsplit.terminal.pace import format_clock
 

@@ -44,8 +44,10 @@ def echo(text: str) -> None:
     typer.echo(strip_controls(text))
 
 
-def make_console(*, stderr: bool = False, force_terminal: bool | None = None) -> "Console":
-    """Make a console for live lines and tables."""
+def make_console(
+    *, stderr: bool = False, force_terminal: bool | None = None, quiet: bool = False
+) -> "Console":
+    """Make a console for live lines and tables; a quiet one shows nothing."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
@@ -59,7 +61,7 @@ def make_console(*, stderr: bool = False, force_terminal: bool | None = None) ->
                 text = segment.text if segment.control else strip_controls(segment.text)
                 yield Segment(text, segment.style, segment.control)
 
-    return CleanConsole(stderr=stderr, force_terminal=force_terminal)
+    return CleanConsole(stderr=stderr, force_terminal=force_terminal, quiet=quiet)
 
 
 def hush() -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from simsplit.packets import Leg
 from simsplit.topologies.api import API
-from simsplit.topologies.topology import Topology
+from simsplit.topologies.topology import Topology as Topology
 from simsplit.topologies.u_shaped import U_SHAPED
 from simsplit.topologies.vanilla import VANILLA
 
@@ -62,16 +62,3 @@ def find_topology(fits: Callable[[Topology], bool]) -> str:
     Messages advise it as a remedy.
     """
     return next((name for name, each in TOPOLOGIES.items() if fits(each)), USUAL)
-
-
-__all__ = [
-    "CARRIED",
-    "LEGS",
-    "TOPOLOGIES",
-    "USUAL",
-    "Topology",
-    "TopologyName",
-    "describe_leg",
-    "find_topology",
-    "sort_legs",
-]

@@ -7,8 +7,7 @@ import pytest
 from builders import scenario
 from deployed import Deployment
 
-from simsplit.bench.deploying import CASES, SIZES, measure_deployment
-from simsplit.bench.loopback import Relay
+from simsplit.bench.deploying import CASES, SIZES, Relay, measure_deployment
 
 pytestmark = pytest.mark.deploy
 GREETING = 2**14

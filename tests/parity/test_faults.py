@@ -21,7 +21,7 @@ from simsplit.experiment import Experiment
 from simsplit.packets import Packet
 from simsplit.progress import Observer, RoundEnded
 from simsplit.results import Run
-from simsplit.running.lost_hosts import LOSSES
+from simsplit.running.checkpointing import LOSSES
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 from simsplit.seeds import numpy_rng_for

@@ -15,7 +15,7 @@ from pace import quick
 from texts import text_scenario
 from torch import Tensor
 
-from simsplit.assembly.frozen import fingerprint
+from simsplit.assembly.assembler import fingerprint
 from simsplit.assembly.state import collect_state
 from simsplit.engine.ray_pool import Hosts
 from simsplit.errors import RunError

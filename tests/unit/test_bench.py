@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from simsplit.bench import Bench, benches, measure_attacks, overhead
-from simsplit.bench.api import api
 from simsplit.bench.attacking import CASES, AttackCase
-from simsplit.bench.language import count_passes, language_of
+from simsplit.bench.language import api, count_passes, language_of
 from simsplit.bench.overhead import (
     OverheadCase,
     _refuse_other_loss,
@@ -19,7 +18,7 @@ from simsplit.bench.overhead import (
     feed_of,
     stepper,
 )
-from simsplit.bench.plain import PlainLoop
+from simsplit.bench.sides import PlainLoop
 from simsplit.bench.writing import _refuse_other_texts, measure_writing
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
 from simsplit.network.clock import Flops

@@ -10,8 +10,7 @@ import torch
 from simsplit.detectors import DETECTORS, RoundView
 from simsplit.detectors.detector import Detector
 from simsplit.detectors.readings import Readings, Sums
-from simsplit.detectors.thresholds import compute_mad_z
-from simsplit.detectors.windows import Window, format_window
+from simsplit.detectors.thresholds import Window, compute_mad_z, format_window
 from simsplit.seeds import rng_for
 
 ROUNDS, CLIENTS = 6, 5

@@ -14,9 +14,8 @@ from simsplit.report.html.subject import Subject
 from simsplit.report.page.curves import draw_curves
 from simsplit.report.page.detecting import compare_settings, show_detections
 from simsplit.report.page.heat import draw_heat_maps
-from simsplit.report.page.question import describe_question
+from simsplit.report.page.question import describe_environment, describe_question
 from simsplit.report.page.sent import draw_sent
-from simsplit.report.page.surroundings import describe_environment
 from simsplit.report.page.verdict import write_verdict
 from simsplit.report.presentations import PRESENTATIONS
 

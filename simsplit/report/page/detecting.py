@@ -8,12 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from simsplit.report.comparison import compare
-from simsplit.report.detections import compare_detections, list_malicious, tabulate_detections
+from simsplit.report.detections import (
+    compare_detections,
+    list_detectors,
+    list_malicious,
+    rank_suspicion,
+    tabulate_detections,
+)
 from simsplit.report.html.chart import COLOURS, Series, draw_lines
 from simsplit.report.html.markup import Markup, figure, mark_up, section, views
 from simsplit.report.html.subject import Subject
 from simsplit.report.presentations import PRESENTATIONS
-from simsplit.report.thresholds import list_detectors, rank_suspicion
 from simsplit.results import Run
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simsplit.report.detections import list_malicious
+from simsplit.report.detections import list_detectors, list_malicious
 from simsplit.report.html.markup import Markup, figure, join, section, tag, views, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.thresholds import list_detectors
 from simsplit.results import Run
 
 if TYPE_CHECKING:

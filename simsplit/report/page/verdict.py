@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from simsplit.metrics import format_column
 from simsplit.preflight import format_size
-from simsplit.report.detections import list_flagged, list_malicious
+from simsplit.report.detections import list_detectors, list_flagged, list_malicious
 from simsplit.report.html.subject import Subject, read_test_figure, write_value
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.rates import read_quoted
-from simsplit.report.thresholds import list_detectors
 from simsplit.results import Run
 from simsplit.topologies import CARRIED
 

@@ -10,7 +10,7 @@ import torch
 from simsplit.data.given_texts import build_given_texts, is_texts
 from simsplit.data.tasks import Classification, Language
 from simsplit.errors import DataError
-from simsplit.scenario.own import own
+from simsplit.scenario.loading import own
 
 TEXTS = [f"a {word} film" for word in ("fine", "dull", "grim", "lovely", "bright")] * 4
 LABELS = [1, 0, 0, 1, 1] * 4

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from simsplit.methods import Method, Site, Step
-from simsplit.methods.cast import CastConfig
+from simsplit.methods.quantise import CastConfig
 from simsplit.packets import Leg
 
 FLOAT = torch.finfo(torch.float32)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from simsplit.methods import METHODS, Method, Site, Step
 from simsplit.methods.bits import compute_normal_levels, count_bits, pack_bits, unpack_bits
-from simsplit.methods.nopeek import compute_distance_correlation
+from simsplit.methods.distance_correlation import compute_distance_correlation
 from simsplit.methods.projections import draw_projection
 from simsplit.packets import Leg
 

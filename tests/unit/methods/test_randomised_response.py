@@ -9,8 +9,8 @@ from builders import scenario
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
 from simsplit.methods import METHODS
-from simsplit.methods.draws import BLOCK, SampleDraws
 from simsplit.methods.method import Labels, Method, Site, Step
+from simsplit.methods.randomised_response import BLOCK, SampleDraws
 from simsplit.packets import Leg
 
 

@@ -6,9 +6,8 @@ import torch
 
 from simsplit.errors import DataError, RunError, RunFailedError
 from simsplit.pretrain import pretrain, read_facts
-from simsplit.pretrain.corpus import hold_out, read_text
+from simsplit.pretrain.corpus import encode_stream, hold_out, read_text, train_tokenizer
 from simsplit.pretrain.pretraining import _compute_factor
-from simsplit.pretrain.tokenizer import encode_stream, train_tokenizer
 
 
 def load(folder):

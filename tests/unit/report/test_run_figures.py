@@ -11,6 +11,7 @@ from PIL import Image
 
 from simsplit.progress import Observer
 from simsplit.report import figures
+from simsplit.report.detections import find_cut, list_detectors
 from simsplit.report.input_figures import draw_recovered
 from simsplit.report.rates import choose_headline
 from simsplit.report.run_figures import (
@@ -19,7 +20,6 @@ from simsplit.report.run_figures import (
     draw_learning_curve,
     draw_signals,
 )
-from simsplit.report.thresholds import find_cut, list_detectors
 from simsplit.results import Run, RunWriter
 
 DRAWN = {"output": {"figures": True}}
