@@ -234,10 +234,10 @@ def _write_measured(built: EvidenceTable) -> Iterator[str]:
     yield _write_plain(tabulate_statements(built))
 
 
-def _write_plain(told: Table) -> str:
+def _write_plain(table: Table) -> str:
     """Write a table whose cells know nothing of Markdown."""
-    rows = [tuple(map(plain, row)) for row in told.rows]
-    return Table(told.title, tuple(map(plain, told.columns)), rows, told.align).markdown()
+    rows = [tuple(map(plain, row)) for row in table.rows]
+    return Table(table.title, tuple(map(plain, table.columns)), rows, table.align).markdown()
 
 
 def _picture_of(built: EvidenceTable, name: str) -> str:

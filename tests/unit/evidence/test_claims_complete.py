@@ -164,11 +164,11 @@ def test_every_figure_is_a_column_of_compare(paper: str) -> None:
         for tier, entries in claim.measured.items():
             for entry in entries:
                 alone = claim.model_copy(update={"measured": {tier: (entry,)}})
-                found = list_cells(alone, tier, find_folder() / "papers" / paper)
-                assert found or claim.rows_of, (name, entry.scenario)
-                if not found:
+                result = list_cells(alone, tier, find_folder() / "papers" / paper)
+                assert result or claim.rows_of, (name, entry.scenario)
+                if not result:
                     continue  # another table's scenario, of rows that this one lacks
-                scenario = scenario_of(found[0])
+                scenario = scenario_of(result[0])
                 wanted = {measured[each] for each in entry.figures or measured}
                 assert wanted <= columns_of(scenario), (
                     entry.scenario,

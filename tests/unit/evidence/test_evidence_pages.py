@@ -45,8 +45,8 @@ def test_a_threats_figure_is_made_or_marked_as_an_earlier_one(made):
     by_hand = _FIGURE.sub("", text)
     for line in by_hand.splitlines():
         cell = line.rsplit(" | ", 1)[-1] if line.startswith("| `") else ""
-        for found in _RESULT.finditer(cell):
-            assert cell[found.end()] == made("figures").EARLIER, (found[0], line)
+        for match in _RESULT.finditer(cell):
+            assert cell[match.end()] == made("figures").EARLIER, (match[0], line)
 
 
 def test_a_row_that_changes_changes_the_pages(made, tmp_path, monkeypatch):
