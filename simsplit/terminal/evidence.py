@@ -14,6 +14,7 @@ from simsplit.evidence.presenting import (
     choose_decimals,
     count_statements,
     count_verdicts,
+    describe_shared,
     list_statements,
     tabulate_overview,
     tabulate_printed,
@@ -40,6 +41,8 @@ def print_evidence(built: EvidenceTable) -> None:
     claim = built.claim
     echo(f"{built.table.full_name}, {claim.title}, tier {built.tier}: {claim.says}")
     print_table(tabulate_rows(built), "table")
+    if shared := describe_shared(built):
+        echo(f"all rows: {shared}")
     echo(f"verdict: {built.verdict.value} ({count_statements(built) or 'no statement'})")
     for line in list_statements(built):
         echo(f"  {line}")
