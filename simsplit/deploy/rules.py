@@ -55,7 +55,7 @@ class Rules:
         training = replace(stack.make_training_phase(), rounds=rounds, gradients=gradients)
         self.phases = [*stack.plan_phases(rounds), training]
         self.rounds = sum(phase.rounds for phase in self.phases)
-        self.returns = 0
+        self.returns = -1  # the call below begins the run, and is no return
         self.return_to(0)
 
     def return_to(self, round_number: int) -> None:

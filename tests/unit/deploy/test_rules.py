@@ -439,7 +439,7 @@ class TestCheckpoints:
         assert server.site.rounds_kept == 2
 
     def test_not_as_often_as_a_server_likes(self, server):
-        for _ in range(MOST_RETURNS - 1):
+        for _ in range(MOST_RETURNS):
             server.site.rules.return_to(0)
         with pytest.raises(ProtocolError, match=r"returned .*checkpoint"):
             server.command(back_to=0)
