@@ -62,6 +62,13 @@ def _find_problems(scenario: Scenario) -> Iterator[tuple[str, str]]:
         ): schedule.epochs,
     }
     yield from (problem for problem, is_set in problems.items() if is_set)
+    for number, method in enumerate(scenario.method):
+        if not method.deployable:
+            yield (
+                f"method.{number}.kind",
+                f"got {method.kind_name}, which {only}: it needs the vocabulary of all clients' "
+                "texts; use another method",
+            )
 
 
 def describe_machine() -> dict[str, str | int]:

@@ -334,6 +334,9 @@ class MethodConfig(Config, ABC):
     """Whether the method leaves smashed data unchanged, and so works where none cross."""
     reads_tokens: ClassVar[bool] = False
     """Whether clients give the method the model's vocabulary (`Site.tokens`)."""
+    deployable: ClassVar[bool] = True
+    """Whether a deployed run can use the method. One that counts the tokens of all clients' texts
+    cannot: its server has no text."""
     reads_tail: ClassVar[bool] = False
     """Whether clients give the method the public tail (`Site.tail`)."""
     stops: ClassVar[frozenset[Leg]] = frozenset()

@@ -40,6 +40,7 @@ class ReplacingConfig(MethodConfig):
     required_traits = frozenset({Trait.SAMPLES})
     once = True
     reads_tokens = True
+    deployable = False
     works_in_sessions = True
 
 

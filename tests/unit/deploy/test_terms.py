@@ -53,6 +53,13 @@ class TestWhatIsOfSimulationsAlone:
             refuse_undeployable(api_scenario(tmp_path, servers=2))
         assert [each.field for each in refused.value.problems] == ["servers"]
 
+    @pytest.mark.parametrize("kind", ["santext", "custext"])
+    def test_methods_that_count_all_clients_tokens_neither(self, kind, tmp_path):
+        given = text_scenario(tmp_path, method=["raw", kind], model={"kind": "causal_lm"})
+        with pytest.raises(ScenarioError) as refused:
+            refuse_undeployable(given)
+        assert [each.field for each in refused.value.problems] == ["method.1.kind"]
+
     def test_all_at_once(self):
         both = scenario(cohort={"dropout": 0.2}, attacks=[{"kind": "unsplit"}])
         with pytest.raises(ScenarioError) as refused:
