@@ -4,7 +4,6 @@ A `Way` changes one answer of a client. A run has several hostile clients, each 
 own, and two honest ones.
 """
 
-import json
 import resource
 import threading
 from collections.abc import Callable, Sequence
@@ -13,19 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from simsplit.data import Prepared
 from simsplit.deploy.connection import join
 from simsplit.deploy.frames import read_frame, write_frame
-from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
+from simsplit.deploy.handovers import Handovers
+from simsplit.deploy.keys import SERVER, Keys, client_name, load_keys, make_keys
 from simsplit.deploy.server_run import serve
 from simsplit.deploy.site import ClientSite
 from simsplit.results import Run
 from simsplit.scenario import Scenario
 
 MOST = 2**34
+MOST_GROWN = 256 * 2**20
+"""Bytes by which the peak memory of the process may rise in a run, clients included."""
 Answer = dict[str, Any]
 Change = Callable[[Answer, list[Tensor]], Any]
 """Changes the header and tensors of an answer, or returns a frame to send instead."""
@@ -43,6 +44,10 @@ class Way:
     """The leg of the answer's first packet; empty: any."""
     after: int = 0
     """How many such calls it answers honestly before."""
+    tamper: Callable[[Handovers], None] | None = None
+    """Changes how the client seals; None: it seals honestly."""
+    sly: bool = False
+    """Whether the answer has the form of an honest one, so that the server may believe it."""
 
     def __str__(self) -> str:
         return f"{self.call} {self.name}"
@@ -66,6 +71,12 @@ class HostileSite(LoneSite):
     done = 0
     """How often it has done so."""
     seen = 0
+
+    def enable_sealing(self, keys: Keys) -> None:
+        super().enable_sealing(keys)
+        if self.way.tamper is not None:
+            assert self.handovers is not None, "only hand-overs are sealed"
+            self.way.tamper(self.handovers)
 
     def _answer(self, number: int, header: dict[str, Any], tensors: list[Tensor]) -> bytes:
         frame = super()._answer(number, header, tensors)
@@ -197,110 +208,35 @@ def start(address: str, proof: Any, make: Callable[[], ClientSite]) -> Party:
     return party
 
 
-# ways
+def assert_nobody_noticed(
+    stage: Stage,
+    given: Scenario,
+    out: Path,
+    ways: Sequence[Way],
+    data: Prepared | None = None,
+) -> None:
+    """Run with these hostile clients: each is expelled, and the others have finished.
 
-
-def set_answer(value: object) -> Change:
-    """Answer with a value, and no tensors."""
-
-    def change(answer: Answer, tensors: list[Tensor]) -> None:
-        tensors.clear()
-        answer["answer"] = value
-
-    return change
-
-
-def set_fields(**values: object) -> Change:
-    """Change fields of the first packet."""
-
-    def change(answer: Answer, tensors: list[Tensor]) -> None:
-        packets = answer["answer"]
-        (packets[0] if isinstance(packets, list) else packets).update(values)
-
-    return change
-
-
-def set_figures(**values: object) -> Change:
-    """Change figures."""
-
-    def change(answer: Answer, tensors: list[Tensor]) -> None:
-        answer["answer"].update(values)
-
-    return change
-
-
-def set_every_figure(value: object) -> Change:
-    """Give every figure the same value."""
-
-    def change(answer: Answer, tensors: list[Tensor]) -> None:
-        answer["answer"] = dict.fromkeys(answer["answer"], value)
-
-    return change
-
-
-def map_tensors(function: Callable[[Tensor], Tensor], first: int = 0) -> Change:
-    """Change each tensor, from the `first` on."""
-
-    def change(answer: Answer, tensors: list[Tensor]) -> None:
-        tensors[first:] = [function(tensor) for tensor in tensors[first:]]
-
-    return change
-
-
-def fill(value: float) -> Change:
-    """Fill floating tensors with a number."""
-    return map_tensors(lambda t: torch.full_like(t, value) if t.is_floating_point() else t)
-
-
-def set_tensors(*made: Tensor) -> Change:
-    """Send other tensors in the first packet."""
-
-    def change(answer: Answer, tensors: list[Tensor]) -> None:
-        tensors[:] = made
-        packets = answer["answer"]
-        (packets[0] if isinstance(packets, list) else packets)["tensors"] = len(made)
-
-    return change
-
-
-def set_header(**values: object) -> Change:
-    """Change fields of the answer's header."""
-
-    def change(answer: Answer, tensors: list[Tensor]) -> None:
-        answer.update(values)
-
-    return change
-
-
-def fail(answer: Answer, tensors: list[Tensor]) -> bytes:
-    """Say that the call could not be answered."""
-    return write_frame({"number": answer["number"], "failed": "\x1b[31mMemoryError"})
-
-
-def blame(answer: Answer, tensors: list[Tensor]) -> bytes:
-    """Blame another client, with a key that cannot even be read."""
-    return write_frame({"number": answer["number"], "unusable": 1}, [torch.ones(3).bfloat16()])
-
-
-def send(frame: bytes) -> Change:
-    """Send a frame of one's own."""
-    return lambda answer, tensors: frame
-
-
-def nest(answer: Answer, tensors: list[Tensor]) -> bytes:
-    """Send a header that is nested deeply."""
-    text = b'{"number":%d,"answer":%s,"tensors":[]}' % (answer["number"], b"[" * 10**5)
-    return b"SSP1" + len(text).to_bytes(4, "big") + text
-
-
-def send_number(digits: int) -> Change:
-    """Answer with an integer of many digits, in place of each figure."""
-
-    def change(answer: Answer, tensors: list[Tensor]) -> bytes:
-        text = json.dumps({**answer, "tensors": []})
-        if isinstance(answer["answer"], dict):
-            figures = ",".join(f'"{name}":1{"0" * digits}' for name in answer["answer"])
-            text = f'{{"number":{answer["number"]},"answer":{{{figures}}},"tensors":[]}}'
-        return b"SSP1" + len(text).to_bytes(4, "big") + text.encode()
-
-    return change
+    One whose answers have the form of honest ones may stay, if that harms nobody else.
+    """
+    outcome = stage.run(given, out, dict(enumerate(ways)), data=data)
+    honest = range(len(ways), given.clients.count)
+    idle = [str(ways[p.site.number]) for p in outcome.parties[: len(ways)] if not p.count_done()]
+    assert not idle, "ways that were never taken"
+    expelled = outcome.run.expelled
+    kinds = {} if expelled.empty else dict(zip(expelled["client"], expelled["kind"], strict=True))
+    gone = [kinds.pop(number, "") == "expelled" for number in range(len(ways))]
+    spared = [str(w) for w, is_gone in zip(ways, gone, strict=True) if not (is_gone or w.sly)]
+    assert not spared
+    assert not kinds, "an honest client was expelled"
+    ends = {party.site.number: party.end for party in outcome.parties}
+    assert {ends[number] for number in honest} == {"finished"}, ends
+    rounds, clients = outcome.run.rounds, outcome.run.clients
+    assert list(rounds["round"]) == list(range(1, len(rounds) + 1))
+    assert rounds["round"].max() >= given.schedule.rounds
+    assert rounds.filter(like="test_").notna().all(axis=None)
+    trained = rounds.loc[rounds["phase"] == "train", "round"]
+    of_honest = clients[clients["client"].isin(honest) & clients["round"].isin(trained)]
+    assert (of_honest["steps"] > 0).all()
+    assert outcome.run.summary["status"] == "finished"
+    assert outcome.grown < MOST_GROWN, outcome.grown

@@ -17,7 +17,7 @@ from torch import Tensor
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.keys import Keys, read_roster
-from simsplit.deploy.seals import Seals, open_with_key, read_seal
+from simsplit.deploy.seals import Seals, SpoiltSeal, open_with_key, read_seal
 from simsplit.errors import ProtocolError, RunError
 from simsplit.packets import ClientId, Packet
 from simsplit.scenario import Scenario
@@ -70,7 +70,12 @@ class Handovers:
         """
         if packet.sealed is None:
             raise ProtocolError("a hand-over that is not sealed")
-        opened = self.seals.open(packet.sealed.numpy().tobytes(), packet.client)
+        try:
+            opened = self.seals.open(packet.sealed.numpy().tobytes(), packet.client)
+        except SpoiltSeal as error:
+            raise UnusableHandover(
+                packet.client, error.key, "a seal that its key does not open"
+            ) from None
         about = opened.about
         # The signature alone would let the server replay a valid hand-over of another run.
         if about.get("terms") != self.terms:
@@ -195,6 +200,8 @@ class HandoverJudge:
             content = open_with_key(
                 self.roster[packet.client], packet.sealed.numpy().tobytes(), key
             )
+        except SpoiltSeal:
+            return True
         except ProtocolError:
             return False
         try:

@@ -273,6 +273,7 @@ class RemotePool(Pool):
         if isinstance(error, OWN_FAULTS) or "can't allocate memory" in str(error):
             return
         client, why = self._judge_error(sent, error)
+        self._growth.clear()  # the others' steps grew because of it, and are undone
         self._lose(client, why, True, self._round_under_way)
         raise ClientLost(client, why) from error
 

@@ -44,6 +44,14 @@ _UNSEALED = (
 """The errors of bytes that are no valid seal."""
 
 
+class SpoiltSeal(ProtocolError):  # noqa: N818 - evidence for the server
+    """A seal that its own key does not open; the sender signed both, so the key is proof."""
+
+    def __init__(self, sender: ClientId, key: bytes) -> None:
+        super().__init__(f"a hand-over that the key of client {sender} does not open")
+        self.key = key
+
+
 class Seals:
     """The seals of one client: it seals to all others of a run, and opens their seals."""
 
@@ -85,7 +93,10 @@ class Seals:
         return _LENGTHS.pack(len(head), len(signature)) + head + signature + closed
 
     def open(self, blob: bytes, sender: ClientId) -> "OpenedSeal":
-        """Open a seal of another client; raise ProtocolError unless that client sealed it so."""
+        """Open a seal of another client; raise ProtocolError unless that client sealed it so.
+
+        Raise SpoiltSeal if the sender signed a content that its key does not open.
+        """
         try:
             return self._open(blob, sender)
         except _UNSEALED:
@@ -105,11 +116,7 @@ class Seals:
         # the key proves the content to the server only if the sender signed its fingerprint
         if about["opens"] != _fingerprint(key):
             raise ValueError("the signature is for another key")
-        return OpenedSeal(
-            about,
-            ChaCha20Poly1305(key).decrypt(_NONCE, closed, _encode_associated_data(about)),
-            key,
-        )
+        return OpenedSeal(about, _decrypt(sender, about, closed, key), key)
 
 
 @dataclass(frozen=True)
@@ -124,16 +131,25 @@ class OpenedSeal:
 def open_with_key(sender: RosterEntry, blob: bytes, key: bytes) -> bytes:
     """Open a client's seal with a key from its receiver; raise ProtocolError if it is no proof.
 
-    The key is proof because the sender signed its fingerprint.
+    The key is proof because the sender signed its fingerprint. Raise SpoiltSeal if it is proof that
+    the content cannot be opened.
     """
     try:
         about, closed = _verify_sender(sender, blob)
         about.pop("keys")
         if about["opens"] == _fingerprint(key):
-            return ChaCha20Poly1305(key).decrypt(_NONCE, closed, _encode_associated_data(about))
+            return _decrypt(about["from"], about, closed, key)
     except _UNSEALED:
         pass
     raise ProtocolError("a key that proves nothing")
+
+
+def _decrypt(sender: ClientId, about: dict[str, Any], closed: bytes, key: bytes) -> bytes:
+    """Return the content that a key opens, whose fingerprint the sender signed."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, closed, _encode_associated_data(about))
+    except InvalidTag:
+        raise SpoiltSeal(sender, key) from None
 
 
 def read_seal(sender: RosterEntry, blob: bytes, receivers: Collection[ClientId]) -> dict[str, Any]:

@@ -18,7 +18,10 @@ from simsplit.parties.learner import Learner
 MOST_NORM = 1e9
 """Largest 2-norm of a tensor of weights, of moments, or of a packet of the server."""
 MOST_GROWTH = 1e4
-"""A client whose steps have made the trunk's norms larger by more than this is to blame first."""
+"""Who first makes the trunk's norms larger by more than this is to blame.
+
+Honest clients' steps make a spoilt trunk larger too, and by more than the step that spoilt it.
+"""
 Sent = Mapping[ClientId, Packets]
 """The packets of each client that is worked on."""
 
@@ -27,7 +30,10 @@ class TrunkWatch:
     """A watch over one trunk."""
 
     def __init__(self, learner: Learner, growth: dict[ClientId, float]) -> None:
-        """`growth` is how much each client's steps have made norms larger; watches can share it."""
+        """`growth` is how much each client's steps have made norms larger; watches can share it.
+
+        Those above MOST_GROWTH stand in the order in which they came there.
+        """
         self.learner, self._growth = learner, growth
         self._weights = [t for t in learner.weights().values() if t.is_floating_point()]
         self._before = 0.0
@@ -49,7 +55,10 @@ class TrunkWatch:
                 f"a step after which the trunk is not finite, or its norm exceeds {MOST_NORM:g}; "
                 "a smaller learning rate may help, if all clients are honest",
             )
-        self._growth[client] = self._growth.get(client, 0.0) + grown
+        total = (before := self._growth.get(client, 0.0)) + grown
+        if before <= MOST_GROWTH < total:
+            self._growth.pop(client, None)  # so that it comes last
+        self._growth[client] = total
 
     def check_answers(self, answers: Sent, sent: Sent) -> None:
         """Raise ClientAtFault if the server's answers are not finite, or too large to learn from.
@@ -86,9 +95,8 @@ def measure(tensors: Sequence[Tensor]) -> float:
 
 
 def find_suspect(growth: Mapping[ClientId, float], client: ClientId) -> ClientId:
-    """Return the client whose steps have made the trunk much larger, or else `client`."""
-    worst = max(growth, key=lambda each: growth[each], default=client)
-    return worst if growth.get(worst, 0.0) > MOST_GROWTH else client
+    """Return the client whose steps first made the trunk much larger, or else `client`."""
+    return next((each for each, grown in growth.items() if grown > MOST_GROWTH), client)
 
 
 def find_odd(sent: Sent) -> ClientId:

@@ -15,31 +15,32 @@ they cannot:
   again and again`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from builders import TINY
 from comparing import TABLES
-from hostile import (
-    Stage,
-    Way,
-    blame,
-    fail,
+from hostile import Stage, Way, assert_nobody_noticed
+from hostile_ways import (
+    ADAPTERS,
+    COUNTS,
+    FRAMES,
+    GRADIENT,
+    LABELS,
+    NAN,
+    NOTHING,
+    SEALED,
+    TOKENS,
+    UNDOING,
+    WEIGHTS,
     fill,
-    map_tensors,
-    nest,
-    send,
-    send_number,
+    of_figures,
+    of_packets,
     set_answer,
-    set_every_figure,
-    set_fields,
-    set_figures,
     set_header,
-    set_tensors,
 )
 from texts import CAUSAL, api_scenario, text_scenario
 
@@ -51,131 +52,6 @@ from simsplit.scenario.files import merge
 
 pytestmark = pytest.mark.deploy
 HOSTILE, HONEST = 6, 2
-MOST_GROWN = 256 * 2**20
-"""Bytes by which the peak memory of the process may rise in a run, clients included."""
-GRADIENT = "features_grad"
-NAN, HUGE, LARGEST = float("nan"), 1e20, 3e38
-
-
-def of_packets(call: str, leg: str, **more: Any) -> list[Way]:
-    """List ways to send a packet that is not the one that is due."""
-    at = {"leg": leg, **more}
-    return [
-        Way("not a number", call, fill(NAN), **at),
-        Way("huge", call, fill(HUGE), **at),
-        Way("largest", call, fill(LARGEST), **at),
-        Way("float64", call, map_tensors(torch.Tensor.double), **at),
-        Way("float16", call, map_tensors(torch.Tensor.half), **at),
-        Way("bfloat16", call, map_tensors(torch.Tensor.bfloat16), **at),
-        Way("integers", call, map_tensors(torch.Tensor.long), **at),
-        Way("fewer columns", call, map_tensors(lambda t: t[..., :-1].contiguous()), **at),
-        Way("another dimension", call, map_tensors(lambda t: t[None]), **at),
-        Way("without rows", call, map_tensors(lambda t: t[:0]), **at),
-        Way("too many rows", call, map_tensors(lambda t: torch.cat([t] * 99)), **at),
-        Way("without tensors", call, set_tensors(), **at),
-        Way("ten masks", call, _repeat_last, **at),
-        Way("of another client", call, set_fields(client=9), **at),
-        Way("of another round", call, set_fields(round=7), **at),
-        Way("on no leg", call, set_fields(leg="backdoor"), **at),
-        Way("as a hand-over", call, set_fields(leg="handover"), **at),
-        Way("as a broadcast", call, set_fields(leg="broadcast"), **at),
-        Way("in a session", call, set_fields(session=5), **at),
-        Way("with names", call, set_fields(names=["a", "b", "c"]), **at),
-        Way("twice", call, _send_twice, **at),
-        Way("none at all", call, set_answer(None), **at),
-    ]
-
-
-def _repeat_last(answer: dict[str, Any], tensors: list[torch.Tensor]) -> None:
-    tensors += [tensors[-1]] * 10
-    answer["answer"][0]["tensors"] = len(tensors)
-
-
-def _send_twice(answer: dict[str, Any], tensors: list[torch.Tensor]) -> None:
-    answer["answer"] *= 2
-    tensors += tensors
-
-
-def of_figures(call: str) -> list[Way]:
-    """List ways to report figures that are none."""
-    return [
-        Way("not a number", call, set_every_figure(NAN)),
-        Way("infinite", call, set_every_figure(float("inf"))),
-        Way("1e308", call, set_every_figure(1e308)),
-        Way("of 400 digits", call, send_number(400)),
-        Way("of 5000 digits", call, send_number(5000)),
-        Way("words", call, set_every_figure("much")),
-        Way("negative", call, set_every_figure(-1e9)),
-        Way("others", call, set_figures(simulated_s=1.0, round=7)),
-        Way("a list", call, set_answer([1.0])),
-    ]
-
-
-NOTHING = [
-    *(Way("a number", call, set_answer(1)) for call in ("Hear", "Enter", "keep")),
-    Way("a number", "back_to", set_answer(1)),
-    Way("fields", "Enter", set_header(more=1)),
-]
-COUNTS = [
-    *(Way(str(n), "CountSteps", set_answer(n)) for n in (-1, "7", None, True, 1.5, 2**50, 2**60)),
-    Way("with tensors", "CountSteps", lambda answer, tensors: tensors.append(torch.ones(3))),
-]
-FRAMES = [
-    Way("garbage", "Begin", send(b"garbage" * 30)),
-    Way("empty", "Begin", send(b"")),
-    Way("nested", "Begin", nest),
-    Way("another number", "Begin", set_header(number=99)),
-    Way("fails again and again", "Begin", fail, after=1),
-    Way("too large", "Begin", send(b"x" * 2**25)),
-    Way("blames nobody", "Receive", blame),
-    Way("blames nobody", "Enter", blame),
-]
-LABELS = [
-    Way("10^6", "Begin", map_tensors(lambda t: torch.full_like(t, 10**6), 1), leg="smashed"),
-    Way("-7", "Begin", map_tensors(lambda t: torch.full_like(t, -7), 1), leg="smashed"),
-    Way("of floats", "Begin", map_tensors(torch.Tensor.float, 1), leg="smashed"),
-    Way("in four bytes", "Begin", map_tensors(torch.Tensor.int, 1), leg="smashed"),
-    Way("fewer", "Begin", map_tensors(lambda t: t[:-1], 1), leg="smashed"),
-    Way("of two dimensions", "Begin", map_tensors(lambda t: t[:, None], 1), leg="smashed"),
-]
-WEIGHTS = [
-    Way("largest", "HandOver", fill(LARGEST)),
-    Way("huge", "HandOver", fill(HUGE)),
-    Way("not a number", "HandOver", fill(NAN)),
-    Way("float64", "HandOver", map_tensors(torch.Tensor.double)),
-    Way("another shape", "HandOver", map_tensors(lambda t: t[None])),
-    Way("without names", "HandOver", set_fields(names=[])),
-    Way("without tensors", "HandOver", set_tensors()),
-    Way("of another client", "HandOver", set_fields(client=9)),
-    Way("on another leg", "HandOver", set_fields(leg="smashed")),
-]
-
-
-TOKENS = [
-    Way("negative", "Begin", map_tensors(lambda t: t - 9), leg="inputs"),
-    Way("unknown", "Begin", map_tensors(lambda t: t + 10**6), leg="inputs"),
-    Way("in eight bytes", "Begin", map_tensors(torch.Tensor.long), leg="inputs"),
-    Way("without a mask", "Begin", lambda a, t: _drop(a, t, 1), leg="inputs"),
-    Way("too long", "Begin", map_tensors(lambda t: torch.cat([t] * 99, 1)), leg="inputs"),
-    Way("none", "Begin", lambda a, t: _drop(a, t, 2), leg="inputs"),
-]
-ADAPTERS = [
-    Way("not a number", "Begin", lambda a, t: _change_last(t, t[-1] * NAN), leg="inputs"),
-    Way("largest", "Begin", lambda a, t: _change_last(t, t[-1] * 0 + LARGEST), leg="inputs"),
-    Way("float64", "Begin", lambda a, t: _change_last(t, t[-1].double()), leg="inputs"),
-    Way("of one less", "Begin", lambda a, t: _change_last(t, t[-1][:-1]), leg="inputs"),
-]
-
-
-def _drop(answer: dict[str, Any], tensors: list[torch.Tensor], count: int) -> None:
-    """Leave out the first tensors of the first packet."""
-    del tensors[:count]
-    answer["answer"][0]["tensors"] -= count
-
-
-def _change_last(tensors: list[torch.Tensor], tensor: torch.Tensor) -> None:
-    tensors[-1] = tensor
-
 
 BASE = {"clients": {"count": HOSTILE + HONEST}, "train": {"batch_size": 8}}
 
@@ -186,6 +62,8 @@ def scenario(**changes: Any) -> Scenario:
 
 WRITING = {"kind": "generation", "prompt": "{sentence} is", "answer": " about a {topic}"}
 OWN = {"clients": {"heads": "per_client"}}
+STRICT = {"kind": "cosine_mad", "threshold": {"kind": "three_sigma", "sigmas": 1.0}}
+"""Flags some honest client or other."""
 SCENARIOS: dict[str, dict[str, Any]] = {
     "handed on": {},
     "own": OWN,
@@ -193,10 +71,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "v1": {"aggregation": "splitfed_v1"},
     "v2": {"aggregation": "splitfed_v2"},
     "bits": {"aggregation": {"kind": "splitfed_v2", "bits": 8}},
+    "rounds": {"detectors": [{**STRICT, "response": "rollback"}]},
     "fused": {"aggregation": "fused", "schedule": {"kind": "parallel", "rounds": 2}},
 }
 WAYS: dict[str, list[Way]] = {
-    "handed on": [*NOTHING, *COUNTS, *FRAMES],
+    "handed on": [*NOTHING, *COUNTS, *FRAMES, *SEALED],
     "own": [
         *of_packets("Begin", "smashed"),
         *of_packets("Proceed", GRADIENT, after=1),
@@ -204,6 +83,7 @@ WAYS: dict[str, list[Way]] = {
         *of_figures("ReportRound"),
         *of_figures("Assess"),
         Way("none", "Assess", set_answer({})),
+        Way("another number", "Note", set_header(number=99)),
     ],
     "vanilla": LABELS,
     "v1": [*WEIGHTS, *of_packets("Begin", "smashed")[::5], *of_figures("ReportRound")[::3]],
@@ -263,27 +143,6 @@ def _prepare(given: str) -> Any:
     return scenario(**SCENARIOS[given]).prepare_data()
 
 
-def assert_nobody_noticed(stage: Stage, given: Scenario, out: Path, ways: Sequence[Way]) -> None:
-    """Run with these hostile clients: each is expelled, and the others have finished."""
-    outcome = stage.run(given, out, dict(enumerate(ways)))
-    honest = range(len(ways), given.clients.count)
-    idle = [str(ways[p.site.number]) for p in outcome.parties[: len(ways)] if not p.count_done()]
-    assert not idle, "ways that were never taken"
-    expelled = outcome.run.expelled
-    kinds = {} if expelled.empty else dict(zip(expelled["client"], expelled["kind"], strict=True))
-    spared = [str(way) for number, way in enumerate(ways) if kinds.pop(number, "") != "expelled"]
-    assert not spared
-    assert not kinds, "an honest client was expelled"
-    ends = {party.site.number: party.end for party in outcome.parties}
-    assert {ends[number] for number in honest} == {"finished"}, ends
-    rounds, clients = outcome.run.rounds, outcome.run.clients
-    assert list(rounds["round"]) == list(range(1, given.schedule.rounds + 1))
-    assert rounds.filter(like="test_").notna().all(axis=None)
-    assert (clients[clients["client"].isin(honest)]["steps"] > 0).all()
-    assert outcome.run.summary["status"] == "finished"
-    assert outcome.grown < MOST_GROWN, outcome.grown
-
-
 @pytest.mark.parametrize("ways", range(5), ids=str)
 @pytest.mark.parametrize("given", TEXTS)
 def test_nobody_notices_with_texts(stage: Stage, given: str, ways: int, tmp_path: Path) -> None:
@@ -309,7 +168,6 @@ def test_nobody_notices(stage: Stage, given: str, ways: list[Way], tmp_path: Pat
 
 
 NETWORK = {"device": {"phone": 0.5, "edge": 0.5}, "link": "lte"}
-STRICT = {"kind": "cosine_mad", "threshold": {"kind": "three_sigma", "sigmas": 1.0}}
 COURSES: dict[str, dict[str, Any]] = {
     **{name: changes for name, changes in SCENARIOS.items() if name != "vanilla"},
     "async": {**OWN, "schedule": {"kind": "asynchronous"}, "network": NETWORK},
@@ -317,7 +175,6 @@ COURSES: dict[str, dict[str, Any]] = {
         "detectors": [{"kind": "safesplit", "threshold": {"kind": "fixed", "above": 1e9}}],
         "schedule": {"kind": "per_client"},
     },
-    "rounds": {"detectors": [{**STRICT, "response": "rollback"}]},
     "some": {**OWN, "evaluate": {"clients": 1}, "cohort": {"fraction": 0.5}},
 }
 
@@ -361,6 +218,16 @@ def test_each_client_in_every_course_and_a_killed_server(
     for table in TABLES:
         one, other = (run.path / f"{table}.csv" for run in (outcome.run, again.run))
         assert not one.exists() or one.read_text() == other.read_text(), table
+
+
+@pytest.mark.parametrize("way", UNDOING, ids=str)
+def test_a_round_that_is_undone(stage: Stage, way: Way, tmp_path: Path) -> None:
+    """Detectors flag an honest client or other, and have the others undo the round."""
+    outcome = stage.run(three("rounds"), tmp_path, {0: way})
+    assert outcome.parties[0].count_done() > 0
+    assert outcome.run.expelled[["client", "kind"]].to_numpy().tolist() == [[0, "expelled"]]
+    assert [party.end for party in outcome.parties if party.site.number] == ["finished"] * 2
+    assert outcome.run.summary["status"] == "finished"
 
 
 class TestAClientThatStaysAway:

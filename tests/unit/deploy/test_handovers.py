@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders import TINY
 from direct import Sites
+from hostile_ways import close_otherwise
 
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientLost
@@ -156,6 +157,15 @@ class TestWhoseFaultItIs:
         with pytest.raises(UnusableHandover, match="client 0 handed over negative") as raised:
             three[1].open(bad, 0, EXPECTED)
         assert judge.is_proof(bad, raised.value.key)
+
+    def test_is_the_senders_where_its_key_does_not_open_what_it_signed(self, three, judge):
+        close_otherwise(three[0])
+        bad = three[0].seal(packet(0), 1)
+        judge.check_seal(bad)
+        with pytest.raises(UnusableHandover) as raised:
+            three[1].open(bad, 0, EXPECTED)
+        assert judge.is_proof(bad, raised.value.key)
+        assert not judge.is_proof(bad, bytes(32)), "not the key that the sender promised"
 
     def test_is_the_receivers_where_it_shows_nothing(self, three, judge):
         good = three[0].seal(packet(0), 1)

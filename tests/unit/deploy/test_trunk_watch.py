@@ -68,6 +68,14 @@ class TestWatch:
         self.push(learner, NAN)
         assert self.guilty(watch, 0) == 2
 
+    def test_not_an_honest_one_whose_step_then_made_it_larger_still(self, watched):
+        watch, learner = watched
+        for factor, client in ((0.1, 1), (10, 2), (1e4, 1)):
+            self.push(learner, factor * MOST_GROWTH)
+            watch.check_step(sent(client))
+        self.push(learner, NAN)
+        assert self.guilty(watch, 0) == 2
+
     def test_nor_for_answers_that_are_too_large(self, watched):
         watch, learner = watched
         answers = {0: packets(0, torch.tensor([NAN]))}

@@ -1,0 +1,68 @@
+"""No part that can be deployed lacks cases with hostile clients, on the loopback address.
+
+The cases are run by `tests/deploy/test_hostile_parts.py` and `tests/deploy/test_hostile.py`.
+"""
+
+from itertools import product
+from typing import get_args
+
+import pytest
+from contracts.walk import PLAIN, PRODUCT, variants
+from deploy.test_hostile import TEXTS, WAYS
+from hostile_cases import CASES, MODALITIES, Case, Data
+from hostile_ways import UNDOING, list_ways
+
+from simsplit.deploy.messages import ANSWERS
+from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
+from simsplit.methods import METHODS
+from simsplit.methods.method import Modality
+from simsplit.scenario import parse
+from simsplit.schedules.aggregation import AGGREGATIONS as REGISTRY
+from simsplit.topologies import TOPOLOGIES
+
+QUICK = [case for _, case in CASES if not case.is_slow]
+UNDEPLOYABLE = {"santext", "custext"}
+"""The methods that need the vocabulary of all clients' texts, which a server lacks."""
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_a_method_has_a_case_for_each_kind_of_its_data_or_is_refused(kind: str) -> None:
+    tried = {MODALITIES[case.data] for case in QUICK if case.part and case.part.kind == kind}
+    assert tried == (set() if kind in UNDEPLOYABLE else METHODS[kind].modalities)
+
+
+@pytest.mark.parametrize("kind", sorted(UNDEPLOYABLE))
+def test_a_method_without_a_case_is_refused_by_its_path(kind: str) -> None:
+    (part,) = variants("method.0", {kind: METHODS[kind]})
+    refused = Case(PLAIN, "texts", part).find_refusal()
+    assert refused is not None
+    assert [each.field for each in refused.problems] == ["method.0.kind"]
+
+
+def test_each_topology_aggregation_and_kind_of_data_has_a_case_in_all_pairs_that_can_be() -> None:
+    tried = {pair for case in QUICK if case.part is None for pair in list_pairs(case)}
+    can_be = {
+        pair
+        for axes, data in product(PRODUCT, get_args(Data))
+        if not TOPOLOGIES[axes[0]].whole_model or data not in ("classes", "written")
+        if (case := Case(axes, data)).find_refusal() is None
+        for pair in list_pairs(case)
+    }
+    assert tried == can_be
+    assert {one for pair in tried for one in pair} == {*TOPOLOGIES, *REGISTRY, *get_args(Data)}
+    assert set(MODALITIES.values()) == set(get_args(Modality))
+
+
+def list_pairs(case: Case) -> set[frozenset[str]]:
+    topology, _, _, aggregation = case.axes
+    three = (topology, aggregation, case.data)
+    return {frozenset((one, other)) for one, other in product(three, three) if one != other}
+
+
+def test_each_call_is_answered_in_hostile_ways() -> None:
+    ways = [*UNDOING, *(way for ways in WAYS.values() for way in ways)]
+    ways += [way for _, ways in TEXTS.values() for way in ways]
+    for case in QUICK:
+        ways += list_ways(parse(case.make_values(1)))
+    asked = {call.__name__ for call in ANSWERS} | {KEEP, BACK_TO, MARK, UNDO}
+    assert {way.call for way in ways} == asked
