@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simsplit.errors import RunError
+
 if TYPE_CHECKING:
     import yaml
 
@@ -77,6 +79,12 @@ def find_yaml_loader() -> type["yaml.SafeLoader"]:
     import yaml
 
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def refuse_link(path: Path) -> None:
+    """Raise RunError if the path is a link: its target may be anything else of the user's."""
+    if path.is_symlink():
+        raise RunError(f"{path} is a link, and nothing is written through links; remove it")
 
 
 def refuse_huge_yaml(text: str) -> None:

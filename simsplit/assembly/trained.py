@@ -14,6 +14,7 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.data.batches import Batch
 from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
+from simsplit.foreign import refuse_link
 from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.models.fresh import CutNetwork, LaidOut, Owner
@@ -231,6 +232,7 @@ def _drop_adapters(layer: nn.Module) -> dict[str, Tensor]:
 
 def export(network: Trained, out: Path, form: Form) -> list[Path]:
     """Write a network into a new or empty folder, and return the files that were written."""
+    refuse_link(out)
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out} is not empty; give a new or empty folder with --out")
     with writing(out):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError
 from simsplit.packets import ClientId
+from simsplit.results.directory import make_folder
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -273,7 +274,7 @@ def _encode_private_key(key: "EllipticCurvePrivateKey | X25519PrivateKey") -> by
 
 def _write_folder(folder: Path, files: dict[str, bytes]) -> Path:
     """Write files to a folder and return it; only its owner may read the private keys."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name, content in files.items():
         mode = 0o600 if name in (KEY, SEALING) else 0o644
         # The mode holds from the first byte, and neither a file nor a link that is there is

@@ -12,9 +12,11 @@ from simsplit.data.partitions import Iid
 from simsplit.deploy.site import ClientSite
 from simsplit.deploy.terms import Mode
 from simsplit.errors import DataError, RunError, ScenarioError
+from simsplit.foreign import refuse_link
 from simsplit.machine import find_device
 from simsplit.packets import ClientId
 from simsplit.results import CHECKPOINTS
+from simsplit.results.directory import make_folder
 from simsplit.scenario import Scenario
 
 SECRET = "secret"
@@ -39,7 +41,7 @@ def make_site(
         raise RunError(
             f"{out} already holds a client's checkpoints; give another --out, or add --resume"
         )
-    (out / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    make_folder(out / CHECKPOINTS)
     secret = load_secret(out) if mode == "private" else None
     device = find_device(scenario.device)
     held = scenario.prepare_data() if data is None else load_own_data(scenario, data, client)
@@ -73,6 +75,7 @@ def load_secret(folder: Path) -> int:
     Only the owner may read it: the server could repeat the client's random draws by it.
     """
     file = folder / SECRET
+    refuse_link(file)
     if not file.exists():
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as opened:

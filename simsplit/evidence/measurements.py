@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from simsplit.errors import RunError, RunFailedError
 from simsplit.evidence.claims import Axes, Tier
+from simsplit.foreign import refuse_link
 from simsplit.results.directory import replace
 
 OWN = Path("results")
@@ -175,6 +176,7 @@ def hold_alone(tables: Iterable[str]) -> Iterator[None]:
         for name in sorted(set(tables)):
             file = LOCKS / f"{name.replace('/', '.')}.lock"
             file.parent.mkdir(parents=True, exist_ok=True)
+            refuse_link(file)
             try:
                 held.enter_context(FileLock(file, timeout=0))
             except Timeout:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock
 
+from simsplit.foreign import refuse_link
 from simsplit.observers.tracking import (
     ResumeNote,
     Tracker,
@@ -20,6 +21,7 @@ from simsplit.observers.tracking import (
     make_title,
 )
 from simsplit.progress import RunPlan, Status
+from simsplit.results.directory import make_folder
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -76,7 +78,9 @@ class MLflow(Tracker):
         home = (self.sweep or self.path.absolute()) / "mlflow"
         if self.config.uri is not None:
             return self._open_run(plan, self.config.uri, None)
-        home.mkdir(exist_ok=True)
+        make_folder(home)
+        for name in ("runs.lock", "runs.db", "artifacts"):
+            refuse_link(home / name)
         # the cells of a sweep begin together, and only one may create the tables
         with FileLock(home / "runs.lock"):
             return self._open_run(

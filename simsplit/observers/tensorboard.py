@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from simsplit.foreign import refuse_link
 from simsplit.observers.tracking import Tracker, TrackerConfig, flatten_scenario, make_title
 from simsplit.progress import RunPlan, Status
 
@@ -34,6 +35,7 @@ class TensorBoard(Tracker):
     def open(self, plan: RunPlan) -> int:
         from torch.utils.tensorboard import SummaryWriter
 
+        refuse_link(self.folder)
         before = sorted(self.folder.glob("events.out.tfevents.*"))
         known = max(map(_read_last_step, before), default=0)
         _hush_writers()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
+from simsplit.foreign import refuse_link
 from simsplit.observers.tracking import (
     ResumeNote,
     Tracker,
@@ -45,6 +46,7 @@ class Wandb(Tracker):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
+        refuse_link(self.path / "wandb")
         before = self.note.read()
         self.id = str(before.get("run") or uuid4().hex[:12])
         self.run = wandb.init(

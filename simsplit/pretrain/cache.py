@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from simsplit.errors import RunError
+from simsplit.foreign import refuse_link
 from simsplit.pretrain.corpus import compute_fingerprint
 from simsplit.pretrain.pretraining import FACTS, Say, Tenths, pretrain
 from simsplit.pretrain.tiers import TIERS, PretrainConfig, find_tier
@@ -31,7 +32,9 @@ def fetch_pretrained(
     folder = find_cached(config)
     if (folder / FACTS).is_file():
         return folder
-    lock = FileLock(_make(folder.parent) / f"{folder.name}.lock")
+    place = _make(folder.parent) / f"{folder.name}.lock"
+    refuse_link(place)
+    lock = FileLock(place)
     try:
         lock.acquire(timeout=0)
     except Timeout:

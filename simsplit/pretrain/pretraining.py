@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simsplit.errors import DataError, RunError, RunFailedError
+from simsplit.foreign import refuse_link
 from simsplit.pretrain.corpus import (
     END,
     PAD,
@@ -96,6 +97,8 @@ def pretrain(
     """
     if has_pretraining(out, config):
         return out
+    for written in (out, _get_partial(out)):
+        refuse_link(written)
     device = device or torch.device("cpu")
     with _write_whole(out) as folder:
         started = time.monotonic()
@@ -235,11 +238,16 @@ def _check_finite(loss: float, step: int) -> float:
     return loss
 
 
+def _get_partial(out: Path) -> Path:
+    """Return the folder that is written first, and renamed to `out` when it is complete."""
+    return out.with_name(f"{out.name}.partial")
+
+
 @contextmanager
 def _write_whole(out: Path) -> Iterator[Path]:
     """Provide a folder that becomes `out` if the block succeeds, and is removed if it fails."""
     out = out.absolute()
-    partial = out.with_name(f"{out.name}.partial")
+    partial = _get_partial(out)
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from simsplit.errors import RunError, RunFailedError
+from simsplit.foreign import refuse_link
 from simsplit.rows import Cells
 
 SCENARIO = "scenario.yaml"
@@ -144,12 +145,6 @@ def make_folder(folder: Path) -> None:
     """Create a folder in a run directory, or use the one that is there unless it is a link."""
     refuse_link(folder)
     folder.mkdir(parents=True, exist_ok=True)
-
-
-def refuse_link(path: Path) -> None:
-    """Raise RunError if the path is a link: its target may be anything else of the user's."""
-    if path.is_symlink():
-        raise RunError(f"{path} is a link, and nothing is written through links; remove it")
 
 
 def append(file: Path, text: str) -> None:

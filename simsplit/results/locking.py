@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from simsplit.errors import RunError
-from simsplit.foreign import read_facts
+from simsplit.foreign import read_facts, refuse_link
 from simsplit.results.directory import make_directory, replace
 from simsplit.results.environment import describe_process
 
@@ -30,6 +30,7 @@ def lock(path: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     make_directory(path)
+    refuse_link(path / LOCK)  # some versions of filelock would truncate what lies behind
     lock = FileLock(path / LOCK)
     try:
         lock.acquire(timeout=PATIENCE_S)

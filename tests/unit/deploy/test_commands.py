@@ -1,6 +1,8 @@
 """The commands of a deployment: what they say to a user who makes a mistake."""
 
 import importlib.util
+import os
+import platform
 
 import pytest
 from builders import TINY
@@ -8,7 +10,10 @@ from typer.testing import CliRunner
 
 from simsplit.__main__ import app
 from simsplit.deploy import commands
-from simsplit.errors import SimsplitError
+from simsplit.deploy.keys import make_keys
+from simsplit.errors import RunError, SimsplitError
+from simsplit.results import CHECKPOINTS
+from simsplit.results.locking import locked
 from simsplit.scenario import parse
 from simsplit.scenario.files import merge
 
@@ -42,6 +47,31 @@ def test_keys_that_are_not_there(file, tmp_path):
     words = ("--client", "0", "--keys", str(tmp_path), "--approve", file)
     error = invoke("join", "127.0.0.1:1", *words, "--set", "cohort.dropout=0")
     assert "simsplit deploy keys" in str(error)
+
+
+@pytest.mark.parametrize("more", [(), ("--resume",)], ids=str)
+def test_a_second_join_in_one_folder(file, tmp_path, more):
+    make_keys(tmp_path / "keys", 3, 1)
+    words = ("--client", "0", "--keys", str(tmp_path / "keys"), "--approve", file)
+    site = tmp_path / "site"
+    with locked(site):
+        error = asked(
+            *(
+                "join",
+                "127.0.0.1:1",
+                "--patience",
+                "0",
+                *words,
+                "--set",
+                "cohort.dropout=0",
+                "--out",
+                str(site),
+            ),
+            *more,
+        )
+    assert isinstance(error, RunError)
+    assert f"process {os.getpid()} on {platform.node()} (" in str(error)
+    assert not (site / CHECKPOINTS).exists()
 
 
 def test_a_missing_package(monkeypatch, tmp_path):
