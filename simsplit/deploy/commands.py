@@ -152,7 +152,7 @@ def join(
     from simsplit.deploy.keys import check_validity, client_name, load_keys
     from simsplit.deploy.site_setup import make_site
     from simsplit.machine import pin_threads
-    from simsplit.results.locking import locked
+    from simsplit.results.locking import lock
 
     scenario, proof = _load_deployable(approve, set_), load_keys(keys, client_name(client))
     # Before the data are loaded, which may take minutes.
@@ -162,7 +162,7 @@ def join(
     again += ["--approve", str(approve), "--out", str(place), "--mode", mode, "--resume"]
     tell = _ignore if quiet else say
     again += ["--data", str(data)] if data else []
-    with locked(place), pin_threads(scenario.threads):
+    with lock(place), pin_threads(scenario.threads):
         site = make_site(scenario, client, place, mode, data=data, resume=resume)
         try:
             join_run(address, proof, site, patience_s=patience, say=tell)

@@ -12,7 +12,7 @@ from simsplit.errors import RunError
 from simsplit.evidence import measurements
 from simsplit.pretrain import cache, pretrain
 from simsplit.pretrain.tiers import TIERS
-from simsplit.results.locking import LOCK, locked
+from simsplit.results.locking import LOCK, lock
 
 GIVEN = {"data": {"train_samples": 40}, "clients": {"count": 1}, "schedule": {"rounds": 2}}
 PRECIOUS = "precious\n" * 1000
@@ -132,7 +132,7 @@ def test_an_observer_writes_through_no_link(kind, tmp_path, monkeypatch, recwarn
     else:
         elsewhere.mkdir()
     (made / TRACKERS[kind]).symlink_to(elsewhere)
-    finished(scenario(**GIVEN, observers=[{"kind": kind}]), made)  # its fault is a warning
+    run_to_end(scenario(**GIVEN, observers=[{"kind": kind}]), made)  # its fault is a warning
     if kind == "jsonl":
         assert elsewhere.read_text() == PRECIOUS
     else:
@@ -143,14 +143,14 @@ def test_an_observer_writes_through_no_link(kind, tmp_path, monkeypatch, recwarn
 def test_a_trackers_own_files_are_no_links(name, tmp_path, precious):
     (tmp_path / "run" / "mlflow").mkdir(parents=True)
     (tmp_path / "run" / "mlflow" / name).symlink_to(precious)
-    finished(scenario(**GIVEN, observers=[{"kind": "mlflow"}]), tmp_path / "run")
+    run_to_end(scenario(**GIVEN, observers=[{"kind": "mlflow"}]), tmp_path / "run")
     assert precious.read_text() == PRECIOUS
 
 
 def test_a_tracked_file_with_a_second_name_is_replaced(tmp_path, precious):
     (tmp_path / "run").mkdir()
     os.link(precious, tmp_path / "run" / "mlflow.json")
-    finished(scenario(**GIVEN, observers=[{"kind": "mlflow"}]), tmp_path / "run")
+    run_to_end(scenario(**GIVEN, observers=[{"kind": "mlflow"}]), tmp_path / "run")
     assert precious.read_text() == PRECIOUS
 
 
@@ -193,7 +193,7 @@ def test_a_model_is_pretrained_through_no_link(tmp_path):
 
 def test_a_lock_is_no_link(tmp_path, precious):
     (tmp_path / LOCK).symlink_to(precious)
-    with pytest.raises(RunError, match="is a link"), locked(tmp_path):
+    with pytest.raises(RunError, match="is a link"), lock(tmp_path):
         pass
     assert precious.read_text() == PRECIOUS
 

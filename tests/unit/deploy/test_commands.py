@@ -13,7 +13,7 @@ from simsplit.deploy import commands
 from simsplit.deploy.keys import make_keys
 from simsplit.errors import RunError, SimsplitError
 from simsplit.results import CHECKPOINTS
-from simsplit.results.locking import locked
+from simsplit.results.locking import lock
 from simsplit.scenario import parse
 from simsplit.scenario.files import merge
 
@@ -54,8 +54,8 @@ def test_a_second_join_in_one_folder(file, tmp_path, more):
     make_keys(tmp_path / "keys", 3, 1)
     words = ("--client", "0", "--keys", str(tmp_path / "keys"), "--approve", file)
     site = tmp_path / "site"
-    with locked(site):
-        error = asked(
+    with lock(site):
+        error = invoke(
             *(
                 "join",
                 "127.0.0.1:1",

@@ -72,7 +72,7 @@ class TestWatch:
         watch, learner = watched
         for factor, client in ((0.1, 1), (10, 2), (1e4, 1)):
             self.push(learner, factor * MOST_GROWTH)
-            watch.check_step(sent(client))
+            watch.check_step(send_equal(client))
         self.push(learner, NAN)
         assert self.guilty(watch, 0) == 2
 
