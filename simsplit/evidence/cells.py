@@ -127,12 +127,6 @@ def _load_as_of(file: Path, _modified_ns: int) -> Sweep:
     return Sweep(scenario.name, (Cell("", {}, scenario),))
 
 
-def list_rows_without_cells(claim: Claim, cells: Iterable[MeasuringCell]) -> list[Axes]:
-    """List the printed rows that no cell of a tier measures."""
-    known = {cell.setting for cell in cells}
-    return [axes for axes, _ in claim.rows if write_setting(axes) not in known]
-
-
 def _find_axes(cell: Cell, sweep: Sweep, entry: Measured) -> dict[str, str]:
     """Return the axes of a cell: its swept fields by short names, but for the seed."""
     short = sweep.fields
