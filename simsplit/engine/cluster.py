@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from simsplit.errors import ScenarioError
+from simsplit.errors import RunFailedError, ScenarioError
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -99,6 +99,36 @@ def run_with_cluster(
                 ray.shutdown()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def refuse_dead_node() -> None:
+    """Raise RunFailedError if Ray itself has ended here; it would soon end this process too."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    node = next((each for each in ray.nodes() if each["NodeID"] == here), None)
+    # Ray itself lists a dead node as alive for about fifteen seconds.
+    if node is None or not (node["Alive"] and _is_raylet_there(node)):
+        raise RunFailedError(
+            "Ray has ended on this machine (its raylet is gone); the last checkpoint is kept, "
+            "go on from it with --resume"
+        )
+
+
+def _is_raylet_there(node: Mapping[str, Any]) -> bool:
+    """Return whether a node's raylet listens on its port, if the node is this machine."""
+    import ray
+
+    address = node["NodeManagerAddress"]
+    if address != ray.util.get_node_ip_address():
+        return True  # a port of another machine may be closed to this one
+    try:
+        socket.create_connection((address, node["NodeManagerPort"]), ANSWER_S).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:  # too busy to answer, perhaps
+        return True
+    return True
 
 
 def _init_with_retry(options: Mapping[str, Any]) -> None:

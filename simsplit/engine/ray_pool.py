@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from simsplit.engine.cluster import run_with_cluster
+from simsplit.engine.cluster import refuse_dead_node, run_with_cluster
 from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.host import Failure, Host, Recipe, move_to_device, register_numpy_transport
 from simsplit.engine.pool import HostLost, Job, Outcome, Pool
-from simsplit.errors import RunFailedError, ScenarioError
+from simsplit.errors import ScenarioError
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Begin, BeginInterleaved, Call, Proceed
 
@@ -105,7 +105,7 @@ class Hosts:
 
     def revive(self) -> list[int]:
         """Start new hosts where some were lost, and return which these are."""
-        self._refuse_dead_node()
+        refuse_dead_node()
         lost = []
         for index, actor in enumerate(self.actors):
             try:
@@ -114,15 +114,6 @@ class Hosts:
                 self.actors[index] = self._actor.remote(self.threads)
                 lost.append(index)
         return lost
-
-    def _refuse_dead_node(self) -> None:
-        """Raise RunFailedError if Ray itself has ended here; it would soon end this process too."""
-        here = self._ray.get_runtime_context().get_node_id()
-        if not any(node["NodeID"] == here and node["Alive"] for node in self._ray.nodes()):
-            raise RunFailedError(
-                "Ray has ended on this machine (its raylet is gone); the last checkpoint is kept, "
-                "go on from it with --resume"
-            )
 
     def close(self) -> None:
         """End all host actors, and Ray where this run started it."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simsplit import experiment
-from simsplit.engine.cluster import SMALL_STORE_BYTES, run_with_cluster
+from simsplit.engine.cluster import SMALL_STORE_BYTES, refuse_dead_node, run_with_cluster
 from simsplit.errors import SimsplitError, format_count, format_list
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
@@ -133,6 +133,8 @@ class Ended(NamedTuple):
     warnings: Sequence[str] = ()
 
 
+LOOK_S = 2.0
+"""Seconds between two looks whether Ray is still there; it ends its drivers when it is not."""
 Endings = Iterator[tuple[str, Ended]]
 
 
@@ -251,13 +253,16 @@ class _Workers:
 
     def wait(self) -> tuple[str, Ended]:
         """Wait for a cell to end, and return its name and its end."""
-        (task,), _ = self.ray.wait(list(self.busy))
+        while not (done := self.ray.wait(list(self.busy), timeout=LOOK_S)[0]):
+            refuse_dead_node()
+        (task,) = done
         worker, cell = self.busy.pop(task)
         try:
             ended = Ended(*self.ray.get(task))
         except self.ray.exceptions.RayTaskError as error:
             ended = Ended(str(error.cause))
         except self.ray.exceptions.RayError as error:
+            refuse_dead_node()  # a new worker would be waited for without end
             return cell, Ended(_explain_death(str(error)))
         self.free.append(worker)
         return cell, ended

@@ -156,6 +156,25 @@ def test_the_death_of_ray_itself(command: Command, tmp_path: Path) -> None:
     assert Run.load(tmp_path / "run").summary["status"] == "failed"
 
 
+def test_the_death_of_ray_itself_in_a_sweep(tmp_path: Path) -> None:
+    """No cell that still waits is begun: a new worker would never start."""
+    command = Command(tmp_path, ("simsplit", "sweep"))
+    write_scenario(scenario(schedule={"rounds": 4000}), tmp_path)
+    (tmp_path / "s.yaml").write_text("extends: scenario.yaml\nsweep: {seed: [0, 1, 2, 3]}\n")
+    process = command.start("s.yaml", "--out", "swept", "--jobs", "2", "-q")
+    try:
+        wait_for_rounds(tmp_path / "swept" / "seed=0", 2, process)
+        for raylet in command.list_named("raylet"):
+            os.kill(raylet, signal.SIGKILL)
+        out, err = process.communicate(timeout=90)
+    finally:
+        command.kill()
+    assert (process.returncode, out) == (1, "")
+    assert "raylet" in err
+    assert "--resume" in err
+    assert "Traceback" not in err
+
+
 def test_pulling_the_plug(command: Command, tmp_path: Path) -> None:
     """Nothing tells Ray that its driver is gone; its processes must find out for themselves.
 
