@@ -131,14 +131,15 @@ class LiveRun:
         return next((client for client in reversed(turns) if client not in gone), None)
 
     def refuse_too_few(self, number: int) -> None:
-        """Raise RunFailedError if fewer clients remain than `clients.quorum`, or none."""
-        config, gone = self.scenario.clients, len(self.detection.guard.barred)
-        if (remaining := config.count - gone) < (config.quorum or 1):
-            limit = "" if config.quorum is None else f", fewer than clients.quorum: {config.quorum}"
-            everybody = format_count(config.count, "client")
+        """Raise RunFailedError if fewer clients remain than the scenario needs."""
+        count, least = self.scenario.clients.count, self.scenario.least_clients
+        if (remaining := count - len(self.detection.guard.barred)) < least.count:
+            limit = f", but {least.reason} needs {least.count}" if least.reason else ""
+            everybody = format_count(count, "client")
             raise RunFailedError(
                 f"round {number}: {remaining} of {everybody} remain{limit}; "
-                "the others were flagged by detectors, or are in expelled.csv with the reasons"
+                "the others were flagged by detectors, or are in expelled.csv with the reasons. "
+                "The run's state before this round is kept"
             )
 
     def list_present(self) -> list[ClientId]:

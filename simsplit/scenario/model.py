@@ -4,6 +4,7 @@ A user's mistake raises a ScenarioError that names the field.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import ValidationError, field_validator, model_validator
@@ -32,6 +33,17 @@ from simsplit.scenario.misfits import (
 )
 from simsplit.scenario.needs import mixes_texts, refuse_classes, refuse_unmet
 from simsplit.scenario.sessions import refuse_sessions
+from simsplit.schedules.aggregation import AveragingConfig
+
+
+@dataclass(frozen=True)
+class LeastClients:
+    """The fewest clients with which a run continues, the field that decides it, and its words."""
+
+    count: int = 1
+    field: str = "clients.count"
+    reason: str = ""
+    """Empty if nothing but the run itself needs a client."""
 
 
 class Scenario(ScenarioFields):
@@ -54,6 +66,22 @@ class Scenario(ScenarioFields):
         # pydantic's own copy would not check the changed fields.
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**kept | dict(update))
+
+    @property
+    def least_clients(self) -> LeastClients:
+        """The fewest clients with which a run continues.
+
+        A robust average of fewer clients than its strategy needs would not be robust, so the run
+        stops instead.
+        """
+        limits = [LeastClients()]
+        if (quorum := self.clients.quorum) is not None:
+            limits.append(LeastClients(quorum, "clients.quorum", "clients.quorum"))
+        if isinstance(self.aggregation, AveragingConfig) and self.aggregation.strategy.needed > 1:
+            strategy, field = self.aggregation.strategy, "aggregation.strategy"
+            reason = f"{field}: {strategy.kind_name}"
+            limits.append(LeastClients(strategy.needed, field, reason))
+        return max(limits, key=lambda limit: limit.count)
 
     _expand_kind = field_validator("engine", "aggregation", "schedule", "model", mode="before")(
         expand_kind
