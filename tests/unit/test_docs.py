@@ -113,6 +113,24 @@ def test_the_threat_models_name_every_part_once(group: str) -> None:
     assert sorted(rows) == sorted(parts)
 
 
+def test_the_table_of_hostile_parties_names_tests_that_exist() -> None:
+    page = (DOCS / "howto" / "deploy.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| who may be hostile \|.*?(?:\n\n|\Z)", page, re.M | re.DOTALL)
+    rows = [[cell.strip() for cell in row.split(" | ")] for row in table.splitlines()[2:]]
+    assert not [row for row in rows if len(row) != 4]
+    unheld = [row for row in rows if row[3] in ("", "|") and not row[2].startswith("nothing")]
+    assert not unheld, "rows that promise something, and name no test"
+    named = re.findall(r"`(tests/[^`]*)`", table)
+    assert len(named) > 40
+    missing = []
+    for each in named:
+        file, _, name = each.partition("::")
+        text = (ROOT / file).read_text(encoding="utf-8") if (ROOT / file).exists() else ""
+        if not re.search(rf"^(def|class) {name}\b" if name else ".", text, re.MULTILINE):
+            missing.append(each)
+    assert not missing
+
+
 def test_every_dict_that_a_plugin_may_export_is_in_the_reference() -> None:
     text = pages()["docs/reference/plugins.md"].text
     assert not [name for name in EXPORTS if f"| `{name}` |" not in text]
