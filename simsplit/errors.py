@@ -8,6 +8,7 @@ SimsplitError              any of those below; the command line prints it withou
 │       └── PluginFailedError    because a plugin's part failed
 ├── PluginError            a plugin's part failed; it names file, part, hook, expectation and result
 └── ProtocolError          the two sides of the cut disagree: a defect in simsplit or a plugin
+    └── OutOfRangeError        numbers are not finite, or too large to learn from
 """
 
 from collections.abc import Iterable, Iterator
@@ -112,6 +113,13 @@ class PluginFailedError(RunFailedError):
 
 class ProtocolError(SimsplitError):
     """An error of two sides that disagree on what crosses: a defect in simsplit or a plugin."""
+
+
+class OutOfRangeError(ProtocolError):
+    """An error of numbers that are not finite, or too large to learn from.
+
+    They come from a hostile party, or from training that diverges.
+    """
 
 
 def install_command(extra: str) -> str:

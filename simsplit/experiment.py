@@ -17,7 +17,7 @@ from typing import Any
 from simsplit.assembly import Assembly
 from simsplit.data import Prepared
 from simsplit.engine.pool import Places
-from simsplit.errors import PluginError, PluginFailedError, ProtocolError, RunFailedError
+from simsplit.errors import OutOfRangeError, PluginError, PluginFailedError, RunFailedError
 from simsplit.hosting import choose_engine, provide_hosts
 from simsplit.machine import find_device, pin_threads
 from simsplit.observers.observer import refuse_lacking
@@ -305,7 +305,7 @@ class Experiment:
                 if math.isfinite(losses):
                     continue
                 if self.parts.pool.remote:
-                    raise ProtocolError("a training loss that is not finite")
+                    raise OutOfRangeError("a training loss that is not finite")
                 raise RunFailedError(
                     f"round {number}: client {client}'s training loss is no longer finite; the "
                     f"run's state after round {self.checkpoints.kept} is kept. A smaller learning "

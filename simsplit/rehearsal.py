@@ -4,6 +4,9 @@ A few clients with two samples each take a step, a detector judges them, the mod
 a plugin's attacks recover two targets in one iteration. Nothing of it is kept or counted, and all
 draws come from streams, so the run after it is the same as without it. Only faults of plugins are
 raised: a part that ships may need more samples than there are here.
+
+A deployed server rehearses with random samples too, when something goes wrong in a round: what goes
+wrong without any client is no client's fault.
 """
 
 import random
@@ -20,41 +23,67 @@ from simsplit.attacking import Attacking
 from simsplit.attacking.curves import shorten
 from simsplit.attacks import AttackConfig
 from simsplit.config import Config
-from simsplit.data import Prepared
+from simsplit.data import DataInfo, Prepared
 from simsplit.data.samples import Samples
 from simsplit.detection import Detection
 from simsplit.errors import PluginError
 from simsplit.models.text_model import TextModel
-from simsplit.packets import ClientId
+from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Enter, Plan
 from simsplit.phases import EVALUATE, Phase
 from simsplit.scenario import Scenario
 from simsplit.seeds import isolate, numpy_rng_for
+from simsplit.states import measure_norm
 
 FEW = 2
 """Number of samples of a client, of targets, and of each class in an evaluation."""
+STEPS = 8
+"""Number of steps of each client after which training that diverges at once has done so."""
 CLIENTS = 3
 """Smallest number of clients: a detector cannot compare fewer."""
 
 
-def rehearse(scenario: Scenario, data: Prepared | None, device: torch.device) -> None:
+def rehearse(
+    scenario: Scenario,
+    data: Prepared | None,
+    device: torch.device,
+    *,
+    info: DataInfo | None = None,
+    round_number: int = 1,
+) -> None:
     """Raise PluginError if a plugin's part that the scenario names fails on two samples.
 
-    Without `data`, samples are random, unless they come from a plugin's own source.
+    Without `data`, samples are random, unless they come from a plugin's own source. With `info`
+    they are random anyway. `round_number` is the round that the parts are told.
     """
     if not list_own_parts(scenario) or _is_costly(scenario):
         return
     with _undo_draws(scenario.seed, device), _raise_own():
-        known = data or _make_data(scenario)
-        if known is None:
+        if (known := data or _make_data(scenario, info)) is None:
             return
-        small = _shrink_scenario(scenario)
-        clients = _choose_clients(small)
         try:
-            _Rehearsal(small, _shrink_data(known, clients, small), clients, device).run()
+            _build_rehearsal(scenario, known, device, round_number).run()
         except PluginError as error:
             # Round and client are those of the rehearsal, which the user has not asked for.
             raise PluginError(replace(error.fault, round=None, client=None)) from error
+
+
+def diverges(scenario: Scenario, info: DataInfo, device: torch.device, *, limit: float) -> bool:
+    """Return whether a few steps on random samples make packets whose norm exceeds `limit`.
+
+    Then training with these settings diverges, whatever clients do. False says that it does not do
+    so at once, or that it is not known.
+    """
+    if _is_costly(scenario):
+        return False
+    with _undo_draws(scenario.seed, device):
+        try:
+            data = _make_data(scenario, info)
+            if data is None:
+                return False
+            return not _build_rehearsal(scenario, data, device, 1).measure_training() <= limit
+        except Exception:  # noqa: BLE001 - what cannot be tried is not known
+            return False
 
 
 def list_own_parts(scenario: Scenario) -> frozenset[str]:
@@ -110,25 +139,28 @@ class _Rehearsal:
     """A small scenario with its parts; its stages need not succeed for the next ones to run."""
 
     def __init__(
-        self, scenario: Scenario, data: Prepared, clients: list[ClientId], device: torch.device
+        self,
+        scenario: Scenario,
+        data: Prepared,
+        clients: list[ClientId],
+        device: torch.device,
+        round_number: int,
     ) -> None:
         self.scenario, self.data, self.clients, self.device = scenario, data, clients, device
+        self.round = round_number
         assembler = Assembler(scenario, data, device)
         self.parts: Assembly = assembler.assemble(assembler.make_pool(clients))
         self.phases: list[Phase] = []
 
     def run(self) -> None:
         """Let each stage run; raise PluginError for the first fault."""
-        exchange = self.parts.exchange
-        exchange.announce(self.clients, counted=False)
-        before, main = self.parts.pool.ask(self.clients[0], Plan(1))
-        self.phases = [*before, main]
-        with exchange.moment.enter_round(1, main, self.clients):
+        exchange, main = self.parts.exchange, self._plan_phases()
+        with exchange.moment.enter_round(self.round, main, self.clients):
             # Detectors and attacks listen to the wire, so they come before the training.
             stages: list[Callable[[], object]] = [self._train, self._evaluate]
             with _raise_own():
                 detection = Detection(self.scenario, self.parts, self.data.info.classes)
-                stages.insert(1, lambda: detection.judge_round(1))
+                stages.insert(1, lambda: detection.judge_round(self.round))
             with _raise_own():
                 attacking = Attacking(self.scenario, self.parts, self.data, self.device)
                 stages.append(lambda: self._attack(attacking))
@@ -136,23 +168,45 @@ class _Rehearsal:
                 with _raise_own():
                     stage()
 
+    def measure_training(self) -> float:
+        """Return the largest norm of a packet in a few steps of each client."""
+        exchange, main = self.parts.exchange, self._plan_phases()
+        factor = self.scenario.train.lr_schedule.factor(1, self.scenario.schedule.rounds or 1)
+        norms = [0.0]
+        with exchange.moment.enter_round(self.round, main, self.clients):
+            self._enter(main, factor)
+            for client in self.clients * STEPS:
+                events = exchange.step_by_events(client)
+                norms += [measure_norm(each.tensors) for each in events if isinstance(each, Packet)]
+        return float(torch.tensor(norms).max())  # NaN if there is one
+
+    def _plan_phases(self) -> Phase:
+        """Announce and plan as a run does, and return the main phase."""
+        self.parts.exchange.announce(self.clients, counted=False)
+        before, main = self.parts.pool.ask(self.clients[0], Plan(1))
+        self.phases = [*before, main]
+        return main
+
     def _train(self) -> None:
         """Let each client take a step of each phase, and report it."""
         exchange = self.parts.exchange
         for phase in self.phases:
-            with exchange.moment.enter_round(1, phase, self.clients), _raise_own():
-                self.parts.server.enter(phase, 1.0)
-                self.parts.pool.ask_all(self.clients, Enter(phase, 1.0))
+            with exchange.moment.enter_round(self.round, phase, self.clients), _raise_own():
+                self._enter(phase, 1.0)
                 for client in self.clients:
                     exchange.step(client)
         exchange.collect_reports(self.clients)
+
+    def _enter(self, phase: Phase, factor: float) -> None:
+        self.parts.server.enter(phase, factor)
+        self.parts.pool.ask_all(self.clients, Enter(phase, factor))
 
     def _evaluate(self) -> None:
         evaluator = self.parts.evaluator
         if evaluator.clients is not None:
             evaluator.clients = self.clients[:1]
         with self.parts.exchange.moment.count_as(EVALUATE):
-            evaluator.evaluate(1)
+            evaluator.evaluate(self.round)
 
     def _attack(self, attacking: Attacking) -> None:
         """Let each attack do its work, or the first piece of it if there is more."""
@@ -164,7 +218,16 @@ class _Rehearsal:
         for config in self.scenario.attacks:
             attacking.configs = (config,)
             with self.parts.exchange.moment.count_as(EVALUATE), _raise_own(), suppress(_Enough):
-                attacking.judge(1, stop)
+                attacking.judge(self.round, stop)
+
+
+def _build_rehearsal(
+    scenario: Scenario, data: Prepared, device: torch.device, round_number: int
+) -> _Rehearsal:
+    small = _shrink_scenario(scenario)
+    clients = _choose_clients(small)
+    few = _shrink_data(data, clients, small)
+    return _Rehearsal(small, few, clients, device, round_number)
 
 
 def _shrink_scenario(scenario: Scenario) -> Scenario:
@@ -225,14 +288,15 @@ def _take_few(samples: Samples) -> Samples:
     return samples.take(np.sort(np.concatenate(firsts)))
 
 
-def _make_data(scenario: Scenario) -> Prepared | None:
+def _make_data(scenario: Scenario, info: DataInfo | None) -> Prepared | None:
     """Return a plugin's data, or random images or numbers in the form of the scenario's data.
 
-    Other data than a plugin's are not read: they may have to be downloaded.
+    Other data than a plugin's are not read: they may have to be downloaded. `info` describes data
+    that are not here at all.
     """
-    if _is_own(scenario.data.source, scenario):
+    if info is None and _is_own(scenario.data.source, scenario):
         return scenario.prepare_data()
-    info = scenario.data.describe()
+    info = info or scenario.data.describe()
     if info is None or info.texts:
         return None
     images, config = scenario.data.source.modality == "images", scenario.data

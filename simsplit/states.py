@@ -1,6 +1,6 @@
 """This module keeps the states of many parts in one flat dict of named tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -57,3 +57,11 @@ def unstack_clients(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         names = (f"{_CLIENT}{number}/{own}" for number in numbers)
         plain |= dict(zip(names, rows.unbind(), strict=True))
     return plain
+
+
+def measure_norm(tensors: Iterable[Tensor]) -> float:
+    """Return the largest 2-norm of some tensors; NaN if any has a NaN, inf if one overflows."""
+    floating = [t.detach() for t in tensors if t.is_floating_point() and t.numel()]
+    if not floating:
+        return 0.0
+    return float(torch.stack(torch._foreach_norm(floating)).max())

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simsplit.errors import ProtocolError
+from simsplit.errors import OutOfRangeError, ProtocolError
 
 MAGIC = b"SSP1"
 LEAST_BYTES = 2**20
@@ -157,7 +157,7 @@ def _make_tensor(
         raise ProtocolError("a mask with values that are neither true nor false")
     values = flat.view(dtype)
     if not is_in_range(values):
-        raise ProtocolError(f"a tensor with values that are not finite, or beyond {LARGEST:.0e}")
+        raise OutOfRangeError(f"a tensor with values that are not finite, or beyond {LARGEST:.0e}")
     return values.as_strided(shape, stride)
 
 

@@ -18,6 +18,7 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.data import DataInfo
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientLost, ClientSession
+from simsplit.deploy.fault_judge import FaultJudge
 from simsplit.deploy.figure_bounds import Holdings
 from simsplit.deploy.frames import LEAST_BYTES, write_frame
 from simsplit.deploy.handovers import HandoverJudge, undoes_turns
@@ -27,6 +28,7 @@ from simsplit.deploy.messages import MOST_WORD
 from simsplit.deploy.remote_data import MOST_SAMPLES, check_form, is_count
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.socket_table import SocketTable
+from simsplit.deploy.trunk_watch import Growth
 from simsplit.errors import ProtocolError, RunFailedError, SimsplitError, format_list
 from simsplit.packets import ClientId
 from simsplit.scenario import Scenario
@@ -93,7 +95,8 @@ class Gate:
         self._keys: Keys | None = None
         self._judge: HandoverJudge | None = None
         self._closing = ""
-        self._table = left_out
+        self._growth = Growth()
+        self._table, self._faults = left_out, FaultJudge(scenario, left_out)
         self.round = 1
         """The round in which a client was last lost."""
 
@@ -175,7 +178,18 @@ class Gate:
         # The form of the data is known by now, so the bound is tighter than at the greeting.
         for session in present.values():
             session.most_bytes = bounds.most_bytes
-        return RemotePool(present, bounds, device, self.lose, self._judge)
+        info = _read_info(self.form)
+
+        def check_fault(client: ClientId, round_number: int, error: Exception) -> None:
+            self._faults.check(client, round_number, error, info, device)
+
+        # the trunk is again as it was at a checkpoint, so nobody has made it larger since
+        self._growth = Growth(step_by_step=self._growth.step_by_step)
+        return RemotePool(
+            *(present, bounds, device, self.lose, self._judge),
+            check_fault=check_fault,
+            growth=self._growth,
+        )
 
     def make_bounds(self) -> Bounds:
         """Return the specification of the packets that clients may send."""
@@ -238,8 +252,9 @@ class Gate:
 
     def _is_quorum_without(self, missing: Sequence[ClientId]) -> bool:
         """Return whether the run may continue without these clients too."""
-        quorum = self.scenario.clients.quorum
-        return quorum is not None and self.count - len(self.left_out | {*missing}) >= quorum
+        least = self.scenario.least_clients.count
+        remaining = self.count - len(self.left_out | {*missing})
+        return self.scenario.clients.quorum is not None and remaining >= least
 
     def _find_missing(self) -> list[ClientId]:
         """Return the clients that the run waits for."""

@@ -7,6 +7,7 @@ client that may not come back.
 import csv
 import io
 import threading
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
@@ -60,6 +61,13 @@ class LeftOutTable:
             if client not in self._rows:
                 reason = clean(reason)[:MOST_REASON]
                 self._rows[client] = LeftOut(client, round_number, kind, reason)
+                self._write()
+
+    def readmit(self, clients: Collection[ClientId]) -> None:
+        """Admit clients again, as they were expelled for what is not their fault."""
+        with self._lock:
+            if wrong := self._rows.keys() & clients:
+                self._rows = {n: row for n, row in self._rows.items() if n not in wrong}
                 self._write()
 
     def _write(self) -> None:

@@ -14,7 +14,7 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.data.samples import IGNORED
 from simsplit.deploy.frames import is_in_range
 from simsplit.deploy.wire_forms import Message, WireForms, packs
-from simsplit.errors import ProtocolError
+from simsplit.errors import OutOfRangeError, ProtocolError
 from simsplit.methods.method import Method, Step
 from simsplit.methods.stack import Stack, compute_sent_shapes
 from simsplit.models.language import CausalLM
@@ -125,16 +125,18 @@ class PacketBounds:
         step = Step(packet.client, packet.round, packet.step, self.scenario.seed, training=True)
         try:
             opened = receiver.unpack(leg, message, step)
-        except Exception as error:  # noqa: BLE001 - whatever a method does with a foreign payload
+        except Exception as error:  # whatever a method does with a foreign payload
             if isinstance(error, KeyError) or isinstance(error.__cause__, KeyError):
                 # The method needs its memory of its own forward pass; the wire form is known.
                 shape = self.shapes[0 if _CHAINS[content] == "smashed" else 1]
                 return payload.new_zeros(()).expand(len(payload), *shape)
+            # the cause is kept: if a plugin's method cannot read the server's own packet either,
+            # the fault is the plugin's
             raise ProtocolError(
                 f"a packet on {leg} that no method reads ({type(error).__name__})"
-            ) from None
+            ) from error
         if not opened.is_floating_point() or not is_in_range(opened):
-            raise ProtocolError(f"a packet on {leg} with values out of range")
+            raise OutOfRangeError(f"a packet on {leg} with values out of range")
         return opened
 
     def _has_shape(self, payload: Tensor, content: Content) -> bool:

@@ -7,7 +7,7 @@ Each answer is checked before it is used, since clients may be hostile.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -20,7 +20,7 @@ from simsplit.deploy.client_session import Blame, ClientLost, ClientSession
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.messages import get_answer_codec, read_value, write_call
 from simsplit.deploy.socket_table import FramePurpose, describe_call
-from simsplit.deploy.trunk_watch import Sent, TrunkWatch, find_odd
+from simsplit.deploy.trunk_watch import Growth, Sent, TrunkWatch, find_odd
 from simsplit.engine.host import move_to_device
 from simsplit.engine.pool import ClientAtFault, Job, Outcome, Pool, Workshop
 from simsplit.errors import ProtocolError, RunError, RunFailedError
@@ -47,6 +47,8 @@ OWN_FAULTS = (MemoryError, OSError, ImportError, RunError, torch.OutOfMemoryErro
 """Errors of the server itself, whatever it works on."""
 Lose = Callable[[ClientId, str, bool, int], None]
 """Cuts off a client, with the reason, whether it is expelled for it, and the round."""
+CheckFault = Callable[[ClientId, int, Exception], None]
+"""Checks whether a client, in a round, is at fault for an error."""
 
 
 class RemotePool(Pool):
@@ -61,13 +63,18 @@ class RemotePool(Pool):
         device: torch.device,
         lose: Lose,
         judge: HandoverJudge | None = None,
+        *,
+        check_fault: CheckFault | None = None,
+        growth: Growth | None = None,
     ) -> None:
         """Make a pool of the clients that have sessions.
 
-        `judge` decides who is at fault for an invalid hand-over.
+        `judge` decides who is at fault for an invalid hand-over. `check_fault` raises
+        RunFailedError if an error is not the fault of the client that is to be expelled for it.
+        `growth` is what is known of the trunk from before, if the round is done again.
         """
         self.sessions, self.bounds, self.device = sessions, bounds, device
-        self._lose, self._judge = lose, judge
+        self._lose, self._judge, self._check_fault = lose, judge, check_fault
         self._received: dict[ClientId, Packet] = {}
         self._phases: dict[ClientId, Phase] = {}
         """The phase that each client has entered last."""
@@ -79,8 +86,7 @@ class RemotePool(Pool):
         self._stopping = threading.Event()
         """Set while clients that train concurrently stop, because one of them was lost."""
         self._workshops: list[Workshop] = []
-        self._growth: dict[ClientId, float] = {}
-        """How much each client's steps have made norms of the trunk larger."""
+        self._growth = growth or Growth()
         self._round_under_way = 1
 
     def work_on(self, sent: Sent) -> "_Blaming":
@@ -162,7 +168,9 @@ class RemotePool(Pool):
                     for (client, job), workshop in zip(jobs.items(), self._workshops, strict=False)
                 }
                 try:
-                    for future in wait(at_work.values(), return_when=FIRST_EXCEPTION).done:
+                    done = wait(at_work.values(), return_when=FIRST_EXCEPTION).done
+                    # an error of the server's own comes before the loss of a client
+                    for future in sorted(done, key=_is_lost):
                         future.result()
                 except BaseException:
                     self._stopping.set()  # ask the others no more: the round is trained again
@@ -272,24 +280,23 @@ class RemotePool(Pool):
         # On a CPU torch raises a plain RuntimeError where memory ends.
         if isinstance(error, OWN_FAULTS) or "can't allocate memory" in str(error):
             return
-        client, why = self._judge_error(sent, error)
-        self._growth.clear()  # the others' steps grew because of it, and are undone
+        if isinstance(error, Blame):
+            error = self._judge_blame(sent, error)
+        client = error.client if isinstance(error, ClientAtFault) else find_odd(sent)
+        if self._check_fault is not None:
+            self._check_fault(client, self._round_under_way, error)
+        self._growth.of_client.clear()  # the others' steps grew because of it, and are undone
+        why = _describe_fault(error)
         self._lose(client, why, True, self._round_under_way)
         raise ClientLost(client, why) from error
 
-    def _judge_error(self, sent: Sent, error: Exception) -> tuple[ClientId, str]:
-        """Return the client at fault for an error while `sent` was worked on, and the reason."""
-        if isinstance(error, Blame):
-            ((receiver, _),) = sent.items()
-            # Without proof the receiver is at fault: blaming must not be a way to expel others.
-            if (guilty := self._find_guilty(receiver, error.key)) != receiver:
-                why = "it sent a hand-over that is not valid, as its receiver has proved"
-                return guilty, why
-        client = error.client if isinstance(error, ClientAtFault) else find_odd(sent)
-        if isinstance(error, ProtocolError):
-            return client, f"it sent {error}"
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
-        return client, f"it sent what the server cannot process ({reason})"
+    def _judge_blame(self, sent: Sent, error: Blame) -> ProtocolError:
+        """Return the error of the client at fault where one blames another."""
+        ((receiver, _),) = sent.items()
+        # Without proof the receiver is at fault: blaming must not be a way to expel others.
+        if (guilty := self._find_guilty(receiver, error.key)) == receiver:
+            return error
+        return ClientAtFault(guilty, "a hand-over that is not valid, as its receiver has proved")
 
     def _find_guilty(self, client: ClientId, key: Tensor) -> ClientId:
         """Return the client at fault: the blamed one if the key is proof, else the blaming one."""
@@ -303,6 +310,19 @@ class RemotePool(Pool):
         except Exception:  # noqa: BLE001 - what cannot even be read is no proof
             is_proof = False
         return packet.client if is_proof else client
+
+
+def _is_lost(future: Future[Outcome]) -> bool:
+    """Return whether a client was lost in its round."""
+    return isinstance(future.exception(), ClientLost)
+
+
+def _describe_fault(error: Exception) -> str:
+    """Describe what a client is expelled for."""
+    if isinstance(error, ProtocolError):
+        return f"it sent {error}"
+    reason = f"{type(error).__name__}: {str(error)[:200]}"
+    return f"it sent what the server cannot process ({reason})"
 
 
 class _Blaming:

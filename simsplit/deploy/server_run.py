@@ -16,9 +16,10 @@ from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms, refuse_undeployable
 from simsplit.errors import ScenarioError, format_count
 from simsplit.experiment import Experiment
-from simsplit.machine import pin_threads
+from simsplit.machine import find_device, pin_threads
 from simsplit.packets import ClientId
 from simsplit.progress import Observer
+from simsplit.rehearsal import rehearse
 from simsplit.results import SCENARIO, SUMMARY, Run
 from simsplit.results.directory import replace
 from simsplit.running.checkpointing import LOSSES
@@ -55,6 +56,9 @@ def serve(
     terms = digest_terms(scenario, mode)
     times = {"deadline_s": deadline_s, "patience_s": patience_s}
     with pin_threads(scenario.threads):
+        if (info := scenario.data.describe()) is not None:
+            # a plugin that always fails is named before anybody connects
+            rehearse(scenario, None, find_device(scenario.device), info=info)
         gate = Gate(scenario, terms, sockets, left_out, **times, say=say)
         with _open_gate(gate, listen, keys):
             experiment = _build_experiment(gate, path, [*observers, sockets], mode)
@@ -92,16 +96,16 @@ def _leave_out(
     scenario: Scenario, left_out: LeftOutTable, without: Collection[ClientId], path: Path
 ) -> None:
     """Leave out the clients of `--without`; raise ScenarioError if the scenario needs them."""
-    count, least = scenario.clients.count, scenario.clients.quorum or 1
+    count, least = scenario.clients.count, scenario.least_clients
     if unknown := [client for client in without if not 0 <= client < count]:
         raise ScenarioError(
             "clients.count", f"--without {unknown[0]}: clients are numbered 0 to {count - 1}"
         )
-    if (remaining := count - len(left_out.clients | {*without})) < least:
-        field = "clients.count" if scenario.clients.quorum is None else "clients.quorum"
+    if (remaining := count - len(left_out.clients | {*without})) < least.count:
         raise ScenarioError(
-            field,
-            f"{format_count(remaining, 'client')} would remain in {path}, at least {least} must",
+            least.field,
+            f"{format_count(remaining, 'client')} would remain in {path}, at least {least.count} "
+            "must",
         )
     # Earlier rounds were trained with the client, and their rows stay as they are.
     done = len(Run.load(path).rounds) if (path / SCENARIO).exists() else 0

@@ -3,17 +3,24 @@
 Finite numbers from one client can make the trunk overflow in the step of another. So the watch
 remembers whose steps have made the trunk's weights or moments larger. The honest client in whose
 step the overflow shows is not blamed.
+
+To read all weights after each step takes some percent of the step's time. So they are read once a
+round, as long as nothing goes wrong: a round that has spoilt the trunk is done again, and from then
+on they are read after each step. What the server sends is always checked before it is sent.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from simsplit.engine.pool import ClientAtFault
+from simsplit.engine.pool import NOBODY, ClientAtFault, HostLost
+from simsplit.errors import RunFailedError
 from simsplit.packets import ClientId, Packets
 from simsplit.parties.learner import Learner
+from simsplit.states import measure_norm
 
 MOST_NORM = 1e9
 """Largest 2-norm of a tensor of weights, of moments, or of a packet of the server."""
@@ -22,57 +29,115 @@ MOST_GROWTH = 1e4
 
 Honest clients' steps make a spoilt trunk larger too, and by more than the step that spoilt it.
 """
+MOST_IN_ROUND = 1e3
+"""A round that has made the trunk's norms larger by more than this is done again step by step."""
 Sent = Mapping[ClientId, Packets]
 """The packets of each client that is worked on."""
+
+
+class RoundSpoilt(HostLost):
+    """A round is to be done again, since it is not known whose step has spoilt the trunk."""
+
+    advice: ClassVar[str] = "A smaller learning rate may help"
+
+    def __init__(self) -> None:
+        self.host, self.cause = NOBODY, "a trunk that is not finite, or too large"
+        RunFailedError.__init__(
+            self,
+            "the trunk, or what it makes, is not finite or has become too large; the round is done "
+            "again, and the trunk is measured after each step from now on",
+        )
+
+
+@dataclass
+class Growth:
+    """What the watches over a run's trunk, and over its copies, know together."""
+
+    of_client: dict[ClientId, float] = field(default_factory=dict)
+    """How much each client's steps have made norms larger.
+
+    Those above MOST_GROWTH stand in the order in which they came there.
+    """
+    at_start: float = 0.0
+    """The trunk's size at the beginning of the round."""
+    step_by_step: bool = False
+    """Whether the trunk is measured after each step, since a round has spoilt it."""
 
 
 class TrunkWatch:
     """A watch over one trunk."""
 
-    def __init__(self, learner: Learner, growth: dict[ClientId, float]) -> None:
-        """`growth` is how much each client's steps have made norms larger; watches can share it.
-
-        Those above MOST_GROWTH stand in the order in which they came there.
-        """
+    def __init__(self, learner: Learner, growth: Growth) -> None:
         self.learner, self._growth = learner, growth
         self._weights = [t for t in learner.weights().values() if t.is_floating_point()]
         self._before = 0.0
+        self._owner: ClientId | None = None
+        """The client whose own copy the trunk is; None if all clients train it."""
 
-    def restart(self) -> None:
+    def begin_round(self) -> None:
         """Note the trunk's size at the beginning of a round."""
-        self._before = self._measure()
+        self._owner = None
+        self._growth.at_start = self._before = self._measure()
+
+    def end_round(self) -> None:
+        """Raise RoundSpoilt if a round has made the trunk much larger, in whosever step."""
+        if self._growth.step_by_step:
+            return
+        after = self._measure()
+        if not (after <= MOST_NORM and after - self._growth.at_start <= MOST_IN_ROUND):
+            self._repeat_round()
+
+    def begin_copy(self, client: ClientId) -> None:
+        """Note that the trunk is a client's own copy, and that only its steps change it."""
+        self._owner = client
+
+    def end_copy(self) -> None:
+        """Note how much a client has made its copy larger; raise ClientAtFault if it overflows."""
+        assert self._owner is not None, "begin_copy comes first"
+        self._note(self._owner, self._measure(), self._growth.at_start)
 
     def check_step(self, sent: Sent) -> None:
         """Raise ClientAtFault if the step of these clients has left a trunk that is of no use."""
-        after = self._measure()
-        grown, self._before = after - self._before, after
-        if after <= MOST_NORM and grown <= 1.0:
-            return
-        client = find_odd(sent)
-        if not after <= MOST_NORM:
-            raise ClientAtFault(
-                find_suspect(self._growth, client),
-                f"a step after which the trunk is not finite, or its norm exceeds {MOST_NORM:g}; "
-                "a smaller learning rate may help, if all clients are honest",
-            )
-        total = (before := self._growth.get(client, 0.0)) + grown
-        if before <= MOST_GROWTH < total:
-            self._growth.pop(client, None)  # so that it comes last
-        self._growth[client] = total
+        if self._growth.step_by_step and self._owner is None:
+            before, self._before = self._before, self._measure()
+            self._note(find_odd(sent), self._before, before)
 
     def check_answers(self, answers: Sent, sent: Sent) -> None:
         """Raise ClientAtFault if the server's answers are not finite, or too large to learn from.
 
         An honest client would leave the run because of them, or send what is not finite itself.
+        Raise RoundSpoilt instead if it is not known who is at fault.
         """
         for packets in answers.values():
             for packet in packets:
-                if not measure(packet.tensors) <= MOST_NORM:
-                    raise ClientAtFault(
-                        find_suspect(self._growth, find_odd(sent)),
-                        f"packets that make the server's on {packet.leg} not finite, or their "
-                        f"norm exceed {MOST_NORM:g}",
-                    )
+                if measure_norm(packet.tensors) <= MOST_NORM:
+                    continue
+                if not self._growth.step_by_step and self._owner is None:
+                    self._repeat_round()
+                raise ClientAtFault(
+                    find_suspect(self._growth.of_client, find_odd(sent)),
+                    f"packets that make the server's on {packet.leg} not finite, or their "
+                    f"norm exceed {MOST_NORM:g}",
+                )
+
+    def _note(self, client: ClientId, after: float, before: float) -> None:
+        """Note by how much a client has made the trunk larger; raise ClientAtFault if too much."""
+        growth = self._growth.of_client
+        if not after <= MOST_NORM:
+            raise ClientAtFault(
+                find_suspect(growth, client),
+                f"a step after which the trunk is not finite, or its norm exceeds {MOST_NORM:g}",
+            )
+        if after - before <= 1.0:
+            return
+        total = (earlier := growth.get(client, 0.0)) + after - before
+        if earlier <= MOST_GROWTH < total:
+            growth.pop(client, None)  # so that it comes last
+        growth[client] = total
+
+    def _repeat_round(self) -> None:
+        self._growth.step_by_step = True
+        raise RoundSpoilt
 
     def _measure(self) -> float:
         """Return the largest norm of the trunk's weights and of its optimizer's moments."""
@@ -83,15 +148,7 @@ class TrunkWatch:
             for name, value in slots.items()
             if name != "step" and isinstance(value, Tensor)
         )
-        return measure([*self._weights, *moments])
-
-
-def measure(tensors: Sequence[Tensor]) -> float:
-    """Return the largest 2-norm of some tensors; NaN if any has a NaN, inf if one overflows."""
-    floating = [t.detach() for t in tensors if t.is_floating_point() and t.numel()]
-    if not floating:
-        return 0.0
-    return float(torch.stack(torch._foreach_norm(floating)).max())
+        return measure_norm([*self._weights, *moments])
 
 
 def find_suspect(growth: Mapping[ClientId, float], client: ClientId) -> ClientId:
@@ -119,5 +176,5 @@ def _describe_form(packets: Packets) -> tuple[object, ...]:
 
 def _measure_sent(packets: Packets) -> float:
     """Return the size of what a client has sent; what is not finite is largest."""
-    size = measure([tensor for packet in packets for tensor in packet.tensors])
+    size = measure_norm([tensor for packet in packets for tensor in packet.tensors])
     return size if size == size else float("inf")  # noqa: PLR0124 - only NaN differs from itself

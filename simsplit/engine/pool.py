@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from simsplit.detectors import Readings
-from simsplit.errors import ProtocolError, RunFailedError, SimsplitError, format_list
+from simsplit.errors import OutOfRangeError, RunFailedError, SimsplitError, format_list
 from simsplit.packets import ClientId, Packets
 from simsplit.parties.calls import Call
 from simsplit.parties.client import Client
@@ -43,6 +43,10 @@ class ClientError(Exception):
         return cls(client.number, where, f"{type(cause).__name__}: {cause}")
 
 
+NOBODY = -1
+"""Stands for a host where none was lost, but the round is to be done again."""
+
+
 class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where there is a checkpoint
     """A host's process is gone, and with it the state of its clients."""
 
@@ -54,8 +58,8 @@ class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where th
         super().__init__(f"host {host} (clients {format_list(clients, 5)}) was lost: {cause}")
 
 
-class ClientAtFault(ProtocolError):  # noqa: N818 - names who is to leave, where that is known
-    """A remote client has sent what is of no use; it is not always the one that is worked on."""
+class ClientAtFault(OutOfRangeError):  # noqa: N818 - names who is to leave, where that is known
+    """A remote client has spoilt the trunk; it is not always the one that is worked on."""
 
     def __init__(self, client: ClientId, what: str) -> None:
         self.client = client
@@ -113,8 +117,17 @@ class Workshop(Protocol):
 class StepWatch(Protocol):
     """A watch over a trunk that remote clients train; it raises ClientAtFault."""
 
-    def restart(self) -> None:
+    def begin_round(self) -> None:
         """Note the trunk's size at the beginning of a round."""
+
+    def end_round(self) -> None:
+        """Check the trunk after the steps of a round that all clients take on it."""
+
+    def begin_copy(self, client: ClientId) -> None:
+        """Note that the trunk is now a client's own copy."""
+
+    def end_copy(self) -> None:
+        """Check a client's copy after its round."""
 
     def check_step(self, sent: Mapping[ClientId, Packets]) -> None:
         """Check the trunk after a step on what these clients have sent."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from simsplit.engine.pool import HostLost
+from simsplit.engine.pool import NOBODY, HostLost
 from simsplit.errors import RunError, RunFailedError, ScenarioError
 from simsplit.progress import Observer, RoundEnded
 from simsplit.results import CHECKPOINTS, SCENARIO, RunWriter, checkpoints
@@ -144,7 +144,7 @@ class LostHosts:
         # A client is expelled once only, so its loss does not count as a repeated one.
         if lost.host in self.live.hosts.left_out and lost.host not in self._gone:
             self._gone.add(lost.host)
-        else:
+        elif lost.host != NOBODY:
             self._lost.append((number, lost.host))
             self._refuse_too_many(number, lost)
         try:

@@ -46,7 +46,7 @@ class Course(ABC):
         """Take a lineup through a round, averages included."""
         self.pace.restart()
         if self.exchange.watch is not None:
-            self.exchange.watch.restart()
+            self.exchange.watch.begin_round()
         with self.exchange.name_failures():
             if self.federation is not None:
                 self.federation.send(lineup.clients, lineup.round)
@@ -58,6 +58,8 @@ class Course(ABC):
 
     def finish(self, lineup: Lineup) -> RoundDone:
         """Collect the reports of a round whose steps were taken here, and average."""
+        if self.exchange.watch is not None:
+            self.exchange.watch.end_round()
         reports = self.exchange.collect_reports(lineup.clients)
         late = frozenset(client for client in lineup.clients if self.pace.is_late(client))
         done = RoundDone(reports, lineup.drops, late)
@@ -282,12 +284,15 @@ class TrunkCopies:
             learner.take({**trunk, **self._moments.get(client, {})})
             learner.anchor()
             if exchange.watch is not None:
-                exchange.watch.restart()
+                exchange.watch.begin_copy(client)
             self.pace.restart({client: job.spent_s})
             for left in range(job.steps - 1, -1, -1):
                 if self.pace.stops(client):
                     break
                 (exchange.abandon if job.drops and left == 0 else exchange.step)(client)
+            if exchange.watch is not None:
+                with exchange.pool.work_on({client: ()}):
+                    exchange.watch.end_copy()
         if self.keep_moments:
             self._moments[client] = _copy(learner.moments())
         return Outcome(

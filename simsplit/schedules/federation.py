@@ -5,6 +5,7 @@ when it next takes part. Two averages are kept apart, as by SplitFed's two serve
 clients' shared segments, which cross the wire, and (v1) that of the trunk's copies, which do not.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -12,13 +13,13 @@ import torch
 from torch import Tensor
 
 from simsplit.engine.pool import Pool
-from simsplit.errors import ProtocolError
+from simsplit.errors import OutOfRangeError
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.calls import HandOver, Receive
 from simsplit.parties.changes import Changes
 from simsplit.parties.server import Server
 from simsplit.schedules.averaging import Averager, Update
-from simsplit.states import select_below
+from simsplit.states import measure_norm, select_below
 from simsplit.wire import Wire
 
 Weights = Mapping[str, Tensor]
@@ -87,10 +88,9 @@ class Federation:
         }
         with self.pool.work_on(sent):
             averager.average(round_number, updates)
-            if self.pool.remote and not all(
-                bool(torch.isfinite(tensor).all()) for tensor in averager.weights.values()
-            ):
-                raise ProtocolError("weights whose average is not finite")
+            # a norm reads each value once, where `isfinite` takes twenty times as long
+            if self.pool.remote and not math.isfinite(measure_norm(averager.weights.values())):
+                raise OutOfRangeError("weights whose average is not finite")
 
     def state(self) -> dict[str, Tensor]:
         """Return both averages, and what their strategies remember."""

@@ -10,7 +10,14 @@ from torch import nn
 from simsplit.deploy.client_session import ClientLost
 from simsplit.deploy.left_out import LeftOutTable, clean
 from simsplit.deploy.remote_pool import RemotePool
-from simsplit.deploy.trunk_watch import MOST_GROWTH, TrunkWatch, find_odd
+from simsplit.deploy.trunk_watch import (
+    MOST_GROWTH,
+    MOST_IN_ROUND,
+    Growth,
+    RoundSpoilt,
+    TrunkWatch,
+    find_odd,
+)
 from simsplit.engine.pool import ClientAtFault
 from simsplit.errors import ProtocolError, RunError, RunFailedError
 from simsplit.packets import Leg, Packet
@@ -28,72 +35,161 @@ def send_equal(*clients: int) -> dict[int, tuple[Packet, ...]]:
     return {client: packets(client, torch.ones(2, 3)) for client in clients}
 
 
-class TestWatch:
+@pytest.fixture
+def pool() -> RemotePool:
+    lost: list[tuple[Any, ...]] = []
+    bounds: Any = None
+    made = RemotePool({}, bounds, torch.device("cpu"), lambda *all_: lost.append(all_))
+    vars(made)["lost"] = lost
+    return made
+
+
+def lost_by(pool: RemotePool) -> list[tuple[Any, ...]]:
+    """Return whom a pool has lost: the client, why, whether for good, and the round."""
+    lost: list[tuple[Any, ...]] = vars(pool)["lost"]
+    return lost
+
+
+def push(learner: Learner, value: float) -> None:
+    with torch.no_grad():
+        learner.parameters[0].fill_(value)
+
+
+def find_guilty(watch: TrunkWatch, *clients: int) -> int:
+    with pytest.raises(ClientAtFault) as result:
+        watch.check_step(send_equal(*clients))
+    return result.value.client
+
+
+@pytest.fixture
+def learner() -> Learner:
+    return Learner({"trunk": nn.Linear(3, 3)}, AdamConfig(lr=0.01))
+
+
+TOO_LARGE = {0: packets(0, torch.tensor([NAN]))}
+
+
+class TestStepByStep:
+    """Once a round has spoilt the trunk, it is measured after each step."""
+
     @pytest.fixture
-    def watched(self) -> tuple[TrunkWatch, Learner]:
-        learner = Learner({"trunk": nn.Linear(3, 3)}, AdamConfig(lr=0.01))
-        watch = TrunkWatch(learner, {})
-        watch.restart()
-        return watch, learner
-
-    def push(self, learner: Learner, value: float) -> None:
-        with torch.no_grad():
-            learner.parameters[0].fill_(value)
-
-    def guilty(self, watch: TrunkWatch, *clients: int) -> int:
-        with pytest.raises(ClientAtFault) as result:
-            watch.check_step(send_equal(*clients))
-        return result.value.client
+    def watch(self, learner: Learner) -> TrunkWatch:
+        watch = TrunkWatch(learner, Growth(step_by_step=True))
+        watch.begin_round()
+        return watch
 
     @pytest.mark.parametrize("value", [NAN, float("inf"), 1e20, 3e38, -1e10])
-    def test_the_client_whose_step_it_was(self, watched, value):
-        watch, learner = watched
+    def test_the_client_whose_step_it_was(self, watch, learner, value):
         watch.check_step(send_equal(0))
-        self.push(learner, value)
-        assert self.guilty(watch, 1) == 1
+        push(learner, value)
+        assert find_guilty(watch, 1) == 1
 
-    def test_moments_too(self, watched):
+    def test_moments_too(self, watch, learner):
         """Adam's second moment overflows where its weights hardly move."""
-        watch, learner = watched
         for parameter in learner.parameters:
             parameter.grad = torch.full_like(parameter, 1e20)
         learner.step()
         assert watch.learner.parameters[0].isfinite().all()
-        assert self.guilty(watch, 1) == 1
+        assert find_guilty(watch, 1) == 1
 
-    def test_not_an_honest_one_in_whose_step_it_shows(self, watched):
-        watch, learner = watched
-        self.push(learner, 10 * MOST_GROWTH)
+    def test_not_an_honest_one_in_whose_step_it_shows(self, watch, learner):
+        push(learner, 10 * MOST_GROWTH)
         watch.check_step(send_equal(2))
-        self.push(learner, NAN)
-        assert self.guilty(watch, 0) == 2
+        push(learner, NAN)
+        assert find_guilty(watch, 0) == 2
 
-    def test_not_an_honest_one_whose_step_then_made_it_larger_still(self, watched):
-        watch, learner = watched
+    def test_not_an_honest_one_whose_step_then_made_it_larger_still(self, watch, learner):
         for factor, client in ((0.1, 1), (10, 2), (1e4, 1)):
-            self.push(learner, factor * MOST_GROWTH)
+            push(learner, factor * MOST_GROWTH)
             watch.check_step(send_equal(client))
-        self.push(learner, NAN)
-        assert self.guilty(watch, 0) == 2
+        push(learner, NAN)
+        assert find_guilty(watch, 0) == 2
 
-    def test_nor_for_answers_that_are_too_large(self, watched):
-        watch, learner = watched
-        answers = {0: packets(0, torch.tensor([NAN]))}
+    def test_nor_for_answers_that_are_too_large(self, watch, learner):
         with pytest.raises(ClientAtFault) as result:
-            watch.check_answers(answers, send_equal(0))
+            watch.check_answers(TOO_LARGE, send_equal(0))
         assert result.value.client == 0
-        self.push(learner, 10 * MOST_GROWTH)
+        push(learner, 10 * MOST_GROWTH)
         watch.check_step(send_equal(2))
         with pytest.raises(ClientAtFault) as result:
-            watch.check_answers(answers, send_equal(0))
+            watch.check_answers(TOO_LARGE, send_equal(0))
         assert result.value.client == 2
 
-    def test_integers_and_honest_steps_pass(self, watched):
-        watch, learner = watched
+    def test_integers_and_honest_steps_pass(self, watch, learner):
         for value in (0.5, 1.5, 0.1):
-            self.push(learner, value)
+            push(learner, value)
             watch.check_step(send_equal(0, 1))
         watch.check_answers({0: packets(0, torch.arange(3), torch.ones(0))}, send_equal(0))
+        watch.end_round()
+
+
+class TestOnceARound:
+    """Until then a round that spoils the trunk is done again, and nobody is blamed for it."""
+
+    @pytest.fixture
+    def watch(self, learner: Learner) -> TrunkWatch:
+        watch = TrunkWatch(learner, Growth())
+        watch.begin_round()
+        return watch
+
+    @pytest.mark.parametrize("value", [NAN, float("inf"), 1e20, 10 * MOST_IN_ROUND])
+    def test_at_its_end(self, watch, learner, value):
+        push(learner, value)
+        watch.check_step(send_equal(1))
+        with pytest.raises(RoundSpoilt):
+            watch.end_round()
+        assert watch._growth.step_by_step
+        watch.end_round()
+
+    def test_or_before_answers_that_are_too_large(self, watch):
+        with pytest.raises(RoundSpoilt):
+            watch.check_answers(TOO_LARGE, send_equal(0))
+        with pytest.raises(ClientAtFault):
+            watch.check_answers(TOO_LARGE, send_equal(0))
+
+    def test_honest_rounds_pass(self, watch, learner):
+        for value in (0.5, 10.0, 0.1):
+            push(learner, value)
+            watch.check_step(send_equal(0))
+        watch.end_round()
+        assert not watch._growth.step_by_step
+
+    def test_a_pool_expels_nobody_for_it(self, pool):
+        with pytest.raises(RoundSpoilt), pool.work_on({3: ()}):
+            raise RoundSpoilt
+        assert not lost_by(pool)
+
+
+class TestACopy:
+    """A client's own copy of the trunk is measured at the end; only its owner has changed it."""
+
+    @pytest.fixture
+    def watch(self, learner: Learner) -> TrunkWatch:
+        watch = TrunkWatch(learner, Growth())
+        watch.begin_round()
+        watch.begin_copy(1)
+        return watch
+
+    def test_that_overflows(self, watch, learner):
+        push(learner, NAN)
+        watch.check_step(send_equal(1))
+        with pytest.raises(ClientAtFault) as result:
+            watch.end_copy()
+        assert result.value.client == 1
+
+    def test_that_makes_answers_too_large(self, watch):
+        with pytest.raises(ClientAtFault) as result:
+            watch.check_answers({1: TOO_LARGE[0]}, send_equal(1))
+        assert result.value.client == 1
+        assert not watch._growth.step_by_step
+
+    def test_that_has_become_large_is_remembered(self, watch, learner):
+        push(learner, 10 * MOST_GROWTH)
+        watch.end_copy()
+        watch.begin_copy(2)
+        with pytest.raises(ClientAtFault) as result:
+            watch.check_answers(TOO_LARGE, send_equal(2))
+        assert result.value.client == 1
 
 
 class TestTheOddOne:
@@ -124,12 +220,6 @@ class TestTheOddOne:
 class TestWhoseFault:
     """An exception while an answer is worked on is the client's, except for the server's own."""
 
-    @pytest.fixture
-    def pool(self) -> RemotePool:
-        self.lost: list[tuple[Any, ...]] = []
-        bounds: Any = None
-        return RemotePool({}, bounds, torch.device("cpu"), lambda *all_: self.lost.append(all_))
-
     @pytest.mark.parametrize(
         "error",
         [
@@ -148,7 +238,7 @@ class TestWhoseFault:
         with pytest.raises(type(error)) as raised, pool.work_on({0: ()}):
             raise error
         assert raised.value is error
-        assert not self.lost
+        assert not lost_by(pool)
 
     @pytest.mark.parametrize(
         "error",
@@ -168,19 +258,19 @@ class TestWhoseFault:
     def test_the_clients(self, pool, error):
         with pytest.raises(ClientLost), pool.work_on({3: ()}):
             raise error
-        (client, _, for_good, round_number) = self.lost[0]
+        (client, _, for_good, round_number) = lost_by(pool)[0]
         assert (client, for_good, round_number) == (3, True, 1)
 
     def test_another_clients_where_that_is_known(self, pool):
         with pytest.raises(ClientLost) as raised, pool.work_on({3: ()}):
             raise ClientAtFault(1, "it was not 3")
-        assert raised.value.host == self.lost[0][0] == 1
+        assert raised.value.host == lost_by(pool)[0][0] == 1
 
     def test_one_that_is_lost_is_not_expelled_by_a_block_around(self, pool):
         with pytest.raises(ClientLost) as raised, pool.work_on({3: ()}):
             raise ClientLost(2, "its connection ended")
         assert raised.value.host == 2
-        assert [(client, for_good) for client, _, for_good, _ in self.lost] == [(2, False)]
+        assert [(client, for_good) for client, _, for_good, _ in lost_by(pool)] == [(2, False)]
 
 
 class TestTable:
