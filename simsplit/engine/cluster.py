@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -103,8 +104,7 @@ def run_with_cluster(
 
 def refuse_dead_node() -> None:
     """Raise RunFailedError if Ray itself has ended here; it would soon end this process too."""
-    import ray
-
+    ray: Any = import_module("ray")  # half of it has no types
     here = ray.get_runtime_context().get_node_id()
     node = next((each for each in ray.nodes() if each["NodeID"] == here), None)
     # Ray itself lists a dead node as alive for about fifteen seconds.
@@ -117,8 +117,7 @@ def refuse_dead_node() -> None:
 
 def _is_raylet_there(node: Mapping[str, Any]) -> bool:
     """Return whether a node's raylet listens on its port, if the node is this machine."""
-    import ray
-
+    ray: Any = import_module("ray")
     address = node["NodeManagerAddress"]
     if address != ray.util.get_node_ip_address():
         return True  # a port of another machine may be closed to this one
