@@ -3,7 +3,8 @@
 Where a plugin fails, or training diverges, each client would be expelled in its turn. So before a
 client is expelled for such a fault, the server rehearses without any client. What fails there too
 is no client's fault, and no client can make it fail there. What a rehearsal cannot show is decided
-by numbers: a fault that most clients have in one round is not theirs, if most of them are honest.
+by numbers: a fault that every client has in one round is not theirs. Fewer would not do: hostile
+clients, be they most of all, could then end the run of the others.
 """
 
 import threading
@@ -91,14 +92,14 @@ class FaultJudge:
             )
 
     def _count(self, client: ClientId, round_number: int, kind: str, fault: Fault | None) -> None:
-        """Raise RunFailedError if most clients have had a fault in a round, and readmit them."""
+        """Raise RunFailedError if all clients have had a fault in a round, and readmit them."""
         alike = self._clients[round_number, kind]
         alike.add(client)
         present = self.scenario.clients.count - len(self._left_out.clients - alike)
-        if 2 * len(alike) <= present:
+        if len(alike) < present:
             return
         self._left_out.readmit(alike)
-        some = f"{len(alike)} of {format_count(present, 'client')}"
+        some = f"all {format_count(present, 'client')}"
         if fault is not None:
             raise PluginFailedError(
                 fault,

@@ -111,7 +111,7 @@ class TestAPlugin:
         assert [party.end for party in outcome.parties] == ["finished"] * 3
         assert len(outcome.run.rounds) == 2
 
-    def test_that_no_rehearsal_finds_is_found_where_most_clients_fail(self, stage, tmp_path):
+    def test_that_no_rehearsal_finds_is_found_where_all_clients_fail(self, stage, tmp_path):
         given = with_plugin(tmp_path, "step.training and step.number >= 3")
         with pytest.raises(PluginFailedError) as raised:
             stage.run(given, tmp_path, {})
@@ -168,7 +168,7 @@ class TestTrainingThatDiverges:
         given = parse(merge(TINY, {"train": self.LR, "clients": {"count": 5}}))
         with pytest.raises(RunFailedError) as raised:
             stage.run(given, tmp_path, {})
-        assert says(str(raised.value), "training diverges ... 3 of 5 clients")
+        assert says(str(raised.value), "training diverges ... all 5 clients")
         assert list_left_out(Run.load(tmp_path / "run")) == []
 
     @pytest.mark.parametrize(
