@@ -10,7 +10,7 @@ import torch
 
 from simsplit.bench import Bench, benches, measure_attacks, overhead
 from simsplit.bench.attacking import CASES, AttackCase
-from simsplit.bench.language import api, count_passes, language_of
+from simsplit.bench.language import count_passes, language_of
 from simsplit.bench.overhead import (
     OverheadCase,
     _refuse_other_loss,
@@ -148,15 +148,12 @@ def test_the_language_bench_holds_the_cut_to_the_whole(
     module = sys.modules[count_passes.__module__]
     monkeypatch.setattr(module, "LENGTH", 8)
     monkeypatch.setattr(module, "BATCH", 2)
-    own = sys.modules[api.__module__]
-    monkeypatch.setattr(own, "LENGTH", 8)
-    monkeypatch.setattr(own, "BATCH", 2)
     writer = sys.modules[measure_writing.__module__]
     monkeypatch.setattr(writer, "PROMPT", 8)
     monkeypatch.setattr(writer, "BATCH", 2)
     whole, mixed, served, written = module.language("cpu", quick=True, say=lambda line: None)
     assert [figures["ratio"] > 0 for figures in written[1].values()] == [True, True]
-    assert {"api over peft", *(name for name, *_ in own.DEFENDED)} == set(served[1])
+    assert {"api over peft", *(name for name, *_ in module.API_CASES)} == set(served[1])
     assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2
     named = {"name": "language", "model": module._pretrain_model(tmp_path)}

@@ -11,6 +11,7 @@ import random
 import secrets
 import shutil
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -162,6 +163,9 @@ def call(simsplit, monkeypatch):
 
         def sleep(self, seconds: float) -> None:
             raise KeyboardInterrupt
+
+        def time(self) -> float:
+            return time.time()
 
     monkeypatch.setattr("simsplit.terminal.watching.time", Once())
 
