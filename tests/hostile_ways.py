@@ -48,7 +48,7 @@ def set_fields(**values: object) -> Change:
 
 
 def set_figures(**values: object) -> Change:
-    """Change figures."""
+    """Replace figures of a report by others."""
 
     def change(answer: Answer, tensors: list[Tensor]) -> None:
         answer["answer"].update(values)

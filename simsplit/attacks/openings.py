@@ -130,7 +130,11 @@ class Opening:
             tokens = self._read_inverted(self.sip, record)
         if self.tail is not None:
             predicted = self._read_predicted(self.tail, record)
-            tokens = predicted if tokens is None else torch.where(record.written, predicted, tokens)
+            tokens = (
+                predicted
+                if tokens is None
+                else torch.where(record.response_places, predicted, tokens)
+            )
         return tokens
 
     def _read_inverted(self, sip: Sip, record: Record) -> Tensor:

@@ -40,7 +40,7 @@ class Record:
         return places < self.lengths[:, None]
 
     @property
-    def written(self) -> Tensor:
+    def response_places(self) -> Tensor:
         """S x L: whether a position holds a token of the response."""
         places = torch.arange(self.sent.shape[1], device=self.lengths.device)
         return self.real & (places >= self.prompts[:, None])

@@ -19,7 +19,7 @@ _ORDERS = 20
 def list_drawn(built: EvidenceTable) -> list[str]:
     """List the figures of a table that are measured and that the paper prints, or a claim names."""
     claim = built.claim
-    named = {each.statement.in_ for each in built.judged}
+    named = {each.statement.in_ for each in built.judgements}
     return [
         name
         for name in claim.figures

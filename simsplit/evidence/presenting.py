@@ -37,7 +37,7 @@ def count_verdicts(tables: Iterable[JudgedTable]) -> str:
 
 def count_statements(built: EvidenceTable) -> str:
     """Count a table's statements by verdict, in words."""
-    counts = Counter(each.judged.verdict for each in built.judged)
+    counts = Counter(each.judged.verdict for each in built.judgements)
     return ", ".join(
         f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]
     )
@@ -142,7 +142,7 @@ def choose_decimals(value: float, decimals: int) -> int:
 
 def list_statements(built: EvidenceTable) -> Iterator[str]:
     """Yield what would hold, each with its verdict and what was measured of it."""
-    for each in built.judged:
+    for each in built.judgements:
         yield f"{each.judged.verdict.value}: {write_statement(built, each)}"
 
 
@@ -159,7 +159,7 @@ def write_statement(built: EvidenceTable, each: JudgedStatement) -> str:
 def tabulate_statements(built: EvidenceTable) -> Table:
     """Tabulate what would hold, by the paper's names: what was measured of it, and the verdict."""
     claim, rows = built.claim, []
-    for each in built.judged:
+    for each in built.judgements:
         where = ", ".join(write_value(claim, axis, value) for axis, value in each.where.items())
         figure = write_words(_write_figure(built, each))
         name = write_words if each.statement.along == FIGURE else claim.name

@@ -43,7 +43,7 @@ class MeasuringObserver(Protocol):
         """Note that a cell has ended with these rows, or failed for a reason."""
 
     def warn(self, message: str) -> None:
-        """Show a warning."""
+        """Show a warning of the run that measures a cell."""
 
 
 @dataclass

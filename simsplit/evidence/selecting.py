@@ -45,7 +45,7 @@ class Selection:
 
     @property
     def minutes(self) -> float:
-        """What the cells take one after the other."""
+        """The minutes that the cells take one after the other."""
         return sum(cell.minutes for cell in self.cells)
 
     def within(self, budget_min: float, jobs: int) -> "Selection":

@@ -84,7 +84,7 @@ class EvidenceTable:
 
     @property
     def claim(self) -> Claim:
-        """What the paper claims with it."""
+        """The paper's claim, with its printed rows."""
         return self.table.claim
 
     @cached_property
@@ -104,7 +104,7 @@ class EvidenceTable:
         return [_put_against_others(row, made, self.claim) for row in made]
 
     @cached_property
-    def judged(self) -> Sequence[JudgedStatement]:
+    def judgements(self) -> Sequence[JudgedStatement]:
         """All comparisons that the tier can make, judged."""
         return [
             JudgedStatement(statement, where, judge(comparison, values))
@@ -134,7 +134,7 @@ class EvidenceTable:
     @property
     def verdict(self) -> ClaimVerdict:
         """The verdict on all that the claim says."""
-        return together(each.judged.verdict for each in self.judged)
+        return together(each.judged.verdict for each in self.judgements)
 
     @property
     def seeds(self) -> int:
@@ -160,7 +160,7 @@ class EvidenceTable:
             "seeds": self.seeds,
             "stale": len(self.stale),
             "missing": len(self.lacking),
-            "statements": [_describe_judged(each) for each in self.judged],
+            "statements": [_describe_judged(each) for each in self.judgements],
             "rows": [_describe_row(row) for row in self.rows],
         }
 

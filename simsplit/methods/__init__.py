@@ -1,4 +1,4 @@
-"""This room holds the methods, which act at the cut: one file each, and one table of all."""
+"""This room holds the methods, which act at the cut: one file each or with near relatives."""
 
 from simsplit.methods.compressing import COMPRESSING
 from simsplit.methods.hiding_inputs import HIDING_INPUTS

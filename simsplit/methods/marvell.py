@@ -116,7 +116,7 @@ class Problem:
 
     @property
     def swapped(self) -> "Problem":
-        """The same problem with the classes exchanged."""
+        """The problem of a batch whose two classes are exchanged."""
         return Problem(self.v, self.u, self.d, self.g, 1 - self.p)
 
 
@@ -132,7 +132,7 @@ class NoiseVariances(NamedTuple):
 
     @property
     def swapped(self) -> "NoiseVariances":
-        """The same noise with the classes exchanged."""
+        """The noise for a batch whose two classes are exchanged."""
         return NoiseVariances(
             self.lam11, self.lam21, self.lam10, self.lam20, self.sum_kl, self.power
         )

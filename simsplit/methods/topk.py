@@ -1,9 +1,9 @@
-"""This module sends only the k values of largest magnitude, and their indices.
+"""This module sends only values of large magnitude, and their indices: top-k and sparsification.
 
-RandTopk (Zheng et al., IJCAI 2023) draws the k values without replacement: the k largest together
-have the probability 1 - alpha, and all others alpha. So in training every value is sent at times;
-evaluation sends the k largest. Gradients cross for the sent values only, without indices, since
-their receiver remembers the positions.
+Top-k sends the k largest. RandTopk (Zheng et al., IJCAI 2023) draws k values without replacement:
+the k largest together have the probability 1 - alpha, and all others alpha. So in training every
+value is sent at times; evaluation sends the k largest. Gradients cross for the sent values only,
+without indices, since their receiver remembers the positions.
 
 An index takes ceil(log2 d) bits on the wire, so at equal bytes k is less than d / ratio (at
 d = 4096 a value costs 1.375 times as much). `match: values` counts values only, as some papers do.

@@ -91,7 +91,7 @@ class Bleurt:
             raise ScenarioError(where, f"must have one output, got {outputs} in {folder}")
 
     def __call__(self, texts: Sequence[str], references: Sequence[str]) -> list[float]:
-        """Score each pair."""
+        """Score each text against its reference, a few pairs at a time."""
         scores: list[float] = []
         for start in range(0, len(texts), AT_ONCE):
             pairs = references[start : start + AT_ONCE], texts[start : start + AT_ONCE]

@@ -47,5 +47,5 @@ class Client:
 
     @property
     def number(self) -> ClientId:
-        """The client's number."""
+        """The number by which the server and tables know the client."""
         return self.training.end.number

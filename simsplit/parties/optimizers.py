@@ -192,7 +192,7 @@ class LrScheduleConfig(Config, ABC):
 
 
 class ConstantLr(LrScheduleConfig):
-    """Constant learning rates."""
+    """Learning rates that stay as they are in all rounds."""
 
     kind: Literal["constant"] = "constant"
 

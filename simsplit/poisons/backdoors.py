@@ -79,7 +79,7 @@ class Backdoor(BatchPoison):
         """Return a copy for one client, with a disguise of its own."""
         mine = super().for_client(number, part)
         if self.clip is not None:
-            if len(mine.chosen) == len(part):
+            if len(mine.poisoned_rows) == len(part):
                 raise ScenarioError(
                     f"{self.scene.where}.clip",
                     f"needs clean samples, but client {number} poisons all of its {len(part)} "

@@ -76,7 +76,7 @@ class PoisonConfig(Config, ABC):
 
     @property
     def needs(self) -> Needs:
-        """What the poison needs from the rest of the scenario."""
+        """The needs of the poison from the rest of the scenario."""
         return ()
 
     def limit_to_rounds(self, poison: "Poison") -> "Poison":
@@ -230,7 +230,7 @@ class BatchPoison(Poison, ABC):
         return Aim(rows, wanted[rows], self)
 
     @property
-    def chosen(self) -> Rows:
+    def poisoned_rows(self) -> Rows:
         """Rows of the samples that this client poisons."""
         assert self._chosen is not None, "only a client's copy has chosen samples"
         return self._chosen.nonzero().flatten()

@@ -144,7 +144,7 @@ class Exchange:
             self.server.end.sessions.close(client, number)
 
     @contextmanager
-    def read_as(self, reading: str) -> Iterator[None]:
+    def use_reading(self, reading: str) -> Iterator[None]:
         """Open a context whose outputs are those of a control."""
         before, self.reading = self.reading, reading
         try:

@@ -132,7 +132,7 @@ class MeasuringLines:
         self._print(f"[{self.ended}/{self.total}] {_describe(chosen)}: {gave}{took}{when}")
 
     def warn(self, message: str) -> None:
-        """Print a warning."""
+        """Print a warning on a line of its own, above what is under way."""
         self._print(f"warning: {message}")
 
     def _adapt(self, minutes: float) -> float:

@@ -75,7 +75,7 @@ class Lines(Observer):
         self._print(describe_plan(plan))
 
     def warn(self, message: str) -> None:
-        """Print a warning."""
+        """Print a warning on a line of its own, above what is under way."""
         self._print(f"warning: {message}")
 
     def step(self, done: int, total: int) -> None:

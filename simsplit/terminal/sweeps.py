@@ -99,7 +99,7 @@ class SweepLines(SweepObserver):
         self.say(f"{cell}: {_describe_end(seen, reason)}  ({over} of {len(self.seen)} done)")
 
     def warn(self, message: str) -> None:
-        """Print a warning."""
+        """Print a warning on a line of its own, above the table."""
         self.say(f"warning: {message}")
 
     def say(self, text: str) -> None:
@@ -157,7 +157,7 @@ class SweepLive(SweepLines):
         return Group(table, Text(f"{format_count(len(shown), 'cell')}: {words}{more}"))
 
     def close(self) -> None:
-        """Remove the table."""
+        """Remove the table from the terminal, if it is there."""
         if getattr(self, "live", None) is not None:
             self.live.stop()
 

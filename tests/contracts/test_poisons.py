@@ -73,7 +73,7 @@ def test_it_changes_the_chosen_samples_alone(kind, options):
     made, before = of_client(kind, options), batch()
     after = made.on_batch(batch())
     chosen = torch.zeros(COUNT, dtype=torch.bool)
-    chosen[made.chosen] = True
+    chosen[made.poisoned_rows] = True
     assert chosen.any()
     assert not chosen[1::2].any(), "not the client's"
     assert torch.equal(after.inputs[~chosen], before.inputs[~chosen])
@@ -92,16 +92,20 @@ def test_it_changes_the_chosen_samples_alone(kind, options):
 def test_it_poisons_the_share_that_it_says(kind, options):
     made = of_client(kind, options)
     able = made.find_candidates(samples())[PART].sum().item()
-    assert len(made.chosen) == round(made.config.rate * able)
+    assert len(made.poisoned_rows) == round(made.config.rate * able)
 
 
 @pytest.mark.parametrize(("kind", "options"), OF_BATCHES)
 def test_the_same_samples_in_every_epoch_and_others_for_other_seeds(kind, options):
-    assert torch.equal(of_client(kind, options).chosen, of_client(kind, options).chosen)
+    assert torch.equal(
+        of_client(kind, options).poisoned_rows, of_client(kind, options).poisoned_rows
+    )
     one, other = (of_client(kind, options).on_batch(batch()).inputs for _ in range(2))
     assert torch.equal(one, other)
     if POISONS[kind](**options).rate < 1:
-        assert not torch.equal(of_client(kind, options).chosen, of_client(kind, options, 1).chosen)
+        assert not torch.equal(
+            of_client(kind, options).poisoned_rows, of_client(kind, options, 1).poisoned_rows
+        )
 
 
 @pytest.mark.parametrize(("kind", "options"), OF_BATCHES)
@@ -156,7 +160,7 @@ def test_clipped_payloads_of_poisoned_samples_lie_among_clean_ones_of_the_target
     rng = rng_for(0, "payload")
     far = 100 * torch.randn(COUNT, 6, generator=rng)
     hit = torch.zeros(COUNT, dtype=torch.bool)
-    hit[made.chosen] = True
+    hit[made.poisoned_rows] = True
     target = ~hit & (batch().labels == 2)
     payload = torch.where(hit[:, None], far, torch.randn(COUNT, 6, generator=rng))
     made.on_batch(batch())

@@ -116,7 +116,7 @@ class Part:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What it is of a scenario."""
+        """The fields of a scenario by which it has the part."""
         short = {n: 1 for n in ("iterations", "hidden") if n in self.config.model_fields}
         short |= {"rate": 1.0} if "rate" in self.config.model_fields else {}
         own = {"kind": self.kind, **short, **SMALL.get(self.kind, {}), **self.fields}
@@ -126,7 +126,7 @@ class Part:
 
     @property
     def around(self) -> dict[str, Any]:
-        """What it needs beside it."""
+        """The fields of a scenario that the part needs beside it."""
         return BESIDE.get(self.kind, {} if self.texts else OF_LABELS.get(self.kind, {}))
 
 

@@ -137,7 +137,7 @@ def test_a_metric_is_known_by_its_name():
 
 def test_texts_of_ones_own_may_be_public_and_images_may_not():
     class Mine(TextParquet):
-        """Texts."""
+        """A source of texts that a plugin brings."""
 
         kind: Literal["mine"] = "mine"
 

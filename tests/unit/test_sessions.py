@@ -312,7 +312,7 @@ def test_what_draws_nothing_anew_gives_a_session_the_scores_of_whole_texts(kind,
 @pytest.mark.parametrize("reading", ["without_trunk", ""])
 def test_a_control_without_trunk_writes_too(reading, tmp_path):
     cutting = Cutting(tmp_path)
-    with cutting.parts.exchange.read_as(reading):
+    with cutting.parts.exchange.use_reading(reading):
         texts = cutting.write(PROMPTS)
         assert texts == cutting.write(PROMPTS, in_sessions=lambda _: False)
     assert (texts == generate("llama", PROMPTS)) is (not reading)

@@ -75,7 +75,9 @@ def test_the_record_is_what_the_head_and_the_trunk_made_of_each_text(live):
     for row, (prompt, response) in enumerate(zip(message.prompts, message.responses, strict=True)):
         text = torch.cat([prompt, response])
         assert record.lengths[row] == len(text)
-        assert record.written[row].nonzero()[:, 0].tolist() == [*range(len(prompt), len(text))]
+        assert record.response_places[row].nonzero()[:, 0].tolist() == [
+            *range(len(prompt), len(text))
+        ]
         with torch.no_grad():
             sent = client.head(text[None])
             features = server.trunk(sent)
