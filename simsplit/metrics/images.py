@@ -3,6 +3,10 @@
 Every figure is computed twice: over the whole image, and over its foreground, since most pixels of
 a digit are black and a black image scores well on them. The foreground is where the truth is
 brighter than a tenth; SSIM and LPIPS use the rectangle around it.
+
+Two figures do not depend on how bright an image is, since a prior that pulls towards black makes
+an image darker without hiding it: the correlation with the truth, and the MSE of the image divided
+by its brightest pixel (`stretched_mse`). Both are of whole images only.
 """
 
 import warnings
@@ -17,7 +21,8 @@ from simsplit.errors import ScenarioError, install_command
 from simsplit.seeds import isolate
 from simsplit.states import select_below
 
-FIGURES = ("mse", "psnr", "ssim", "fg_mse", "fg_psnr", "fg_ssim")
+SCALE_FREE = ("stretched_mse", "correlation")
+FIGURES = ("mse", "psnr", "ssim", *SCALE_FREE, "fg_mse", "fg_psnr", "fg_ssim")
 LPIPS = ("lpips", "fg_lpips")
 SMALLEST = 11
 """Smallest height and width for SSIM, whose window has 11x11 pixels."""
@@ -42,8 +47,10 @@ def score_images(recovered: Tensor, truth: Tensor, lpips: Distance | None = None
 
 def _score(image: Tensor, truth: Tensor, lpips: Distance | None) -> Figures:
     mask = truth.amax(0) > FOREGROUND
-    figures = _score_pixels(image.sub(truth).square().mean(), "") | _score_structure(
-        image, truth, "", lpips
+    figures = (
+        _score_pixels(image.sub(truth).square().mean(), "")
+        | _score_structure(image, truth, "", lpips)
+        | _score_shape(image, truth)
     )
     if not mask.any():
         return figures
@@ -61,6 +68,19 @@ def _score_pixels(mse: Tensor, prefix: str) -> Figures:
     figures = {f"{prefix}mse": mse.item()}
     if mse > 0:
         figures[f"{prefix}psnr"] = -10 * mse.log10().item()
+    return figures
+
+
+def _score_shape(image: Tensor, truth: Tensor) -> Figures:
+    """Score an image whatever its brightness; a truth of one colour has no correlation."""
+    brightest = image.max()
+    stretched = image / brightest if brightest > 0 else image  # black stays black
+    figures = {"stretched_mse": stretched.sub(truth).square().mean().item()}
+    ours, theirs = (each.double() - each.double().mean() for each in (image, truth))
+    if theirs.any():
+        product = ours.norm() * theirs.norm()
+        # An image of one colour shows nothing. Left out, it would raise the mean over images.
+        figures["correlation"] = ((ours * theirs).sum() / product).item() if product > 0 else 0.0
     return figures
 
 

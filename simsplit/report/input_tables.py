@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simsplit.metrics.images import SMALLEST
+from simsplit.metrics.images import SCALE_FREE, SMALLEST
 from simsplit.metrics.intervals import bootstrap_interval
 from simsplit.report.comparison import find_way, tabulate
 from simsplit.report.grouping import Baseline, Entry, Row, group_rows, label_rows
@@ -23,6 +23,8 @@ TITLES = {
     "psnr": "PSNR",
     "ssim": "SSIM",
     "lpips": "LPIPS",
+    "stretched_mse": "MSE at full brightness",
+    "correlation": "correlation with the truth",
     "fg_mse": "foreground MSE",
     "fg_psnr": "foreground PSNR",
     "fg_ssim": "foreground SSIM",
@@ -35,11 +37,11 @@ TITLES = {
     "best_token_accuracy": "best token accuracy",
 }
 _OF_TEXTS = ("rouge_l", "meteor", "best_rouge_l")
-_COMPARED = ("mse", "ssim", "lpips", "fg_mse", "fg_ssim", *_OF_TEXTS)
+_COMPARED = ("mse", "ssim", "lpips", *SCALE_FREE, "fg_mse", "fg_ssim", *_OF_TEXTS)
 """Figures that runs are compared by."""
 WAYS: Mapping[str, Better] = {
-    **dict.fromkeys(("mse", "lpips"), "more"),
-    **dict.fromkeys(("psnr", "ssim", "rouge_l", "meteor", "token_accuracy"), "less"),
+    **dict.fromkeys(("mse", "stretched_mse", "lpips"), "more"),
+    **dict.fromkeys(("psnr", "ssim", "correlation", "rouge_l", "meteor", "token_accuracy"), "less"),
 }
 """The better way of each figure for the client under attack: less leaked is better."""
 _WIDTH = 100

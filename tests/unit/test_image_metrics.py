@@ -61,7 +61,36 @@ def test_values_out_of_range_are_seen_as_a_screen_shows_them():
 
 def test_small_images_have_no_structure_and_black_truth_no_foreground():
     (figures,) = score_images(torch.ones(1, 1, 8, 8), torch.zeros(1, 1, 8, 8))
-    assert figures == {"mse": 1.0, "psnr": 0.0}
+    assert figures == {"mse": 1.0, "psnr": 0.0, "stretched_mse": 1.0}
+
+
+def test_a_dark_copy_is_far_by_mse_and_found_by_the_scores_without_scale():
+    truth = torch.rand(1, 3, 16, 16, generator=rng_for(0, "truth"))
+    truth /= truth.max()
+    (dark,) = score_images(0.05 * truth, truth)
+    assert dark["mse"] == pytest.approx(0.95**2 * truth.square().mean().item(), rel=1e-4)
+    assert dark["stretched_mse"] == pytest.approx(0, abs=1e-12)
+    assert dark["correlation"] == pytest.approx(1)
+    (washed,) = score_images(0.2 + 0.1 * truth, truth)
+    assert washed["correlation"] == pytest.approx(1)
+    (negative,) = score_images(1 - truth, truth)
+    assert negative["correlation"] == pytest.approx(-1)
+
+
+def test_correlation_by_hand():
+    truth = torch.tensor([[[[0.0, 0.2], [0.4, 1.0]]]])
+    image = torch.tensor([[[[0.0, 0.1], [0.0, 0.5]]]])
+    (figures,) = score_images(image, truth)
+    # deviations: truth -.4 -.2 0 .6 (squares .56), image -.15 -.05 -.15 .35 (squares .17)
+    assert figures["correlation"] == pytest.approx(0.28 / (0.56 * 0.17) ** 0.5)
+    assert figures["stretched_mse"] == pytest.approx(0.16 / 4)  # 0 .2 0 1 against 0 .2 .4 1
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5])
+def test_an_image_of_one_colour_has_no_correlation_and_counts_as_such(level):
+    truth, _ = pair()
+    (figures,) = score_images(torch.full_like(truth, level), truth)
+    assert figures["correlation"] == 0
 
 
 @pytest.fixture
