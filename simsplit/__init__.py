@@ -12,6 +12,7 @@ from simsplit.renamed import OldModules, find_by_old_name
 
 if TYPE_CHECKING:
     from simsplit.assembly.trained import load_trained
+    from simsplit.boards.data_frames import board
     from simsplit.errors import DataError, ProtocolError, RunError, ScenarioError, SimsplitError
     from simsplit.evidence.data_frames import papers
     from simsplit.experiment import run
@@ -35,6 +36,7 @@ _HOMES = {
     "Scenario": "simsplit.scenario",
     "ScenarioError": "simsplit.errors",
     "SimsplitError": "simsplit.errors",
+    "board": "simsplit.boards.data_frames",
     "compare": "simsplit.report.numbers",
     "load_scenario": "simsplit.scenario",
     "SplitModel": "simsplit.models",
@@ -60,6 +62,7 @@ __all__ = [
     "ScenarioError",
     "SimsplitError",
     "SplitModel",
+    "board",
     "compare",
     "load_scenario",
     "load_sweep",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import typer.core
 
-from simsplit.commands import attacking, evidence, measuring, results, scenarios, training
+from simsplit.commands import attacking, boards, evidence, measuring, results, scenarios, training
 from simsplit.deploy import commands as deployment
 from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
 from simsplit.terminal.saying import echo, say
@@ -57,6 +57,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "report": results.report,
     "papers": evidence.papers,
     "reproduce": evidence.reproduce,
+    "board": boards.board,
     "attack": attacking.attack,
     "chat": attacking.chat,
     "export": results.export,

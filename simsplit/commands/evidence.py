@@ -154,11 +154,11 @@ def reproduce(
     heed_termination()
     try:
         if check is not None:
-            _check(built, _parse_only(only), check, lot=lot, jobs=jobs, data=data)
+            _check(built, parse_only(only), check, lot=lot, jobs=jobs, data=data)
             return
         outcome = _measure(
             built,
-            _parse_only(only),
+            parse_only(only),
             jobs=jobs,
             budget=budget,
             data=data,
@@ -188,7 +188,8 @@ def _find_tables(
     return [build_table(table, tier, known, wanted) for table in tables]
 
 
-def _parse_only(text: str | None) -> dict[str, str]:
+def parse_only(text: str | None) -> dict[str, str]:
+    """Return the axes' values of --only; raise SimsplitError for one that is not AXIS=VALUE."""
     pairs = [pair.partition("=") for pair in (text or "").split(",") if pair]
     if wrong := next((name for name, equals, _ in pairs if not equals), None):
         raise SimsplitError(f"--only takes AXIS=VALUE,..., got '{wrong}'")
@@ -223,7 +224,7 @@ def _measure(
     from simsplit.terminal.evidence import MeasuringLines, print_plan
 
     minutes = parse_minutes(budget) if budget is not None else None
-    selection = _require_data(place_data(select(built, only), data), alone=named)
+    selection = require_data(place_data(select(built, only), data), alone=named)
     if minutes is not None:
         selection = selection.within(minutes, jobs or 1)
     if not quiet:
@@ -234,7 +235,7 @@ def _measure(
     return measure_cells(selection, watch, jobs=jobs, budget_min=minutes)
 
 
-def _require_data(selection: "Selection", *, alone: bool) -> "Selection":
+def require_data(selection: "Selection", *, alone: bool) -> "Selection":
     """Raise SimsplitError where nothing can be measured for lack of data."""
     if alone and selection.absent:
         ((name, why),) = selection.absent.items()
@@ -266,7 +267,7 @@ def _check(
         raise SimsplitError("--check takes one table; name it in place of --missing")
     lot = secrets.randbelow(10_000) if lot is None else lot
     selection = draw_cells(select_known(built[0], only), share, lot)
-    selection = _require_data(place_data(selection, data), alone=True)
+    selection = require_data(place_data(selection, data), alone=True)
     say(f"lot {lot} (--lot {lot} draws the same cells again)")
     print_plan(selection, jobs, say)
     outcome = measure_again(selection, MeasuringLines(make_console(stderr=True)), lot, jobs=jobs)

@@ -101,14 +101,15 @@ def _list_of_entry(
             for printed, scenario in of_row.get(seed, first):
                 # a scenario stands for several seeds where none is swept, and no digest has a seed
                 if id(scenario) not in made:
-                    made[id(scenario)] = _make_digests(scenario, figures, known_figures)
+                    made[id(scenario)] = make_digests(scenario, figures, known_figures)
                 digest, digests = made[id(scenario)]
                 yield MeasuringCell(scenario, seed, printed, entry.takes_min, digest, digests)
 
 
-def _make_digests(
+def make_digests(
     scenario: Scenario, figures: Iterable[str], known: Mapping[str, Figure]
 ) -> tuple[str, Mapping[str, str]]:
+    """Return a scenario's digest, and the digest of each of these figures of its run."""
     digest = digest_of(scenario)
     return digest, {name: digest_figure(digest, known[name].recipe) for name in figures}
 

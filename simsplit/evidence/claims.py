@@ -76,9 +76,10 @@ from simsplit.evidence.statements import Comparison, parse_statement
 from simsplit.foreign import find_yaml_loader
 from simsplit.metrics.text import compute_defence_score
 
-Tier = Literal["small", "full"]
-TIERS: tuple[Tier, ...] = ("small", "full")
-"""small: hours on two processors; full: the paper's size."""
+Tier = Literal["quick", "small", "full"]
+TIERS: tuple[Tier, ...] = ("quick", "small", "full")
+"""quick: a minute on data that ship, for the board alone; small: hours on two processors; full: the
+paper's size."""
 Axes = Mapping[str, str]
 """Axis -> value, in words: what tells one row of a table from another."""
 FIGURE = "figure"

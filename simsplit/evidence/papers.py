@@ -1,6 +1,6 @@
 """Tables of papers by name, from the claims beside each paper's scenarios."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,11 @@ class PaperTable:
     def full_name(self) -> str:
         """The name that commands take, such as `lightsplit/table9`."""
         return f"{self.paper}/{self.name}"
+
+    @property
+    def command(self) -> Sequence[str]:
+        """The words of the command that measures it."""
+        return ("simsplit", "reproduce", self.full_name)
 
     @property
     def tiers(self) -> tuple[Tier, ...]:

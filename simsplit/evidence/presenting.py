@@ -190,7 +190,7 @@ def _write_measured(each: JudgedStatement) -> str:
 def write_card(built: EvidenceTable) -> list[str]:
     """Write how the rows were measured: machines, time, versions, the command."""
     table = built.table
-    lines = [f"measure it: simsplit reproduce {table.full_name} --tier {built.tier}"]
+    lines = [f"measure it: {' '.join(table.command)} --tier {built.tier}"]
     if not built.fresh:
         return lines
     runs = {(row.setting, row.seed): row.minutes for row in built.fresh}

@@ -20,6 +20,7 @@ from simsplit.evidence.reading_runs import find_clean_commit, find_runs, read_ru
 from simsplit.evidence.selecting import ChosenCell, Selection
 from simsplit.evidence.tables import EvidenceTable
 from simsplit.metrics.intervals import compute_half_width
+from simsplit.plugins import NO_PLUGINS
 from simsplit.progress import SweepObserver
 from simsplit.results import CHECKPOINTS, Run
 from simsplit.scenario import Cell, Sweep
@@ -141,7 +142,8 @@ def _make_sweep(group: str, cells: Sequence[ChosenCell]) -> Sweep:
         output = cell.scenario.output.model_copy(update={"figures": False})
         scenario = cell.scenario.model_copy(update={"output": output})
         made.append(Cell(cell.name, {**cell.axes, "seed": cell.seed}, scenario))
-    return Sweep(group.replace("/", "-"), tuple(made))
+    given = (cell.scenario.plugins for cell in made if cell.scenario.plugins.origins)
+    return Sweep(group.replace("/", "-"), tuple(made), next(given, NO_PLUGINS))
 
 
 class _CellObserver(SweepObserver):

@@ -254,8 +254,14 @@ def build_table(
 
     `known` are all rows, by default read now; `seeds` are the ones that its cells should have.
     """
+    return put_beside(table, tier, list_cells(table.claim, tier, table.folder, seeds), known)
+
+
+def put_beside(
+    table: PaperTable, tier: Tier, cells: Sequence[MeasuringCell], known: KnownRows | None = None
+) -> EvidenceTable:
+    """Put the cells of a table beside what is known of them; by default all rows are read now."""
     known = known or read_known_rows()
-    cells = list_cells(table.claim, tier, table.folder, seeds)
     digests = {
         (cell.setting, name): digest for cell in cells for name, digest in cell.digests.items()
     }

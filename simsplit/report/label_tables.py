@@ -15,6 +15,7 @@ from simsplit.results.label_results import (
     PURITY,
     find_views,
     find_worst_by_attack,
+    find_worst_of_attacks,
     keep_view,
     summarise_labels,
 )
@@ -91,8 +92,9 @@ def compare_labels(entries: Sequence[Entry], baseline: Baseline = None) -> list[
 
 
 def measure_labels(run: Run) -> dict[str, float]:
-    """Return the worst leaks of labels and their chances, over all views and of each view."""
+    """Return the worst leaks of labels and their chances: of all, of each view, of each attack."""
     worst = dict(summarise_labels(run.labels))
+    worst |= {f"labels_{name}": each for name, each in find_worst_of_attacks(run.labels)}
     for view in find_views(run.labels):
         of_view = summarise_labels(keep_view(run.labels, view))
         worst |= {f"{name}_{view}": each for name, each in of_view.items()}

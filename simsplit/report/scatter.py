@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 """The colours of Okabe and Ito, and grey: colour-blind readers can distinguish them too."""
-_MARKS = "osD^vPX"
+MARKS = "osD^vPX"
+"""Marks of points, as many as colours."""
 _FRONT = "0.35"
 _PLACES = [(1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1)]
 """Directions from a point in which its label may stand."""
@@ -200,8 +201,8 @@ def _draw_points(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> Non
     bars: Mapping[str, Any] = {"ecolor": "0.6", "elinewidth": 1, "capsize": 2}
     for index, family in enumerate(families):
         number = known.index(family) if in_legend else 0
-        colour = _COLOURS[number % len(_COLOURS)]
-        mark = _MARKS[(number + number // len(_COLOURS)) % len(_MARKS)]  # no pair comes twice
+        colour = COLOURS[number % len(COLOURS)]
+        mark = MARKS[(number + number // len(COLOURS)) % len(MARKS)]  # no pair comes twice
         first = in_legend and families.index(family) == index
         if first:  # the legend's mark is filled even if the family's first point is off the front
             ax.plot([], [], mark, color=colour, label=family)
@@ -223,7 +224,7 @@ def _draw_lines(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> None
         points = sorted(
             (x.means[index], y.means[index]) for index, one in enumerate(families) if one == family
         )
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         ax.plot(*zip(*points, strict=True), color=colour, lw=1, zorder=1)
 
 

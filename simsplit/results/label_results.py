@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
 COLUMNS = (
@@ -41,6 +43,15 @@ def find_worst_by_attack(table: "pd.DataFrame", *, by_view: bool = False) -> "pd
     same = ["attack", "figure", *(["view"] if by_view else [])]
     worst = rows.loc[rows.groupby(same, sort=False)["leak"].idxmax()]
     return worst.reset_index(drop=True)
+
+
+def find_worst_of_attacks(table: "pd.DataFrame") -> "Iterator[tuple[str, dict[str, Any]]]":
+    """Yield each attack's name and worst row, over views, adapters and evaluations."""
+    if table.empty:
+        return
+    rows = join_floors(table[table["figure"] != PURITY])
+    for name, of_attack in rows.groupby("attack", sort=False):
+        yield str(name), _find_worst(of_attack)
 
 
 def find_views(table: "pd.DataFrame") -> list[str]:

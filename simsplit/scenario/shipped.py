@@ -9,6 +9,8 @@ from typing import NamedTuple
 SUFFIX = ".yaml"
 CLAIMS = "claims.yaml"
 """The file beside a paper's scenarios that says what its tables claim."""
+BOARDS = "boards"
+"""The folder of the board's tracks, beside the scenarios; see `simsplit.boards.track`."""
 _TAKES = re.compile(r"(?:^|\. )Takes (.*?)\.?$")
 
 
@@ -33,8 +35,8 @@ def find_folder() -> Path:
 
 def list_names() -> list[str]:
     """Return the names of all shipped scenarios, papers' last."""
-    every = (file for file in find_folder().rglob(f"*{SUFFIX}") if file.name != CLAIMS)
-    files = [file.relative_to(find_folder()) for file in every]
+    every = (file.relative_to(find_folder()) for file in find_folder().rglob(f"*{SUFFIX}"))
+    files = [file for file in every if file.name != CLAIMS and file.parts[0] != BOARDS]
     shown = sorted(files, key=lambda file: (len(file.parts) > 1, str(file)))
     return [file.with_suffix("").as_posix() for file in shown]
 

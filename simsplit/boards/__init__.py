@@ -1,0 +1,1 @@
+"""Boards: every defence at the cut against every attack that suits it, with utility and bytes."""

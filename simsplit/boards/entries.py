@@ -1,0 +1,265 @@
+"""Cells of a track: each strength of each defence with each seed, and a user's own beside them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from simsplit.boards.track import Fields, Strength, Track, load_track, merge_fields
+from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.evidence.cells import MeasuringCell, make_digests
+from simsplit.evidence.claims import Claim, Figure, Tier
+from simsplit.evidence.digests import digest_figure
+from simsplit.evidence.papers import PaperTable
+from simsplit.evidence.tables import EvidenceTable, KnownRows, put_beside
+from simsplit.plugins import NO_PLUGINS, Plugins
+from simsplit.report.short_names import value_of
+from simsplit.scenario import Scenario, parse
+from simsplit.scenario.shipped import BOARDS, find_folder
+
+DEFENCE, THREAT = "defence", "threat"
+"""The axes of a track's rows: the strength of a defence by its name, and an attack in training."""
+UTILITY, BYTES, FLOOR = "utility", "bytes", "floor"
+"""Figures of every row, beside those of attacks."""
+LEAKS = "leaks_"
+"""The beginning of the names of figures that leak."""
+
+
+@dataclass(frozen=True)
+class BoardTable(PaperTable):
+    """A track as a table whose rows are measured as those of papers are."""
+
+    @property
+    def command(self) -> Sequence[str]:
+        """The words of the command that measures it."""
+        return ("simsplit", "board", self.name)
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        """No models that a command would have to make first."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What a user has beside what ships: methods and attacks, and the plugins that have them."""
+
+    methods: Sequence[Fields] = ()
+    attacks: Sequence[Fields] = ()
+    plugins: Plugins = NO_PLUGINS
+
+    @cached_property
+    def strengths(self) -> Mapping[str, Mapping[str, Strength]]:
+        """Name of a method of the user's -> name of a strength -> its methods."""
+        made: dict[str, dict[str, Strength]] = {}
+        for method in self.methods:
+            options = [value_of(value) for name, value in method.items() if name != "kind"]
+            name = "-".join([str(method["kind"]), *options]).replace(" ", "").replace(",", "-")
+            made.setdefault(str(method["kind"]), {})[name] = [method]
+        return made
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """What makes its rows stale beside their scenarios: the content of its plugins."""
+        return {"plugins": [origin["digest"] for origin in self.plugins.describe_origins()]}
+
+
+@dataclass(frozen=True)
+class Board:
+    """A track at a tier beside all that is measured of it."""
+
+    name: str
+    track: Track
+    tier: Tier
+    table: EvidenceTable
+    defences: Mapping[str, Sequence[str]]
+    """Name of a defence -> the names of its strengths, a user's own last."""
+    attacks: Sequence[str]
+    """The names of what attacks, or of the threats in training."""
+    own: Sequence[str] = ()
+    """The defences and attacks that are the user's."""
+    own_cells: Sequence[MeasuringCell] = ()
+    """The cells that measure what is the user's."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Name of a strength -> why the track cannot have it."""
+
+
+def build_board(
+    name: str,
+    tier: Tier,
+    guest: Guest | None = None,
+    *,
+    seeds: Sequence[int] | None = None,
+    known: KnownRows | None = None,
+) -> Board:
+    """Put a track at a tier beside what is measured of it, with a user's methods and attacks.
+
+    Raises:
+        SimsplitError: for an unknown track or tier.
+        ScenarioError: where no strength of a user's method fits the track.
+    """
+    guest, track = guest or Guest(), load_track(name)
+    sized = track.find_tier(tier)
+    shipped = {n: each for n, each in track.defences.items() if n not in sized.leaves_out}
+    _refuse_taken(shipped, guest)
+    defences = {**shipped, **guest.strengths}
+    refused: dict[str, str] = {}
+    drafts = list(_list_drafts(track, tier, defences, guest, refused))
+    _refuse_all_refused(guest, refused)
+    figures = _name_figures(track, [draft.scenario for draft in drafts])
+    table = BoardTable(BOARDS, name, _make_claim(track, figures, drafts), find_folder() / BOARDS)
+    wanted = seeds or sized.seeds
+    of_drafts = [
+        _list_cells(
+            each, figures, track, recipe=guest.recipe, takes_min=sized.takes_min, seeds=wanted
+        )
+        for each in drafts
+    ]
+    pairs = [(cell, draft) for each, draft in zip(of_drafts, drafts, strict=True) for cell in each]
+    cells = [cell for cell, _ in pairs]
+    kept = {
+        each: [strength for strength in strengths if strength not in refused]
+        for each, strengths in defences.items()
+    }
+    attacks = [*track.threats] or [
+        each.removeprefix(LEAKS) for each in figures if each.startswith(LEAKS)
+    ]
+    own = [*guest.strengths, *(str(each.get("name", each["kind"])) for each in guest.attacks)]
+    beside = put_beside(table, tier, cells, known)
+    settings = {cell.setting for cell in cells}
+    # rows of a user's method that is not given here are no rows of this board
+    beside = replace(beside, stale=[row for row in beside.stale if row.setting in settings])
+    own_cells = [cell for cell, draft in pairs if draft.is_guest]
+    return Board(name, track, tier, beside, kept, attacks, own, own_cells, refused)
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """One scenario of a track: a strength, and a threat or a user's attack, where it has one."""
+
+    axes: Mapping[str, str]
+    scenario: Scenario
+    is_guest: bool
+    """Whether a user's plugins have a part in it."""
+    is_of_attack: bool = False
+    """Whether it measures a user's attack alone: the others' figures are measured without it."""
+
+
+def _list_drafts(
+    track: Track,
+    tier: Tier,
+    defences: Mapping[str, Mapping[str, Strength]],
+    guest: Guest,
+    refused: dict[str, str],
+) -> Iterator[_Draft]:
+    """Yield the scenarios of a track; note a user's strengths that it refuses, with the reason."""
+    fields = track.list_fields(tier)
+    for defence, strengths in defences.items():
+        own = defence in guest.strengths
+        for strength, own_fields in strengths.items():
+            for threat, changes in (track.threats or {"": {}}).items():
+                axes = {DEFENCE: strength} | ({THREAT: threat} if threat else {})
+                values = merge_fields(fields, {**changes, "name": f"board-{strength}"})
+                values = merge_fields(values, _as_fields(own_fields))
+                if not own:
+                    yield _Draft(axes, parse(values), is_guest=False)
+                else:
+                    try:
+                        yield _Draft(axes, parse(values, guest.plugins), is_guest=True)
+                    except ScenarioError as error:
+                        refused[strength] = str(error)
+                        continue
+                if guest.attacks:
+                    yield _Draft(
+                        axes,
+                        parse({**values, "attacks": list(guest.attacks)}, guest.plugins),
+                        is_guest=True,
+                        is_of_attack=True,
+                    )
+
+
+def _as_fields(strength: Strength) -> Fields:
+    return strength if isinstance(strength, Mapping) else {"method": list(strength)}
+
+
+def _list_cells(
+    draft: _Draft,
+    figures: Mapping[str, Figure],
+    track: Track,
+    *,
+    recipe: Mapping[str, Any],
+    takes_min: float,
+    seeds: Sequence[int],
+) -> Iterator[MeasuringCell]:
+    own = [*_name_leaks(track, draft.scenario), *_name_floors(track, draft.scenario)]
+    names = own if draft.is_of_attack else [*own, UTILITY, BYTES]
+    digest, digests = make_digests(draft.scenario, names, figures)
+    if draft.is_guest:
+        # an edited plugin is another scenario: neither its rows nor its runs may be taken up again
+        digest = digest_figure(digest, recipe)
+        digests = {name: digest_figure(each, recipe) for name, each in digests.items()}
+    for seed in seeds:
+        yield MeasuringCell(draft.scenario, seed, draft.axes, takes_min, digest, digests)
+
+
+def _name_leaks(track: Track, scenario: Scenario) -> dict[str, Figure]:
+    """Return the figures that leak in a run of a scenario, by their names in rows."""
+    leak = track.leak
+    names = {name: name for name in leak.figures} or {
+        attack.title: leak.reads.format(attack=attack.title) for attack in scenario.attacks
+    }
+    return {LEAKS + name: Figure.model_validate({"is": of}) for name, of in names.items()}
+
+
+def _name_floors(track: Track, scenario: Scenario) -> dict[str, Figure]:
+    """Return the figures that need no attack in a run of a scenario, by their names in rows."""
+    floor = track.leak.floor
+    if not isinstance(floor, str):
+        return {}
+    if "{attack}" not in floor:
+        return {FLOOR: Figure.model_validate({"is": floor})}
+    return {
+        f"{FLOOR}_{attack.title}": Figure.model_validate({"is": floor.format(attack=attack.title)})
+        for attack in scenario.attacks
+    }
+
+
+def _name_figures(track: Track, scenarios: Sequence[Scenario]) -> dict[str, Figure]:
+    """Return all figures of a track: utility, bytes, the floor, and what each attack reads."""
+    figures = {UTILITY: track.utility, BYTES: Figure.model_validate({"is": "bytes_total"})}
+    for scenario in scenarios:
+        figures |= _name_leaks(track, scenario) | _name_floors(track, scenario)
+    return figures
+
+
+def _make_claim(track: Track, figures: Mapping[str, Figure], drafts: Sequence[_Draft]) -> Claim:
+    """Make a claim whose rows are the strengths and threats; nobody has printed figures of them."""
+    axes = [DEFENCE, *([THREAT] if track.threats else [])]
+    lines = dict.fromkeys(", ".join(draft.axes[axis] for axis in axes) for draft in drafts)
+    return Claim(
+        title=track.title,
+        says=track.says,
+        figures=figures,
+        printed="\n".join([", ".join(axes), *lines]),
+        describes=track.says,
+    )
+
+
+def _refuse_taken(shipped: Mapping[str, Mapping[str, Any]], guest: Guest) -> None:
+    """Raise SimsplitError for a user's method that has the name of a shipped defence."""
+    taken = {*shipped, *(name for each in shipped.values() for name in each)}
+    for name, strengths in guest.strengths.items():
+        if both := sorted(taken & {name, *strengths}):
+            raise SimsplitError(
+                f"--method: the track has a defence '{both[0]}' of its own; give yours other "
+                "options, or another kind"
+            )
+
+
+def _refuse_all_refused(guest: Guest, refused: Mapping[str, str]) -> None:
+    """Raise SimsplitError where the track refuses all strengths of a user's method."""
+    for name, strengths in guest.strengths.items():
+        if all(each in refused for each in strengths):
+            raise SimsplitError(
+                f"--method {name} does not fit the track: {refused[next(iter(strengths))]}"
+            )

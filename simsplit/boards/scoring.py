@@ -1,0 +1,239 @@
+"""Defences are scored by the least that the worst attack reads, at what they cost in utility.
+
+A leak is placed between its track's floor (0) and ceiling (1), seed by seed, and the worst attack
+counts: the one that reads most on the mean over seeds, the same one for all seeds. A defence's
+score at a budget of utility is the least leak of its strengths whose mean loss is within it. So a
+defence that breaks the model has no score. Two scores are apart where the 95 % interval of their
+differences, seed by seed, leaves out nought; all else is a tie, and one seed tells none apart.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from simsplit.boards.entries import BYTES, DEFENCE, FLOOR, LEAKS, THREAT, UTILITY, Board
+from simsplit.boards.track import NONE, UNDEFENDED
+from simsplit.evidence.tables import EvidenceRow
+from simsplit.evidence.verdicts import BySeed
+from simsplit.metrics.intervals import compute_half_width
+
+BUDGETS = (1.0, 3.0, 5.0)
+"""Points of utility that a defence may cost."""
+RANKED = 3.0
+"""The budget by which defences are ranked."""
+RawLeaks = Mapping[str, BySeed]
+"""Attack -> seed -> what it reads, in its own unit."""
+
+
+@dataclass(frozen=True)
+class Strength:
+    """One strength of a defence, as measured; shares and losses by seed."""
+
+    name: str
+    defence: str
+    loss: BySeed
+    """Points of utility below the undefended run's."""
+    utility: BySeed
+    leaks: Mapping[str, BySeed]
+    """Attack -> how much it reads, between floor and ceiling."""
+    bytes_ratio: BySeed
+    """Bytes on the wire over those of the undefended run."""
+    lacking: Sequence[str] = ()
+    """Attacks that are not measured against it."""
+
+    @property
+    def seeds(self) -> int:
+        """The fewest seeds of what it is scored by."""
+        return min((len(each) for each in (self.loss, *self.leaks.values())), default=0)
+
+    @cached_property
+    def worst(self) -> str:
+        """The attack that reads most on the mean; empty where none is measured."""
+        known = {name: _mean(each) for name, each in self.leaks.items() if each}
+        return max(known, key=lambda name: known[name], default="")
+
+    @property
+    def leak(self) -> BySeed:
+        """What the worst attack reads."""
+        return self.leaks.get(self.worst, {})
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its loss and every attack against it are measured."""
+        return bool(self.loss) and bool(self.leak) and not self.lacking
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A defence on the board: its best strength at each budget, and its place."""
+
+    defence: str
+    best: Mapping[float, Strength]
+    """Budget -> the strength that leaks least within it."""
+    place: int | None
+    """One more than the number of defences that leak less beyond doubt; None without a score."""
+    lacking: Sequence[str]
+    """Its strengths that are not measured against every attack."""
+
+
+def score_strengths(board: Board) -> list[Strength]:
+    """Score each strength of a board, in the board's order."""
+    rows = board.table.rows
+    plain = {_find_threat(row): row for row in rows if row.axes[DEFENCE] == NONE}
+    raw = {name: _read_raw(board, name) for each in board.defences.values() for name in each}
+    ceilings = _find_ceilings(board, raw.get(NONE, {}), plain)
+    made = []
+    for defence, names in board.defences.items():
+        for name in names:
+            own = [row for row in rows if row.axes[DEFENCE] == name]
+            leaks = {
+                attack: _place(by_seed, _find_floor(board, own, attack), ceilings)
+                for attack, by_seed in raw[name].items()
+            }
+            lacking = [attack for attack in board.attacks if not leaks.get(attack)]
+            utility = _average([_known(row, UTILITY) for row in own])
+            plain_utility = _average([_known(row, UTILITY) for row in plain.values()])
+            plain_bytes = _average([_known(row, BYTES) for row in plain.values()])
+            made.append(
+                Strength(
+                    name,
+                    defence,
+                    loss=_combine(plain_utility, utility, lambda a, b: a - b),
+                    utility=utility,
+                    leaks=leaks,
+                    bytes_ratio=_combine(
+                        _average([_known(row, BYTES) for row in own]),
+                        plain_bytes,
+                        lambda a, b: a / b if b else math.nan,
+                    ),
+                    lacking=lacking,
+                )
+            )
+    return made
+
+
+def rank_defences(strengths: Sequence[Strength]) -> list[Standing]:
+    """Rank defences by their leak at RANKED points of utility, ties as ties; the best first."""
+    best: dict[str, dict[float, Strength]] = {each.defence: {} for each in strengths}
+    for budget in BUDGETS:
+        for defence, chosen in best.items():
+            able = [
+                each
+                for each in strengths
+                if each.defence == defence and each.is_complete and _mean(each.loss) <= budget
+            ]
+            if able:
+                chosen[budget] = min(able, key=lambda each: _mean(each.leak))
+    ranked = [of[RANKED] for of in best.values() if RANKED in of]
+    standings = [
+        Standing(
+            defence,
+            of,
+            _find_place(of[RANKED], ranked) if RANKED in of else None,
+            [each.name for each in strengths if each.defence == defence and not each.is_complete],
+        )
+        for defence, of in best.items()
+    ]
+    return sorted(
+        standings,
+        key=lambda each: (
+            each.place is None,
+            each.place or 0,
+            _mean(each.best[RANKED].leak) if RANKED in each.best else 0.0,
+        ),
+    )
+
+
+def list_below_floor(strengths: Sequence[Strength]) -> list[str]:
+    """List the attacks that read less of undefended clients than what needs no attack."""
+    plain = next((each for each in strengths if each.defence == NONE), None)
+    return [name for name, each in (plain.leaks if plain else {}).items() if _mean(each) < 0]
+
+
+def _read_raw(board: Board, strength: str) -> RawLeaks:
+    """Return what each attack reads behind a strength, in its own unit."""
+    rows = [row for row in board.table.rows if row.axes[DEFENCE] == strength]
+    if board.track.threats:
+        return {row.axes[THREAT]: _worst_of(row) for row in rows}
+    return {
+        name.removeprefix(LEAKS): known.by_seed
+        for row in rows
+        for name, known in row.known.items()
+        if name.startswith(LEAKS)
+    }
+
+
+def _worst_of(row: EvidenceRow) -> BySeed:
+    """Return the largest of a row's leaking figures on each seed that has all of them."""
+    every = [known.by_seed for name, known in row.known.items() if name.startswith(LEAKS)]
+    seeds = set.intersection(*map(set, every)) if every else set()
+    return {seed: max(each[seed] for each in every) for seed in sorted(seeds)}
+
+
+def _find_floor(board: Board, rows: Sequence[EvidenceRow], attack: str) -> BySeed | float:
+    """Return the floor of an attack on a strength: a number, or by seed."""
+    floor = board.track.leak.floor
+    if not isinstance(floor, str):
+        return floor
+    row = next((row for row in rows if row.axes.get(THREAT, attack) == attack), None)
+    if row is None:
+        return {}
+    return _known(row, f"{FLOOR}_{attack}") or _known(row, FLOOR)
+
+
+def _find_ceilings(
+    board: Board, plain: RawLeaks, rows: Mapping[str, EvidenceRow]
+) -> BySeed | float:
+    """Return the ceiling: a number, or by seed what the best attack reads undefended."""
+    ceiling = board.track.leak.ceiling
+    if ceiling != UNDEFENDED:
+        return float(ceiling)
+    known = {name: each for name, each in plain.items() if each}
+    best = max(known, key=lambda name: _mean(known[name]), default="")
+    return known.get(best, {})
+
+
+def _place(raw: BySeed, floor: BySeed | float, ceiling: BySeed | float) -> BySeed:
+    """Place what an attack reads between floor and ceiling, on the seeds that have all three."""
+    made = {}
+    for seed, value in raw.items():
+        low = floor if isinstance(floor, float | int) else floor.get(seed)
+        high = ceiling if isinstance(ceiling, float | int) else ceiling.get(seed)
+        if low is not None and high is not None and high > low:
+            made[seed] = (value - low) / (high - low)
+    return made
+
+
+def _find_place(mine: Strength, others: Sequence[Strength]) -> int:
+    return 1 + sum(_leaks_less(other, mine) for other in others)
+
+
+def _leaks_less(one: Strength, other: Strength) -> bool:
+    """Return whether one strength leaks less than another beyond doubt."""
+    differences = [*_combine(one.leak, other.leak, lambda a, b: a - b).values()]
+    half = compute_half_width(differences) if len(differences) > 1 else None
+    return half is not None and statistics.fmean(differences) + half < 0
+
+
+def _known(row: EvidenceRow, name: str) -> BySeed:
+    return row.known[name].by_seed if name in row.known else {}
+
+
+def _find_threat(row: EvidenceRow) -> str:
+    return row.axes.get(THREAT, "")
+
+
+def _average(every: Sequence[BySeed]) -> BySeed:
+    """Average over rows, on the seeds that all of them have."""
+    seeds = set.intersection(*map(set, every)) if every else set()
+    return {seed: statistics.fmean(each[seed] for each in every) for seed in sorted(seeds)}
+
+
+def _combine(first: BySeed, second: BySeed, how: Callable[[float, float], float]) -> BySeed:
+    return {seed: how(first[seed], second[seed]) for seed in first if seed in second}
+
+
+def _mean(by_seed: BySeed) -> float:
+    return statistics.fmean(by_seed.values()) if by_seed else math.nan

@@ -1,0 +1,175 @@
+"""Boards as tables: the defences in their order, each strength with each attack, and what to know.
+
+A value is a mean over seeds, with half of its 95 % interval where there are two seeds or more.
+"""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from simsplit.boards.entries import Board
+from simsplit.boards.scoring import (
+    BUDGETS,
+    RANKED,
+    Standing,
+    Strength,
+    list_below_floor,
+    rank_defences,
+    score_strengths,
+)
+from simsplit.boards.track import NONE, UNDEFENDED
+from simsplit.errors import format_list
+from simsplit.evidence.presenting import write_card, write_gaps
+from simsplit.evidence.verdicts import BySeed
+from simsplit.metrics.intervals import compute_half_width
+from simsplit.report.tables import Table
+
+_NOTHING = "-"
+
+
+def tabulate_standings(board: Board) -> Table:
+    """Tabulate the defences, the best first: what leaks within each budget of utility."""
+    unit, word = board.track.utility.unit, board.track.leak.called
+    rows = [_describe_standing(board, each) for each in rank_defences(score_strengths(board))]
+    budgets = [f"{word} within {budget:g} {unit}" for budget in BUDGETS]
+    columns = ("place", "defence", *budgets, "strength", f"lost {unit}", "bytes", "worst attack")
+    shown = _list_shown(board, columns)
+    return Table("", *_keep(columns, rows, "rl" + "r" * len(BUDGETS) + "lrrl", shown))
+
+
+def tabulate_strengths(board: Board) -> Table:
+    """Tabulate every strength: what it costs, and what each attack reads behind it."""
+    rows = []
+    for each in score_strengths(board):
+        leaks = [_write(each.leaks.get(attack, {}), 2) for attack in board.attacks]
+        seeds = str(each.seeds or "")
+        cells = (_write(each.utility, 1), _write(each.loss, 1), _write(each.bytes_ratio, 2))
+        rows.append((each.defence, each.name, *cells, *leaks, seeds))
+    unit = board.track.utility.unit
+    columns = ("defence", "strength", "utility", f"lost {unit}", "bytes", *board.attacks, "seeds")
+    shown = _list_shown(board, columns)
+    return Table("", *_keep(columns, rows, "ll" + "r" * (4 + len(board.attacks)), shown))
+
+
+def _list_shown(board: Board, columns: Sequence[str]) -> list[int]:
+    """List the columns that say something: without attacks the score itself is a figure's."""
+    left_out = () if board.track.has_attacks else ("bytes", "worst attack")
+    return [place for place, name in enumerate(columns) if name not in left_out]
+
+
+def _keep(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], align: str, shown: Sequence[int]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
+    """Return the shown columns of a table, and their alignment."""
+    return (
+        tuple(columns[place] for place in shown),
+        [tuple(row[place] for place in shown) for row in rows],
+        "".join(align[place] for place in shown),
+    )
+
+
+def list_remarks(board: Board) -> Iterator[str]:
+    """Yield what a reader must know of a board: bounds, gaps, attacks below their floor, origin."""
+    strengths, leak = score_strengths(board), board.track.leak
+    yield f"{leak.called}: {_describe_floor(board)}, {_describe_ceiling(board)}"
+    seeds = min((each.seeds for each in strengths if each.is_complete), default=0)
+    if seeds == 1:
+        yield "one seed tells no defences apart: all places are ties (--seeds 0-2 measures three)"
+    for name in list_below_floor(strengths):
+        yield f"{name} reads less of undefended clients than its floor: it tells nothing here"
+    lacking = [each.name for each in strengths if not each.is_complete]
+    if 0 < len(lacking) < len(strengths):
+        yield f"not measured against every attack: {format_list(lacking, 6)}"
+    for name, why in board.refused.items():
+        yield f"{name} does not fit the track: {why}"
+    yield from (*write_gaps(board.table), *write_card(board.table))
+
+
+def _describe_floor(board: Board) -> str:
+    floor = board.track.leak.floor
+    if not isinstance(floor, str):
+        return f"0 is {floor:g}"
+    return f"0 is what needs no attack ({floor.rpartition('}_')[2]})"
+
+
+def _describe_ceiling(board: Board) -> str:
+    leak = board.track.leak
+    if leak.ceiling != UNDEFENDED:
+        return f"1 is {leak.ceiling:g}; of several attacks the worst counts"
+    if not board.track.has_attacks:
+        return "1 is the undefended run's"
+    return "1 is what the best attack reads undefended; of several attacks the worst counts"
+
+
+def describe_board(board: Board) -> dict[str, Any]:
+    """Return a board as plain values: standings, strengths and remarks."""
+    strengths = score_strengths(board)
+    return {
+        "track": board.name,
+        "title": board.track.title,
+        "tier": board.tier,
+        "missing": len(board.table.lacking),
+        "standings": [
+            {
+                "place": each.place,
+                "defence": each.defence,
+                "own": each.defence in board.own,
+                "leaks": {f"{b:g}": _mean_or_none(s.leak) for b, s in each.best.items()},
+                "strength": each.best[RANKED].name if RANKED in each.best else None,
+            }
+            for each in rank_defences(strengths)
+        ],
+        "strengths": [describe_strength(each) for each in strengths],
+        "remarks": [*list_remarks(board)],
+    }
+
+
+def describe_strength(each: Strength) -> dict[str, Any]:
+    """Return a strength's figures as plain values."""
+    leak_half = _half(each.leak)
+    return {
+        "defence": each.defence,
+        "strength": each.name,
+        "utility": _mean_or_none(each.utility),
+        "loss": _mean_or_none(each.loss),
+        "leak": _mean_or_none(each.leak),
+        "leak_half_width": leak_half,
+        "worst_attack": each.worst,
+        "bytes_ratio": _mean_or_none(each.bytes_ratio),
+        **{f"leak_{name}": _mean_or_none(of) for name, of in each.leaks.items()},
+        "seeds": each.seeds,
+        "lacking": [*each.lacking],
+    }
+
+
+def _describe_standing(board: Board, each: Standing) -> tuple[str, ...]:
+    name = f"{each.defence} (yours)" if each.defence in board.own else each.defence
+    leaks = [_write(each.best[b].leak, 2) if b in each.best else _NOTHING for b in BUDGETS]
+    chosen = each.best.get(RANKED)
+    if chosen is None:
+        return ("", name, *leaks, "", "", "", "")
+    return (
+        str(each.place) if each.defence != NONE else "",
+        name,
+        *leaks,
+        chosen.name,
+        _write(chosen.loss, 1),
+        _write(chosen.bytes_ratio, 2),
+        chosen.worst,
+    )
+
+
+def _write(by_seed: BySeed, digits: int) -> str:
+    if not by_seed:
+        return _NOTHING
+    half = _half(by_seed)
+    mean = f"{statistics.fmean(by_seed.values()):.{digits}f}"
+    return mean if half is None else f"{mean} ± {half:.{digits}f}"
+
+
+def _half(by_seed: BySeed) -> float | None:
+    return compute_half_width([*by_seed.values()]) if len(by_seed) > 1 else None
+
+
+def _mean_or_none(by_seed: BySeed) -> float | None:
+    return statistics.fmean(by_seed.values()) if by_seed else None

@@ -1,0 +1,179 @@
+"""A track of the board as data: what is defended, by what, against what, and how it is scored.
+
+A track's file lies in `scenarios/boards/`:
+
+    title: Images at the cut
+    says: ...                             what is asked, in one sentence
+    utility: {is: test_accuracy, times: 100, unit: points, better: more}
+    leak:
+      reads: "{attack}_ssim"              what an attack reads: a figure by the attack's name
+      floor: mean_image_ssim              what needs no attack: a figure, which may be by the
+                                          attack's name too, or a number
+      ceiling: undefended                 or a number
+    scenario: {...}                       fields that all tiers share
+    tiers:
+      quick: {seeds: [0], takes_min: .05, scenario: {...}}      fields that differ
+    defences:                             name -> strength -> methods
+      none: {none: []}
+      LightSplit: {lightsplit-8: [{kind: lightsplit, ratio: 8}]}
+      SafeSplit: {safesplit: {detectors: [{kind: safesplit}]}}      fields, where it is no method
+
+Instead of `reads`, `leak.figures` may name figures of the run itself. A track whose attacks are
+part of training has `threats`: name -> fields; each trains on its own, and the worst one counts.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from simsplit.config import Config
+from simsplit.errors import ScenarioError, SimsplitError, format_list, suggest
+from simsplit.evidence.claims import Figure, Tier
+from simsplit.foreign import find_yaml_loader
+from simsplit.scenario.shipped import BOARDS, find_folder
+
+Fields = Mapping[str, Any]
+Strength = Sequence[Fields] | Fields
+"""A strength of a defence: its methods in order, or fields of the scenario."""
+NONE = "none"
+"""The defence that is none: others are held against it."""
+UNDEFENDED = "undefended"
+"""The ceiling that is what the best attack reads without a defence."""
+
+
+class Leak(Config):
+    """How what attacks read is scored, between what needs no attack and what an ideal one reads."""
+
+    called: str = "leak"
+    """What is scored, as tables and pictures call it."""
+    reads: str = Field(default="", pattern=r"^$|\{attack\}")
+    """The figure of what an attack reads, with `{attack}` for its name."""
+    figures: tuple[str, ...] = ()
+    """Figures of the run that are what leaks, in place of what attacks read."""
+    floor: str | float
+    """What needs no attack, leak 0: a figure, `{attack}` in it for each one's own, or a number."""
+    ceiling: Literal["undefended"] | float
+    """What an ideal attack reads, leak 1: a number, or the worst of what is read undefended."""
+
+    @model_validator(mode="after")
+    def _refuse_neither(self) -> Self:
+        if bool(self.reads) == bool(self.figures):
+            raise ScenarioError("leak", "takes `reads` or `figures`, one of them")
+        return self
+
+
+class TrackTier(Config):
+    """A track at one size."""
+
+    scenario: Fields = Field(default_factory=dict)
+    """Fields of the scenario that differ from the track's."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """The seeds of its draws."""
+    takes_min: float = Field(default=1.0, gt=0)
+    """Minutes of a cell on one processor, until one has been measured."""
+    leaves_out: tuple[str, ...] = ()
+    """Defences that this size has no time for."""
+
+
+class Track(Config):
+    """One track of the board."""
+
+    title: str
+    """A short title, for tables and pictures."""
+    says: str
+    """What the track asks, in one sentence."""
+    utility: Figure
+    """The figure that a defence must keep; a loss is given in its unit."""
+    leak: Leak
+    """What leaks, and between which bounds."""
+    scenario: Fields = Field(default_factory=dict)
+    """The fields that all tiers share."""
+    tiers: Mapping[Tier, TrackTier]
+    """Size -> what differs at it."""
+    defences: Mapping[str, Mapping[str, Strength]]
+    """Name of a defence -> name of a strength -> its methods, or its fields; `none` has neither."""
+    threats: Mapping[str, Fields] = Field(default_factory=dict)
+    """Name of an attack in training -> fields; empty: attacks are the scenario's own."""
+
+    @property
+    def has_attacks(self) -> bool:
+        """Whether something attacks, in training or after it; else the run's own figures count."""
+        return bool(self.threats) or not self.leak.figures
+
+    @model_validator(mode="after")
+    def _refuse_misfits(self) -> Self:
+        if [*self.defences.get(NONE, {}).values()] != [[]]:
+            raise ScenarioError(f"defences.{NONE}", "must be {none: []}")
+        strengths = [name for each in self.defences.values() for name in each]
+        if twice := next((name for name in strengths if strengths.count(name) > 1), None):
+            raise ScenarioError("defences", f"has the strength '{twice}' twice")
+        for size, tier in self.tiers.items():
+            for name in tier.leaves_out:
+                if name not in self.defences:
+                    known = suggest(name, self.defences) or ","
+                    where = f"tiers.{size}.leaves_out"
+                    raise ScenarioError(where, f"unknown defence '{name}'{known} has none such")
+        return self
+
+    def find_tier(self, tier: Tier) -> TrackTier:
+        """Return a size of the track.
+
+        Raises:
+            SimsplitError: where the track lacks it.
+        """
+        if tier not in self.tiers:
+            raise SimsplitError(
+                f"the track has no tier '{tier}', it has: {format_list(self.tiers)}"
+            )
+        return self.tiers[tier]
+
+    def list_fields(self, tier: Tier) -> dict[str, Any]:
+        """Return the scenario's fields at a tier."""
+        return merge_fields(self.scenario, self.find_tier(tier).scenario)
+
+
+def merge_fields(first: Fields, second: Fields) -> dict[str, Any]:
+    """Return fields in which the second's replace the first's; mappings of a kind are merged."""
+    merged = copy.deepcopy(dict(first))
+    for name, value in second.items():
+        old = merged.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and "kind" not in value:
+            merged[name] = merge_fields(old, value)
+        else:
+            merged[name] = copy.deepcopy(value)
+    return merged
+
+
+@cache
+def list_tracks() -> Mapping[str, Path]:
+    """List the tracks' files by name, in the order of the alphabet."""
+    return {file.stem: file for file in sorted((find_folder() / BOARDS).glob("*.yaml"))}
+
+
+@cache
+def load_track(name: str) -> Track:
+    """Load a track by its name.
+
+    Raises:
+        SimsplitError: for an unknown track, with the nearest name.
+        ScenarioError: by the path in the file, for what is no track.
+    """
+    files = list_tracks()
+    if name not in files:
+        hint = suggest(name, files) or ","
+        raise SimsplitError(f"unknown track '{name}'{hint} tracks: {format_list(files, 20)}")
+    values = yaml.load(files[name].read_text(encoding="utf-8"), Loader=find_yaml_loader())
+    try:
+        return Track.model_validate(values)
+    except ValidationError as error:
+        raise ScenarioError.of_many(
+            [
+                ScenarioError(".".join(map(str, each["loc"])), f"{each['msg']} ({files[name]})")
+                for each in error.errors()
+            ]
+        ) from None

@@ -1,0 +1,238 @@
+"""`simsplit board` holds every defence at the cut against every attack, and a user's own too."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from simsplit.commands.options import (
+    Format,
+    Json,
+    Plugin,
+    Quiet,
+    hush_if,
+    load_plugins,
+    print_json,
+)
+from simsplit.errors import RunFailedError, SimsplitError
+from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
+
+if TYPE_CHECKING:
+    from simsplit.boards.entries import Board, Guest
+    from simsplit.evidence.reproducing import Reproduction
+    from simsplit.report.tables import Format as Form
+
+
+def complete_tracks(incomplete: str) -> list[str]:
+    """Return the tracks that complete a name, for the shell."""
+    from simsplit.boards.track import list_tracks
+
+    return [name for name in list_tracks() if name.startswith(incomplete)]
+
+
+def board(
+    track: Annotated[
+        str | None,
+        typer.Argument(
+            help="One track, such as images; default: a line for each.",
+            autocompletion=complete_tracks,
+        ),
+    ] = None,
+    *,
+    tier: Annotated[
+        Literal["quick", "small", "full"],
+        typer.Option(help="quick: minutes, data that ship; small: a night; full: a GPU."),
+    ] = "quick",
+    plugin: Plugin = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND|YAML",
+            help="A defence of yours; several times for several strengths: '{kind: mine, k: 8}'.",
+        ),
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND|YAML", help="An attack of yours, against every defence."),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="A-B", help="Such as 0-2 or 0,5; default: the tier's.")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="AXIS=VALUE,...", help="Measure only these rows, then show all."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Cells at a time; default: processors / threads.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="2h", help="Measure no longer than this.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets; default ./data.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show what is known; measure nothing.")] = (
+        False
+    ),
+    figure: Annotated[
+        Path | None, typer.Option(help="Also draw leak against utility, into this file.")
+    ] = None,
+    card: Annotated[
+        Path | None, typer.Option(help="Also write your rows into this file, to hand them in.")
+    ] = None,
+    format_: Format = "table",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Hold defences against attacks, yours among them, and rank them."""
+    hush_if(quiet or as_json)
+    if track is None:
+        _list_tracks(as_json=as_json)
+        return
+    from simsplit.boards.entries import Guest
+    from simsplit.evidence.selecting import parse_minutes, parse_seeds
+
+    minutes = parse_minutes(budget) if budget is not None else None
+    wanted = parse_seeds(seeds) if seeds is not None else None
+    guest = Guest(
+        _parse_parts("--method", method), _parse_parts("--attack", attack), load_plugins(plugin)
+    )
+    built = _build(track, tier, guest, wanted)
+    outcome = None
+    if not show:
+        heed_termination()
+        try:
+            outcome = _measure(
+                built, only, jobs=jobs, minutes=minutes, data=data, quiet=quiet or as_json
+            )
+        except KeyboardInterrupt as interrupt:
+            end_interrupted(interrupt, f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
+        built = _build(track, tier, guest, wanted)
+    _print(built, format_, quiet=quiet, as_json=as_json)
+    if figure is not None:
+        _draw(built, figure)
+    if card is not None:
+        _write_card(built, guest, card)
+    _report(outcome)
+
+
+def _build(
+    track: str,
+    tier: Literal["quick", "small", "full"],
+    guest: "Guest",
+    seeds: tuple[int, ...] | None,
+) -> "Board":
+    from simsplit.boards.entries import build_board
+
+    return build_board(track, tier, guest, seeds=seeds)
+
+
+def _list_tracks(*, as_json: bool) -> None:
+    from simsplit.boards.track import list_tracks, load_track
+    from simsplit.report.tables import Table
+    from simsplit.terminal.printing import print_table
+
+    tracks = {name: load_track(name) for name in list_tracks()}
+    if as_json:
+        print_json(
+            [{"track": n, "says": each.says, "tiers": [*each.tiers]} for n, each in tracks.items()]
+        )
+        return
+    rows = [(name, each.says, ", ".join(each.tiers)) for name, each in tracks.items()]
+    print_table(Table("", ("track", "what it asks", "tiers"), rows, "lll"), "table")
+
+
+def _parse_parts(option: str, given: list[str] | None) -> list[dict[str, Any]]:
+    """Return parts given as kinds or as YAML mappings with a kind."""
+    import yaml
+
+    parts = []
+    for text in given or ():
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = None
+        part = {"kind": value} if isinstance(value, str) else value
+        if not (isinstance(part, dict) and isinstance(part.get("kind"), str)):
+            raise SimsplitError(f"{option} takes a kind, or YAML such as '{{kind: mine, k: 8}}'")
+        parts.append(part)
+    return parts
+
+
+def _measure(
+    board: "Board",
+    only: str | None,
+    *,
+    jobs: int | None,
+    minutes: float | None,
+    data: Path | None,
+    quiet: bool,
+) -> "Reproduction":
+    from simsplit.commands.evidence import parse_only, require_data
+    from simsplit.evidence.reproducing import Reproduction, measure_cells, place_data
+    from simsplit.evidence.selecting import select
+    from simsplit.terminal.evidence import MeasuringLines, print_plan
+
+    selection = place_data(select([board.table], parse_only(only)), data)
+    selection = require_data(selection, alone=True)
+    if minutes is not None:
+        selection = selection.within(minutes, jobs or 1)
+    if not selection.cells:
+        return Reproduction()
+    if not quiet:
+        print_plan(selection, jobs, say)
+    watch = MeasuringLines(make_console(stderr=True, quiet=quiet))
+    return measure_cells(selection, watch, jobs=jobs, budget_min=minutes)
+
+
+def _print(board: "Board", format_: "Form", *, quiet: bool, as_json: bool) -> None:
+    from simsplit.boards.tabulating import (
+        describe_board,
+        list_remarks,
+        tabulate_standings,
+        tabulate_strengths,
+    )
+    from simsplit.terminal.printing import print_table
+
+    if as_json:
+        print_json(describe_board(board))
+        return
+    if quiet:
+        return
+    if format_ == "table":
+        echo(f"{board.track.title}, tier {board.tier}: {board.track.says}")
+    for table in (tabulate_standings(board), tabulate_strengths(board)):
+        print_table(table, format_)
+        if format_ == "csv":
+            return
+    if format_ == "table":
+        for line in list_remarks(board):
+            echo(line)
+
+
+def _draw(board: "Board", file: Path) -> None:
+    from simsplit.boards.drawing import draw_board
+    from simsplit.report.canvas import save_figure
+
+    save_figure(draw_board(board), file)
+    say(f"figure: {file}")
+
+
+def _write_card(board: "Board", guest: "Guest", file: Path) -> None:
+    from simsplit.boards.cards import write_card
+
+    write_card(board, guest, file)
+    say(f"card: {file}")
+
+
+def _report(outcome: "Reproduction | None") -> None:
+    """Say what was not measured, and fail where cells failed."""
+    if outcome is None:
+        return
+    if outcome.out_of_time:
+        say("the budget is used up; the same command goes on")
+    if outcome.failed:
+        reasons = [f"{name}: {why.splitlines()[0]}" for name, why in outcome.failed.items()]
+        raise RunFailedError("\n".join([f"{len(reasons)} cells failed", *reasons[:8]]))

@@ -1,0 +1,169 @@
+"""Every shipped track is whole, and a user's methods and attacks stand among the shipped ones."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from simsplit.boards.cards import write_card
+from simsplit.boards.entries import Guest, build_board
+from simsplit.boards.track import NONE, list_tracks, load_track, merge_fields
+from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.evidence.measurements import Measurement
+from simsplit.evidence.tables import KnownRows
+from simsplit.plugins import gather_plugins
+
+NOTHING = KnownRows({}, {})
+MINE = '''
+from typing import Literal
+
+from simsplit.methods.method import Method, MethodConfig
+
+
+class MineConfig(MethodConfig):
+    """A shift of what is sent."""
+
+    kind: Literal["mine"] = "mine"
+    shift: float = 1.0
+
+    def build(self, site):
+        return Mine(self.shift)
+
+
+class Mine(Method):
+    def __init__(self, shift):
+        self.shift = shift
+
+    def encode(self, z, step):
+        return z + self.shift
+
+
+METHODS = {"mine": MineConfig}
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    file = tmp_path / "board_mine.py"
+    file.write_text(MINE, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("track", list_tracks())
+def test_every_cell_of_a_track_is_a_scenario_of_its_own(track: str):
+    for tier in load_track(track).tiers:
+        board = build_board(track, tier, known=NOTHING)
+        assert not board.refused
+        assert len({(cell.digest, cell.seed) for cell in board.table.cells}) == len(
+            board.table.cells
+        )
+        assert {cell.name for cell in board.table.lacking} == {c.name for c in board.table.cells}
+        assert board.attacks
+
+
+@pytest.mark.parametrize("track", list_tracks())
+def test_the_quick_tier_needs_nothing_that_does_not_ship(track: str):
+    for cell in build_board(track, "quick", known=NOTHING).table.cells:
+        assert not hasattr(cell.base.data.source, "path")
+
+
+def test_a_users_method_stands_beside_the_shipped_ones(plugin: Path):
+    guest = Guest([{"kind": "mine"}, {"kind": "mine", "shift": 2}], (), gather_plugins(plugin))
+    board = build_board("bytes", "quick", guest, known=NOTHING)
+    assert list(board.defences)[-1] == "mine"
+    assert list(board.defences["mine"]) == ["mine", "mine-2"]
+    shipped = build_board("bytes", "quick", known=NOTHING)
+    digests = {cell.digest for cell in shipped.table.cells}
+    assert digests < {cell.digest for cell in board.table.cells}, "shipped rows stay known"
+    assert {cell.axes["defence"] for cell in board.own_cells} == {"mine", "mine-2"}
+
+
+def test_an_edited_plugin_makes_its_rows_stale(plugin: Path, tmp_path: Path):
+    def cells(file: Path) -> Mapping[str, str]:
+        guest = Guest([{"kind": "mine"}], (), gather_plugins(file))
+        board = build_board("bytes", "quick", guest, known=NOTHING)
+        (cell,) = board.own_cells
+        return {**cell.digests, "name": cell.name}
+
+    other = tmp_path / "board_mine_edited.py"
+    other.write_text(MINE.replace("z + self.shift", "z - self.shift"), encoding="utf-8")
+    before, after = cells(plugin), cells(other)
+    assert all(before[name] != after[name] for name in before)
+
+
+def test_a_users_attack_needs_no_other_attack_again():
+    attack = {"kind": "ridge", "name": "few", "pairs": 50}
+    board = build_board("images", "quick", Guest((), [attack]), known=NOTHING)
+    assert board.attacks[-1] == "few"
+    for cell in board.own_cells:
+        assert [each.title for each in cell.base.attacks] == ["few"]
+        assert {name for name in cell.digests if name.startswith("leaks_")} == {"leaks_few"}
+
+
+@pytest.mark.parametrize(
+    ("methods", "match"),
+    [
+        ([{"kind": "lightspilt"}], "lightsplit"),
+        ([{"kind": "santext"}], "method"),
+        ([{"kind": "lightsplit", "ratio": -1}], "ratio"),
+    ],
+)
+def test_a_method_that_does_not_fit_is_refused_by_path(methods: list[dict[str, Any]], match: str):
+    with pytest.raises((SimsplitError, ScenarioError), match=match):
+        build_board("images", "quick", Guest(methods), known=NOTHING)
+
+
+def test_one_strength_that_does_not_fit_leaves_the_others():
+    guest = Guest([{"kind": "cast"}, {"kind": "cast", "to": "fp7"}])
+    board = build_board("images", "quick", guest, known=NOTHING)
+    assert list(board.defences["cast"]) == ["cast"]
+    assert "fp16" in board.refused["cast-fp7"]
+
+
+def test_unknown_names_get_the_nearest():
+    with pytest.raises(SimsplitError, match="images"):
+        build_board("image", "quick")
+    with pytest.raises(SimsplitError, match="quick"):
+        build_board("labels", "full")
+    taken = Guest([{"kind": "lightsplit", "ratio": 8}])
+    with pytest.raises(SimsplitError, match="lightsplit-8"):
+        build_board("images", "quick", taken, known=NOTHING)
+
+
+def test_fields_are_merged_but_for_parts_of_another_kind():
+    first = {"data": {"source": "digits", "auxiliary": 0.4}, "model": {"kind": "mlp", "head": 1}}
+    second = {"data": {"source": {"kind": "npz"}}, "model": {"kind": "simplecnn"}}
+    assert merge_fields(first, second) == {
+        "data": {"source": {"kind": "npz"}, "auxiliary": 0.4},
+        "model": {"kind": "simplecnn"},
+    }
+
+
+def test_a_card_has_the_users_rows_alone(plugin: Path, tmp_path: Path):
+    guest = Guest([{"kind": "mine"}], (), gather_plugins(plugin))
+    empty = build_board("bytes", "quick", guest, known=NOTHING)
+    with pytest.raises(SimsplitError, match="--card"):
+        write_card(empty, guest, tmp_path / "card.yaml")
+    board = build_board("bytes", "quick", guest, known=_know_all(empty))
+    write_card(board, guest, tmp_path / "card.yaml")
+    card = yaml.safe_load((tmp_path / "card.yaml").read_text(encoding="utf-8"))
+    assert {row["setting"] for row in card["rows"]} == {"defence=mine"}
+    assert card["plugins"][0]["digest"]
+    assert str(tmp_path) not in (tmp_path / "card.yaml").read_text(encoding="utf-8")
+    assert NONE not in {row["setting"] for row in card["rows"]}
+
+
+def _know_all(board: Any) -> KnownRows:
+    """Return a row for every figure of every cell."""
+    made = {
+        digest: {
+            cell.seed: Measurement(
+                cell.setting, cell.seed, name, 1.0, digest, "1", "", "", "m", 1, 1.0, "2026-01-01"
+            )
+        }
+        for cell in board.table.cells
+        for name, digest in cell.digests.items()
+    }
+    return KnownRows(made, {})

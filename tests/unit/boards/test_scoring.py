@@ -1,0 +1,210 @@
+"""Planted rows take their places: a perfect defence, a useless one, one that breaks the model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from simsplit.boards.entries import BYTES, FLOOR, LEAKS, UTILITY, Board, BoardTable
+from simsplit.boards.scoring import Standing, list_below_floor, rank_defences, score_strengths
+from simsplit.boards.tabulating import list_remarks, tabulate_standings, tabulate_strengths
+from simsplit.boards.track import Track
+from simsplit.errors import ScenarioError
+from simsplit.evidence.claims import Claim
+from simsplit.evidence.measurements import Measurement, write_setting
+from simsplit.evidence.tables import EvidenceTable
+from simsplit.scenario.shipped import find_folder
+
+FIELDS: Mapping[str, Any] = {
+    "title": "Planted",
+    "says": "what is planted is found",
+    "utility": {"is": "test_accuracy", "unit": "points", "better": "more"},
+    "leak": {"reads": "{attack}_ssim", "floor": "mean", "ceiling": "undefended"},
+    "tiers": {"quick": {}},
+    "defences": {"none": {"none": []}},
+}
+SEEDS = (0, 1, 2)
+NOISE = (-0.01, 0.0, 0.01)
+"""What seeds differ by: the differences of two settings, seed by seed, are as planted."""
+Planted = Mapping[str, Mapping[str, Sequence[float]]]
+"""Strength -> figure -> its value on each seed."""
+
+
+def _plant(strengths: Mapping[str, Sequence[str]], planted: Planted, **track: Any) -> Board:
+    """Make a board of planted rows; `strengths` are those of each defence."""
+    made = Track.model_validate({**FIELDS, **track})
+    axes = ["defence", *(["threat"] if made.threats else [])]
+    figures = {name: {"is": name} for each in planted.values() for name in each}
+    claim = Claim.model_validate(
+        {
+            "title": "t",
+            "says": "s",
+            "describes": "s",
+            "figures": figures,
+            "printed": "\n".join([", ".join(axes), *planted]),
+        }
+    )
+    rows = [
+        _row(dict(zip(axes, setting.split(", "), strict=True)), seed, figure, value)
+        for setting, each in planted.items()
+        for figure, values in each.items()
+        for seed, value in enumerate(values)
+    ]
+    table = BoardTable("boards", "planted", claim, find_folder())
+    attacks = [*made.threats] or sorted(
+        {n.removeprefix(LEAKS) for each in planted.values() for n in each if n.startswith(LEAKS)}
+    )
+    built = EvidenceTable(table, "quick", [], rows, [])
+    return Board("planted", made, "quick", built, strengths, attacks)
+
+
+def _row(axes: Mapping[str, str], seed: int, figure: str, value: float) -> Measurement:
+    setting = write_setting(axes)
+    return Measurement(setting, seed, figure, value, "d", "1", "c", "x", "m", 1, 1.0, "2026-01-01")
+
+
+def _measure(
+    utility: float, reads: float, other: float = 0.2, seeds: Sequence[float] = NOISE
+) -> dict[str, list[float]]:
+    return {
+        UTILITY: [utility + each for each in seeds],
+        BYTES: [100.0 for _ in seeds],
+        FLOOR: [0.2 for _ in seeds],
+        f"{LEAKS}one": [reads + each for each in seeds],
+        f"{LEAKS}two": [other for _ in seeds],
+    }
+
+
+def _places(board: Board) -> dict[str, int | None]:
+    return {each.defence: each.place for each in rank_defences(score_strengths(board))}
+
+
+def _find(board: Board, defence: str) -> Standing:
+    (found,) = [e for e in rank_defences(score_strengths(board)) if e.defence == defence]
+    return found
+
+
+@pytest.fixture
+def planted() -> Board:
+    return _plant(
+        {name: [name] for name in ("none", "perfect", "useless", "breaks")},
+        {
+            "none": _measure(90, 1.0),
+            "perfect": _measure(90, 0.2),
+            "useless": _measure(90, 1.0),
+            "breaks": _measure(10, 0.2),
+        },
+    )
+
+
+def test_a_perfect_defence_is_first_and_a_useless_one_last(planted: Board):
+    assert _places(planted) == {"perfect": 1, "none": 2, "useless": 2, "breaks": None}
+    strengths = {each.name: each for each in score_strengths(planted)}
+    assert [*strengths["perfect"].leak.values()] == pytest.approx([0, 0, 0], abs=0.02)
+    assert [*strengths["useless"].leak.values()] == pytest.approx([1, 1, 1])
+
+
+def test_a_defence_that_breaks_the_model_does_not_win(planted: Board):
+    assert _find(planted, "breaks").best == {}
+    rows = {row[1]: row for row in tabulate_standings(planted).rows}
+    assert rows["breaks"][0] == ""
+    assert rows["perfect"][0] == "1"
+
+
+def test_the_worst_attack_counts():
+    board = _plant(
+        {"none": ["none"], "half": ["half"]},
+        {"none": _measure(90, 1.0), "half": _measure(90, 0.2, other=0.84)},
+    )
+    (half,) = [each for each in score_strengths(board) if each.name == "half"]
+    assert half.worst == "two"
+    assert half.leak[1] == pytest.approx(0.8)
+
+
+def test_what_is_inside_the_spread_is_a_tie():
+    near = {"none": _measure(90, 1.0), "a": _measure(90, 0.6), "b": _measure(90, 0.61)}
+    near["b"][f"{LEAKS}one"] = [0.55, 0.61, 0.66]
+    board = _plant({name: [name] for name in near}, near)
+    assert _places(board) == {"a": 1, "b": 1, "none": 3}
+
+
+def test_one_seed_tells_none_apart():
+    one = (0.0,)
+    rows = {"none": _measure(90, 1, seeds=one), "best": _measure(90, 0.2, seeds=one)}
+    board = _plant({name: [name] for name in rows}, rows)
+    assert _places(board) == {"best": 1, "none": 1}
+    assert any("one seed" in line for line in list_remarks(board))
+
+
+def test_the_best_strength_within_each_budget_is_taken():
+    rows = {
+        "none": _measure(90, 1.0),
+        "weak": _measure(89.5, 0.8),
+        "fair": _measure(88, 0.5),
+        "strong": _measure(86, 0.3),
+    }
+    board = _plant({"none": ["none"], "tuned": ["weak", "fair", "strong"]}, rows)
+    best = _find(board, "tuned").best
+    assert {budget: each.name for budget, each in best.items()} == {
+        1: "weak",
+        3: "fair",
+        5: "strong",
+    }
+
+
+def test_an_attack_below_its_floor_is_said_to_be():
+    rows = {"none": _measure(90, 1.0, other=0.1)}
+    board = _plant({"none": ["none"]}, rows)
+    assert list_below_floor(score_strengths(board)) == ["two"]
+    assert any("two" in line and "floor" in line for line in list_remarks(board))
+
+
+def test_what_an_attack_has_not_met_has_no_place():
+    rows = {"none": _measure(90, 1.0), "half": _measure(90, 0.2)}
+    del rows["half"][f"{LEAKS}two"]
+    board = _plant({name: [name] for name in rows}, rows)
+    assert _places(board)["half"] is None
+    assert _find(board, "half").lacking == ["half"]
+
+
+def test_of_threats_in_training_the_worst_counts():
+    def row(success: float) -> dict[str, list[float]]:
+        return {UTILITY: [90.0] * 3, BYTES: [1.0] * 3, f"{LEAKS}success": [success] * 3}
+
+    board = _plant(
+        {"none": ["none"], "blind": ["blind"]},
+        {
+            "none, patch": row(0.9),
+            "none, blend": row(0.8),
+            "blind, patch": row(0.0),
+            "blind, blend": row(0.7),
+        },
+        threats={"patch": {}, "blend": {}},
+        leak={"figures": ["success"], "floor": 0, "ceiling": 1},
+    )
+    (blind,) = [each for each in score_strengths(board) if each.name == "blind"]
+    assert (blind.worst, blind.leak[0]) == ("blend", 0.7)
+    assert tabulate_strengths(board).columns[-3:] == ("patch", "blend", "seeds")
+
+
+def test_bytes_are_held_against_the_undefended_run():
+    rows = {"none": _measure(90, 1.0), "small": _measure(90, 1.0)}
+    rows["small"][BYTES] = [25.0] * 3
+    board = _plant({name: [name] for name in rows}, rows)
+    (small,) = [each for each in score_strengths(board) if each.name == "small"]
+    assert set(small.bytes_ratio.values()) == {0.25}
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"defences": {"mine": {"mine": []}}}, "defences.none"),
+        ({"defences": {"none": {"none": []}, "a": {"none": []}}}, "defences"),
+        ({"leak": {"floor": 0, "ceiling": 1}}, "leak"),
+        ({"tiers": {"quick": {"leaves_out": ["nobody"]}}}, "tiers.quick.leaves_out"),
+    ],
+)
+def test_a_track_that_cannot_be_scored_is_refused(change: dict[str, Any], path: str):
+    with pytest.raises(ScenarioError) as caught:
+        Track.model_validate({**FIELDS, **change})
+    assert caught.value.field == path
