@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from simsplit.boards.track import Fields, Strength, Track, load_track, merge_fields
+from simsplit.boards.track import Fields, StrengthFields, Track, load_track, merge_fields
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.evidence.cells import MeasuringCell, make_digests
 from simsplit.evidence.claims import Claim, Figure, Tier
@@ -49,9 +49,9 @@ class Guest:
     plugins: Plugins = NO_PLUGINS
 
     @cached_property
-    def strengths(self) -> Mapping[str, Mapping[str, Strength]]:
+    def strengths(self) -> Mapping[str, Mapping[str, StrengthFields]]:
         """Name of a method of the user's -> name of a strength -> its methods."""
-        made: dict[str, dict[str, Strength]] = {}
+        made: dict[str, dict[str, StrengthFields]] = {}
         for method in self.methods:
             options = [value_of(value) for name, value in method.items() if name != "kind"]
             name = "-".join([str(method["kind"]), *options]).replace(" ", "").replace(",", "-")
@@ -148,7 +148,7 @@ class _Draft:
 def _list_drafts(
     track: Track,
     tier: Tier,
-    defences: Mapping[str, Mapping[str, Strength]],
+    defences: Mapping[str, Mapping[str, StrengthFields]],
     guest: Guest,
     refused: dict[str, str],
 ) -> Iterator[_Draft]:
@@ -178,7 +178,7 @@ def _list_drafts(
                     )
 
 
-def _as_fields(strength: Strength) -> Fields:
+def _as_fields(strength: StrengthFields) -> Fields:
     return strength if isinstance(strength, Mapping) else {"method": list(strength)}
 
 

@@ -38,7 +38,7 @@ from simsplit.foreign import find_yaml_loader
 from simsplit.scenario.shipped import BOARDS, find_folder
 
 Fields = Mapping[str, Any]
-Strength = Sequence[Fields] | Fields
+StrengthFields = Sequence[Fields] | Fields
 """A strength of a defence: its methods in order, or fields of the scenario."""
 NONE = "none"
 """The defence that is none: others are held against it."""
@@ -46,7 +46,7 @@ UNDEFENDED = "undefended"
 """The ceiling that is what the best attack reads without a defence."""
 
 
-class Leak(Config):
+class TrackLeak(Config):
     """How what attacks read is scored, between what needs no attack and what an ideal one reads."""
 
     called: str = "leak"
@@ -89,13 +89,13 @@ class Track(Config):
     """What the track asks, in one sentence."""
     utility: Figure
     """The figure that a defence must keep; a loss is given in its unit."""
-    leak: Leak
+    leak: TrackLeak
     """What leaks, and between which bounds."""
     scenario: Fields = Field(default_factory=dict)
     """The fields that all tiers share."""
     tiers: Mapping[Tier, TrackTier]
     """Size -> what differs at it."""
-    defences: Mapping[str, Mapping[str, Strength]]
+    defences: Mapping[str, Mapping[str, StrengthFields]]
     """Name of a defence -> name of a strength -> its methods, or its fields; `none` has neither."""
     threats: Mapping[str, Fields] = Field(default_factory=dict)
     """Name of an attack in training -> fields; empty: attacks are the scenario's own."""
