@@ -52,10 +52,18 @@ def build_warm_up(rounds: int, *, crosses: bool = True, lr: float | None = None)
     return Phase(WARM_UP, rounds, learns=learns, gradients=False, crosses=crosses, lr=lr)
 
 
-def build_public_phase(name: str, rounds: int) -> Phase:
+def build_public_phase(name: str, rounds: int, *, crosses: bool = True) -> Phase:
     """Build a phase in which only the clients' methods learn, from public data."""
     learns: frozenset[Segment] = frozenset({"method"})
-    return Phase(name, rounds, source="public", learns=learns, gradients=False, task=False)
+    return Phase(
+        name,
+        rounds,
+        source="public",
+        learns=learns,
+        gradients=False,
+        task=False,
+        crosses=crosses,
+    )
 
 
 @dataclass(frozen=True)

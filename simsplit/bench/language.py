@@ -212,7 +212,9 @@ def _measure_defence(
     plain = build_run(model, [], device, batch=DEFENDED_BATCH)[1]
     parts = build_run(model, [method], device, batch=DEFENDED_BATCH)[1]
     warming, proper = parts.pool.ask(0, Plan(1))
-    phases = [("a step of training", proper), *(("a step of warm-up", each) for each in warming)]
+    # Steps in which a method's network learns by itself, before any text of the task, are left out.
+    learning = [each for each in warming if each.task]
+    phases = [("a step of training", proper), *(("a step of warm-up", each) for each in learning)]
     for case, phase in phases:
         enter(parts, phase)
         sides = BenchSide(parts.exchange.step), BenchSide(plain.exchange.step)

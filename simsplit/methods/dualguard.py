@@ -1,28 +1,26 @@
-"""This module implements DualGuard (Liu et al., ACL 2025), as PIDI's paper describes it.
+"""This module implements DualGuard (Liu et al., ACL 2025): ends that leave the pretrained ones.
 
 Head and tail are moved away from the pretrained ones before the server sees anything; then the head
-stops learning. In the warm-up, an MLP at the client replaces the trunk, and nothing crosses. With
-s(CE) = 1 / CE, the loss
+stops learning. With s(CE) = 1 / CE:
 
-    L = L_T + 30 s( CE(inverter(H), x) ) + 70 s( CE(pretrained_tail(T), y) )
+1. SIP's inverter learns to read public texts from the pretrained head's output: a recurrent layer
+   of 256 units with a dropout of .1, AdamW at 1e-3 with a decay of 1e-5, two epochs.
+2. In the warm-up, which takes two epochs, the inverter stays as it is, and an MLP of three layers
+   with ReLU (d, 2d, 2d, d; nothing leads past it) replaces the trunk. Nothing crosses:
+   L = L_T + 30 s( CE(inverter(H), x) ) + 70 s( CE(pretrained_tail(T), y) ).
+   Adam trains the MLP at 1e-3, and head and tail at 1e-5.
+3. The head is frozen, and L = L_T + 10 s( CE(pretrained_tail(T), y) ): the gradients that the
+   server receives train its trunk so that the pretrained tail cannot read its output either. No
+   gradient of smashed data is sent back, so a step has three crossings.
 
-trains head and tail so that neither an inverter of H nor the public pretrained tail can read the
-text. Then the head is frozen and L = L_T + 10 s( CE(pretrained_tail(T), y) ): the gradients that
-the server receives train its trunk so that the pretrained tail cannot read its output either. No
-gradient of smashed data is sent back, so a step has three crossings.
-
-PIDI's paper gives no further details. Our choices: The inverter is a part of the client, two layers
-that read each token separately; its outputs are scored against the public embeddings, and it learns
-together with the head that evades it. The MLP adds a correction to H that is zero at first. 1 / CE
-explodes where the pretrained tail is confident, which ADMI's paper mentions without a remedy; so
-`floor` is added to the divisor. Padding is not part of a text.
-
-DualGuard's own code (ZJUWalker/DualGuard) is not followed. Its inverter is a pretrained, frozen
-GRU; its MLP has three layers (d, 2d, 2d, d) with ReLU, no connection past it, and the learning rate
-1e-3; head and tail learn with 1e-5 through LoRA of rank 2; and it has no floor.
+This follows the published code (ZJUWalker/DualGuard). Two of its settings are other parts of a
+scenario: `model.lora.rank: 2` (on queries and values, alpha 32, dropout .1), and the rate of 1e-5
+in training, which is `train.client.lr`. Differences: Padding is no part of a text here. Head and
+tail learn by the client's optimizer in the warm-up too. The inverter's texts are the scenario's
+public ones (there, WikiText).
 """
 
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -35,8 +33,11 @@ from simsplit.errors import ProtocolError
 from simsplit.methods.method import TEXTS, Method, MethodConfig, Site, Step, Trait
 from simsplit.needs import Given, Need, need_leg
 from simsplit.packets import Leg
-from simsplit.phases import WARM_UP, Phase, Segment, build_warm_up
+from simsplit.phases import WARM_UP, Phase, Segment, build_public_phase, build_warm_up
 from simsplit.seeds import isolate
+
+INVERTER = "inverter"
+"""Name of the phase in which the inverter learns."""
 
 
 class DualguardConfig(MethodConfig):
@@ -50,13 +51,18 @@ class DualguardConfig(MethodConfig):
     distance: float = Field(default=10.0, ge=0)
     """Weight of the pretrained tail's 1 / CE in training (lambda3). Published runs use 1, 5, 10 and
     50."""
-    floor: float = Field(default=0.1, ge=0)
-    """Number added to a cross entropy before 1 is divided by it. Published: 0."""
     warm_up: int = Field(default=2, ge=1)
     """Rounds in which clients train without the server. Published: two epochs."""
-    lr: float = Field(default=2e-4, gt=0)
-    """Learning rate of the MLP and the inverter, for AdamW; `train.lr_schedule` applies to it too.
-    """
+    warm_up_lr: float | None = Field(default=1e-5, gt=0)
+    """Learning rate of head and tail in the warm-up; null: as in `train.client`."""
+    lr: float = Field(default=1e-3, gt=0)
+    """The MLP's learning rate, for Adam; `train.lr_schedule` applies to it too."""
+    inverter_rounds: int = Field(default=2, ge=1)
+    """Rounds in which the inverter learns from public texts. Published: two epochs."""
+    inverter_lr: float = Field(default=1e-3, gt=0)
+    """The inverter's learning rate, for AdamW; `train.lr_schedule` applies to it too."""
+    hidden: int = Field(default=256, ge=1)
+    """Width of the inverter's recurrent layer."""
     modalities = TEXTS
     required_traits = frozenset({Trait.SAMPLES})
     ended_traits = frozenset({Trait.ALONE})
@@ -70,10 +76,27 @@ class DualguardConfig(MethodConfig):
         need_leg(Leg.FEATURES),
         Need(Given.CAUSAL),
         Need(Given.KNOWN_TAIL),
+        Need(Given.PUBLIC),
     )
 
     def build(self, site: Site) -> Method:
         return Dualguard(self, site) if site.side == "client" else Method()
+
+
+class FrozenReader(nn.Module):
+    """SIP's inverter: a recurrent layer, dropout, and scores of all tokens at each position."""
+
+    def __init__(self, width: int, hidden: int, vocabulary: int) -> None:
+        super().__init__()
+        self.recurrent = nn.GRU(width, hidden, batch_first=True)
+        self.dropout = nn.Dropout(0.1)
+        self.words = nn.Linear(hidden, vocabulary)
+
+    def forward(self, z_BLD: Tensor) -> Tensor:
+        # Not every device computes a recurrent layer in half precision.
+        with torch.autocast(z_BLD.device.type, enabled=False):
+            scores: Tensor = self.words(self.dropout(self.recurrent(z_BLD.float())[0]))
+        return scores
 
 
 class Dualguard(Method):
@@ -82,85 +105,98 @@ class Dualguard(Method):
     freezes: frozenset[Segment] = frozenset({"head"})
 
     def __init__(self, config: DualguardConfig, site: Site) -> None:
-        self.config, self.public_tail, self.tokens = config, site.tail, site.tokens
+        self.config, self.public_tail, width = config, site.tail, site.shape[-1]
+        self.inverter: FrozenReader | None = None
         with isolate(site.seed, "dualguard"):
-            self.trunk = _make_two_layers(site.shape[-1])
-            self.inverter = _make_two_layers(site.shape[-1])
-        for weight in self.trunk[-1].parameters():
-            nn.init.zeros_(weight)
-        self.module = nn.ModuleDict({"trunk": self.trunk, "inverter": self.inverter})
+            self.trunk = _build_three_layers(width)
+            if site.tokens is not None:
+                vocabulary = len(site.tokens.embeddings)
+                self.inverter = FrozenReader(width, config.hidden, vocabulary)
+        parts = {"trunk": self.trunk, "inverter": self.inverter}
+        self.module = nn.ModuleDict({n: part for n, part in parts.items() if part is not None})
 
     def plan_phases(self, rounds: int) -> list[Phase]:
-        """Return the warm-up, in which nothing crosses."""
-        return [build_warm_up(self.config.warm_up, crosses=False)]
+        """Return the phases of the inverter and of the warm-up, in which nothing crosses."""
+        config = self.config
+        return [
+            build_public_phase(INVERTER, config.inverter_rounds, crosses=False),
+            build_warm_up(config.warm_up, crosses=False, lr=config.warm_up_lr),
+        ]
 
     def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return an AdamW for the MLP and the inverter, whatever optimizer the client has."""
-        return torch.optim.AdamW(parameters, lr=self.config.lr)
+        """Build the optimizer of MLP and inverter, which does not depend on the client's."""
+        config = self.config
+        groups = [{"params": [*self.trunk.parameters()], "lr": config.lr, "weight_decay": 0.0}]
+        if self.inverter is not None:
+            of_inverter = {"lr": config.inverter_lr, "weight_decay": 1e-5}
+            groups.append({"params": [*self.inverter.parameters()], **of_inverter})
+        return torch.optim.AdamW(groups)  # without a decay, the same as Adam
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Return the batch unchanged, and in the warm-up store its tokens as inverter targets."""
-        if step.training and step.phase == WARM_UP:
+        """Return the batch unchanged; before training, store its tokens for the inverter."""
+        if step.training and step.phase in (INVERTER, WARM_UP):
             real = batch.real if batch.mask is None else batch.mask
             step.memo[self, "tokens"] = batch.inputs[real], real
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Return z unchanged; in the warm-up, store the inverter's losses on it."""
+        """Return z unchanged; before training, store the inverter's error on it."""
         if (self, "tokens") in step.memo:
-            step.memo[self, "read"] = self._invert(z, *step.memo.pop((self, "tokens")))
+            tokens, real = step.memo.pop((self, "tokens"))
+            learns = step.phase == INVERTER
+            step.memo[self, "error"] = self._measure_inverter(z, tokens, real, learns=learns)
         return z
 
     def stand_in(self, z: Tensor, step: Step) -> Tensor:
-        """Return z plus the MLP's correction."""
-        output: Tensor = z + self.trunk(z)
+        """Return the MLP's output for z."""
+        output: Tensor = self.trunk(z)
         return output
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
         """Return u unchanged, and store it for the pretrained tail."""
-        if step.training:
+        if step.training and step.phase != INVERTER:
             step.memo[self] = u
         return u
 
     def compute_tail_loss(self, step: Step) -> Tensor | None:
-        """Return the terms against inverter and pretrained tail, plus the inverter's own loss."""
+        """Return the terms against inverter and pretrained tail, or the inverter's own loss."""
+        read: Tensor | None = step.memo.pop((self, "error"), None)
+        if read is not None:
+            step.figures["dualguard_inverter_ce"] = read.detach()
         u: Tensor | None = step.memo.pop(self, None)
+        if step.phase == INVERTER:
+            return read
         if u is None or step.labels is None or step.task is None or not step.task.requires_grad:
             return None  # another method's phase, in which the task is not learned
         if self.public_tail is None:
             raise ProtocolError("dualguard needs the pretrained tail, got none")
-        in_warm_up = step.phase == WARM_UP
         context = () if step.mask is None else (step.mask,)
         learned = step.labels != IGNORED
         entropy = nn.functional.cross_entropy(
             self.public_tail(u, *context)[learned].float(), step.labels[learned]
         )
         step.figures["dualguard_tail_ce"] = entropy.detach()
-        term = self._invert_entropy(
-            entropy, self.config.start if in_warm_up else self.config.distance
-        )
-        if not in_warm_up:
-            return term
-        inverting, evading = cast("tuple[Tensor, Tensor]", step.memo.pop((self, "read")))
-        step.figures["dualguard_inverter_ce"] = inverting.detach()
-        return term + inverting + self._invert_entropy(evading, self.config.inversion)
+        if read is None:
+            return self.config.distance / entropy
+        return self.config.start / entropy + self.config.inversion / read
 
-    def _invert_entropy(self, entropy: Tensor, weight: float) -> Tensor:
-        return weight / (entropy + self.config.floor)
-
-    def _invert(self, z: Tensor, ids_N: Tensor, real_BL: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the inverter's cross entropy twice, to train first itself and then the head."""
-        if self.tokens is None:
+    def _measure_inverter(
+        self, z: Tensor, tokens_N: Tensor, real_BL: Tensor, *, learns: bool
+    ) -> Tensor:
+        """Return the inverter's cross entropy; its gradient reaches the inverter, or else z."""
+        inverter = self.inverter
+        if inverter is None:
             raise ProtocolError("dualguard needs the model's vocabulary, got none")
-        inverter, table_VD = self.inverter, self.tokens.embeddings
-        # Each loss trains one of the two: in the first z is detached, in the second the inverter.
-        frozen = {name: weight.detach() for name, weight in inverter.named_parameters()}
-        z_ND = z[real_BL]
-        inverting = inverter(z_ND.detach()) @ table_VD.T
-        evading = functional_call(inverter, frozen, (z_ND,)) @ table_VD.T
-        entropy = nn.functional.cross_entropy
-        return entropy(inverting.float(), ids_N), entropy(evading.float(), ids_N)
+        if learns:
+            scores = inverter(z.detach())
+        else:
+            frozen = {name: weight.detach() for name, weight in inverter.named_parameters()}
+            scores = functional_call(inverter, frozen, (z,))
+        return nn.functional.cross_entropy(scores[real_BL], tokens_N)
 
 
-def _make_two_layers(width: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+def _build_three_layers(width: int) -> nn.Sequential:
+    wide = 2 * width
+    return nn.Sequential(
+        nn.Linear(width, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, width)
+    )

@@ -29,7 +29,7 @@ FINE: dict[str, dict[str, Any]] = {
     "mixguard": {"tokens": 2, "warm_up": 1},
     "snd": {"warm_up": 1, "heads": 2, "layers": 1},
     "admi": {"warm_up": 1, "heads": 2},
-    "dualguard": {"warm_up": 1},
+    "dualguard": {"warm_up": 1, "inverter_rounds": 1, "hidden": 8},
     "dp_sgd": {"multiplier": 1e-6, "clip": 100.0, "relative": False},
 }
 """Formats so fine that what they lose is no excuse; methods that act from the first batch on."""

@@ -43,7 +43,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"warm_up": 0, "adapter": False, "inference": "sample"},
         {"warm_up": 1, "bottleneck": False, "adaptive": False, "beta": 1.0},
     ],
-    "dualguard": [{"warm_up": 1}, {"warm_up": 2, "distance": 1.0, "floor": 0.0}],
+    "dualguard": [{"warm_up": 1}, {"warm_up": 2, "distance": 1.0, "inverter_rounds": 1}],
     "text_obfuscator": [{}, {"epsilon": 20.0, "clusters": 5}],
     "max_norm": [{}],
     "private_backprop": [{}, {"messages": 3, "noise": "gaussian", "variance": 0.01}],
