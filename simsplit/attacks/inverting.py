@@ -128,12 +128,14 @@ class Inverting(TextAttack):
     def compute_hidden(self, batch: Batch, number: int) -> Tensor:
         """Compute the trunk's input for a public batch, as if its rows were not mixed."""
         with torch.no_grad():
-            plain: Tensor = self.head(batch.inputs, *batch.context)
             if self.simulated is None:
+                plain: Tensor = self.head(batch.inputs, *batch.context)
                 return plain
             # Its own draws of noise: the clients' are not known.
             step = Step(-1, 0, number, self.known.seed, labels=batch.labels)
-            sent = self.simulated.encode(plain, step)
+            with self.simulated.embedding(self.head, step):
+                made = self.head(batch.inputs, *batch.context)
+            sent = self.simulated.encode(made, step)
             return self.known.stack.lift(sent, step)
 
     def read(self, x_MBLD: Tensor, *, both: bool | None = None) -> Read:

@@ -27,7 +27,7 @@ from simsplit.packets import Leg
 
 
 class DpForwardConfig(MethodConfig):
-    """Clipping and Gaussian noise on smashed data, per sample or per token."""
+    """Clipping and Gaussian noise on smashed data or embeddings, per sample or per token."""
 
     kind: Literal["dp_forward"] = "dp_forward"
     epsilon: float | None = Field(default=None, gt=0, le=500)
@@ -43,6 +43,9 @@ class DpForwardConfig(MethodConfig):
     """Whether `clip` is a multiple of the batch's mean norm; if not, it is absolute."""
     per: Literal["sample", "token"] = "sample"
     """The unit that is clipped and protected: a whole sample, or each token of a text."""
+    at: Literal["cut", "embeddings"] = "cut"
+    """Where data is clipped and noised: what is sent, or the head's embeddings of tokens, as in
+    PIDI's tables."""
     inference: bool = True
     """Whether data is clipped and noised in evaluation too."""
     report_delta: float | None = Field(default=None, gt=0, lt=1)
@@ -64,7 +67,11 @@ class DpForwardConfig(MethodConfig):
     @property
     def needs(self) -> Needs:
         """Texts, if tokens are clipped."""
-        return (*super().needs, *([Need(Given.TEXTS, "per")] if self.per == "token" else []))
+        of_texts = {"per": self.per == "token", "at": self.at == "embeddings"}
+        return (
+            *super().needs,
+            *(Need(Given.TEXTS, name) for name, is_so in of_texts.items() if is_so),
+        )
 
     @property
     def release(self) -> Release | str:
@@ -88,12 +95,20 @@ class DpForward(Method):
 
     def __init__(self, config: DpForwardConfig) -> None:
         self.config = config
+        self.changes_embeddings = config.at == "embeddings"
         self.scale = 0.0
         if config.epsilon is not None:
             self.scale = 2 * compute_gaussian_sigma(config.epsilon, config.delta)
 
+    def embed(self, x: Tensor, step: Step) -> Tensor:
+        """Clip the embeddings, then add Gaussian noise, if they are what is noised."""
+        return self._add_noise(x, step)
+
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Clip, then add Gaussian noise."""
+        """Clip what is sent, then add Gaussian noise, unless embeddings are noised."""
+        return z if self.changes_embeddings else self._add_noise(z, step)
+
+    def _add_noise(self, z: Tensor, step: Step) -> Tensor:
         config = self.config
         if not (step.training or config.inference):
             return z

@@ -4,7 +4,7 @@ A method object lives on one side of the cut (`Site`) and never sees its counter
 side must know travels in packets. Learned parts are its `module`, stepped by that side's optimizer.
 
     client                                   wire                server
-    batch = transform(batch)
+    batch = transform(batch); in the head: embed(embeddings)
     z     = encode(head(x))        pack  --- SMASHED ------>  unpack; lift
     u     = decode(...)          unpack  <-- FEATURES ------  pack
     compute_tail_loss
@@ -230,6 +230,8 @@ class Method(Renamed):
     """The same number for gradients, if it differs there."""
     reaches_head: bool = False
     """Whether the tail's loss also reaches the head through this method, without the wire."""
+    changes_embeddings: bool = False
+    """Whether the head's embeddings of tokens go through `embed`."""
     freezes: frozenset[Segment] = frozenset()
     """Client: segments that do not learn in training proper."""
 
@@ -243,6 +245,10 @@ class Method(Renamed):
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Change the client's batch before the head, such as by adding samples or tokens."""
         return batch
+
+    def embed(self, x: Tensor, step: Step) -> Tensor:
+        """Change the head's embeddings of its tokens, if `changes_embeddings`; differentiable."""
+        return x
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         """Turn the sender's segment output into what is sent; differentiable."""

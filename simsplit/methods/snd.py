@@ -1,17 +1,20 @@
 """This module implements Split-and-Denoise (Mai et al., ICML 2024): noisy tokens, and a denoiser.
 
-Noise of a uniformly random direction and a Gamma-distributed length is added to each token
-(d_chi-privacy), which is then clipped to a norm. The trunk's output goes through a denoiser on the
-client, a small transformer that also gets the clean values and the noise. It learns on public data
-before training; its targets are the trunk's outputs for the same texts without noise, which cross
-beside the noisy ones, so the server sees both for public texts.
+Noise of a uniformly random direction and a Gamma-distributed length is added to each token's
+embedding (d_chi-privacy), which is then clipped to a norm. The trunk's output goes through a
+denoiser on the client, a small transformer that also gets the clean embeddings and the noise as it
+is after clipping. It learns on public data before training, at a rate of its own; its targets are
+the trunk's outputs for the same texts without noise, which cross beside the noisy ones, so the
+server sees both for public texts.
 
-Our choices: the noise is added at the cut, while the published code adds it to the embeddings of
-tokens; it is a multiple of the tokens' mean norm unless `eta` is given; the denoiser starts as the
-identity, and is causal like the trunk.
+In the published code the head is the embedding layer alone. VFLAIR-LLM adds the noise to the head's
+output instead (`at: cut`).
+
+Our choices: the noise is a multiple of the tokens' mean norm unless `eta` is given; the denoiser
+starts as the identity, and is causal like the trunk.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -20,6 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import mse_loss
 
+from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
 from simsplit.methods.method import TEXTS, Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs, need_leg
@@ -34,6 +38,8 @@ class SndConfig(MethodConfig):
     """Noise on each sent token, and a denoiser for the returned features."""
 
     kind: Literal["snd"] = "snd"
+    at: Literal["cut", "embeddings"] = "embeddings"
+    """Where noise is added: the head's embeddings of tokens, as published, or what is sent."""
     noise: float = Field(default=1.0, gt=0)
     """Mean length of a token's noise, in units of the tokens' mean norm; `eta` overrides it."""
     eta: float | None = Field(default=None, gt=0)
@@ -48,6 +54,9 @@ class SndConfig(MethodConfig):
     """Layers of the denoiser."""
     heads: int = Field(default=8, ge=1)
     """Attention heads per layer of the denoiser; must divide the width of the cut."""
+    lr: float = Field(default=1e-4, gt=0)
+    """The denoiser's learning rate, for AdamW; `train.lr_schedule` applies to it too. Published:
+    1e-4."""
     warm_up: int = Field(default=2, ge=0)
     """Rounds before training in which the denoiser learns from public data."""
     inference: bool = True
@@ -125,6 +134,7 @@ class Snd(Method):
 
     def __init__(self, config: SndConfig, site: Site) -> None:
         self.config = config
+        self.changes_embeddings = config.at == "embeddings"
         self.module = None
         if config.denoise:
             with isolate(site.seed, "denoiser"):
@@ -136,19 +146,46 @@ class Snd(Method):
             return []
         return [build_public_phase(DENOISE, self.config.warm_up)]
 
-    def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Add noise, then clip; on public data, append the plain rows."""
+    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Build the denoiser's optimizer, which does not depend on the client's."""
+        return torch.optim.AdamW(parameters, lr=self.config.lr)
+
+    def transform(self, batch: Batch, step: Step) -> Batch:
+        """Return the batch; where embeddings are noised, with each public text a second time."""
+        if step.phase != DENOISE or not self.changes_embeddings:
+            return batch
+        # Only the first time is noised: the denoiser learns from the trunk's outputs for both.
+        return replace(batch, inputs=torch.cat([batch.inputs, batch.inputs]))
+
+    def embed(self, x: Tensor, step: Step) -> Tensor:
+        """Add noise to the embeddings, then clip, if they are what is noised."""
         if not (step.training or self.config.inference):
+            return x
+        if step.phase != DENOISE:
+            return self._add_noise(x, step)
+        first, again = x.chunk(2)
+        return torch.cat([self._add_noise(first, step), again])
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        """Add noise to what is sent, then clip, unless embeddings are noised.
+
+        On public data, append the plain rows.
+        """
+        if self.changes_embeddings or not (step.training or self.config.inference):
             return z
-        norms_BL1 = z.detach().norm(dim=-1, keepdim=True)
-        noise = self._draw_noise(z, norms_BL1.mean(), step)
-        sent = z + noise
+        sent = self._add_noise(z, step)
+        return torch.cat([sent, z]) if step.phase == DENOISE else sent
+
+    def _add_noise(self, x: Tensor, step: Step) -> Tensor:
+        """Add noise and clip; store the clean values, and the noise as it is after clipping."""
+        norms_BL1 = x.detach().norm(dim=-1, keepdim=True)
+        noisy = x + self._draw_noise(x, norms_BL1.mean(), step)
         if self.config.clip is not None:
             limit = self.config.clip * norms_BL1.mean()
-            sent = sent * (limit / sent.detach().norm(dim=-1, keepdim=True)).clamp(max=1.0)
-        public = step.phase == DENOISE
-        step.memo[self] = _Noised(z.detach(), noise, public)
-        return torch.cat([sent, z]) if public else sent
+            noisy = noisy * (limit / noisy.detach().norm(dim=-1, keepdim=True)).clamp(max=1.0)
+        clean = x.detach()
+        step.memo[self] = _Noised(clean, noisy.detach() - clean, step.phase == DENOISE)
+        return noisy
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
         noised: _Noised | None = step.memo.get(self)

@@ -6,7 +6,8 @@ rules of composition follow from these two lists.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 
 import torch
@@ -78,6 +79,26 @@ class Stack:
         if step.labels is not None:
             step.labels = batch.labels
         return batch
+
+    @contextmanager
+    def embedding(self, head: nn.Module, step: Step) -> Iterator[None]:
+        """Open a context in which methods change what the head embeds (client)."""
+        changing = [method for method in self.smashed if method.changes_embeddings]
+        tokens = getattr(head, "tokens", None)
+        if not changing or not isinstance(tokens, nn.Module):
+            yield
+            return
+
+        def change(module: nn.Module, ids: object, x: Tensor) -> Tensor:
+            for method in changing:
+                x = _restore_dtype(method.embed(x, step), x)
+            return x
+
+        handle = tokens.register_forward_hook(change)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def encode(self, x: Tensor, step: Step) -> Tensor:
         """Encode with the chain that this side sends on: smashed (client) or features (server)."""

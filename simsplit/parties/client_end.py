@@ -192,7 +192,7 @@ class ClientEnd:
         # Where no gradient returns and the head does not learn, nothing would use its graph.
         learned = torch.is_grad_enabled() and (phase.gradients or "head" in phase.learns)
         with self.autocast(), self._seed_dropout(step, "head"), self._keep_embedding(step):
-            with torch.set_grad_enabled(learned):
+            with torch.set_grad_enabled(learned), self.stack.embedding(self.head, step):
                 made = self.head(batch.inputs, *pending.beside("head", batch.inputs))
             pending.sent = self.stack.encode(made, step)
         pending.plain = count_plain_bytes(given, made, self.features)

@@ -95,6 +95,17 @@ def test_noise_is_of_the_size_that_was_asked_for_and_new_in_each_step():
     assert noise == pytest.approx(2 * 3.0 * compute_gaussian_sigma(1.0, 1e-5), rel=0.02)
 
 
+def test_embeddings_are_clipped_and_noised_where_they_are_named():
+    method, cut = (
+        build("dp_forward", sigma=0.5, per="token", at=at) for at in ("embeddings", "cut")
+    )
+    x = values(4, 6, 8)
+    assert method.changes_embeddings
+    assert not cut.changes_embeddings
+    assert method.encode(x, step()) is x
+    assert torch.equal(method.embed(x, step()), cut.encode(x, step()))
+
+
 def test_evaluation_may_be_left_alone():
     z = values(4, 6, 8)
     assert build("dp_forward", inference=False).encode(z, step(training=False)) is z

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
 from simsplit.methods.method import Site, Step
 from simsplit.methods.snd import DENOISE, Snd, SndConfig
+from simsplit.methods.stack import Stack
 from simsplit.packets import Leg
 
 WIDTH = 16
@@ -13,7 +15,7 @@ WIDTH = 16
 
 def snd(**fields) -> Snd:
     site = Site("client", Leg.SMASHED, (6, WIDTH), 0, torch.device("cpu"))
-    made = SndConfig(**{"heads": 2, "layers": 1, **fields}).build(site)
+    made = SndConfig(**{"heads": 2, "layers": 1, "at": "cut", **fields}).build(site)
     assert isinstance(made, Snd)
     return made
 
@@ -81,6 +83,60 @@ def test_public_steps_teach_the_denoiser_alone_from_the_plain_rows_behind():
     assert method.module.out.weight.grad.abs().sum() > 0
     assert z.grad is None
     assert made.shape == z.shape
+
+
+@pytest.mark.parametrize("at", ["cut", "embeddings"])
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_the_denoiser_is_told_the_noise_as_it_is_after_clipping(at, clip):
+    method, now, z = snd(at=at, clip=clip), step(), tokens(3)
+    made = (method.encode if at == "cut" else method.embed)(z, now)
+    assert torch.equal(now.memo[method].clean, z)
+    torch.testing.assert_close(now.memo[method].noise, made - z)
+    if clip:
+        assert made.norm(dim=-1).max() <= z.norm(dim=-1).mean() * 1.0001
+
+
+def test_the_denoiser_has_a_rate_of_its_own():
+    method = snd(lr=3e-4)
+    optimizer = method.make_optimizer([*method.module.parameters()])
+    assert {group["lr"] for group in optimizer.param_groups} == {3e-4}
+    assert SndConfig().lr == 1e-4
+
+
+def test_embeddings_are_noised_unless_the_cut_is_named():
+    assert SndConfig().at == "embeddings"
+    method, z = snd(at="embeddings"), tokens(2)
+    assert method.encode(z, step()) is z
+    assert not torch.allclose(method.embed(z, step()), z)
+
+
+def test_public_texts_come_twice_and_are_noised_once():
+    method, now, x = snd(at="embeddings"), step(phase=DENOISE), tokens(4)
+    batch = Batch(torch.arange(8).view(2, 4), torch.zeros(2, 4), torch.arange(2))
+    assert method.transform(batch, step()) is batch
+    twice = method.transform(batch, now)
+    assert torch.equal(twice.inputs, torch.cat([batch.inputs, batch.inputs]))
+    assert twice.labels is batch.labels
+    made = method.embed(x, now)
+    assert torch.equal(made[2:], x[2:])
+    assert not torch.allclose(made[:2], x[:2])
+    assert method.encode(made, now) is made
+    method.decode(torch.tanh(made), now)
+    error = method.compute_tail_loss(now)
+    wanted = (torch.tanh(made[:2]) - torch.tanh(x[2:])).square().mean()
+    assert error.item() == pytest.approx(wanted.item(), rel=1e-4)  # at first it is the identity
+
+
+def test_what_the_head_embeds_is_changed_within_a_step_alone():
+    head = torch.nn.Module()
+    head.tokens = torch.nn.Embedding(5, WIDTH)
+    method, ids = snd(at="embeddings"), torch.tensor([[1, 2, 3]])
+    stack = Stack([method], [], "client")
+    plain = head.tokens(ids)
+    with stack.embedding(head, step()):
+        noisy = head.tokens(ids)
+    assert not torch.allclose(noisy, plain)
+    assert torch.equal(head.tokens(ids), plain)
 
 
 @pytest.mark.slow
