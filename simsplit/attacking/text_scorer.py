@@ -20,12 +20,12 @@ from simsplit.attacking.input_scorer import InputScorer
 from simsplit.attacking.judging import KindScores, Row
 from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
-from simsplit.metrics.text import score_texts
+from simsplit.metrics.text import score_texts, token_rouge_l
 from simsplit.results.kept import TEXTS, encode_lines
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
-FIGURES = ("rouge_l", "meteor", "token_accuracy")
+FIGURES = ("rouge_l", "token_rouge_l", "meteor", "token_accuracy")
 MEAN = tuple(f"mean_{name}" for name in FIGURES)
 BEST = tuple(f"best_{name}" for name in FIGURES)
 COLUMNS = ("round", "attack", "text", "label", *FIGURES, *MEAN, *BEST)
@@ -40,7 +40,7 @@ class _Candidates(NamedTuple):
 
 
 class TextScorer(InputScorer):
-    """The scorer of texts, by ROUGE-L, METEOR and token accuracy."""
+    """The scorer of texts, by ROUGE-L of words and of tokens, METEOR and token accuracy."""
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         assert data.vocabulary is not None, "data of texts have a vocabulary"
@@ -134,6 +134,7 @@ class TextScorer(InputScorer):
             made = [self.reader.decode(guess.tolist()) for guess in candidates]
             each = score_texts(made, [private] * len(made))
             for figures, guess in zip(each, candidates, strict=True):
+                figures["token_rouge_l"] = token_rouge_l(guess.tolist(), tokens.tolist())
                 figures["token_accuracy"] = _compute_token_accuracy(guess, tokens)
             row: Row = {}
             for figure in FIGURES:

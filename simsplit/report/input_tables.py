@@ -30,6 +30,7 @@ TITLES = {
     "fg_ssim": "foreground SSIM",
     "fg_lpips": "foreground LPIPS",
     "rouge_l": "ROUGE-L",
+    "token_rouge_l": "ROUGE-L of tokens",
     "meteor": "METEOR",
     "token_accuracy": "token accuracy",
     "best_rouge_l": "best ROUGE-L",
@@ -41,7 +42,8 @@ _COMPARED = ("mse", "ssim", "lpips", *SCALE_FREE, "fg_mse", "fg_ssim", *_OF_TEXT
 """Figures that runs are compared by."""
 WAYS: Mapping[str, Better] = {
     **dict.fromkeys(("mse", "stretched_mse", "lpips"), "more"),
-    **dict.fromkeys(("psnr", "ssim", "correlation", "rouge_l", "meteor", "token_accuracy"), "less"),
+    **dict.fromkeys(("psnr", "ssim", "correlation"), "less"),
+    **dict.fromkeys(("rouge_l", "token_rouge_l", "meteor", "token_accuracy"), "less"),
 }
 """The better way of each figure for the client under attack: less leaked is better."""
 _WIDTH = 100

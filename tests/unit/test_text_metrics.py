@@ -1,6 +1,7 @@
 """Figures of texts: hand-made values, floors, final answers, and packages that are not there."""
 
 import math
+import random
 import sys
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from simsplit.metrics.text import (
     perplexity,
     rouge_l,
     score_texts,
+    token_rouge_l,
 )
 
 
@@ -23,6 +25,20 @@ def test_rouge_is_of_the_longest_common_subsequence():
     # "the cat on mat" is in both: 4 of 5 words, 4 of 6
     assert rouge_l("the cat on mat lay", "The cat sat on the mat.") == pytest.approx(8 / 11)
     assert rouge_l("mat the on sat cat", "cat sat on the mat") == pytest.approx(1 / 5)
+
+
+def test_rouge_of_tokens_is_that_of_a_table_of_all_prefixes():
+    assert token_rouge_l([5, 6, 7], [5, 9, 7, 8]) == pytest.approx(2 * 2 / 7)
+    assert token_rouge_l([], [1]) == token_rouge_l([1], []) == token_rouge_l([2], [1]) == 0
+    rng = random.Random(0)
+    for _ in range(50):
+        one, other = ([rng.randrange(4) for _ in range(rng.randrange(1, 80))] for _ in range(2))
+        table = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+        for i, a in enumerate(one):
+            for j, b in enumerate(other):
+                longer = max(table[i][j + 1], table[i + 1][j])
+                table[i + 1][j + 1] = table[i][j] + 1 if a == b else longer
+        assert token_rouge_l(one, other) == 2 * table[-1][-1] / (len(one) + len(other))
 
 
 def test_rouge_takes_words_as_they_are():
