@@ -23,8 +23,15 @@ from simsplit.attacks.session_attack import SessionAttack
 from simsplit.attacks.session_records import Record, build_record, build_record_of_last_passes
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.data import Prepared
+from simsplit.data.samples import Samples
 from simsplit.metrics.learned import BertScore, Bleurt
-from simsplit.metrics.text import combine_ends, compute_attack_performance, entity_f1, meteor
+from simsplit.metrics.text import (
+    combine_ends,
+    compute_attack_performance,
+    entity_f1,
+    meteor,
+    token_rouge_l,
+)
 from simsplit.packets import Packet
 from simsplit.results.kept import SESSIONS, encode_lines
 from simsplit.results.session_results import (
@@ -38,6 +45,9 @@ from simsplit.results.session_results import (
 )
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
+
+KNOWN_ROUND = 1_000_000
+"""The round from which known sessions are counted, far from any of a run."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +92,18 @@ def write_sessions(
     scenario: Scenario, parts: Assembly, data: Prepared, number: int
 ) -> WrittenSessions:
     """Have the targets' client continue their prompts, and return the sessions."""
+    samples, rows = scenario.aims.choose(data)
+    return write_after(scenario, parts, samples.take(rows), number)
+
+
+def write_after(
+    scenario: Scenario, parts: Assembly, samples: Samples, number: int
+) -> WrittenSessions:
+    """Have the targets' client continue the prompts of samples, and return the sessions."""
     generator, targets = parts.evaluator.generator, scenario.aims
     assert generator is not None, "the scenario's checks refuse sessions without generation"
     writer, reader = generator.writer, generator.reader
-    samples, rows = targets.choose(data)
-    prompts, references = generator.split_prompts(samples.take(rows), halved=True)
+    prompts, references = generator.split_prompts(samples, halved=True)
     recorder = _Recorder()
     parts.wire.taps.append(recorder)
     try:
@@ -145,6 +162,8 @@ class SessionJudge(AttackJudge[SessionAttack]):
     def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
         assert data.vocabulary is not None, "only data of texts have sessions"
         self.scenario, self.parts = scenario, parts
+        self.number = 0
+        """The round of the current judgement."""
         self.sessions: WrittenSessions | None = None
         """The sessions of the current judgement."""
         self.alpha, self.seed, self.data = scenario.targets.alpha, scenario.seed, data
@@ -162,11 +181,28 @@ class SessionJudge(AttackJudge[SessionAttack]):
 
     def begin(self, number: int) -> None:
         """Have the targets' client write the sessions of this judgement."""
+        self.number = number
         self.sessions = write_sessions(self.scenario, self.parts, self.data, number)
 
     def inform(self, attack: SessionAttack) -> None:
         """Give an attack what the server has of the sessions."""
         attack.hear(self._get_sessions().record(attack.known))
+        if attack.known_sessions:
+            attack.learn_sessions(*self._write_known_sessions(attack))
+
+    def _write_known_sessions(self, attack: SessionAttack) -> tuple[Record, Tensor]:
+        """Have the client write after public prompts; return the record and the tokens."""
+        public = self.data.auxiliary
+        assert public is not None, "the scenario's checks refuse known sessions without it"
+        known = public.take(torch.arange(min(attack.known_sessions, len(public))))
+        # A round of their own: with the targets' draws, their noise would be the targets' too.
+        number = KNOWN_ROUND + self.number
+        sessions = write_after(self.scenario, self.parts, known, number)
+        tokens = [
+            torch.cat(pair) for pair in zip(sessions.prompts, sessions.responses, strict=True)
+        ]
+        padded = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=NOTHING)
+        return sessions.record(attack.known), padded
 
     def score(self, number: int, attacks: Mapping[str, SessionAttack]) -> KindScores:
         """Return a row for each attack, session and side, and one for both sides."""
@@ -252,6 +288,7 @@ class SessionJudge(AttackJudge[SessionAttack]):
         return {
             "ap": compute_attack_performance(made, private),
             "meteor": meteor(made, private),
+            "token_rouge_l": token_rouge_l(guess[guess != NOTHING].tolist(), truth.tolist()),
             "token_accuracy": float((guess == truth).double().mean()),
             "entity_f1": entity_f1(made, private),
         }

@@ -1,8 +1,8 @@
 """Attacks on sessions that end with the first reading: `mc`, `session_sip` and `dsi`.
 
 `mc` (model completion, Fu et al. 2022) applies the public tail to the trunk's outputs: it predicts
-each next token, and so the response that the model wrote. The published library (VFLAIR-LLM) first
-trains copies of head and tail on auxiliary texts; here the pretrained tail is used unchanged.
+each next token, and so the response that the model wrote. The pretrained tail is used unchanged;
+`mc_trained` trains copies of head and tail first.
 `session_sip` (SIP, Chen et al. 2024) reads the head's outputs with an inverter. `dsi` (Gu et al.
 2026) takes the prompt from SIP and the response from the tail. Other attacks start from any of the
 three.

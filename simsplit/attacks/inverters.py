@@ -168,8 +168,11 @@ class GaussianInverter(Inverter):
         self._solved: tuple[float, _Fit] | None = None
 
     def learn(self, z_BLD: Tensor, tokens_BL: Tensor, learner: Learner) -> None:
-        """Add a batch to the sums from which the map and the covariance are solved."""
         del learner
+        self.add(z_BLD, tokens_BL)
+
+    def add(self, z_BLD: Tensor, tokens_BL: Tensor) -> None:
+        """Add a batch to the sums from which the map and the covariance are solved."""
         real = tokens_BL != NOTHING
         z_ND, y_NE = z_BLD[real].double(), self.table[tokens_BL[real]].double()
         self.of_tokens += y_NE.T @ y_NE

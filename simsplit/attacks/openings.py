@@ -66,23 +66,27 @@ class OpenedConfig(SessionAttackConfig, InverterConfig):
     effort: ClassVar[tuple[str, ...]] = ("iterations", "epochs")
 
 
+def choose_public_texts(known: Knowledge, samples: int, batch_size: int | None) -> Feed:
+    """Return the first public texts in batches; without a size, in a client's."""
+    public = known.auxiliary
+    assert public is not None, "refused without when the scenario is read"
+    rows = public.part[:samples]
+    return Feed(
+        public.batcher,
+        rows,
+        batch_size=min(batch_size or public.batch_size, len(rows)),
+        seed=public.seed,
+        client=public.client,
+        drop_last=True,
+    )
+
+
 class _FewSip(Sip):
     """SIP, whose inverter learns from the first `samples` public texts only."""
 
     def __init__(self, config: OpenedConfig, known: Knowledge) -> None:
-        public = known.auxiliary
-        assert public is not None, "refused without when the scenario is read"
-        rows = public.part[: config.samples]
-        size = min(config.batch_size or public.batch_size, len(rows))
-        few = Feed(
-            public.batcher,
-            rows,
-            batch_size=size,
-            seed=public.seed,
-            client=public.client,
-            drop_last=True,
-        )
-        self.rows = len(rows)
+        few = choose_public_texts(known, config.samples, config.batch_size)
+        self.rows, size = len(few.part), few.batch_size
         # The batch size counts in the training key, so that inverters are reused only if equal.
         config = config.model_copy(update={"batch_size": size})
         super().__init__(config, replace(known, auxiliary=few))
@@ -96,7 +100,8 @@ class Opening:
 
     def __init__(self, start: Start, config: SessionAttackConfig, known: Knowledge) -> None:
         self.start, self.known = start, known
-        self.sip, self.tail = None, None
+        self.sip: Sip | None = None
+        self.tail: torch.nn.Module | None = None
         if start in ("sip", "dsi"):
             assert isinstance(config, OpenedConfig), "an inverter needs its fields"
             self.sip = _FewSip(config, known)

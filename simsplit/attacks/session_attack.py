@@ -24,12 +24,18 @@ class SessionAttack(Attack):
         super().__init__(known)
         self.together, self.opening = config.together, opening
         self.learners = opening.learners
+        self.known_sessions = 0
+        """Number of sessions whose texts it is told; only for upper bounds."""
         self._record: Record | None = None
         self._tokens = torch.empty(0, 0, dtype=torch.int64)
 
     def hear(self, record: Record) -> None:
         """Receive the server's record of the sessions."""
         self._record = record
+
+    def learn_sessions(self, record: Record, tokens: Tensor) -> None:
+        """Receive the record of known sessions with their tokens, if it is told any."""
+        del record, tokens
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Train the first reading, then read the sessions, `together` at once."""

@@ -1,5 +1,6 @@
 """A table of a paper beside its measurements: each printed row with ours, and the verdict."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.statements import Comparison
 from simsplit.evidence.verdicts import BySeed, ClaimVerdict, Judged, judge, together
 from simsplit.metrics.intervals import compute_half_width
+from simsplit.results.session_results import SILENT
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class EvidenceTable:
             figures = {name: Known(of_row[name]) for name in self.claim.figures if name in of_row}
             old = sum(1 for row in self.stale if row.setting == setting)
             made.append(EvidenceRow(axes, printed, figures, old, setting in reachable))
+        made += _add_silent(made, self.claim)
         return [_put_against_others(row, made, self.claim) for row in made]
 
     @cached_property
@@ -182,6 +185,27 @@ def _put_against_others(row: EvidenceRow, rows: Sequence[EvidenceRow], claim: Cl
         if known := {seed: value for seed, value in values.items() if math.isfinite(value)}:
             added[name] = Known(known)
     return replace(row, known={**row.known, **added})
+
+
+def _add_silent(rows: Sequence[EvidenceRow], claim: Claim) -> list[EvidenceRow]:
+    """Make a row of a silent model beside each undefended one, in tables that score defences.
+
+    It is a control: nothing is read of it, and nothing that it says is of use.
+    """
+    scores = [figure for figure in claim.figures.values() if figure.as_ == "dcs"]
+    made: dict[str, EvidenceRow] = {}
+    for figure, row in itertools.product(scores, rows):
+        undefended = row.known.get(figure.of)
+        if undefended is None or row.axes != {**row.axes, **figure.against}:
+            continue
+        nothing = Known(dict.fromkeys(undefended.by_seed, 0.0))
+        axes = {**row.axes, **dict.fromkeys(figure.against, SILENT)}
+        known = dict.fromkeys((figure.of, *figure.leaked), nothing)
+        before = made.get(write_setting(axes))
+        made[write_setting(axes)] = EvidenceRow(
+            axes, {}, {**(before.known if before else {}), **known}
+        )
+    return [*made.values()]
 
 
 def _compare_by_seed(figure: Figure, row: EvidenceRow, other: EvidenceRow) -> dict[int, float]:

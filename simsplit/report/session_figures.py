@@ -19,6 +19,7 @@ from simsplit.results.session_results import (
     SIDES,
     WRITTEN,
     average_last_judged,
+    is_ceiling,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def sessions(
     for name in dict.fromkeys(named):
         if name not in (*FLOORS, WRITTEN):
             values = [last[column].get(name, float("nan")) for last in lasts.values()]
-            ax.plot(range(len(lasts)), values, marker="o", label=name)
+            line, title = (":", f"{name} (ceiling)") if is_ceiling(name) else ("-", name)
+            ax.plot(range(len(lasts)), values, line, marker="o", label=title)
     floors = [last[column].reindex(FLOORS).max() for last in lasts.values()]
     ax.plot(range(len(lasts)), floors, ":", color=HONEST, label="best guess without attack")
     ax.set(ylim=(-0.02, 1.02), ylabel=f"{WORDS[figure]}, {side}")

@@ -24,11 +24,13 @@ from simsplit.results.session_results import (
     PROMPT,
     RESPONSE,
     SIDES,
+    SILENT,
     WRITTEN,
     average_last_judged,
     find_highest_ap,
     get_figure,
     get_utility,
+    is_ceiling,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ BLIND = dict(
 WORDS = {
     "ap": "AP",
     "meteor": "METEOR",
+    "token_rouge_l": "ROUGE-L of tokens",
     "token_accuracy": "tokens",
     "entity_f1": "entities F1",
     "bert_score": "BERTScore",
@@ -61,7 +64,11 @@ def tabulate_sessions(run: Run) -> Table:
     The table may have no rows.
     """
     last = average_last_judged(run.sessions)
-    left_out = {"meteor", *(name for name in LEARNED if f"{name}_{PROMPT}" not in last)}
+    left_out = {
+        "meteor",
+        "token_rouge_l",
+        *(name for name in LEARNED if f"{name}_{PROMPT}" not in last),
+    }
     shown = {name: title for name, title in WORDS.items() if name not in left_out}
     heads = [f"{title}, {side}" for title in shown.values() for side in (PROMPT, RESPONSE)]
     columns = ("attack", heads[0], heads[1], "AP, both", *heads[2:])
@@ -70,7 +77,7 @@ def tabulate_sessions(run: Run) -> Table:
     figures = [f"{name}_{side}" for name in shown for side in (PROMPT, RESPONSE)]
     figures.insert(2, f"ap_{BOTH}")
     rows = [
-        (BLIND.get(str(name), str(name)), *(_format(row[figure]) for figure in figures))
+        (_entitle(str(name)), *(_format(row[figure]) for figure in figures))
         for name, row in last.drop(index=WRITTEN).iterrows()
     ]
     count = int(last["sessions"].max())
@@ -93,7 +100,7 @@ def tabulate_dialogues(run: Run, most: int = 2) -> Table:
         rows.append((str(number), "(private)", *sides))
         for _, row in group[~group["attack"].isin(FLOORS)].iterrows():
             read = (_shorten(row[side]) for side in (PROMPT, RESPONSE))
-            rows.append(("", str(row["attack"]), *read))
+            rows.append(("", _entitle(str(row["attack"])), *read))
     return Table("sessions as they were read", ("session", "by", PROMPT, RESPONSE), rows, "llll")
 
 
@@ -107,6 +114,8 @@ def compare_sessions(entries: Sequence[Entry], baseline: Baseline = None) -> lis
         return []
     rows, labels, against = _find_rows_and_baselines(entries, baseline)
     cells = [label | _make_cells(row) for label, row in zip(labels, rows, strict=True)]
+    for label, scores in _list_silent(rows, labels, [None]):
+        cells.append({**label, "MP": "0", "DCS": scores[0]})
     title = (
         "AP of both ends by attack on sessions; MP: METEOR of what is written; DCS: of the "
         f"strongest attack, 1 where nothing is read and no utility lost{against}"
@@ -160,7 +169,7 @@ def _make_cells(row: Row) -> dict[str, str]:
     means: dict[str, list[float]] = {}
     for last in lasts:
         for name in last.index.drop(WRITTEN):
-            title = BLIND.get(str(name), str(name))
+            title = _entitle(str(name))
             means.setdefault(title, []).append(get_figure(last, str(name), f"ap_{BOTH}"))
     cells = {"MP": format_mean([get_utility(last) for last in lasts], 3)}
     cells |= {name: format_mean(values, 3) for name, values in means.items()}
@@ -183,11 +192,38 @@ def compare_weighted_defences(entries: Sequence[Entry], baseline: Baseline = Non
         lasts = [average_last_judged(entry.run.sessions) for entry in row.entries]
         scores = {f"alpha {alpha:g}": _write_defence(row, lasts, alpha) for alpha in _ALPHAS}
         cells.append(label | scores)
+    for label, silent in _list_silent(rows, labels, _ALPHAS):
+        columns = (f"alpha {alpha:g}" for alpha in _ALPHAS)
+        cells.append({**label, **dict(zip(columns, silent, strict=True))})
     title = (
         "DCS of the attack that is strongest at each alpha, which is the prompt's weight against "
         f"the response's (0: the response alone, 1: the prompt alone){against}"
     )
     return [tabulate(title, cells, entries)]
+
+
+def _list_silent(
+    rows: Sequence[Row], labels: Sequence[dict[str, str]], alphas: Sequence[float | None]
+) -> list[tuple[dict[str, str], list[str]]]:
+    """List a silent model beside each baseline: its label, and its DCS at each alpha.
+
+    It sends and says nothing, so an attack reads nothing at any alpha. It is a control: a defence
+    that scores no better has shown nothing.
+    """
+    made = []
+    for base, label in zip(rows, labels, strict=True):
+        if not any(row.baseline is base and row is not base for row in rows):
+            continue
+        utility = [get_utility(average_last_judged(entry.run.sessions)) for entry in base.entries]
+        score = format_mean([compute_defence_score(0.0, 0.0, statistics.fmean(utility))], 3)
+        named = next((name for name in ("cell", "method") if name in label), next(iter(label)))
+        made.append(({**label, named: SILENT}, [score] * len(alphas)))
+    return made
+
+
+def _entitle(name: str) -> str:
+    """Return the title of an attack, a guess or an upper bound in tables."""
+    return f"{name} (ceiling)" if is_ceiling(name) else BLIND.get(name, name)
 
 
 def _write_defence(row: Row, lasts: Sequence["pd.DataFrame"], alpha: float | None = None) -> str:

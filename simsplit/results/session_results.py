@@ -8,15 +8,24 @@ from simsplit.metrics.text import combine_ends
 if TYPE_CHECKING:
     import pandas as pd
 
-FIGURES = ("ap", "meteor", "token_accuracy", "entity_f1")
+FIGURES = ("ap", "meteor", "token_rouge_l", "token_accuracy", "entity_f1")
 LEARNED = ("bert_score", "bleurt")
 """Figures of scenarios that name weights for them."""
 COLUMNS = ("round", "attack", "session", "side", *FIGURES)
 SIDES = (PROMPT, RESPONSE, BOTH) = ("prompt", "response", "both")
 WRITTEN = "written"
 """The row that compares the model's texts with the references: the utility, not an attack."""
+SILENT = "(silent)"
+"""A control in tables of defences, not an attack: a model that sends and says nothing."""
+CEILING = "known_pairs"
+"""How the names of upper bounds begin, which are told the texts of some sessions."""
 FLOORS = ("random_tokens", "frequent_token", "said_to_nothing")
 """Rows of guesses that need no attack; the last is what the model writes without a prompt."""
+
+
+def is_ceiling(name: str) -> bool:
+    """Return whether a row of the table is an upper bound, not an attack."""
+    return name == CEILING or name.startswith(f"{CEILING}_")
 
 
 def average_over_sessions(table: "pd.DataFrame") -> "pd.DataFrame":
@@ -53,21 +62,27 @@ def _list_figures(table: "pd.DataFrame") -> list[str]:
 
 def find_strongest(last: "pd.DataFrame") -> str | None:
     """Return the attack with the highest AP of both ends, or None without attacks."""
-    own = last.drop(index=[*FLOORS, WRITTEN], errors="ignore")[f"ap_{BOTH}"].dropna()
+    own = _keep_attacks(last)[f"ap_{BOTH}"].dropna()
     return None if own.empty else str(own.idxmax())
 
 
 def find_highest_ap(last: "pd.DataFrame", alpha: float | None = None) -> float:
-    """Return the highest AP of an attack, or 0 without attacks.
+    """Return the highest AP of an attack, or 0 without attacks; upper bounds do not count.
 
     `alpha` is the weight of the prompt against the response; None is the weight of the run.
     """
-    own = last.drop(index=[*FLOORS, WRITTEN], errors="ignore")
+    own = _keep_attacks(last)
     read = [float(ap) for ap in own[f"ap_{BOTH}"]]
     if alpha is not None:
         ends = own[[f"ap_{PROMPT}", f"ap_{RESPONSE}"]].itertuples(index=False)
         read = [combine_ends(prompt, response, alpha) for prompt, response in ends]
     return max((ap for ap in read if not math.isnan(ap)), default=0.0)
+
+
+def _keep_attacks(last: "pd.DataFrame") -> "pd.DataFrame":
+    """Leave out guesses, what was written, and upper bounds."""
+    ceilings = [name for name in last.index if is_ceiling(str(name))]
+    return last.drop(index=[*FLOORS, WRITTEN, *ceilings], errors="ignore")
 
 
 def summarise_sessions(table: "pd.DataFrame") -> dict[str, Any]:

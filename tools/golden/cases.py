@@ -263,7 +263,7 @@ SHIPPED = {
         "generation-defences",
         data={"train_samples": 48, "test_samples": 24},
         model={"name": None, "sizes": {"width": 16, "layers": 5, "public": True}},
-        method=[{"kind": "dualguard", "warm_up": 1}],
+        method=[{"kind": "dualguard", "warm_up": 1, "inverter_rounds": 1}],
         schedule={"rounds": 1},
     ),
     "generation": shorten_shipped(
@@ -944,7 +944,9 @@ WORDS = {
         clients=OWN,
         schedule=PARALLEL,
     ),
-    "dualguard": texts(method=[{"kind": "dualguard", "warm_up": 1}], model=KNOWN),
+    "dualguard": texts(
+        method=[{"kind": "dualguard", "warm_up": 1, "inverter_rounds": 1}], model=KNOWN
+    ),
     "text-obfuscator": texts(method=[{"kind": "text_obfuscator", "clusters": 10}]),
     "naive-mix": texts(method=[{"kind": "naive_mix", "alpha": 0.2}]),
     "labels-drawn-anew": texts(
@@ -979,12 +981,14 @@ WORDS = {
     ),
     "sessions": overheard(
         {"kind": "mc"},
+        {"kind": "mc_trained", "epochs": 1},
         {"kind": "session_sip", **QUICK},
         {"kind": "dsi", **QUICK},
         {"kind": "vmi", "start": "sip", "steps": 4, **QUICK},
         {"kind": "rmi", "steps": 4},
         {"kind": "pmi", "patch": 6, "patch_steps": 3, "joint_steps": 3},
         {"kind": "pidi", "patch": 6, "patch_steps": 3, "joint_steps": 3, **QUICK},
+        {"kind": "known_pairs", "sessions": 6},
         data={"source": {"task": GENERATES, "length": 48}},
         targets={"tokens": 5},
         attack={"kind": "pmi", "start": "mc", "patch_steps": 3, "targets.count": 2},

@@ -11,7 +11,7 @@ from texts import text_scenario
 from unit.test_learned_metrics import folder_of
 
 from simsplit.attacking.finished import attack
-from simsplit.attacking.session_judge import write_sessions
+from simsplit.attacking.session_judge import KNOWN_ROUND, write_after, write_sessions
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.session_records import build_record
 from simsplit.attacks.vmi import VmiConfig
@@ -21,7 +21,12 @@ from simsplit.metrics.learned import BertScore
 from simsplit.packets import Leg
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
-from simsplit.results.session_results import FLOORS, WRITTEN
+from simsplit.results.session_results import (
+    FLOORS,
+    WRITTEN,
+    average_last_judged,
+    find_highest_ap,
+)
 
 GENERATES = {"kind": "generation", "prompt": "{sentence} is", "answer": " {topic}"}
 SIZES = {"width": 32, "layers": 3, "public": True}
@@ -31,12 +36,14 @@ SEED = 26
 """Of draws in which a text ends before the others, as the tests assert."""
 KINDS = {
     "mc": {},
+    "mc_trained": {"epochs": 2},
     "session_sip": GAUSSIAN,
     "dsi": GAUSSIAN,
     "vmi": {"steps": 120, **QUICK},
     "rmi": {"steps": 30, "step_size": 0.05},
     "pmi": {"patch": 8, "patch_steps": 80, "joint_steps": 10, **QUICK},
     "pidi": {"patch": 8, "patch_steps": 20, "joint_steps": 5, **GAUSSIAN, **QUICK},
+    "known_pairs": {"sessions": 20},
 }
 
 
@@ -190,6 +197,79 @@ def test_the_public_tail_reads_what_was_written_greedily(kind, judged):
     made = means(judged)
     assert made.loc[(kind, "response"), "token_accuracy"] == 1
     assert made.loc[("mc", "prompt"), "token_accuracy"] < 0.5
+
+
+def test_known_sessions_read_both_ends_of_a_head_that_nobody_knows(judged):
+    made = means(judged)
+    for side in ("prompt", "response"):
+        assert made.loc[("known_pairs", side), "token_accuracy"] > 0.9
+
+
+def test_a_ceiling_is_not_the_strongest_attack(tmp_path):
+    """And so not what defences are ranked by."""
+    weak = {"kind": "vmi", "steps": 1}
+    attacks = [weak, {"kind": "known_pairs", "name": "known_pairs_few", "sessions": 20}]
+    run = Run.load(run_to_end(make_scenario(tmp_path, *attacks), tmp_path / "run").path)
+    last = average_last_judged(run.sessions)
+    assert last.loc["known_pairs_few", "ap_both"] > last.loc["vmi", "ap_both"] + 0.3
+    assert run.summary["sessions"]["attack"] == "vmi"
+    assert find_highest_ap(last) == last.loc["vmi", "ap_both"]
+    assert find_highest_ap(last, 0.5) == last.loc["vmi", "ap_both"]
+    with pytest.raises(ScenarioError, match="known_pairs") as error:
+        make_scenario(tmp_path, {"kind": "known_pairs", "name": "best"})
+    assert error.value.field.startswith("attacks.0")
+
+
+FAST = {"kind": "mc_trained", "epochs": 40, "lr": 0.003}
+NOISED = {"kind": "noise", "sigma": 30.0, "unit": "batch_rms"}
+
+
+STRANGER = {"model": {"kind": "causal_lm", "sizes": {"width": 32, "layers": 3, "public": False}}}
+"""A model whose weights nobody outside knows."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "hiding"), [("mc_trained", STRANGER), ("known_pairs", {"method": [NOISED]})]
+)
+def test_what_is_hidden_is_not_read(kind, hiding, tmp_path):
+    made = make_scenario(tmp_path, {"kind": kind, **KINDS[kind]}, **hiding)
+    table = average_last_judged(Run.load(run_to_end(made, tmp_path / "run").path).sessions)
+    assert table.loc[kind, "token_accuracy_prompt"] < 0.35
+    assert table.loc[kind, "token_accuracy_response"] < 0.35
+    assert table.loc[kind, "ap_both"] < table.loc[list(FLOORS), "ap_both"].max() + 0.15
+
+
+def test_known_sessions_have_noise_of_their_own(tmp_path):
+    """The targets' draws would tell the targets' noise."""
+    noisy = make_scenario(tmp_path, method=[{"kind": "noise", "sigma": 1.0}])
+    made = experiment(noisy, tmp_path / "run")
+    known = made.live.attacking._make_knowledge("mc")
+    samples = made.data.test.take(torch.arange(3))
+    one, two = (
+        build_record(known, write_after(noisy, made.parts, samples, number).packets)
+        for number in (0, KNOWN_ROUND)
+    )
+    places = slice(int(one.prompts.min()))
+    assert not torch.allclose(one.sent[:, places], two.sent[:, places])
+
+
+def test_trained_copies_follow_ends_that_have_left_the_pretrained_ones(tmp_path):
+    """The tail of every client is another one: the copies learn it through the tuned trunk."""
+    made = experiment(make_scenario(tmp_path, FAST), tmp_path / "run")
+    attack = made.live.attacking.attacks["mc_trained"]
+    trunk = {name: w.clone() for name, w in attack.known.trunk.state_dict().items()}
+    losses = []
+    feed, opening = attack.opening.feed, attack.opening
+    before = opening.compute_loss(feed.batch(0)).item()
+    for _ in opening.learn(0):
+        losses.append(opening.iteration)
+    assert opening.compute_loss(feed.batch(0)).item() < before / 2
+    assert losses == [*range(1, opening.steps + 1)]
+    assert all(map(torch.equal, trunk.values(), attack.known.trunk.state_dict().values()))
+    assert not any(w.grad is not None for w in attack.known.trunk.parameters())
+    public = made.live.attacking._pretrained.segment("tail")
+    assert opening.tail is not public
+    assert not torch.equal(*(next(each.parameters()) for each in (opening.tail, public)))
 
 
 def test_each_end_of_dsi_is_that_of_its_own_attack(judged):

@@ -12,6 +12,7 @@ from simsplit.evidence.claims import Figure, load_claims
 from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.tables import KnownRows, build_table
+from simsplit.results.session_results import SILENT
 from simsplit.scenario.shipped import CLAIMS
 
 SCENARIO = {
@@ -144,9 +145,13 @@ def test_dcs_is_worked_out_by_hand_from_utility_and_what_is_read(folder: Path):
         for cell in list_cells(claim, "small", folder)
         for name, digest in cell.digests.items()
     }
-    raw, wcc = build_table(
+    raw, wcc, silent = build_table(
         PaperTable("p", "table1", claim, folder), "small", KnownRows(rows, {})
     ).rows
+    # a model that says nothing: 1 / (1 + sqrt(.5 * .9^2)), 1 / (1 + sqrt(.5 * .4^2))
+    assert silent.axes == {"method": SILENT}
+    assert silent.known["mp"].mean == silent.known["prompt"].mean == 0
+    assert silent.known["dcs"].by_seed == pytest.approx({0: 0.611099, 1: 0.779519}, rel=1e-5)
     # seed 0: 1 / (1 + sqrt(.5 * .5^2 + .5 * .4^2)) = 1 / (1 + sqrt(.205))
     # seed 1: more utility than the undefended run's counts as none lost: 1 / (1 + sqrt(.125))
     assert wcc.known["dcs"].by_seed == pytest.approx({0: 1 / 1.452769, 1: 1 / 1.353553}, rel=1e-5)

@@ -23,6 +23,7 @@ from simsplit.results import Run
 from simsplit.results.kept import SESSIONS, encode_lines
 from simsplit.results.session_results import (
     COLUMNS,
+    SILENT,
     average_last_judged,
     find_strongest,
     summarise_sessions,
@@ -94,11 +95,23 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     assert cells[0]["DCS"] == ""
     assert float(cells[1]["DCS"]) == pytest.approx(compute_defence_score(0.07, 0.4, 0.5), abs=5e-4)
     assert cells[1]["strong"] == "0.070"
+    assert (cells[2]["method"], cells[2]["MP"], cells[2]["strong"]) == (SILENT, "0", "")
+    assert float(cells[2]["DCS"]) == pytest.approx(compute_defence_score(0, 0, 0.5), abs=5e-4)
     long = write_csv([Entry(raw), Entry(defended)], "last", "sessions")
     frame = pd.read_csv(io.StringIO(long)).set_index(["method", "attack", "side"])
     assert frame.loc[("raw", "strong", "response"), "ap_mean"] == pytest.approx(0.9)
     assert set(frame["seeds"]) == {1}
     assert compare_sessions([]) == []
+
+
+def test_a_ceiling_is_marked_and_is_no_attack(tmp_path, monkeypatch):
+    read = {"weak": (0.1, 0.2), "known_pairs": (0.9, 0.9), "random_tokens": (0.0, 0.02)}
+    monkeypatch.setitem(globals(), "READ", read)
+    run = write_sessions(tmp_path / "run")
+    names = [row[0] for row in tabulate_sessions(run).rows]
+    assert names == ["weak", "known_pairs (ceiling)", "(random tokens)"]
+    assert measure([run], "last")["sessions_ap"] == [pytest.approx(0.15)]
+    assert summarise_sessions(run.sessions)["sessions"]["attack"] == "weak"
 
 
 def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeypatch):
@@ -107,11 +120,13 @@ def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeyp
     raw = write_sessions(tmp_path / "raw")
     defended = write_sessions(tmp_path / "defended", utility=0.4, method=[{"kind": "noise"}])
     (table,) = compare_weighted_defences([Entry(raw), Entry(defended)])
-    first, second = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    first, second, silent = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     assert first["alpha 0.5"] == ""
     read = {"alpha 0": 0.9, "alpha 0.5": 0.55, "alpha 0.75": 0.625, "alpha 1": 0.8}
     for column, ap in read.items():
         assert float(second[column]) == pytest.approx(compute_defence_score(ap, 0.4, 0.5), abs=5e-4)
+    assert silent["method"] == SILENT
+    assert {silent[column] for column in read} == {f"{compute_defence_score(0, 0, 0.5):.3f}"}
     assert compare_weighted_defences([]) == []
     with pytest.raises(RunError, match="undefended"):
         compare_weighted_defences([Entry(defended)])

@@ -1,0 +1,101 @@
+"""Model completion with training, as in the library of PIDI's authors (VFLAIR-LLM).
+
+The server completes its own trunk to a whole model: copies of the pretrained head and tail learn
+the next tokens of public texts through the trunk as the clients have tuned it. The copy of the tail
+then reads sessions as `mc` does. Where a defence leads clients' ends away from the pretrained ones,
+the copies follow as far as the trunk shows the way.
+
+Published: Adam on all weights of both copies; neither rate nor epochs are given. Training there
+stops once the loss of an epoch has risen twice; here it takes all its epochs. Texts go through the
+copies without the scenario's methods, whose learned parts the server does not have.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from simsplit.attacks.attack import Done, descend
+from simsplit.attacks.first_readings import Reading
+from simsplit.attacks.knowledge import Knowledge, inference
+from simsplit.attacks.openings import Opening, SessionAttackConfig, choose_public_texts
+from simsplit.data.batches import Batch
+from simsplit.needs import Given, Need, Needs
+from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import AdamConfig
+
+
+class McTrainedConfig(SessionAttackConfig):
+    """Copies of head and tail, trained on public texts through the tuned trunk; the tail reads."""
+
+    kind: Literal["mc_trained"] = "mc_trained"
+    samples: int = Field(default=50, ge=1)
+    """Number of public texts from which the copies learn, the first ones."""
+    epochs: int = Field(default=5, ge=1)
+    """Passes over the public texts."""
+    batch_size: int | None = Field(default=6, ge=1)
+    """Number of public texts per training step; null: the size of a client's batch."""
+    lr: float = Field(default=1e-4, gt=0)
+    """Adam's learning rate for both copies."""
+    effort: ClassVar[tuple[str, ...]] = ("epochs",)
+
+    @property
+    def needs(self) -> Needs:
+        """Public texts, beside the base's needs."""
+        return (*super().needs, Need(Given.PUBLIC))
+
+    def build(self, known: Knowledge) -> Reading:
+        return Reading(self, TrainedEnds(self, known), known)
+
+
+class TrainedEnds(Opening):
+    """The copies of head and tail; the tail's predictions are the first reading."""
+
+    def __init__(self, config: McTrainedConfig, known: Knowledge) -> None:
+        super().__init__("zeros", config, known)
+        self._ends = head, tail = self._copy("head"), self._copy("tail")
+        self.tail = tail
+        self._learner = Learner({"head": head, "tail": tail}, AdamConfig(lr=config.lr))
+        self.feed = choose_public_texts(known, config.samples, config.batch_size)
+        self.steps = config.epochs * self.feed.steps_per_epoch
+        self._done = 0
+
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """The learner of both copies."""
+        return {"ends": self._learner}
+
+    @property
+    def iteration(self) -> int:
+        """Number of training steps taken."""
+        return self._done
+
+    def learn(self, done: int) -> Iterator[Done]:
+        """Train the copies from step `done` on."""
+        for number in range(done, self.steps):
+            with torch.enable_grad():
+                loss = self.compute_loss(self.feed.batch(number))
+            descend(self._learner, loss)
+            self._done = number + 1
+            yield self._done, self.steps
+
+    def compute_loss(self, batch: Batch) -> Tensor:
+        """Compute the cross entropy of a batch's next tokens, through the server's trunk."""
+        vocabulary, (head, tail) = self.known.vocabulary, self._ends
+        assert vocabulary is not None, "refused without texts when the scenario is read"
+        with inference(self.known.trunk):
+            features = self.known.trunk(head(batch.inputs, *batch.context), *batch.context)
+        scores_BLV = tail(features, *batch.context)
+        next_BL = batch.inputs[:, 1:]
+        real = next_BL != vocabulary.pad
+        return cross_entropy(scores_BLV[:, :-1][real].float(), next_BL[real])
+
+    def _copy(self, owner: Literal["head", "tail"]) -> nn.Module:
+        """Copy a pretrained segment, all of whose weights learn; dropout stays off."""
+        copy = self.known.pretrained.own(owner)
+        for weight in copy.parameters():
+            weight.requires_grad_(weight.is_floating_point())
+        return copy
