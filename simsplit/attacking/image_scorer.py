@@ -17,6 +17,8 @@ from simsplit.results.kept import IMAGES, encode_images
 from simsplit.scenario import Scenario
 
 COLUMNS = ("round", "attack", "image", "label", *FIGURES)
+LABEL_ACCURACY = "label_accuracy"
+"""1 if the attack names the image's class, else 0; for attacks that simulate a client."""
 BLACK, MEAN = "black", "mean_image"
 
 
@@ -31,7 +33,9 @@ class ImageScorer(InputScorer):
     @staticmethod
     def columns(scenario: Scenario) -> tuple[str, ...]:
         """Return the columns of the `recovered` table; LPIPS only if its weights are given."""
-        return (*COLUMNS, *LPIPS) if scenario.targets.lpips is not None else COLUMNS
+        lpips = LPIPS if scenario.targets.lpips is not None else ()
+        named = (LABEL_ACCURACY,) if any(each.simulates for each in scenario.attacks) else ()
+        return (*COLUMNS, *lpips, *named)
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
@@ -45,10 +49,12 @@ class ImageScorer(InputScorer):
         scores = KindScores(files={IMAGES: encode_images(images)})
         # The originals come first: they are saved beside the guesses, but not scored.
         for name, made in list(images.items())[1:]:
+            named = recovered[name].labels if name in recovered else None
             for index, figures in enumerate(score_images(made, truth, self._lpips)):
                 label = int(samples.labels[rows[index]])
                 place = {"round": number, "attack": name, "image": index, "label": label}
-                scores.rows.append({**place, **figures})
+                right = {} if named is None else {LABEL_ACCURACY: float(named[index] == label)}
+                scores.rows.append({**place, **figures, **right})
         return scores
 
     def _compute_mean(self) -> Tensor:

@@ -11,14 +11,16 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.config import Config
+from simsplit.machine import Precision, autocast_for
 from simsplit.methods.method import IMAGES, TEXTS, Modality, needs_modality
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.states import select_below
 
 Done = tuple[int, int]
@@ -53,6 +55,8 @@ class AttackConfig(Config, ABC):
     """Whether targets are encoded in a random order, unless `targets.order` says otherwise."""
     effort: ClassVar[tuple[str, ...]] = ("iterations",)
     """The fields that set how long it works; `targets.curve` scores it with smaller values."""
+    simulates: ClassVar[bool] = False
+    """Whether it has a client of its own, whose tail names the targets' classes under a U shape."""
 
     @property
     def title(self) -> str:
@@ -88,6 +92,18 @@ class AttackConfig(Config, ABC):
         """Build the attack from what the server knows, before any packet is sent."""
 
 
+class OnlineConfig(AttackConfig, ABC):
+    """Base class of the fields of attacks that learn from each training step."""
+
+    online: ClassVar[bool] = True
+    precision: Precision = "fp32"
+    """bf16 trains the attack's networks under autocast, which is faster on some processors. What
+    it recovers is computed in fp32."""
+    channels_last: bool = False
+    """Whether the attack's convolutions have channels-last layout, which is faster on some
+    processors."""
+
+
 class TextAttackConfig(AttackConfig):
     """Base class of the fields of attacks on texts."""
 
@@ -104,6 +120,8 @@ class Guesses:
     """Confidence in each row; None: there is one guess a target, or no measure of confidence."""
     ahead: bool = False
     """Whether the token at position i is a guess at the text's token i + 1."""
+    labels: Tensor | None = None
+    """A class for each target, where the attack names one beside the image."""
 
 
 class Attack(ABC):
@@ -148,11 +166,20 @@ class Attack(ABC):
         """Confidence in each row, for attacks with several rows a target."""
         return None
 
+    @property
+    def labels(self) -> Tensor | None:
+        """A class for each target, for attacks that name one beside the image."""
+        return None
+
     def guesses(self) -> Guesses:
         """Return the results for the judge."""
-        sure = self.sureness
-        rows = self.recovered.cpu()
-        return Guesses(rows, None if sure is None else sure.cpu(), self.ahead)
+        sure, labels = self.sureness, self.labels
+        return Guesses(
+            rows=self.recovered.cpu(),
+            sureness=None if sure is None else sure.cpu(),
+            ahead=self.ahead,
+            labels=None if labels is None else labels.cpu(),
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that the next iteration depends on, as tensors."""
@@ -178,11 +205,23 @@ def payloads(targets: Sequence[Packet]) -> list[Packet]:
 class Following(Attack):
     """An attack that takes one iteration for each training step of a client."""
 
-    def __init__(self, known: Knowledge) -> None:
+    def __init__(self, known: Knowledge, config: OnlineConfig) -> None:
         super().__init__(known)
+        self._autocast = autocast_for(config.precision, known.device)
+        self._channels_last = config.channels_last
         self._smashed: dict[ClientId, Tensor] = {}
         self._labels: dict[ClientId, Tensor] = {}
         self._recovered = torch.empty(0)
+        self._named: Tensor | None = None
+
+    def add_learner(
+        self, name: str, modules: Mapping[str, nn.Module], optimizer: OptimizerConfig
+    ) -> None:
+        """Add networks and their optimizer, in the layout that the config asks for."""
+        if self._channels_last:
+            for module in modules.values():
+                module.to(memory_format=torch.channels_last)
+        self.learners[name] = Learner(modules, optimizer)
 
     def observe(self, packet: Packet) -> None:
         """Keep a step's smashed data until the server answers them, then iterate on them."""
@@ -193,7 +232,8 @@ class Following(Attack):
             self._labels[packet.client] = packet.tensors[0].clone()
         elif packet.leg is Leg.SMASHED_GRAD and packet.client in self._smashed:
             smashed = self._smashed.pop(packet.client)
-            self.iterate(smashed, self._labels.pop(packet.client, None))
+            with self._autocast():
+                self.iterate(smashed, self._labels.pop(packet.client, None))
             self.iteration += 1
 
     @abstractmethod
@@ -204,6 +244,16 @@ class Following(Attack):
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
         """Reconstruct inputs from smashed data: pixels, N x C x H x W."""
 
+    def name_classes(self, smashed: Tensor) -> Tensor | None:
+        """Return a class for each row of smashed data, if the attack has a tail of its own."""
+        del smashed
+        return None
+
+    @property
+    def labels(self) -> Tensor | None:
+        """The class of each target, as `name_classes` has it."""
+        return self._named
+
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Reconstruct all targets in one pass."""
         labels = [packet for packet in targets if packet.leg is Leg.LABELS]
@@ -211,6 +261,7 @@ class Following(Attack):
         smashed = torch.cat([self.known.lift_smashed(packet) for packet in payloads(targets)])
         with torch.no_grad():
             self._recovered = self.invert(smashed, sent_labels)
+            self._named = self.name_classes(smashed)
         yield 1, 1
 
     @property
@@ -220,7 +271,18 @@ class Following(Attack):
 
 def descend(learner: Learner, loss: Tensor) -> None:
     """Take one optimizer step on a loss, without changing the gradients of other weights."""
-    # The graph may run through the live trunk, whose own gradients belong to the run.
-    loss.backward(inputs=learner.parameters)
-    learner.step()
-    learner.clear()
+    descend_both((learner, loss))
+
+
+def descend_both(*pairs: tuple[Learner, Tensor]) -> None:
+    """Take one step of each learner on its loss; the losses may share a graph.
+
+    All gradients are of the weights before the steps.
+    """
+    last = len(pairs) - 1
+    for index, (learner, loss) in enumerate(pairs):
+        # The graph may run through the live trunk, whose own gradients belong to the run.
+        loss.backward(inputs=learner.parameters, retain_graph=index < last)
+    for learner, _ in pairs:
+        learner.step()
+        learner.clear()

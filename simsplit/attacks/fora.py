@@ -18,17 +18,16 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.attack import AttackConfig, Following, descend
+from simsplit.attacks.attack import Following, OnlineConfig, descend
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import critic, fora_decoder, fora_substitute, gradient_penalty
 from simsplit.methods import Step
 from simsplit.packets import ClientId, Packet
-from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolate, rng_for
 
 
-class ForaConfig(AttackConfig):
+class ForaConfig(OnlineConfig):
     """A substitute client, trained for features like the real ones, and a decoder of it."""
 
     kind: Literal["fora"] = "fora"
@@ -47,7 +46,6 @@ class ForaConfig(AttackConfig):
     """Adam's learning rate for the critic."""
     lr_decoder: float = Field(default=1e-4, gt=0)
     """Adam's learning rate for the pseudo decoder."""
-    online: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Fora":
         return Fora(self, known)
@@ -57,7 +55,7 @@ class Fora(Following):
     """An attack that trains a substitute, a critic and a pseudo decoder."""
 
     def __init__(self, config: ForaConfig, known: Knowledge) -> None:
-        super().__init__(known)
+        super().__init__(known, config)
         self.config = config
         cut, image = known.shapes[0], known.image
         with isolate(known.seed, "fora"):
@@ -71,7 +69,7 @@ class Fora(Following):
             "decoder": (self.decoder, config.lr_decoder),
         }
         for name, (module, lr) in learned.items():
-            self.learners[name] = Learner({name: module}, AdamConfig(lr=lr))
+            self.add_learner(name, {name: module}, AdamConfig(lr=lr))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
         """Train substitute, decoder and critic for a step each; labels are not used."""
@@ -116,13 +114,12 @@ class Fora(Following):
         return (out + 1) / 2
 
 
-class ForaReferenceConfig(AttackConfig):
+class ForaReferenceConfig(OnlineConfig):
     """FORA's decoder, trained on the victim's own batches: an upper bound, not an attack."""
 
     kind: Literal["fora_reference"] = "fora_reference"
     lr: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the decoder."""
-    online: ClassVar[bool] = True
     public: ClassVar[bool] = False
     shown: ClassVar[bool] = True
 
@@ -134,10 +131,10 @@ class ForaReference(Following):
     """An upper bound that trains a decoder on each step's images and smashed data."""
 
     def __init__(self, config: ForaReferenceConfig, known: Knowledge) -> None:
-        super().__init__(known)
+        super().__init__(known, config)
         with isolate(known.seed, "fora_reference"):
             self.decoder = fora_decoder(known.shapes[0], known.image).to(known.device)
-        self.learners["decoder"] = Learner({"decoder": self.decoder}, AdamConfig(lr=config.lr))
+        self.add_learner("decoder", {"decoder": self.decoder}, AdamConfig(lr=config.lr))
         self._private: dict[ClientId, Tensor] = {}
 
     def show(self, client: ClientId, pixels: Tensor) -> None:

@@ -203,6 +203,16 @@ class Knowledge(Renamed):
                 out = self.tail(features)
         return out
 
+    def name_classes(self, surrogate: Surrogate, smashed: Tensor, number: int) -> Tensor | None:
+        """Name the class of each row of smashed data with the surrogate's tail, behind the trunk.
+
+        Return None where the server has a tail of its own, and with it the labels.
+        """
+        if self.tail is not None:
+            return None
+        with inference(surrogate.tail), inference(surrogate.stack.modules):
+            return self.outputs(surrogate, smashed, number).argmax(-1)
+
     def pixels(self, inputs: Tensor) -> Tensor:
         """Turn normalised images into pixels between 0 and 1; return rows of tables unchanged."""
         if not self.mean:

@@ -129,15 +129,15 @@ class WithLabels(nn.Module):
         return out
 
 
-def critic(cut: Shape, image: InputShape) -> nn.Module:
+def critic(cut: Shape, image: InputShape, *, halves_first: bool = True) -> nn.Module:
     """Build FORA's critic (8.04 million parameters at MobileNet's second level).
 
-    The more often the cut's size was halved, the fewer of its first layers halve it further. FSHA
-    uses the same critic. The published FSHA code intends this too, but its branches overwrite one
-    another: it runs the last branch at every level, a single convolution of stride 1. The two agree
-    where the size was halved three times.
+    The more often the cut's size was halved, the fewer of its first layers halve it further. FSHA's
+    published code intends this too, but its branches overwrite one another: it runs the last branch
+    at every level, a single convolution of stride 1 (without `halves_first`). The two agree where
+    the size was halved three times.
     """
-    times = count_doublings(cut, image)
+    times = count_doublings(cut, image) if halves_first else 3
     layers: list[nn.Module] = []
     if times < 2:
         layers += [nn.Conv2d(cut[0], 128, 3, 2, padding=1), nn.ReLU()]

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from simsplit.attacks.attack import AttackConfig, Done, Following, descend, payloads
+from simsplit.attacks.attack import Done, Following, OnlineConfig, descend, payloads
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import glorot, sdar_decoder
 from simsplit.data.batches import Batch, Batcher
@@ -30,7 +30,7 @@ from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolate, rng_for
 
 
-class PcatConfig(AttackConfig):
+class PcatConfig(OnlineConfig):
     """A pseudo-client trained on aligned labels, and a decoder of it, whose images are refined."""
 
     kind: Literal["pcat"] = "pcat"
@@ -46,7 +46,7 @@ class PcatConfig(AttackConfig):
     """Number of steps that refine the decoder's images."""
     lr_images: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the images."""
-    online: ClassVar[bool] = True
+    simulates: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Pcat":
         return Pcat(self, known)
@@ -56,12 +56,12 @@ class Pcat(Following):
     """An attack that trains a pseudo-client during training, and a decoder when it is scored."""
 
     def __init__(self, config: PcatConfig, known: Knowledge) -> None:
-        super().__init__(known)
+        super().__init__(known, config)
         self.config = config
         self.client = known.surrogate("pcat")
         tail = {"tail": self.client.tail} if known.tail is None else {}
         rate = AdamConfig(lr=config.lr_client)
-        self.learners["client"] = Learner({**self.client.modules, **tail}, rate)
+        self.add_learner("client", {**self.client.modules, **tail}, rate)
         self.aligned = Aligned(known)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
@@ -94,6 +94,7 @@ class Pcat(Following):
         self._decoder = decoder
         with torch.no_grad():
             self._recovered = self.invert(smashed, None)
+            self._named = self.name_classes(smashed)
         for step in self._refine(smashed):
             yield self.config.iterations + step, total
 
@@ -103,6 +104,10 @@ class Pcat(Following):
         with inference(self._decoder):
             out: Tensor = self._decoder(smashed)
         return out
+
+    def name_classes(self, smashed: Tensor) -> Tensor | None:
+        """Name the class of each row with the pseudo-client's tail, if it has one."""
+        return self.known.name_classes(self.client, smashed, self.iteration)
 
     def _build_decoder(self) -> nn.Module:
         """Build an untrained decoder."""

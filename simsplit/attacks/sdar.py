@@ -3,10 +3,15 @@
 The server trains a simulator of the client's head on auxiliary data, through its own frozen trunk.
 A discriminator of features makes the simulator's outputs resemble the clients' smashed data. A
 decoder learns to invert the simulator, and a discriminator of images makes its images of clients'
-data plausible. Layers, losses and rates are those of the published code, except that losses are
-means over samples here and sums there, which matters only for Adam's eps. If a method acts at the
-cut, it acts on the simulator too. Under a U shape the simulator has its own tail. Under a vanilla
-cut the server has the client's labels, so decoder and discriminators get them as inputs.
+data plausible. Layers, initial weights, losses, rates and modes of batch normalisation are those of
+the published code (the authors', in Keras). Its losses have a value for each sample, whose
+gradients Keras adds up, so losses are sums here too: Adam's eps is 1e-7 beside gradients of a sum.
+The victim there learns from sums as well, to which `eps: 7.8e-10` (1e-7 / 128) of `train.client`
+and `train.server` corresponds at a batch of 128. If a method acts at the cut, it acts on the
+simulator too. Under a U shape the simulator has its own tail, which names the classes of clients'
+samples: if few are right, the simulator's features are not the clients', however well its own
+images are decoded. Under a vanilla cut the server has the client's labels, so decoder and
+discriminators get them as inputs.
 
 `naive_sda` is the paper's ablation of that name: no discriminators, no label flips, and a decoder
 without labels.
@@ -17,9 +22,9 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from simsplit.attacks.attack import AttackConfig, Following, descend
+from simsplit.attacks.attack import Following, OnlineConfig, descend, descend_both
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import (
     WithLabels,
@@ -28,17 +33,17 @@ from simsplit.attacks.networks import (
     image_discriminator,
     sdar_decoder,
 )
-from simsplit.parties.learner import Learner
+from simsplit.data.batches import Batch
 from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolate, rng_for
 
 
-class _SimulatorConfig(AttackConfig):
+class _SimulatorConfig(OnlineConfig):
     lr_simulator: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the simulated head and tail."""
     lr_decoder: float = Field(default=5e-4, gt=0)
     """Adam's learning rate for the decoder."""
-    online: ClassVar[bool] = True
+    simulates: ClassVar[bool] = True
 
 
 class SdarConfig(_SimulatorConfig):
@@ -67,8 +72,15 @@ class NaiveSdaConfig(_SimulatorConfig):
 
     def build(self, known: Knowledge) -> "Sdar":
         """Build SDAR without discriminators and labels."""
-        rates = {"lr_simulator": self.lr_simulator, "lr_decoder": self.lr_decoder}
-        plain = SdarConfig(feature_weight=0, image_weight=0, flip=0, **rates)
+        plain = SdarConfig(
+            feature_weight=0,
+            image_weight=0,
+            flip=0,
+            lr_simulator=self.lr_simulator,
+            lr_decoder=self.lr_decoder,
+            precision=self.precision,
+            channels_last=self.channels_last,
+        )
         return Sdar(plain, known, conditional=False)
 
 
@@ -76,7 +88,7 @@ class Sdar(Following):
     """An attack that trains simulator, decoder and discriminators at each step of a client."""
 
     def __init__(self, config: SdarConfig, known: Knowledge, *, conditional: bool = True) -> None:
-        super().__init__(known)
+        super().__init__(known, config)
         self.config = config
         self.conditional = conditional and known.tail is not None
         """Whether decoder and discriminators get labels; the server has a tail and the labels."""
@@ -91,86 +103,69 @@ class Sdar(Following):
             of_images = image_discriminator(image[0] + extra, image)
             self.of_images = self._build_net(of_images, image[1:])
         simulator = self.client.modules | ({"tail": self.client.tail} if known.tail is None else {})
-        self._add_learner("simulator", simulator, config.lr_simulator)
-        self._add_learner("decoder", {"decoder": self.decoder}, config.lr_decoder)
+        self._add_net("simulator", simulator, config.lr_simulator)
+        self._add_net("decoder", {"decoder": self.decoder}, config.lr_decoder)
         if config.feature_weight:
-            self._add_learner("features", {"features": self.of_features}, config.lr_features)
+            self._add_net("features", {"features": self.of_features}, config.lr_features)
         if config.image_weight:
-            self._add_learner("images", {"images": self.of_images}, config.lr_images)
+            self._add_net("images", {"images": self.of_images}, config.lr_images)
 
     def _build_net(self, layers: nn.Module, size: tuple[int, ...]) -> nn.Module:
         """Initialise a network, with an input for labels if the attack is conditional."""
         net = WithLabels(layers, self.known.classes, size) if self.conditional else layers
         return glorot(net).to(self.known.device)
 
-    def _add_learner(self, name: str, modules: dict[str, nn.Module], lr: float) -> None:
+    def _add_net(self, name: str, modules: dict[str, nn.Module], lr: float) -> None:
         """Add a learner with Adam; its eps is Keras's default, as in the published code."""
-        self.learners[name] = Learner(modules, AdamConfig(lr=lr, eps=1e-7))
+        self.add_learner(name, modules, AdamConfig(lr=lr, eps=1e-7))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
         """Train simulator, decoder and the discriminators for a step each."""
-        # Discriminators get outputs from before the steps of simulator and decoder; the decoder
-        # gets the simulator's outputs from after its step.
+        # The decoder gets the simulator's outputs from after its step.
         known = self.known
         for learner in self.learners.values():
             learner.train(True)
         batch = known.public(self.iteration)
-        own, pixels = batch.labels, known.pixels(batch.inputs)
         with isolate(known.seed, "sdar", self.iteration, device=known.device):  # dropout's draws
-            simulated = known.simulate(self.client, batch, self.iteration)
-            simulated = self._train_simulator(own, simulated)
-            if self.config.feature_weight:
-                real, fake = (smashed, labels), (simulated, own)
-                self._discriminate("features", self.of_features, real, fake)
+            self._train_simulator(batch, smashed, labels)
             # The decoder's loss must not train the simulator.
             with torch.no_grad():
                 simulated = known.simulate(self.client, batch, self.iteration)
-            decoded = self._train_decoder(simulated, own, pixels, smashed, labels)
-            if self.config.image_weight:
-                self._discriminate("images", self.of_images, (pixels, own), (decoded, labels))
+            self._train_decoder(batch, simulated, smashed, labels)
 
-    def _train_simulator(self, labels: Tensor, simulated: Tensor) -> Tensor:
-        """Take a training step of the simulator, and return its output before that step."""
+    def _train_simulator(self, batch: Batch, smashed: Tensor, labels: Tensor | None) -> None:
+        """Take a training step of the simulator and of the discriminator of features."""
+        simulated = self.known.simulate(self.client, batch, self.iteration)
         outputs = self.known.outputs(self.client, simulated, self.iteration)
-        loss = cross_entropy(outputs, self._flip(labels))
-        if self.config.feature_weight:
-            logits = self._apply(self.of_features, simulated, labels)
-            loss = loss + self.config.feature_weight * _adversarial_loss(logits, real=True)
-        descend(self.learners["simulator"], loss)
-        return simulated.detach()
+        loss = cross_entropy(outputs.float(), self._flip(batch.labels), reduction="sum")
+        simulator = self.learners["simulator"]
+        if not self.config.feature_weight:
+            descend(simulator, loss)
+            return
+        # One pass serves both sides, so that they see the same dropout.
+        fake = self._apply(self.of_features, simulated, batch.labels)
+        real = self._apply(self.of_features, smashed, labels)
+        loss = loss + self.config.feature_weight * _adversarial_loss(fake, real=True)
+        telling = _adversarial_loss(real, real=True) + _adversarial_loss(fake, real=False)
+        descend_both((simulator, loss), (self.learners["features"], telling))
 
     def _train_decoder(
-        self,
-        simulated: Tensor,
-        own_labels: Tensor,
-        pixels: Tensor,
-        smashed: Tensor,
-        labels: Tensor | None,
-    ) -> Tensor:
-        """Take a training step of the decoder, and return its images of the client's smashed data.
-
-        Without an image discriminator, these images are not computed, and `pixels` are returned.
-        """
-        loss = mse_loss(self._apply(self.decoder, simulated, own_labels), pixels)
-        decoded = pixels
-        if self.config.image_weight:
-            decoded = self._apply(self.decoder, smashed, labels)
-            logits = self._apply(self.of_images, decoded, labels)
-            loss = loss + self.config.image_weight * _adversarial_loss(logits, real=True)
-        descend(self.learners["decoder"], loss)
-        return decoded.detach()
-
-    def _discriminate(
-        self,
-        name: str,
-        net: nn.Module,
-        real: tuple[Tensor, Tensor | None],
-        fake: tuple[Tensor, Tensor | None],
+        self, batch: Batch, simulated: Tensor, smashed: Tensor, labels: Tensor | None
     ) -> None:
-        """Take a training step of a discriminator, on pairs of inputs and labels."""
-        of_real = _adversarial_loss(self._apply(net, *real), real=True)
-        of_fake = _adversarial_loss(self._apply(net, *fake), real=False)
-        descend(self.learners[name], of_real + of_fake)
+        """Take a training step of the decoder and of the discriminator of images."""
+        pixels = self.known.pixels(batch.inputs)
+        errors = self._apply(self.decoder, simulated, batch.labels).float() - pixels
+        loss = errors.square().flatten(1).mean(1).sum()
+        decoder = self.learners["decoder"]
+        if not self.config.image_weight:
+            descend(decoder, loss)
+            return
+        decoded = self._apply(self.decoder, smashed, labels)
+        fake = self._apply(self.of_images, decoded, labels)
+        real = self._apply(self.of_images, pixels, batch.labels)
+        loss = loss + self.config.image_weight * _adversarial_loss(fake, real=True)
+        telling = _adversarial_loss(real, real=True) + _adversarial_loss(fake, real=False)
+        descend_both((decoder, loss), (self.learners["images"], telling))
 
     def _apply(self, net: nn.Module, x: Tensor, labels: Tensor | None) -> Tensor:
         """Apply a network, with the labels if the attack is conditional."""
@@ -191,8 +186,16 @@ class Sdar(Following):
         self.decoder.eval()
         return self._apply(self.decoder, smashed, labels)
 
+    def name_classes(self, smashed: Tensor) -> Tensor | None:
+        """Name the class of each row with the simulator's tail, if it has one."""
+        return self.known.name_classes(self.client, smashed, self.iteration)
+
 
 def _adversarial_loss(logits: Tensor, *, real: bool) -> Tensor:
-    """Compute the loss of a discriminator's logits for inputs that count as real or fake."""
+    """Compute the loss of a discriminator's logits for inputs that count as real or fake.
+
+    It is summed over samples.
+    """
+    logits = logits.float()
     target = torch.ones_like(logits) if real else torch.zeros_like(logits)
-    return binary_cross_entropy_with_logits(logits, target)
+    return binary_cross_entropy_with_logits(logits, target, reduction="sum")

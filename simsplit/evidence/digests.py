@@ -19,7 +19,12 @@ _PLACES = ("root", "cache", "download")
 """Fields of data that say where their files lie, or how they come there."""
 _PATH = "path"
 _PLACE = re.compile(r"\.\d+(?=\.|$)")
-ADDED: Mapping[str, object] = {"method.*.at": "cut"}
+ADDED: Mapping[str, object] = {
+    "method.*.at": "cut",
+    "attacks.*.precision": "fp32",
+    "attacks.*.channels_last": False,
+    "attacks.*.critic": "described",
+}
 """Field that came after rows were measured, such as `method.*.lift`, with `*` for a place in a list
 -> the value with which all is as before. A new field whose default is null need not stand here."""
 

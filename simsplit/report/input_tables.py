@@ -29,6 +29,7 @@ TITLES = {
     "fg_psnr": "foreground PSNR",
     "fg_ssim": "foreground SSIM",
     "fg_lpips": "foreground LPIPS",
+    "label_accuracy": "label accuracy of its simulator",
     "rouge_l": "ROUGE-L",
     "token_rouge_l": "ROUGE-L of tokens",
     "meteor": "METEOR",
@@ -42,7 +43,7 @@ _COMPARED = ("mse", "ssim", "lpips", *SCALE_FREE, "fg_mse", "fg_ssim", *_OF_TEXT
 """Figures that runs are compared by."""
 WAYS: Mapping[str, Better] = {
     **dict.fromkeys(("mse", "stretched_mse", "lpips"), "more"),
-    **dict.fromkeys(("psnr", "ssim", "correlation"), "less"),
+    **dict.fromkeys(("psnr", "ssim", "correlation", "label_accuracy"), "less"),
     **dict.fromkeys(("rouge_l", "token_rouge_l", "meteor", "token_accuracy"), "less"),
 }
 """The better way of each figure for the client under attack: less leaked is better."""

@@ -59,7 +59,7 @@ def small_judges(monkeypatch):
         return nn.Sequential(convolution, nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(512, 1))
 
     for module in (fora, fsha):
-        monkeypatch.setattr(module, "critic", lambda cut, image: small(cut[0], cut))
+        monkeypatch.setattr(module, "critic", lambda cut, image, **how: small(cut[0], cut))
     for judge in ("feature_discriminator", "image_discriminator"):
         monkeypatch.setattr(sdar, judge, small)
 

@@ -8,6 +8,7 @@ from contracts.leaks import Setting, build_setting, follow, packet
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from simsplit.attacks.fora import Fora, ForaConfig, ForaReferenceConfig, mk_mmd
+from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.networks import gradient_penalty
 from simsplit.attacks.pcat import Aligned, Pcat, PcatConfig
 from simsplit.attacks.sdar import NaiveSdaConfig, Sdar, SdarConfig
@@ -27,11 +28,12 @@ def adam(lr: float, *modules):
 
 
 def real(logits):
-    return binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
+    """Sum over samples: Keras sums a loss that has a value for each of them."""
+    return binary_cross_entropy_with_logits(logits, torch.ones_like(logits), reduction="sum")
 
 
 def fake(logits):
-    return binary_cross_entropy_with_logits(logits, torch.zeros_like(logits))
+    return binary_cross_entropy_with_logits(logits, torch.zeros_like(logits), reduction="sum")
 
 
 @pytest.mark.slow
@@ -49,7 +51,6 @@ def test_sdar_is_the_published_iteration(vanilla):
     known, tail = here.known, here.known.tail or hs
     of_e = adam(1e-3, e) if vanilla else adam(1e-3, e, hs)
     of_d, of_d_e, of_d_d = adam(0.01, d), adam(0.01, d_e), adam(0.01, d_d)
-    every = (of_e, of_d, of_d_e, of_d_d)
     for number in range(3):
         x_s, y_s = known.public(number).inputs, known.public(number).labels
         z, y = send_step(here, number)
@@ -61,18 +62,43 @@ def test_sdar_is_the_published_iteration(vanilla):
         y_e = y_s if vanilla else torch.where(changed, drawn, y_s)
         with isolate(7, "sdar", number):
             z_s = e(x_s)
-            loss = cross_entropy(tail(known.trunk(z_s)), y_e) + 0.5 * real(d_e(z_s, *labels_s))
-            step(of_e, loss, every)
-            step(of_d_e, real(d_e(z, *labels_t)) + fake(d_e(z_s.detach(), *labels_s)), every)
+            guessed, judged = tail(known.trunk(z_s)), d_e(z_s, *labels_s)
+            of_real = d_e(z, *labels_t)
+            simulating = cross_entropy(guessed, y_e, reduction="sum") + 0.5 * real(judged)
+            step_both(of_e, simulating, of_d_e, real(of_real) + fake(judged))
             z_s = e(x_s).detach()
-            loss = mse_loss(d(z_s, *labels_s), x_s)
+            loss = (d(z_s, *labels_s) - x_s).square().flatten(1).mean(1).sum()
             decoded = d(z, *labels_t)
-            step(of_d, loss + 0.5 * real(d_d(decoded, *labels_t)), every)
-            step(of_d_d, real(d_d(x_s, *labels_s)) + fake(d_d(decoded.detach(), *labels_t)), every)
+            judged, of_real = d_d(decoded, *labels_t), d_d(x_s, *labels_s)
+            decoding = loss + 0.5 * real(judged)
+            step_both(of_d, decoding, of_d_d, real(of_real) + fake(judged))
     ours = (*nets, attack.of_features, attack.of_images)
     for mine, theirs in zip(ours, (e, hs, d, d_e, d_d), strict=True):
         for name, weight in theirs.state_dict().items():
             torch.testing.assert_close(mine.state_dict()[name], weight, atol=1e-5, rtol=1e-4)
+    # Weights hardly tell a sum of losses from a mean, since Adam divides by the gradient's size.
+    optimizers = {"simulator": of_e, "decoder": of_d, "features": of_d_e, "images": of_d_d}
+    for name, optimizer in optimizers.items():
+        moments = attack.learners[name].moments().items()
+        mine = [value for key, value in moments if key.endswith(".exp_avg")]
+        theirs = [each["exp_avg"] for each in optimizer.state.values()]
+        for moment, expected in zip(mine, theirs, strict=True):
+            scale = expected.abs().max().item()
+            torch.testing.assert_close(moment, expected, atol=0.01 * scale + 1e-5, rtol=0.01)
+
+
+def step_both(first, loss, second, other):
+    """Step on two losses that share a graph, as under one persistent tape."""
+    pairs = ((first, loss), (second, other))
+    learned = [[w for group in each.param_groups for w in group["params"]] for each, _ in pairs]
+    grads = [
+        torch.autograd.grad(each, weights, retain_graph=True, allow_unused=True)
+        for (_, each), weights in zip(pairs, learned, strict=True)
+    ]
+    for (optimizer, _), weights, slopes in zip(pairs, learned, grads, strict=True):
+        for weight, slope in zip(weights, slopes, strict=True):
+            weight.grad = slope
+        optimizer.step()
 
 
 def step(optimizer, loss, every):
@@ -151,6 +177,53 @@ def test_pcat_refines_images_until_the_pseudo_client_sends_the_same():
             pass
         missed.append((attack.client.head(attack.recovered) - here.truth).square().mean().item())
     assert missed[1] < 0.2 * missed[0]
+
+
+@pytest.mark.parametrize(
+    "config", [SdarConfig(), NaiveSdaConfig(), PcatConfig(iterations=1)], ids=lambda c: c.kind
+)
+def test_a_simulator_labels_the_targets_where_the_server_has_no_labels(config):
+    here = build_setting()
+    attack = config.build(here.known)
+    # The victim's head passes images on and so does a new simulator's: only its tail is to learn.
+    follow(attack, here, steps=150, noise=False)
+    for _ in attack.work([packet(here.truth, Leg.SMASHED, 0)]):
+        pass
+    labels = attack.guesses().labels
+    assert labels is not None
+    assert (labels == here.private.labels[: len(labels)]).float().mean() > 0.6
+    told = config.build(build_setting(vanilla=True).known)
+    assert told.guesses().labels is None
+
+
+ONLINE = [
+    SdarConfig(),
+    NaiveSdaConfig(),
+    PcatConfig(iterations=3),
+    ForaConfig(),
+    ForaReferenceConfig(),
+    FshaConfig(),
+]
+
+
+@pytest.mark.parametrize("config", ONLINE, ids=lambda c: c.kind)
+@pytest.mark.parametrize(
+    ("how", "tolerance"),
+    [({"channels_last": True}, 2e-3), ({"precision": "bf16", "channels_last": True}, 0.03)],
+    ids=["channels_last", "bf16"],
+)
+def test_a_faster_format_recovers_the_same_images(config, how, tolerance):
+    """Images between 0 and 1 after three iterations, by their mean absolute difference."""
+    found = []
+    for each in (config, config.model_copy(update=how)):
+        here = build_setting()
+        attack = each.build(here.known)
+        follow(attack, here, steps=3, noise=False)
+        for _ in attack.work([packet(here.truth, Leg.SMASHED, 0)]):
+            pass
+        assert attack.recovered.dtype == torch.float32
+        found.append(attack.recovered)
+    assert (found[0] - found[1]).abs().mean() < tolerance
 
 
 def test_the_naive_attack_tells_its_decoder_no_labels():

@@ -6,8 +6,10 @@ Lists are read off the published code: zhxchd/SDAR_SplitNN (attacker_models.py),
 
 import pytest
 import torch
+from contracts.leaks import build_setting
 from torch import nn
 
+from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.networks import (
     WithLabels,
     critic,
@@ -136,6 +138,35 @@ def test_foras_decoders_are_the_published(cut, published, parameters):
     decoder = fora_decoder(cut, IMAGE)
     assert layers_of(decoder) == published
     assert count(decoder) == parameters
+
+
+@pytest.mark.parametrize("cut", [(64, 16, 16), (128, 8, 8), (256, 4, 4)])
+def test_fshas_critic_as_it_ran_does_not_stride_first(cut):
+    judge = critic(cut, IMAGE, halves_first=False)
+    assert layers_of(judge) == " ".join(["c256", *["r c256 r c256"] * 6, "c256/2"])
+    assert judge[-1].in_features == 256 * (cut[1] // 2) ** 2
+    assert judge(torch.zeros(2, *cut)).shape == (2, 1)
+
+
+def test_fshas_networks_start_as_in_keras():
+    """Glorot-uniform weights: variance 2 / (fan in + fan out); biases are zero."""
+    attack = FshaConfig(critic="as_run").build(build_setting().known)
+    layers = [
+        layer
+        for net in (attack.pilot, attack.decoder, attack.critic)
+        for layer in net.modules()
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear)
+    ]
+    for layer in layers:
+        inner = layer.weight[0, 0].numel() if layer.weight.dim() == 4 else 1
+        fans = inner * (layer.weight.shape[0] + layer.weight.shape[1])
+        bound = (6 / fans) ** 0.5
+        assert layer.weight.abs().max() <= bound
+        if layer.weight.numel() > 1000:
+            assert layer.weight.std().item() == pytest.approx((2 / fans) ** 0.5, rel=0.1)
+        assert not layer.bias.any()
+    rates = [o.param_groups[0]["eps"] for each in attack.learners.values() for o in each.optimizers]
+    assert rates == [1e-7, 1e-7]
 
 
 @pytest.mark.parametrize(
