@@ -50,6 +50,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"since": 2, "fewest": 4, "fewest_root": 4, "window": 1},
     ],
     "mislabelled": [{}, {"window": 2, "signal": "features"}, {"window": None}],
+    "activation_clustering": [{}, {"window": 2, "signal": "features"}],
+    "spectral_signatures": [{}, {"window": 2, "signal": "features"}],
+    "strip": [{}, {"window": None, "signal": "features"}],
+    "beatrix": [{}, {"window": 2, "signal": "features"}],
     "within_class": [
         {"classes": 3},
         {"classes": 3, "window": 1, "signal": "features"},
@@ -57,6 +61,9 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"classes": 3, "reference": "root", "root": (0, 1)},
     ],
 }
+BY_SAMPLE = ("activation_clustering", "spectral_signatures", "strip", "beatrix")
+"""They find relabelled samples by the trigger that these share."""
+RELABELLED = ("mislabelled", *BY_SAMPLE)
 EVERY = [(kind, options) for kind, cases in CASES.items() for options in cases]
 LEGS = (Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD, Leg.SMASHED_GRAD)
 
@@ -73,9 +80,12 @@ def sensor_for(detector: Detector, **options: Any) -> Sensor:
 
 def vectors(kind: str, client: int, number: int, planted: bool) -> Tensor:
     """Draw a batch of one client: around a common mean, or elsewhere if it is planted."""
-    if kind == "mislabelled":
+    if kind in RELABELLED:
         centres = torch.randn(10, WIDE, generator=rng_for(11, "centres"))
-        return centres[torch.arange(64) % 10] + draw_batch(True, client, number, False)
+        rows = centres[torch.arange(64) % 10] + draw_batch(True, client, number, False)
+        if planted and client in BAD and kind in BY_SAMPLE:
+            rows[::4] += 4 * torch.randn(WIDE, generator=rng_for(11, "trigger"))
+        return rows
     if kind != "root_class":
         return draw_batch(kind in SYBILS, client, number, planted)
     one_class = (torch.arange(64) % 10 == 0)[:, None]  # it lets pass what all classes share
@@ -98,10 +108,10 @@ def draw_batch(alone: bool, client: int, number: int, planted: bool) -> Tensor:
 
 
 def packet(kind: str, leg: Leg, client: int, number: int, planted: bool) -> Packet:
-    if kind in ("root_class", "mislabelled") and leg is Leg.FEATURES_GRAD:
+    if kind in ("root_class", *RELABELLED) and leg is Leg.FEATURES_GRAD:
         labels = torch.arange(64) % 10
-        if kind == "mislabelled" and planted and client in BAD:
-            labels[::3] = 0
+        if kind in RELABELLED and planted and client in BAD:
+            labels[:: 4 if kind in BY_SAMPLE else 3] = 0
         one_hot = torch.eye(10)[labels]
         noise = torch.randn(64, 10, generator=rng_for(11, "told", client, number))
         return Packet(client, leg, number, 0, (one_hot + 0.05 * noise,))

@@ -1,0 +1,73 @@
+"""STRIP (Gao et al., ACSAC 2019) on smashed data: samples by what their blends look like.
+
+A sample is blended with samples of other classes. A blend of a clean sample looks like either
+class, so a prediction for it is uncertain. A blend of a sample with a strong trigger looks like the
+target, whatever it is blended with. The paper blends inputs and asks the network. A server of a U
+shape has no tail, so smashed data are blended here, and a prediction follows from the squared
+distances to the classes' centres, relative to the distances of the centres from each other. A
+sample is suspicious if the mean entropy of its blends is far below the median of its class.
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.detectors.by_class import sum_by_class
+from simsplit.detectors.per_sample import PerSample, PerSampleConfig, measure_robust_z
+from simsplit.seeds import rng_for
+
+
+class StripConfig(PerSampleConfig):
+    """Share of a client's samples whose blends with other classes are all predicted as one."""
+
+    kind: Literal["strip"] = "strip"
+    blends: int = Field(default=16, ge=1)
+    """Number of samples of other classes that each sample is blended with."""
+    weight: float = Field(default=0.5, gt=0, lt=1)
+    """Weight of the sample in a blend; the other one has the rest."""
+    beyond: float = Field(default=4.0, gt=0)
+    """Number of robust standard deviations below the median entropy beyond which a sample is
+    suspicious."""
+
+    def build(self) -> "Strip":
+        return Strip(self)
+
+
+class Strip(PerSample):
+    """A detector that suspects samples whose blends have low entropy."""
+
+    config: StripConfig
+
+    def find_suspicious(self, rows_ND: Tensor, labels_N: Tensor, classes: int) -> Tensor:
+        """Return a mask of the samples whose blends are less uncertain than their class's."""
+        suspicious = torch.zeros(len(rows_ND), dtype=torch.bool)
+        totals, counts = sum_by_class(rows_ND, labels_N, classes)
+        known = counts > 0
+        if int(known.sum()) < 2:
+            return suspicious
+        centres = totals[known] / counts[known][:, None]
+        apart = torch.cdist(centres, centres).square()
+        scale = (apart.sum() / (len(centres) * (len(centres) - 1))).clamp_min(1e-12)
+        for label in range(classes):
+            mine, others = (labels_N == label).nonzero()[:, 0], (labels_N != label).nonzero()[:, 0]
+            if len(mine) < 2 * self.config.fewest or not len(others):
+                continue
+            entropies = self._measure_entropies(rows_ND[mine], rows_ND[others], centres, scale)
+            suspicious[mine] = measure_robust_z(entropies) < -self.config.beyond
+        return suspicious
+
+    def _measure_entropies(
+        self, rows_ND: Tensor, others_MD: Tensor, centres_CD: Tensor, scale: Tensor
+    ) -> Tensor:
+        """Return each row's mean entropy over its blends with other rows."""
+        # One draw for all: rows of a class are compared with each other.
+        rng = rng_for(0, "detectors", "strip")
+        drawn = torch.randint(len(others_MD), (self.config.blends,), generator=rng)
+        total = torch.zeros(len(rows_ND), dtype=rows_ND.dtype)
+        for other in others_MD[drawn]:
+            blend = self.config.weight * rows_ND + (1 - self.config.weight) * other
+            logits = -torch.cdist(blend, centres_CD).square() / scale
+            total += torch.distributions.Categorical(logits=logits).entropy()
+        return total / self.config.blends
