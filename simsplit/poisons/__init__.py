@@ -6,6 +6,7 @@ from simsplit.poisons.backdoors import (
     CleanLabelConfig,
     SemanticConfig,
 )
+from simsplit.poisons.hidden_triggers import SigConfig, WanetConfig
 from simsplit.poisons.poison import Aim, Poison, PoisonConfig, Scene, poison_batch
 from simsplit.poisons.tampering import LabelFlipConfig, ReplaceConfig, TamperConfig
 
@@ -14,6 +15,8 @@ POISONS: dict[str, type[PoisonConfig]] = {
     "blended": BlendedConfig,
     "semantic": SemanticConfig,
     "clean_label": CleanLabelConfig,
+    "wanet": WanetConfig,
+    "sig": SigConfig,
     "label_flip": LabelFlipConfig,
     "tamper": TamperConfig,
     "replace": ReplaceConfig,

@@ -28,6 +28,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "blended": [{"target": 3}, {"strength": 1.0}],
     "semantic": [{}, {"property": "green", "share": 0.3, "rate": 0.5}, {"property": "contrast"}],
     "clean_label": [{}, {"weaken": 0.0, "target": 2, "rate": 0.5}],
+    "wanet": [{}, {"strength": 2.0, "grid": 3, "target": 2}],
+    "sig": [{}, {"amplitude": 0.3, "target": 2, "rate": 0.5}],
     "label_flip": [{}, {"target": 1, "source": (0,), "rate": 1}],
     "tamper": [
         {"how": how, "leg": leg}
@@ -132,6 +134,28 @@ def test_the_patch_is_where_and_what_it_says():
     assert torch.equal(after[..., ~where], before[..., ~where])
     pixels = after[..., where] * torch.tensor(STD).view(3, 1) + torch.tensor(MEAN).view(3, 1)
     assert torch.allclose(pixels, torch.ones(3, 4))
+
+
+def test_the_wave_is_a_sine_along_columns():
+    made = of_client("sig", {"amplitude": 0.1, "frequency": 2.0})
+    grey = torch.full((2, 3, 8, 8), 0.5)
+    normalised = (grey - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+    shown = made.add_trigger(normalised) * torch.tensor(STD).view(3, 1, 1)
+    shown += torch.tensor(MEAN).view(3, 1, 1)
+    # two periods over eight columns: 0, 1, 0, -1 and again
+    expected = 0.5 + 0.1 * torch.tensor([0.0, 1.0, 0.0, -1.0, 0.0, 1.0, 0.0, -1.0])
+    torch.testing.assert_close(shown, expected.expand(2, 3, 8, 8))
+
+
+def test_a_warp_moves_pixels_by_little_and_leaves_what_has_no_shape():
+    made = of_client("wanet", {"strength": 0.5})
+    flat = torch.full((1, 3, 8, 8), 0.7)
+    torch.testing.assert_close(made.add_trigger(flat), flat)
+    # On a ramp from 0 to 7 the change is the displacement in pixels.
+    ramp = torch.arange(8.0).expand(1, 3, 8, 8)
+    moved = (made.add_trigger(ramp) - ramp).abs()
+    assert 0.05 < moved.mean() < 0.5
+    assert torch.equal(made.add_trigger(ramp), made.add_trigger(ramp))
 
 
 def test_a_shared_patch_is_dealt_out_pixel_by_pixel():
