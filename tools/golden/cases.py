@@ -646,6 +646,10 @@ HARM = {
             {"kind": "root_class", "since": 1, "fewest": 2, "fewest_root": 2, "directions": 4},
             {"kind": "within_class", "signal": "features", "fewest": 2, "window": "round"},
             {"kind": "mislabelled", "fewest_others": 2, "directions": 4},
+            {"kind": "activation_clustering", "fewest": 2, "fewest_others": 2},
+            {"kind": "spectral_signatures", "fewest": 2, "fewest_others": 2},
+            {"kind": "strip", "fewest": 2, "fewest_others": 2},
+            {"kind": "beatrix", "fewest": 2, "fewest_others": 2, "directions": 4},
         ],
     ),
     "badnets-vanilla": make_harmed(
@@ -656,6 +660,7 @@ HARM = {
     "blended-own-heads": make_harmed(
         {"kind": "blended", "rate": 0.5}, clients=OWN, detectors=[{**COSINE, "window": "running"}]
     ),
+    "wanet-sig": make_harmed({"kind": "wanet", "rate": 0.5}, {"kind": "sig"}, detectors=[COSINE]),
     "semantic-replace-average": make_harmed(
         {"kind": "semantic", "property": "contrast"},
         {"kind": "replace", "how": "boost"},
@@ -765,6 +770,10 @@ READ = {
         clients=OWN,
         schedule={**ASYNCHRONOUS, "rounds": 1, "local_steps": 1},
         network=SPREAD,
+    ),
+    "fsha-as-run-bf16": read(
+        {"kind": "fsha", "critic": "as_run", "precision": "bf16", "channels_last": True},
+        schedule={"rounds": 1, "local_steps": 1},
     ),
     "pcat-fused": read(
         {"kind": "pcat"},
