@@ -31,11 +31,11 @@ class StripConfig(PerSampleConfig):
     """Number of robust standard deviations below the median entropy beyond which a sample is
     suspicious."""
 
-    def build(self) -> "Strip":
-        return Strip(self)
+    def build(self) -> "StripDetector":
+        return StripDetector(self)
 
 
-class Strip(PerSample):
+class StripDetector(PerSample):
     """A detector that suspects samples whose blends have low entropy."""
 
     config: StripConfig
