@@ -109,4 +109,5 @@ def project_on_directions(rows_ND: Tensor, most: int) -> Tensor:
     """Return the coordinates of rows along the top principal directions of all of them."""
     centred = rows_ND - rows_ND.mean(0)
     _, vectors = torch.linalg.eigh(centred.T @ centred)
-    return centred @ vectors[:, -min(most, rows_ND.shape[1]) :].flip(1)
+    along: Tensor = centred @ vectors[:, -min(most, rows_ND.shape[1]) :].flip(1)
+    return along
