@@ -4,7 +4,8 @@ A client writes `sessions` further sessions after public prompts, with the run's
 methods, and the server is told the texts. No honest server has these, so it is an upper bound: it
 says how much of a text is left in what crosses, where attacks that start from the pretrained
 weights read nothing. A server whose own account is among the users', or that guesses a few texts
-right, comes near it.
+right, comes near it. It learns from these sessions alone: of an undefended head, an inverter of
+many public texts may read more.
 
 The inverter is the Gaussian one (see `inverters`), of the head's output at a token, alone or joined
 with the trunk's output one position earlier, which predicts the token. Held-out known sessions, a
