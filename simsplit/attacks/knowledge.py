@@ -27,7 +27,7 @@ from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.renamed import Renamed
 from simsplit.seeds import derive_seed
 
-ViewName = Literal["features", "shift", "gradient", "direction", "adapter_gradient"]
+ViewName = Literal["features", "shift", "gradient", "direction", "recovered", "adapter_gradient"]
 
 
 class SeenView(NamedTuple):
@@ -127,11 +127,16 @@ class Knowledge(Renamed):
         return Step(packet.client, packet.round, packet.step, self.seed, training=False)
 
     def message(self, packet: Packet) -> Tensor:
-        """Unpack the first message of a packet."""
+        """Unpack the first message of a packet, which every attacker gets."""
+        return self.messages(packet)[0]
+
+    def messages(self, packet: Packet) -> list[Tensor]:
+        """Unpack the messages of a packet that go to one server, the first of them."""
         with torch.no_grad():
-            # Where messages go to several servers, this one sees no more than the first.
-            first = self.stack.split_messages(packet.leg, packet.tensors)[0]
-            return self.stack.unpack(packet.leg, first, self.step(packet)).float()
+            # Messages go to servers in turn; between steps it is the first's turn again.
+            own = self.stack.split_messages(packet.leg, packet.tensors)[:: self.servers]
+            step = self.step(packet)
+            return [self.stack.unpack(packet.leg, each, step).float() for each in own]
 
     def unpack_sent(self, packet: Packet, step: Step) -> Tensor:
         """Unpack the payload of a packet of smashed data, in fp32 whatever clients compute in."""

@@ -4,6 +4,7 @@ from simsplit.attacks.attack import AttackConfig
 from simsplit.attacks.kmeans import KmeansConfig
 from simsplit.attacks.optimizer_inversion import OptimizerInversionConfig
 from simsplit.attacks.probe import ProbeConfig
+from simsplit.attacks.singular_direction import SingularDirectionConfig
 from simsplit.attacks.spectral import NormConfig, SpectralConfig
 
 ON_LABELS: dict[str, type[AttackConfig]] = {
@@ -11,5 +12,6 @@ ON_LABELS: dict[str, type[AttackConfig]] = {
     "norm": NormConfig,
     "kmeans": KmeansConfig,
     "probe": ProbeConfig,
+    "singular_direction": SingularDirectionConfig,
     "optimizer_inversion": OptimizerInversionConfig,
 }

@@ -5,6 +5,10 @@ vector without its padding: its gradients are summed over positions (padding has
 features are the state at the position with the largest gradient. The loss reads the label there, so
 this state leaks the most. A mean over positions would dilute it by all other tokens.
 
+Where a gradient crosses in several messages, `gradient` is the first of them. `recovered` is what a
+server with several of them makes of all (see `singular_direction`), with signs that suit one
+another in all batches.
+
 Where clients send adapters (the leg ADAPTERS), packets hold a row for each sample and adapter, and
 each adapter has its own views. The shift is the features minus the features without adapters.
 Views that a topology does not have are left out.
@@ -17,6 +21,8 @@ import torch
 from torch import Tensor
 
 from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
+from simsplit.attacks.unblinding import align_signs, find_smallest_combination
+from simsplit.methods.private_backprop import PrivateBackpropConfig
 from simsplit.packets import Leg, Packet
 
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
@@ -40,6 +46,9 @@ def _compute_views(
     for batch in batches:
         for view in _compute_batch_views(known, batch, names):
             parts.setdefault((view.name, view.adapter), []).append(view.rows.cpu())
+    if "recovered" in names:
+        for adapter, rows in _recover_gradients(known, batches):
+            parts.setdefault(("recovered", adapter), []).append(rows.cpu())
     views: dict[ViewName, list[SeenView]] = {name: [] for name in names}
     for (name, adapter), rows in parts.items():
         if len(rows) == len(batches):  # a batch that the client left lacks its gradients
@@ -67,20 +76,45 @@ def _compute_batch_views(
 ) -> Iterator[SeenView]:
     """Compute one batch's views with these names, as far as the topology has them."""
     by_adapter = Leg.ADAPTERS in batch
-    texts = known.vocabulary is not None and not by_adapter
-    features, grads = known.message(batch[Leg.FEATURES]), None
     if Leg.FEATURES_GRAD in batch:
-        grads = known.message(batch[Leg.FEATURES_GRAD])
-        grads = grads * len(grads)  # the loss is a mean over the batch, whose size the server knows
-    if texts:
-        assert grads is not None, "in a U shape they cross"
-        features, grads = state_at_gradient(features, grads), grads.sum(1)
+        features, grads = _make_rows(known, batch, known.message(batch[Leg.FEATURES_GRAD]))
+    else:
+        features, grads = known.message(batch[Leg.FEATURES]), None
     makers = _view_makers(known, batch, features, grads)
     for name in names:
         if name in makers:
             values = makers[name]()
             for adapter, rows in enumerate(values.unbind(1) if by_adapter else (values,)):
                 yield SeenView(name, adapter, rows.flatten(1))
+
+
+def _make_rows(known: Knowledge, batch: Batch, grads: Tensor) -> tuple[Tensor, Tensor]:
+    """Return features and gradients with a row for each sample, and for each adapter set."""
+    features = known.message(batch[Leg.FEATURES])
+    grads = grads * len(grads)  # the loss is a mean over the batch, whose size the server knows
+    if known.vocabulary is not None and Leg.ADAPTERS not in batch:
+        features, grads = state_at_gradient(features, grads), grads.sum(1)
+    return features, grads
+
+
+def _recover_gradients(known: Knowledge, batches: Sequence[Batch]) -> Iterator[tuple[int, Tensor]]:
+    """Yield an adapter's number and its gradients, recovered from several messages, by batch."""
+    features, grads = [], []
+    # Which noise a method adds is public, as all of its options are.
+    splitting = [each for each in known.methods if isinstance(each, PrivateBackpropConfig)]
+    mixed = all(each.noise == "mixed" for each in splitting)
+    for batch in batches:
+        sent = known.messages(batch[Leg.FEATURES_GRAD]) if Leg.FEATURES_GRAD in batch else []
+        if len(sent) > 1:
+            smallest = find_smallest_combination(torch.stack(sent), mixed=mixed)
+            states, rows = _make_rows(known, batch, smallest)
+            features.append(states)
+            # One axis for adapter sets, of which a U shape has none.
+            grads.append(rows.flatten(2) if Leg.ADAPTERS in batch else rows.flatten(1)[:, None])
+    # All adapter sets of a batch have one sign, as they have one secret.
+    for rows, sign in zip(grads, align_signs(features, grads), strict=True):
+        for adapter, each in enumerate(rows.unbind(1)):
+            yield adapter, sign * each
 
 
 def _view_makers(

@@ -5,7 +5,8 @@ z_(m-1)] with noise z, draws an invertible matrix C, and sends the m rows of C Z
 summed with the secret weights of the first row of C^-1, are the reply to g itself. An observer of
 fewer than m messages sees g under noise. A server that gets all m messages knows the m-dimensional
 space that contains g, and g stands out in it by its size: it is the direction of the messages'
-smallest singular value. So the method only hides g from servers that do not share their messages.
+smallest singular value (the attack `singular_direction`). So the method only hides g from servers
+that do not share their messages.
 All secrets are drawn from the step's own stream and never leave the client.
 
 Here C is a random orthogonal matrix, so that replies are not amplified. It is drawn again while a

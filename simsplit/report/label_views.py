@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 VIEWS = {
     "gradient": "gradients of features",
     "direction": "gradients, unit length",
+    "recovered": "gradients, recovered from all messages of one server",
     "features": "features",
     "shift": "shift of features",
     "adapter_gradient": "gradients of adapters",

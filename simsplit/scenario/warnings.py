@@ -76,9 +76,8 @@ def _check_servers(scenario: Scenario) -> str:
         return ""
     if servers < messages:
         why = (
-            "A server that gets several can search their span for the gradient. Attacks on labels "
-            "read one message at a time, so their figures are too low for such a server; over an "
-            "API optimizer_inversion works on the sum of all messages"
+            "A server that gets several has their span, in which the gradient is the smallest "
+            "direction (the attack singular_direction); one that gets all has the gradient"
         )
     elif _is_gaussian(scenario):
         return ""

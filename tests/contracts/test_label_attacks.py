@@ -56,7 +56,9 @@ def judge_views(judge, kind, *, planted, seed=0):
 @every_attack
 def test_a_planted_signal_is_detected_in_each_view(kind, judge):
     rows, floors = judge_views(judge, kind, planted=8.0)
-    assert rows.keys() >= {"features", "gradient"}
+    asked = set(ATTACKS[kind]().views) & {"features", "gradient"}
+    assert asked
+    assert rows.keys() >= asked
     for view, row in rows.items():
         # trees look at a column at a time, and at unit length each has little of the plant
         assert row["leak"] > (0.75 if view == "direction" else 0.97)
@@ -70,7 +72,7 @@ def test_noise_stays_at_chance_and_not_below_it(kind, judge):
     results, within = [], 0
     for seed in range(8):
         rows, floors = judge_views(judge, kind, planted=0.0, seed=seed)
-        chance, row = floors["chance"], rows["features"]
+        chance, row = floors["chance"], rows.get("features", rows["gradient"])
         results.append(row["leak"])
         within += chance["low"] - 0.05 <= row["leak"] <= chance["high"] + 0.03
     assert within >= 7  # of 95 %

@@ -98,7 +98,7 @@ OF_LABELS = {"pslf": TWO_CLASSES, "marvell": TWO_CLASSES}
 FEW = {"targets": {"count": 6, "per_class": 3}}
 KNOWN = {"model": {"sizes": {"public": True}}}
 BESIDE: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("spectral", "norm", "kmeans", "probe"), FEW),
+    **dict.fromkeys(("spectral", "norm", "kmeans", "probe", "singular_direction"), FEW),
     **dict.fromkeys(("admi", "dualguard"), KNOWN),
     "private_backprop": {"model": {"learns": ["head", "tail"]}},
     "adaptive_online": {"method": [{"kind": "mixguard", **SMALL["mixguard"]}]},

@@ -987,6 +987,8 @@ WORDS = {
     "private-backprop": texts(
         method=[{"kind": "private_backprop", "messages": 3}],
         model={**CLASSIFIER, "learns": ["head", "tail"]},
+        attacks=[{"kind": "singular_direction"}],
+        targets={"count": 12},
     ),
     "sessions": overheard(
         {"kind": "mc"},

@@ -1,0 +1,85 @@
+"""An attack on `private_backprop`, ours: one server's messages give the gradient away by its size.
+
+The client hides a gradient g in m messages, each a sum of g and m - 1 noises. A server that gets
+all of them stacks them as rows of a matrix. Noise hides a gradient only if it is larger, so g is
+the combination of the rows that is smallest: the matrix's direction of the smallest singular value.
+The combination's weights have length 1, as the client's own have, so its size is right too. It
+takes one step, and no knowledge of the optimizer. With a part of the messages the noises outnumber
+the equations, and what is smallest is still noise.
+
+The sign of a singular direction is arbitrary, batch by batch. Labels of one batch then come out
+flipped against those of another. Features help: how they go together with the gradient is alike in
+all batches, so signs are chosen by which these products agree most (see `align_signs`). Where
+features tell nothing of labels, each batch keeps a sign of its own.
+
+Labels are read as in `spectral` and `kmeans`. Of two classes, the gradient of a sample's features
+is p - y times one direction or nearly so, and p - y has the class as its sign: the projection on
+the rows' first singular direction, not centred, is a score, and its sign is the class.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from simsplit.attacks.attack import Done
+from simsplit.attacks.kmeans import find_clusters
+from simsplit.attacks.knowledge import Knowledge, SeenView
+from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.views import views_of
+from simsplit.packets import Packet
+
+
+class SingularDirectionConfig(LabelAttackConfig):
+    """The gradient as the smallest combination of all messages that one server gets."""
+
+    kind: Literal["singular_direction"] = "singular_direction"
+    views: tuple[Literal["recovered", "gradient"], ...] = Field(
+        default=("recovered", "gradient"), min_length=1
+    )
+    """The views that it uses: the recovered gradient where the server gets several messages, else
+    the only message that it gets. The first that there is counts."""
+    starts: int = Field(default=10, ge=1)
+    """Number of runs of k-means, with more than two classes; the best one counts."""
+
+    def build(self, known: Knowledge) -> "SingularDirection":
+        return SingularDirection(self, known)
+
+
+class SingularDirection(LabelAttack):
+    """An attack that reads labels off the recovered gradient of all targets."""
+
+    options: SingularDirectionConfig
+
+    def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
+        """Read the first of its views that this server has, one adapter after another."""
+        seen = views_of(self.known, targets, self.options.views)
+        names = [view.name for view in seen]
+        first = next((name for name in self.options.views if name in names), None)
+        self.views = [view for view in seen if view.name == first]
+        self.clues = []
+        for number, view in enumerate(self.views, 1):
+            self.clues += self._read_labels(view)
+            yield number, len(self.views)
+
+    def read(self, view: SeenView) -> Clue | None:
+        """Return the view's clusters."""
+        return self._read_labels(view)[-1]
+
+    def _read_labels(self, view: SeenView) -> list[Clue]:
+        """Return scores and classes of two classes, or clusters of more."""
+        place, classes = (view.name, view.adapter), self.known_labels.classes
+        if classes != 2:
+            unit = torch.nn.functional.normalize(view.rows)
+            groups = find_clusters(unit, classes, self.options.starts, self.known.seed)
+            return [Clue(*place, "accuracy", groups)]
+        scores = project_first(view.rows)
+        return [Clue(*place, "auc", scores), Clue(*place, "accuracy", (scores > 0).long())]
+
+
+def project_first(rows_ND: Tensor) -> Tensor:
+    """Project rows on their first right singular direction, without centring them."""
+    direction = torch.linalg.svd(rows_ND.float(), full_matrices=False)[2][0]
+    return rows_ND.float() @ direction
