@@ -38,7 +38,7 @@ from simsplit.metrics.leaks import (
 from simsplit.parties.calls import LabelsOf
 from simsplit.results.directory import encode_csv
 from simsplit.results.kept import COMPONENTS
-from simsplit.results.label_results import CHANCE, COLUMNS, MAJORITY, PURITY
+from simsplit.results.label_results import BEST_AUC, CHANCE, COLUMNS, MAJORITY, PURITY
 from simsplit.scenario import Scenario
 from simsplit.seeds import numpy_rng_for
 
@@ -131,18 +131,20 @@ class LabelJudge(AttackJudge[LabelAttack]):
     def _measure_leaks(self, clue: Clue, labels: Numbers) -> dict[str, Interval]:
         """Return what a clue leaks of the labels, by figure; clusters have a purity too."""
         values = clue.values.numpy()
-        if clue.figure == "auc":
+        if clue.figure in ("auc", BEST_AUC):
             rng = numpy_rng_for(self.seed, "bootstrap", clue.view, clue.adapter)
-            return {"auc": measure_auc(values.astype(np.float64), labels == 1, rng)}
+            columns = values.astype(np.float64).reshape(len(values), -1)
+            each = [measure_auc(scores, labels == 1, rng) for scores in columns.T]
+            return {clue.figure: max(each)}
         if clue.named:
             return {"accuracy": measure_share(match_equal(values, labels))}
-        each: dict[str, Hits] = {"accuracy": match_clusters, PURITY: match_majority}
-        return {figure: measure_share(hits(values, labels)) for figure, hits in each.items()}
+        judged: dict[str, Hits] = {"accuracy": match_clusters, PURITY: match_majority}
+        return {figure: measure_share(hits(values, labels)) for figure, hits in judged.items()}
 
     def _make_floors(self, figure: str, clue: Clue, labels: Numbers) -> Iterator[Row]:
         rng = numpy_rng_for(self.seed, "chance", figure, len(labels))
-        if figure == "auc":
-            chance = simulate_chance_auc(labels == 1, rng)
+        if figure in ("auc", BEST_AUC):
+            chance = simulate_chance_auc(labels == 1, rng, clue.values[0].numel())
         else:
             hits = (
                 match_equal

@@ -27,7 +27,16 @@ from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.renamed import Renamed
 from simsplit.seeds import derive_seed
 
-ViewName = Literal["features", "shift", "gradient", "direction", "recovered", "adapter_gradient"]
+ViewName = Literal[
+    "features",
+    "shift",
+    "difference",
+    "sum",
+    "gradient",
+    "direction",
+    "recovered",
+    "adapter_gradient",
+]
 
 
 class SeenView(NamedTuple):
@@ -35,7 +44,7 @@ class SeenView(NamedTuple):
 
     name: ViewName
     adapter: int
-    """Number of the adapter set."""
+    """Number of the adapter set; of differences, of the pair of sets."""
     rows: Tensor
     """N x D, the targets in order."""
 

@@ -21,7 +21,7 @@ from simsplit.methods.method import ANYTHING, Modality
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import Leg, Packet
 
-Figure = Literal["auc", "accuracy"]
+Figure = Literal["auc", "best_auc", "accuracy"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Clue:
     view: ViewName
     adapter: int
     figure: Figure
-    """The figure by which it is judged. auc: `values` are scores. accuracy: `values` are clusters
-    or classes."""
+    """The figure by which it is judged. auc: `values` are scores. best_auc: they are several scores
+    in columns, the best of which counts. accuracy: they are clusters or classes."""
     values: Tensor
     rows: Tensor | None = None
     """Row numbers of the targets that `values` describe; None: all."""
@@ -58,9 +58,10 @@ class LabelAttackConfig(AttackConfig):
     """Base class of the fields of attacks on labels."""
 
     views: tuple[ViewName, ...] = Field(default=VIEWS, min_length=1)
-    """The views that it uses: features, their shift by adapters, gradients of features, these at
-    unit length (direction), gradients of adapters. Views that a topology does not have are left
-    out."""
+    """The views that it uses: features, their shift by adapters, differences of two adapter sets'
+    features and sums with searched weights (of a server that has several sets), gradients of
+    features, these at unit length (direction), gradients recovered from several messages, gradients
+    of adapters. Views that a topology does not have are left out."""
     recovers: ClassVar[str] = "labels"
     reads_smashed: ClassVar[bool] = False
     mixes_targets: ClassVar[bool] = True

@@ -1,6 +1,7 @@
 """The table of attacks that recover labels."""
 
 from simsplit.attacks.attack import AttackConfig
+from simsplit.attacks.few_labels import DirectionScoringConfig, ModelCompletionConfig
 from simsplit.attacks.kmeans import KmeansConfig
 from simsplit.attacks.optimizer_inversion import OptimizerInversionConfig
 from simsplit.attacks.probe import ProbeConfig
@@ -12,6 +13,8 @@ ON_LABELS: dict[str, type[AttackConfig]] = {
     "norm": NormConfig,
     "kmeans": KmeansConfig,
     "probe": ProbeConfig,
+    "direction_scoring": DirectionScoringConfig,
+    "model_completion": ModelCompletionConfig,
     "singular_direction": SingularDirectionConfig,
     "optimizer_inversion": OptimizerInversionConfig,
 }

@@ -12,9 +12,9 @@ flipped against those of another. Features help: how they go together with the g
 all batches, so signs are chosen by which these products agree most (see `align_signs`). Where
 features tell nothing of labels, each batch keeps a sign of its own.
 
-Labels are read as in `spectral` and `kmeans`. Of two classes, the gradient of a sample's features
-is p - y times one direction or nearly so, and p - y has the class as its sign: the projection on
-the rows' first singular direction, not centred, is a score, and its sign is the class.
+Labels are read as in `kmeans`, from rows of unit length, and of two classes as in `spectral` too,
+but without centring: the gradient of a sample's features is p - y times one direction or nearly so,
+and the sign of p - y is the class.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class SingularDirectionConfig(LabelAttackConfig):
     """The views that it uses: the recovered gradient where the server gets several messages, else
     the only message that it gets. The first that there is counts."""
     starts: int = Field(default=10, ge=1)
-    """Number of runs of k-means, with more than two classes; the best one counts."""
+    """Number of runs of k-means; the best one counts."""
 
     def build(self, known: Knowledge) -> "SingularDirection":
         return SingularDirection(self, known)
@@ -69,17 +69,16 @@ class SingularDirection(LabelAttack):
         return self._read_labels(view)[-1]
 
     def _read_labels(self, view: SeenView) -> list[Clue]:
-        """Return scores and classes of two classes, or clusters of more."""
+        """Return scores, if there are two classes, and clusters."""
         place, classes = (view.name, view.adapter), self.known_labels.classes
-        if classes != 2:
-            unit = torch.nn.functional.normalize(view.rows)
-            groups = find_clusters(unit, classes, self.options.starts, self.known.seed)
-            return [Clue(*place, "accuracy", groups)]
-        scores = project_first(view.rows)
-        return [Clue(*place, "auc", scores), Clue(*place, "accuracy", (scores > 0).long())]
+        unit = torch.nn.functional.normalize(view.rows)
+        groups = find_clusters(unit, classes, self.options.starts, self.known.seed)
+        clues = [Clue(*place, "accuracy", groups)]
+        return [Clue(*place, "auc", project_first(view.rows)), *clues] if classes == 2 else clues
 
 
 def project_first(rows_ND: Tensor) -> Tensor:
     """Project rows on their first right singular direction, without centring them."""
     direction = torch.linalg.svd(rows_ND.float(), full_matrices=False)[2][0]
-    return rows_ND.float() @ direction
+    scores: Tensor = rows_ND.float() @ direction
+    return scores

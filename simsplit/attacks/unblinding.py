@@ -25,7 +25,8 @@ def find_smallest_combination(messages_MBD: Tensor, *, mixed: bool = True) -> Te
         kept = lengths > RELATIVE * lengths[0]
         rows = basis[:, kept].unflatten(0, rows.shape[:2])
     weights = torch.linalg.svd(rows.flatten(1), full_matrices=False)[0][:, -1]
-    return torch.tensordot(weights, messages_MBD.double(), 1).to(messages_MBD.dtype)
+    combined: Tensor = torch.tensordot(weights, messages_MBD.double(), 1)
+    return combined.to(messages_MBD.dtype)
 
 
 def align_signs(features: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[float]:

@@ -10,7 +10,9 @@ server with several of them makes of all (see `singular_direction`), with signs 
 another in all batches.
 
 Where clients send adapters (the leg ADAPTERS), packets hold a row for each sample and adapter, and
-each adapter has its own views. The shift is the features minus the features without adapters.
+each adapter has its own views. The shift is the features minus the features without adapters. One
+server can hold several sets, and the client's secret mixture of them has to tell labels: so their
+differences are views too, and their sum with searched weights (see `combining`).
 Views that a topology does not have are left out.
 """
 
@@ -20,12 +22,18 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from simsplit.attacks.combining import search_sum, subtract_pairs
 from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
 from simsplit.attacks.unblinding import align_signs, find_smallest_combination
 from simsplit.methods.private_backprop import PrivateBackpropConfig
 from simsplit.packets import Leg, Packet
 
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
+DERIVED: dict[ViewName, Callable[[Sequence[Tensor], int], list[Tensor]]] = {
+    "difference": subtract_pairs,
+    "sum": search_sum,
+}
+"""Views that are made of the features of all adapter sets and a seed."""
 
 
 def views_of(
@@ -33,8 +41,14 @@ def views_of(
 ) -> list[SeenView]:
     """Return the targets' views with these names; each is computed once per scoring."""
     seen = known.seen.of(targets)
-    if missing := [name for name in names if name not in seen]:
+    made = [name for name in names if name not in DERIVED]
+    if missing := [name for name in made if name not in seen]:
         seen |= _compute_views(known, by_batch(targets), missing)
+    for name in names:
+        if name in DERIVED and name not in seen:
+            sets = [view.rows for view in views_of(known, targets, ["features"])]
+            rows = DERIVED[name](sets, known.seed) if len(sets) > 1 else []
+            seen[name] = [SeenView(name, number, each) for number, each in enumerate(rows)]
     return [view for name in VIEWS if name in names for view in seen[name]]
 
 
@@ -47,8 +61,8 @@ def _compute_views(
         for view in _compute_batch_views(known, batch, names):
             parts.setdefault((view.name, view.adapter), []).append(view.rows.cpu())
     if "recovered" in names:
-        for adapter, rows in _recover_gradients(known, batches):
-            parts.setdefault(("recovered", adapter), []).append(rows.cpu())
+        for adapter, recovered in _recover_gradients(known, batches):
+            parts.setdefault(("recovered", adapter), []).append(recovered.cpu())
     views: dict[ViewName, list[SeenView]] = {name: [] for name in names}
     for (name, adapter), rows in parts.items():
         if len(rows) == len(batches):  # a batch that the client left lacks its gradients

@@ -24,6 +24,9 @@ ADDED: Mapping[str, object] = {
     "attacks.*.precision": "fp32",
     "attacks.*.channels_last": False,
     "attacks.*.critic": "described",
+    "attacks.*.components": 1,
+    "method.*.scaled": False,
+    "method.*.shift_alpha": 0.0,
 }
 """Field that came after rows were measured, such as `method.*.lift`, with `*` for a place in a list
 -> the value with which all is as before. A new field whose default is null need not stand here."""

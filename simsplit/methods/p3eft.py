@@ -7,9 +7,23 @@ each step a logistic regression is fitted to the batch, and its loss for the opp
 term of the loss. Gradients can cross in m messages of noise that only the client can combine
 (`private_backprop`).
 
-W stays as drawn by default, as in the paper and the published code, which can also train it
-(`weights: learned`). If features have no axis of adapter sets (topology: u_shaped), there is one
-set and nothing to mix; then the regulariser reads all positions at once, including padding.
+W stays as drawn by default, as in the paper and in the published code, which freezes it after the
+draw unless an option trains it (`weights: learned`). The standard deviation of xi differs: 1 in the
+code of 2024 and 2025, and 31 in the scripts of 2023 (`spread`). The regulariser is also put on the
+features' shift from the model without adapters, by the authors' account with the same weight
+everywhere, though the paper has no such term (`shift_alpha`). Published code
+adds its terms on one rank before gradients are averaged, so its alphas, on four or eight GPUs, are
+as much larger than those that act; alpha here is the one that acts.
+
+The shift needs the features without adapters. A client of an API has them from one more set of
+adapters, the last, which stays as it starts, with no effect: it costs as much as any other set.
+
+`scaled` is ours. The published reader takes features as they are, and its penalty (C = 1) makes it
+weak on small ones: training then shrinks features, and labels stay plain to attacks that know no
+scale. Scaled, features are centred and brought to unit variance over the batch before the reader.
+
+If features have no axis of adapter sets (topology: u_shaped), there is one set and nothing to mix;
+then the regulariser reads the mean over a text's real positions, since padding tells lengths only.
 """
 
 import warnings
@@ -43,12 +57,19 @@ class P3eftConfig(MethodConfig):
     """Whether the head gets a secret mixture of the adapter sets' states, which needs at least two
     sets (model.adapters: 2), or their mean. Null: a mixture if there are several sets."""
     spread: float = Field(default=1.0, gt=0)
-    """Standard deviation of the draws that the secret weights are made of."""
+    """Standard deviation of the draws that the secret weights are made of. Published: 1 (code of
+    2025) and 31 (scripts of 2023)."""
     weights: Literal["drawn", "learned"] = "drawn"
     """Whether the secret weights stay fixed after they are drawn (`drawn`), or are trained too
     (`learned`)."""
     alpha: float = Field(default=1.0, ge=0)
     """Weight of the regulariser; 0: none. The paper's values are powers of the root of ten."""
+    shift_alpha: float = Field(default=0.0, ge=0)
+    """Weight of the same regulariser on how adapters shift the features. The last set of adapters
+    (model.adapters) then stays without effect, for its features are the unshifted ones."""
+    scaled: bool = False
+    """Whether features are centred and scaled over the batch before the regulariser's reader, so
+    that small features do not evade it. Not published."""
     messages: int = Field(default=1, ge=1)
     """Messages in which each gradient crosses, with mixed noise; only their secret sum is the
     gradient. For other noise, list private_backprop instead. 1: the gradient itself crosses."""
@@ -58,7 +79,7 @@ class P3eftConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _check_that_a_part_is_on(self) -> Self:
-        if self.mixing is False and not self.alpha and self.messages == 1:
+        if self.mixing is False and not self.regularises and self.messages == 1:
             raise ValueError(
                 "mixing: false, alpha: 0 and messages: 1 turn off all parts of the method; leave "
                 "it out, or give mixing: true, alpha above 0 or messages above 1"
@@ -66,11 +87,19 @@ class P3eftConfig(MethodConfig):
         return self
 
     @property
+    def regularises(self) -> bool:
+        """Whether the regulariser is on, for features or for their shift."""
+        return bool(self.alpha or self.shift_alpha)
+
+    @property
     def needs(self) -> Needs:
         """Clients with labels and the loss; adapter sets and a frozen trunk for some options."""
         own = [Need(Given.SCORING), Need(Given.CLASSIFIES), need_leg(Leg.FEATURES_GRAD)]
         if self.mixing:
-            own.append(Need(Given.ADAPTER_SETS, "mixing", least=2))
+            least = 3 if self.shift_alpha else 2
+            own.append(Need(Given.ADAPTER_SETS, "mixing", least=least))
+        elif self.shift_alpha:
+            own.append(Need(Given.ADAPTER_SETS, "shift_alpha", least=2))
         elif not self.alpha and self.messages == 1:  # mixing is all that the method can do
             own.append(Need(Given.ADAPTER_SETS, "alpha", least=2))
         if self.messages > 1:
@@ -81,9 +110,9 @@ class P3eftConfig(MethodConfig):
     def build(self, site: Site) -> Method:
         if site.side == "server":
             return Method()
-        weights = None
-        if self.mixing is not False and site.sets > 1:
-            weights = draw_mixing_weights(site.sets, site.features[1:], self.spread, site.seed)
+        weights, mixed = None, site.sets - bool(self.shift_alpha)
+        if self.mixing is not False and mixed > 1:
+            weights = draw_mixing_weights(mixed, site.features[1:], self.spread, site.seed)
             weights = weights.to(site.device)
         return P3eft(self, weights, sets=site.sets)
 
@@ -104,7 +133,7 @@ class P3eft(Method):
     """The client's half, which mixes states and stores them for the regulariser."""
 
     def __init__(self, config: P3eftConfig, weights: Tensor | None, *, sets: int) -> None:
-        self.alpha, self.weights, self.sets = config.alpha, weights, sets
+        self.config, self.weights, self.sets = config, weights, sets
         self.backprop = PrivateBackprop(PrivateBackpropConfig(messages=config.messages))
         self.num_messages = config.messages
         if config.weights == "learned" and weights is not None:
@@ -116,21 +145,49 @@ class P3eft(Method):
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
         """Mix the sets' states, from B x n x D to B x D, for the client's head."""
-        if self.alpha and step.training and step.labels is not None:
+        if self.config.regularises and step.training and step.labels is not None:
             step.memo[self] = u
         if not self.sets:
             return u
-        return u.mean(1) if self.weights is None else (u * self.weights).sum(1)
+        # No loss reaches the set without effect, so it stays so.
+        mixed = u[:, :-1] if self.config.shift_alpha else u
+        return mixed.mean(1) if self.weights is None else (mixed * self.weights).sum(1)
 
     def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the regulariser: alpha times the sum of each set's loss on opposite labels."""
         u = step.memo.pop(self, None)
         if u is None or step.labels is None:
             return None
-        each = u.unbind(1) if self.sets else [u.flatten(1)]
-        losses = [compute_opposite_loss(h, get_classes(step.labels), step.seed) for h in each]
-        terms = [loss for loss in losses if loss is not None]
-        return self.alpha * torch.stack(terms).sum() if terms else None
+        each = list(u.unbind(1)) if self.sets else [flatten_real(u, step.mask)]
+        weighted = []
+        if self.config.shift_alpha:
+            base = each.pop().detach()
+            weighted += [(self.config.shift_alpha, h - base) for h in each]
+        weighted += [(self.config.alpha, h) for h in each if self.config.alpha]
+        labels, terms = get_classes(step.labels), []
+        for alpha, h in weighted:
+            read = standardise(h) if self.config.scaled else h
+            loss = compute_opposite_loss(read, labels, step.seed)
+            terms += [] if loss is None else [alpha * loss]
+        return torch.stack(terms).sum() if terms else None
+
+
+def flatten_real(u: Tensor, mask: Tensor | None) -> Tensor:
+    """Return one row per sample: the mean over a text's real positions, or all values."""
+    if mask is None or u.dim() != 3:
+        return u.flatten(1)
+    real = mask.to(u)[:, :, None]
+    mean: Tensor = (u * real).sum(1) / real.sum(1).clamp_min(1)
+    return mean
+
+
+def standardise(h: Tensor) -> Tensor:
+    """Centre and scale each value over the batch; a value that never varies becomes 0."""
+    centred = h - h.mean(0)
+    # Relative to all values, or rounding errors of constant ones would be scaled up.
+    floor = 1e-4 * centred.detach().square().mean().sqrt() + 1e-12
+    scaled: Tensor = centred / (centred.square().mean(0) + floor.square()).sqrt()
+    return scaled
 
 
 def compute_opposite_loss(h: Tensor, labels: Tensor, seed: int) -> Tensor | None:

@@ -92,15 +92,22 @@ def measure_share(hits: NDArray[np.bool_]) -> Interval:
     return Interval(float(hits.mean()), *clopper_pearson(int(hits.sum()), len(hits)))
 
 
-def simulate_chance_auc(positive: NDArray[np.bool_], rng: np.random.Generator) -> Interval:
-    """Compute the AUC of random scores: its mean, and the middle 95 % of permutations."""
+def simulate_chance_auc(
+    positive: NDArray[np.bool_], rng: np.random.Generator, tries: int = 1
+) -> Interval:
+    """Compute the AUC of random scores: its mean, and the middle 95 % of permutations.
+
+    Of several tries, independent of one another, the best counts.
+    """
     count, hits = len(positive), int(positive.sum())
-    permuted = rng.permuted(np.tile(positive, (DRAWS, 1)), axis=1)
-    ranks = permuted @ np.arange(count, dtype=np.float64)
-    # Mann-Whitney's U, as a share of all pairs, is the AUC
-    drawn = (ranks - hits * (hits - 1) / 2) / (hits * (count - hits))
-    better = np.maximum(drawn, 1 - drawn)
-    return Interval(float(better.mean()), *_find_middle(better))
+    best = np.zeros(DRAWS)
+    for _ in range(tries):
+        permuted = rng.permuted(np.tile(positive, (DRAWS, 1)), axis=1)
+        ranks = permuted @ np.arange(count, dtype=np.float64)
+        # Mann-Whitney's U, as a share of all pairs, is the AUC
+        drawn = (ranks - hits * (hits - 1) / 2) / (hits * (count - hits))
+        best = np.maximum(best, np.maximum(drawn, 1 - drawn))
+    return Interval(float(best.mean()), *_find_middle(best))
 
 
 def simulate_chance(labels: Numbers, hits: Hits, rng: np.random.Generator) -> Interval:

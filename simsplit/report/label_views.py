@@ -23,6 +23,8 @@ VIEWS = {
     "recovered": "gradients, recovered from all messages of one server",
     "features": "features",
     "shift": "shift of features",
+    "difference": "differences of features",
+    "sum": "searched sums of features",
     "adapter_gradient": "gradients of adapters",
 }
 """The views in words, in the order of P3EFT's figures."""

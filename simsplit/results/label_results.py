@@ -12,6 +12,9 @@ COLUMNS = (
     *("leak", "low", "high", "samples", "known"),
 )
 MAJORITY, CHANCE = "majority", "chance"
+BEST_AUC = "best_auc"
+"""The AUC of the best of several scores. Papers judge the first score alone, so it counts in the
+worst leak over all views, and not in that of one view."""
 PURITY = "purity"
 """A figure of clusters beside their accuracy; papers do not count it as a leak."""
 FLOORS = (MAJORITY, CHANCE)

@@ -85,8 +85,9 @@ BACK_AND_FORTH = {
         ("mc", "mc_trained", "session_sip", "dsi", "vmi", "rmi", "pmi", "pidi", "known_pairs"),
         "attacks.0.kind",
     ),
-    "singular_direction": "attacks.0.kind",
-    **dict.fromkeys(("mc", "session_sip", "dsi", "vmi", "rmi", "pmi", "pidi"), "attacks.0.kind"),
+    **dict.fromkeys(
+        ("singular_direction", "direction_scoring", "model_completion"), "attacks.0.kind"
+    ),
     "tamper{'leg': 'features_grad'}": "clients.malicious.poison.0.leg",
 }
 """What lives on the tail at the client, or on what crosses because of it."""

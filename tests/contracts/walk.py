@@ -95,10 +95,15 @@ TWO_CLASSES = {
 }
 OF_LABELS = {"pslf": TWO_CLASSES, "marvell": TWO_CLASSES}
 """The data that methods for two classes are for; those of texts are refused for their tokens."""
+OF_LABELS_READ = (
+    *("spectral", "norm", "kmeans", "probe"),
+    *("singular_direction", "direction_scoring", "model_completion"),
+)
+"""Attacks on labels, which need targets of two classes."""
 FEW = {"targets": {"count": 6, "per_class": 3}}
 KNOWN = {"model": {"sizes": {"public": True}}}
 BESIDE: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("spectral", "norm", "kmeans", "probe", "singular_direction"), FEW),
+    **dict.fromkeys(OF_LABELS_READ, FEW),
     **dict.fromkeys(("admi", "dualguard"), KNOWN),
     "private_backprop": {"model": {"learns": ["head", "tail"]}},
     "adaptive_online": {"method": [{"kind": "mixguard", **SMALL["mixguard"]}]},

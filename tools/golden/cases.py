@@ -987,7 +987,11 @@ WORDS = {
     "private-backprop": texts(
         method=[{"kind": "private_backprop", "messages": 3}],
         model={**CLASSIFIER, "learns": ["head", "tail"]},
-        attacks=[{"kind": "singular_direction"}],
+        attacks=[
+            {"kind": "singular_direction"},
+            {"kind": "direction_scoring"},
+            {"kind": "model_completion"},
+        ],
         targets={"count": 12},
     ),
     "sessions": overheard(

@@ -126,3 +126,56 @@ def test_weights_can_be_learned_as_in_the_published_code():
     method.decode(states(), step()).sum().backward()
     assert method.module.weights.grad is not None
     assert P3eftConfig().build(site()).module is None
+
+
+def test_the_shift_is_read_against_the_last_set_which_stays_as_it_is():
+    u, labels = states().requires_grad_(), torch.arange(12) % 2
+    method, at = P3eftConfig(alpha=0, shift_alpha=0.5).build(site()), step(labels)
+    weights = draw_mixing_weights(SETS - 1, (WIDTH,), 1.0, 0)
+    wanted = sum(weights[i] * u[:, i] for i in range(SETS - 1))
+    mixed = method.decode(u, at)
+    assert torch.allclose(mixed, wanted)
+    term = method.compute_tail_loss(at)
+    each = [compute_opposite_loss(u[:, i] - u[:, -1], labels, 0) for i in range(SETS - 1)]
+    assert term.item() == pytest.approx(0.5 * sum(each).item(), rel=1e-5)
+    (mixed.sum() + term).backward()
+    assert u.grad[:, :-1].abs().sum() > 0
+    assert u.grad[:, -1].abs().sum() == 0
+
+
+def test_both_terms_add_up():
+    u, labels, terms = states(), torch.arange(12) % 2, []
+    for alpha, shift_alpha in ((0.3, 0.5), (0.3, 0), (0, 0.5)):
+        method, at = P3eftConfig(alpha=alpha, shift_alpha=shift_alpha).build(site()), step(labels)
+        method.decode(u, at)
+        terms.append(method.compute_tail_loss(at).item())
+    # Alone, the term of features has one set more to read.
+    last = 0.3 * compute_opposite_loss(u[:, -1], labels, 0).item()
+    assert terms[0] == pytest.approx(terms[1] - last + terms[2], rel=1e-5)
+
+
+def test_small_features_evade_the_published_reader_and_not_the_scaled_one():
+    labels = torch.arange(40) % 2
+    h = torch.randn(40, 1, WIDTH, generator=rng_for(1, "states")) + 2 * labels[:, None, None]
+    losses = {}
+    for scaled in (False, True):
+        method = P3eftConfig(alpha=1, scaled=scaled).build(site(sets=1))
+        for size in (1.0, 0.01):
+            at = step(labels)
+            method.decode(size * h, at)
+            losses[scaled, size] = method.compute_tail_loss(at).item()
+    assert losses[False, 0.01] < 0.3 * losses[False, 1.0]
+    assert losses[True, 0.01] == pytest.approx(losses[True, 1.0], rel=1e-3)
+
+
+def test_under_a_u_shape_padding_is_not_read():
+    u, labels = torch.randn(12, 4, 3, generator=rng_for(2, "states")), torch.arange(12) % 2
+    mask = torch.arange(4) < torch.arange(12)[:, None] % 4 + 1
+    terms = []
+    for padding in (0.0, 9.0):
+        at = step(labels)
+        at.mask = mask
+        method = P3eftConfig().build(site(sets=0))
+        method.decode(torch.where(mask[:, :, None], u, padding * labels[:, None, None]), at)
+        terms.append(method.compute_tail_loss(at).item())
+    assert terms[0] == pytest.approx(terms[1])
