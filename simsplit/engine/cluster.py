@@ -12,8 +12,8 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,11 @@ _SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """A frame of HTTP/2 with which each side begins; its fourth byte is the kind of frame."""
 ANSWER_S = 5.0
 """The time limit for a cluster's answer, in seconds."""
+WATCH_S = 1.0
+"""How often it is checked that Ray's head process lives, in seconds."""
+_KEPT = "the last checkpoint is kept, go on from it with --resume"
+_head_is_gone = threading.Event()
+"""Set once the head process of a cluster started here is gone, until that cluster is shut down."""
 
 
 @contextmanager
@@ -95,24 +100,26 @@ def run_with_cluster(
                 except ConnectionError as error:
                     raise _make_unreachable_error(address, error) from None
             try:
-                yield
+                # others may restart the head process of a cluster of theirs
+                with _watch_head(folder) if address is None else nullcontext():
+                    yield
             finally:
                 ray.shutdown()
+                _head_is_gone.clear()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_dead_node() -> None:
     """Raise RunFailedError if Ray itself has ended here; it would soon end this process too."""
+    if _head_is_gone.is_set():  # Ray would wait for it for a minute
+        raise RunFailedError(f"Ray has ended on this machine (its head process is gone); {_KEPT}")
     ray: Any = import_module("ray")  # half of it has no types
     here = ray.get_runtime_context().get_node_id()
     node = next((each for each in ray.nodes() if each["NodeID"] == here), None)
     # Ray itself lists a dead node as alive for about fifteen seconds.
     if node is None or not (node["Alive"] and _is_raylet_there(node)):
-        raise RunFailedError(
-            "Ray has ended on this machine (its raylet is gone); the last checkpoint is kept, "
-            "go on from it with --resume"
-        )
+        raise RunFailedError(f"Ray has ended on this machine (its raylet is gone); {_KEPT}")
 
 
 def _is_raylet_there(node: Mapping[str, Any]) -> bool:
@@ -121,13 +128,69 @@ def _is_raylet_there(node: Mapping[str, Any]) -> bool:
     address = node["NodeManagerAddress"]
     if address != ray.util.get_node_ip_address():
         return True  # a port of another machine may be closed to this one
+    return _is_listening(address, node["NodeManagerPort"])
+
+
+def _is_listening(host: str, port: int) -> bool:
+    """Return whether a process of this machine listens on a port."""
     try:
-        socket.create_connection((address, node["NodeManagerPort"]), ANSWER_S).close()
+        socket.create_connection((host, port), ANSWER_S).close()
     except ConnectionRefusedError:
         return False
     except OSError:  # too busy to answer, perhaps
         return True
     return True
+
+
+@contextmanager
+def _watch_head(folder: str) -> Iterator[None]:
+    """Watch the head process (GCS) of the cluster that was started here, in a thread.
+
+    Without its head process a cluster works on for a minute; then Ray ends this process without an
+    exception, and its workers stay behind. So at the death of the head process all others are
+    killed: calls that wait for hosts fail, and `refuse_dead_node` raises.
+    """
+    ray: Any = import_module("ray")
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(WATCH_S):
+            if not _is_listening(host, int(port)):
+                _head_is_gone.set()
+                _kill_processes(folder)
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    except Exception:
+        if _head_is_gone.is_set():
+            refuse_dead_node()  # whatever call it was that failed because of it
+        raise
+    finally:
+        over.set()
+        thread.join()
+
+
+def _kill_processes(folder: str) -> None:
+    """Kill the processes of the cluster that was started in a folder, and their children."""
+    psutil: Any = import_module("psutil")  # Ray brings its own
+    for process in psutil.Process().children():
+        with suppress(psutil.Error):  # gone in the meantime
+            if any(folder in word for word in process.cmdline()):
+                # Its workers are listed before it dies, as they then have another parent.
+                for each in (*process.children(recursive=True), process):
+                    with suppress(psutil.Error):
+                        each.kill()
+
+
+def end_actors(actors: Iterable[Any]) -> None:
+    """Kill actors at once; those of a cluster without a head process are killed already."""
+    ray: Any = import_module("ray")
+    for actor in actors if not _head_is_gone.is_set() else ():
+        ray.kill(actor)
 
 
 def _init_with_retry(options: Mapping[str, Any]) -> None:

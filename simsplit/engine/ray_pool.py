@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from simsplit.engine.cluster import refuse_dead_node, run_with_cluster
+from simsplit.engine.cluster import end_actors, refuse_dead_node, run_with_cluster
 from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.host import Failure, Host, Recipe, move_to_device, register_numpy_transport
 from simsplit.engine.pool import HostLost, Job, Outcome, Pool
@@ -117,8 +117,7 @@ class Hosts:
 
     def close(self) -> None:
         """End all host actors, and Ray where this run started it."""
-        for actor in self.actors:
-            self._ray.kill(actor)
+        end_actors(self.actors)
 
 
 @contextmanager

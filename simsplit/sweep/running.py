@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simsplit import experiment
-from simsplit.engine.cluster import SMALL_STORE_BYTES, refuse_dead_node, run_with_cluster
+from simsplit.engine.cluster import (
+    SMALL_STORE_BYTES,
+    end_actors,
+    refuse_dead_node,
+    run_with_cluster,
+)
 from simsplit.errors import SimsplitError, format_count, format_list
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
@@ -269,8 +274,7 @@ class _Workers:
 
     def close(self) -> None:
         """Kill all workers at once; a cell that is killed can be resumed from its folder."""
-        for worker in (*self.free, *(worker for worker, _ in self.busy.values())):
-            self.ray.kill(worker)
+        end_actors((*self.free, *(worker for worker, _ in self.busy.values())))
 
 
 def _explain_death(error: str) -> str:

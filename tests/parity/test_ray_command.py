@@ -6,12 +6,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from builders import experiment, run_to_end, scenario
+from builders import StopAt, experiment, run_to_end, scenario
 from commands import Command, wait_for_rounds, write_scenario
 from comparing import assert_equal
 from gists import says
 
 from simsplit import load_scenario, run
+from simsplit.experiment import Experiment
 from simsplit.results import Run
 
 pytestmark = [
@@ -140,23 +141,35 @@ def test_a_request_to_terminate(command: Command, tmp_path: Path, everybody: boo
     assert Run.load(tmp_path / "run").summary["status"] == "interrupted"
 
 
-def test_the_death_of_ray_itself(command: Command, tmp_path: Path) -> None:
+DEATHS = {"raylet": "raylet", "gcs_server": "head process"}
+"""The processes of Ray without which a run cannot go on, and the words for them."""
+
+
+@pytest.mark.parametrize("victim", DEATHS)
+def test_the_death_of_ray_itself(command: Command, tmp_path: Path, victim: str) -> None:
     given = scenario(schedule={"rounds": 4000}, clients={"heads": "per_client"})
     process = command.start(
         write_scenario(given, tmp_path), "--out", "run", "--set", TWO_HOSTS, "-q"
     )
     wait_for_rounds(tmp_path / "run", 2, process)
-    for raylet in command.list_named("raylet"):
-        os.kill(raylet, signal.SIGKILL)
+    for pid in command.list_named(victim):
+        os.kill(pid, signal.SIGKILL)
     out, err = process.communicate(timeout=90)
     assert (process.returncode, out) == (1, "")
     (line,) = err.splitlines()
-    assert "raylet" in line
+    assert DEATHS[victim] in line
     assert "--resume" in line
-    assert Run.load(tmp_path / "run").summary["status"] == "failed"
+    assert command.are_gone()
+    summary = Run.load(tmp_path / "run").summary
+    assert summary["status"] == "failed"
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(given, tmp_path / "run", [StopAt(7)]).run(resume=True)
+    one_more = range(1, summary["rounds_done"] + 2)
+    assert Run.load(tmp_path / "run").rounds["round"].tolist() == [*one_more]
 
 
-def test_the_death_of_ray_itself_in_a_sweep(tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", DEATHS)
+def test_the_death_of_ray_itself_in_a_sweep(tmp_path: Path, victim: str) -> None:
     """No cell that still waits is begun: a new worker would never start."""
     command = Command(tmp_path, ("simsplit", "sweep"))
     write_scenario(scenario(schedule={"rounds": 4000}), tmp_path)
@@ -164,13 +177,14 @@ def test_the_death_of_ray_itself_in_a_sweep(tmp_path: Path) -> None:
     process = command.start("s.yaml", "--out", "swept", "--jobs", "2", "-q")
     try:
         wait_for_rounds(tmp_path / "swept" / "seed=0", 2, process)
-        for raylet in command.list_named("raylet"):
-            os.kill(raylet, signal.SIGKILL)
+        for pid in command.list_named(victim):
+            os.kill(pid, signal.SIGKILL)
         out, err = process.communicate(timeout=90)
+        assert command.are_gone()
     finally:
         command.kill()
     assert (process.returncode, out) == (1, "")
-    assert "raylet" in err
+    assert DEATHS[victim] in err
     assert "--resume" in err
     assert "Traceback" not in err
 
