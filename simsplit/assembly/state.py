@@ -35,7 +35,8 @@ def collect_state(parts: Assembly) -> dict[str, Tensor]:
         copies = parts.pool.workshop_state()
         return state | {f"copies/{name}": tensor for name, tensor in copies.items()}
     if parts.pool.remote:
-        return state
+        carried = parts.pool.carried_state()
+        return state | {f"handover/{name}": tensor for name, tensor in carried.items()}
     shared = parts.pool.ask(parts.exchange.holder or 0, SharedState())
     return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
 
@@ -50,7 +51,9 @@ def restore_state(parts: Assembly, state: Mapping[str, Tensor]) -> None:
     if parts.federation is not None:
         parts.federation.load(select_below(state, "average/"))
         parts.pool.load_workshop(select_below(state, "copies/"))
-    elif not parts.pool.remote:
+    elif parts.pool.remote:
+        parts.pool.load_carried(select_below(state, "handover/"))
+    else:
         parts.pool.ask(parts.exchange.holder or 0, LoadShared(select_below(state, "holder/")))
 
 

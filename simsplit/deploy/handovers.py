@@ -7,6 +7,7 @@ older hand-over, or skips a client, is detected by the client whose work is miss
 
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -154,6 +155,15 @@ class HandoverJudge:
     def return_to(self, round_number: int) -> None:
         """Return to the end of a round."""
         self._made = self._kept.get(round_number)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state for the server's checkpoint."""
+        return {"made": bytes_to_tensor(json.dumps(self._made).encode())}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore a state that `state` returned; checkpoints of earlier versions have none."""
+        if "made" in state:
+            self._made = json.loads(state["made"].numpy().tobytes())
 
     def mark(self) -> None:
         """Remember the steps that are included now, before a round that may be undone."""

@@ -195,6 +195,15 @@ class RemotePool(Pool):
         if self._judge is not None:
             self._judge.return_to(round_number)
 
+    def carried_state(self) -> dict[str, Tensor]:
+        """Return what is known of the last hand-over, by which the next is judged."""
+        return {} if self._judge is None else self._judge.state()
+
+    def load_carried(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `carried_state` returned."""
+        if self._judge is not None:
+            self._judge.load(state)
+
     def mark(self, round_number: int) -> None:
         """Have every client remember its state in memory."""
         self._command(MARK, round_number)

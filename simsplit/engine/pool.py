@@ -190,6 +190,13 @@ class Pool(ABC):
     def return_to(self, round_number: int) -> None:  # noqa: B027
         """Return such clients to what they kept after a round; 0: to before training."""
 
+    def carried_state(self) -> dict[str, Tensor]:
+        """Return what is known of the weights that remote clients have handed to each other."""
+        return {}
+
+    def load_carried(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027
+        """Restore what `carried_state` returned."""
+
     def mark(self, round_number: int) -> None:  # noqa: B027
         """Have such clients remember their state when a round begins."""
 
