@@ -132,15 +132,18 @@ class LiveRun:
 
     def refuse_too_few(self, number: int) -> None:
         """Raise RunFailedError if fewer clients remain than the scenario needs."""
-        count, least = self.scenario.clients.count, self.scenario.least_clients
-        if (remaining := count - len(self.detection.guard.barred)) < least.count:
-            limit = f", but {least.reason} needs {least.count}" if least.reason else ""
-            everybody = format_count(count, "client")
-            raise RunFailedError(
-                f"round {number}: {remaining} of {everybody} remain{limit}; "
-                "the others were flagged by detectors, or are in expelled.csv with the reasons. "
-                "The run's state before this round is kept"
-            )
+        count = self.scenario.clients.count
+        # the highest limit is named first
+        for least in sorted(self.scenario.client_limits, key=lambda limit: -limit.count):
+            gone = self.program.left_out if least.counts_flagged else self.detection.guard.barred
+            if (remaining := count - len(gone)) < least.count:
+                limit = f", but {least.reason} needs {least.count}" if least.reason else ""
+                everybody = format_count(count, "client")
+                raise RunFailedError(
+                    f"round {number}: {remaining} of {everybody} remain{limit}; "
+                    "the others were flagged by detectors, or are in expelled.csv with the "
+                    "reasons. The run's state before this round is kept"
+                )
 
     def list_present(self) -> list[ClientId]:
         """List the clients that are not left out."""

@@ -44,6 +44,8 @@ class LeastClients:
     field: str = "clients.count"
     reason: str = ""
     """Empty if nothing but the run itself needs a client."""
+    counts_flagged: bool = False
+    """Whether clients that detectors have flagged count too."""
 
 
 class Scenario(ScenarioFields):
@@ -69,10 +71,15 @@ class Scenario(ScenarioFields):
 
     @property
     def least_clients(self) -> LeastClients:
-        """The fewest clients with which a run continues.
+        """The fewest clients with which a run continues, if no detector has flagged any."""
+        return max(self.client_limits, key=lambda limit: limit.count)
 
-        A robust average of fewer clients than its strategy needs would not be robust, so the run
-        stops instead.
+    @property
+    def client_limits(self) -> list[LeastClients]:
+        """What limits the number of clients that a run may lose.
+
+        A robust average of fewer clients than its strategy needs would not be robust, and a
+        detector that responds would flag nobody, so the run stops instead.
         """
         limits = [LeastClients()]
         if (quorum := self.clients.quorum) is not None:
@@ -81,7 +88,13 @@ class Scenario(ScenarioFields):
             strategy, field = self.aggregation.strategy, "aggregation.strategy"
             reason = f"{field}: {strategy.kind_name}"
             limits.append(LeastClients(strategy.needed, field, reason))
-        return max(limits, key=lambda limit: limit.count)
+        for number, detector in enumerate(self.detectors):
+            if detector.response != "none":
+                field = f"detectors.{number}"
+                reason = f"{field}: {detector.kind_name}"
+                # a simulation may flag all but one: the detector has done its work on the others
+                limits.append(LeastClients(detector.least_clients, field, reason, True))
+        return limits
 
     _expand_kind = field_validator("engine", "aggregation", "schedule", "model", mode="before")(
         expand_kind

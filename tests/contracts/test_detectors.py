@@ -173,6 +173,16 @@ def test_a_clean_run_is_left_alone(kind, options):
         assert not any(results)
 
 
+@pytest.mark.parametrize("few", [1, 2])
+@pytest.mark.parametrize(("kind", "options"), EVERY, ids=str)
+def test_it_is_silent_where_too_few_are_left_to_compare(kind, options, few, monkeypatch):
+    """As in a run that lost the others, which goes on if the detector only measures."""
+    detector = build(kind, options)
+    if few < detector.config.least_clients and few > len(detector.config.trusted):
+        monkeypatch.setitem(globals(), "CLIENTS", few)
+        assert not any(map(list_flagged, rounds(kind, detector, planted=False, upto=2)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", quick(EVERY, *EVERY[::6]), ids=str)
 def test_what_it_remembers_is_all_that_it_needs(case):

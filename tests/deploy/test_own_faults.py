@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from builders import TINY
+from builders import TINY, experiment
 from gists import says
 from hostile import Stage, Way
 from hostile_ways import fill, map_tensors
@@ -226,3 +226,48 @@ class TestAStrategyThatNeedsClients:
         given = self.make(count=3, quorum=1)
         with pytest.raises(RunFailedError, match="client 2"):
             stage.run(given, tmp_path / "away", {}, absent=[2], patience_s=1)
+
+
+class TestADetectorThatNeedsClients:
+    """Fewer clients than a detector can compare would pass unseen, as nobody has approved."""
+
+    def make(self, response: str, **clients: Any) -> Scenario:
+        detectors = [{"kind": "krum", "response": response}]
+        return parse(merge(TINY, {"detectors": detectors, "clients": clients}))
+
+    WAY = Way("not a number", "Begin", fill(float("nan")), leg="smashed", after=2)
+
+    @pytest.mark.parametrize("response", ["skip", "downweight", "rollback"])
+    def test_stops_before_the_round_with_its_name(self, stage, response, tmp_path):
+        with pytest.raises(RunFailedError) as raised:
+            stage.run(self.make(response, count=3), tmp_path, {0: self.WAY})
+        assert says(str(raised.value), "round 2: 2 of 3 clients ... detectors.0: krum needs 3")
+        run = Run.load(tmp_path / "run")
+        assert list_left_out(run) == [[0, "expelled"]]
+        assert (len(run.rounds), run.summary["status"]) == (1, "failed")
+
+    @pytest.mark.parametrize(("response", "count"), [("none", 3), ("skip", 4)])
+    def test_continues_where_it_only_measures_or_there_are_enough(
+        self, stage, response, count, tmp_path
+    ):
+        outcome = stage.run(self.make(response, count=count), tmp_path, {0: self.WAY})
+        assert list_left_out(outcome.run) == [[0, "expelled"]]
+        assert [party.end for party in outcome.parties[1:]] == ["finished"] * (count - 1)
+        assert len(outcome.run.rounds) == 2
+
+    def test_refuses_to_go_on_without_one_that_it_needs(self, stage, tmp_path):
+        with pytest.raises(ScenarioError) as refused:
+            stage.run(self.make("skip", count=3), tmp_path, {}, without=[2])
+        assert refused.value.field == "detectors.0"
+
+
+def test_clients_that_the_detector_has_flagged_do_not_stop_a_run(tmp_path):
+    """As in simulations: it has compared them with the others before."""
+    flags = {"kind": "krum", "response": "skip"}
+    live = experiment(parse(merge(TINY, {"detectors": [flags]})), tmp_path / "run").live
+    live.detection.guard.barred.add(0)
+    live.refuse_too_few(2)
+    live.leave_out([1])
+    with pytest.raises(RunFailedError) as raised:
+        live.refuse_too_few(2)
+    assert says(str(raised.value), "round 2: 2 of 3 clients ... detectors.0: krum needs 3")
