@@ -33,6 +33,14 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Override a field, as in simsplit run."),
 ]
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="MODULE|FILE",
+        help="A module or .py file with parts that the scenario names, as in simsplit run.",
+    ),
+]
 Patience = Annotated[float, typer.Option(min=0, help="Seconds to wait for a party that is away.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 
@@ -64,11 +72,12 @@ def check(
     approve: Annotated[Path, typer.Option(help="The scenario file that you approve.")],
     mode: Mode_ = "rehearsal",
     set_: Set = None,
+    plugin: Plugin = None,
 ) -> None:
     """Check whether a client could join: its certificate, scenario and roster, and the server."""
     from simsplit.deploy.join_check import check_join
 
-    for line in check_join(address, client, keys, _load_deployable(approve, set_), mode):
+    for line in check_join(address, client, keys, _load_deployable(approve, set_, plugin), mode):
         echo(line)
 
 
@@ -80,6 +89,7 @@ def serve(
     out: Annotated[Path | None, typer.Option(help="Run directory; default runs/NAME.")] = None,
     mode: Mode_ = "rehearsal",
     set_: Set = None,
+    plugin: Plugin = None,
     resume: Resume = False,
     deadline: Annotated[float, typer.Option(help="Seconds for one answer.")] = ANSWER_S,
     patience: Patience = AWAY_S,
@@ -101,11 +111,11 @@ def serve(
     from simsplit.terminal.printing import print_run
     from simsplit.terminal.runs import make_observer
 
-    scenario, proof = _load_deployable(file, set_), load_keys(keys, SERVER)
+    scenario, proof = _load_deployable(file, set_, plugin), load_keys(keys, SERVER)
     path = choose_run_directory(scenario, out, resume=resume)
     console = make_console(stderr=True)
     again = ["simsplit", "serve", str(file), "--listen", listen, "--keys", str(keys)]
-    again += ["--out", str(path), "--mode", mode, "--resume", *_format_overrides(set_)]
+    again += ["--out", str(path), "--mode", mode, "--resume", *_format_flags(set_, plugin)]
     try:
         run = serve_run(
             scenario,
@@ -142,6 +152,7 @@ def join(
     ] = None,
     mode: Mode_ = "rehearsal",
     set_: Set = None,
+    plugin: Plugin = None,
     resume: Resume = False,
     patience: Patience = AWAY_S,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
@@ -154,22 +165,20 @@ def join(
     from simsplit.machine import pin_threads
     from simsplit.results.locking import lock
 
-    scenario, proof = _load_deployable(approve, set_), load_keys(keys, client_name(client))
+    scenario, proof = _load_deployable(approve, set_, plugin), load_keys(keys, client_name(client))
     # Before the data are loaded, which may take minutes.
     check_validity(proof)
     place = out or scenario.output.root / f"{scenario.name}-{client_name(client)}"
     again = ["simsplit", "join", address, "--client", str(client), "--keys", str(keys)]
     again += ["--approve", str(approve), "--out", str(place), "--mode", mode, "--resume"]
     tell = _ignore if quiet else say
-    again += ["--data", str(data)] if data else []
+    again += [*(["--data", str(data)] if data else []), *_format_flags(set_, plugin)]
     with lock(place), pin_threads(scenario.threads):
         site = make_site(scenario, client, place, mode, data=data, resume=resume)
         try:
             join_run(address, proof, site, patience_s=patience, say=tell)
         except KeyboardInterrupt as interrupt:
-            end_interrupted(
-                interrupt, f"go on with: {shlex.join([*again, *_format_overrides(set_)])}"
-            )
+            end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
         except RunFailedError as error:
             raise RunFailedError(f"{error}\ngo on with: {shlex.join(again)}") from None
     tell(f"the run is over; this client sent {site.steps} batches; its checkpoints are in {place}")
@@ -183,8 +192,10 @@ def require_deploy_packages() -> None:
         raise SimsplitError(f"a deployment needs {packages}: {install_command('deploy')}")
 
 
-def _load_deployable(file: Path, overrides: list[str] | None) -> "Scenario":
-    """Load a scenario file with `--set` overrides; raise SimsplitError if it cannot deploy."""
+def _load_deployable(
+    file: Path, overrides: list[str] | None, plugins: list[str] | None
+) -> "Scenario":
+    """Load a scenario file with overrides and plugins; raise SimsplitError if it cannot deploy."""
     require_deploy_packages()
     from simsplit.deploy.terms import refuse_undeployable
     from simsplit.scenario import load_scenario
@@ -195,14 +206,16 @@ def _load_deployable(file: Path, overrides: list[str] | None) -> "Scenario":
         if not field or not equals:
             raise SimsplitError(f"--set takes FIELD=VALUE, got '{override}'")
         pairs[field] = value
-    scenario = load_scenario(file, pairs)
+    scenario = load_scenario(file, pairs, plugins or ())
     refuse_undeployable(scenario)
     return scenario
 
 
-def _format_overrides(overrides: list[str] | None) -> list[str]:
-    """Return the overrides as command-line words, for a command that resumes."""
-    return [word for value in overrides or () for word in ("--set", value)]
+def _format_flags(overrides: list[str] | None, plugins: list[str] | None) -> list[str]:
+    """Return overrides and plugins as command-line words, for a command that resumes."""
+    given = [*(("--set", each) for each in overrides or ())]
+    given += [("--plugin", each) for each in plugins or ()]
+    return [word for pair in given for word in pair]
 
 
 def _ignore(text: str) -> None:

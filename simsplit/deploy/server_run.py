@@ -18,6 +18,7 @@ from simsplit.errors import ScenarioError, format_count
 from simsplit.experiment import Experiment
 from simsplit.machine import find_device, pin_threads
 from simsplit.packets import ClientId
+from simsplit.plugins.gathering import list_changed
 from simsplit.progress import Observer
 from simsplit.rehearsal import rehearse
 from simsplit.results import SCENARIO, SUMMARY, Run
@@ -50,6 +51,8 @@ def serve(
     """
     refuse_undeployable(scenario)
     check_validity(keys)
+    for warning in list_changed(path, scenario.plugins) if resume else ():
+        say(warning)
     sockets = SocketTable(path)
     left_out = LeftOutTable(path, resume=resume)
     _leave_out(scenario, left_out, without, path)

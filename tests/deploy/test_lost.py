@@ -1,6 +1,7 @@
 """Whoever is lost, at whatever moment: the run goes on, and ends as if nothing had happened."""
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 
 pytestmark = pytest.mark.deploy
+SIGN = Path(__file__).parents[2] / "examples" / "plugins" / "sign.py"
 MOMENTS = {
     "smashed": ("Begin", "", 4),
     "features": ("Proceed", "features", 4),
@@ -144,3 +146,22 @@ class TestProcesses:
         for table in ("rounds", "clients", "wire"):
             one, other = (folder / place / f"{table}.csv" for place in ("run", "inline"))
             assert one.read_text() == other.read_text()
+
+    def test_a_method_of_a_plugin(self, command: Command) -> None:
+        """All three parties name its file; without it a server does not know the method."""
+        folder, address = command.folder, f"127.0.0.1:{free_port()}"
+        plugin = folder / "sign.py"
+        shutil.copy(SIGN, plugin)
+        changes = {"clients": {"count": 2}, "method": [{"kind": "sign"}]}
+        run_to_end(parse(merge(TINY, changes), plugin), folder / "inline")
+        write_scenario(parse(merge(TINY, changes), plugin), folder)
+        assert command.run("deploy", "keys", "keys", "--clients", "2")[0] == 0
+        with_it = ("--plugin", "sign.py")
+        server = self.serve(command, address, *with_it)
+        clients = [self.join(command, address, number, *with_it) for number in range(2)]
+        for process in (server, *clients):
+            assert process.wait(90) == 0, process.communicate()
+        for table in ("rounds", "clients", "wire"):
+            one, other = (folder / place / f"{table}.csv" for place in ("run", "inline"))
+            assert one.read_text() == other.read_text()
+        assert self.serve(command, address, "--resume").wait(60) == 2
