@@ -185,6 +185,31 @@ class TestTrainingThatDiverges:
         assert [outcome.parties[n].end for n in (1, 2, 4)] == ["finished"] * 3
 
 
+class TestAClientThatCreeps:
+    """One of five makes the trunk a little larger in each step; nothing tells that it was this one.
+
+    Its steps enlarge the trunk by hundreds, and those of honest clients then by millions.
+    """
+
+    WAY = Way("larger", "Begin", map_tensors(lambda t: 10 * t), leg="smashed", after=1)
+
+    def make(self, **train: Any) -> Scenario:
+        rates = {side: {"kind": "sgd", "lr": 0.1} for side in ("server", "client")}
+        clients = {"count": 5, "heads": "per_client"}
+        return parse(merge(TINY, {"clients": clients, "train": rates | train}))
+
+    def test_has_nobody_else_expelled(self, stage, tmp_path):
+        with pytest.raises(RunFailedError) as raised:
+            stage.run(self.make(), tmp_path, {0: self.WAY})
+        assert says(str(raised.value), "training diverges ... all 5 clients")
+        assert list_left_out(Run.load(tmp_path / "run")) == []
+
+    def test_does_not_stop_a_run_that_clips_gradients(self, stage, tmp_path):
+        outcome = stage.run(self.make(clip_norm=1.0), tmp_path, {0: self.WAY})
+        assert [party.end for party in outcome.parties[1:]] == ["finished"] * 4
+        assert list_left_out(outcome.run) == []
+
+
 class TestAStrategyThatNeedsClients:
     """Krum needs three updates: with fewer the run stops, as a weaker average is not asked for."""
 
