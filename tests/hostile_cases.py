@@ -3,9 +3,10 @@
 A case has several hostile clients, each with a way of its own, and two honest ones.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -34,6 +35,10 @@ from simsplit.topologies import TOPOLOGIES
 HONEST = 2
 Data = Literal["images", "tables", "texts", "classes", "written"]
 """The kinds of data: a model predicts the words of texts, or their classes, or writes texts too."""
+LOUD, SLY = 2, 1
+"""Hostile clients of a quick case: those that lose their places, and those that may not."""
+MORE = 2
+"""How many times as many a slow case has."""
 DATA_OF_METHODS: tuple[Data, ...] = ("images", "tables", "texts")
 CLASSIFIED: dict[str, Any] = {
     "model": {"kind": "sequence_classifier", "sizes": {"width": 16}, "head": 1, "tail": 1}
@@ -101,6 +106,16 @@ class Case:
             values["data"]["source"]["path"] = str(reviews(folder / "reviews"))
         return parse(values)
 
+    def list_parts(self) -> list[str]:
+        """Return what the case is made of, each with its place."""
+        own = [*self.axes, self.data, *([] if self.part is None else [self.part])]
+        places = ("topology", "heads", "schedule", "aggregation", "data", "method")
+        return [f"{place} {part}" for place, part in zip(places, own, strict=False)]
+
+    def list_pairs(self) -> set[frozenset[str]]:
+        """Return the pairs of its parts."""
+        return {frozenset(pair) for pair in combinations(self.list_parts(), 2)}
+
     def find_refusal(self) -> ScenarioError | None:
         """Return why the scenario is refused, or cannot be deployed; None if it can."""
         try:
@@ -108,14 +123,6 @@ class Case:
         except ScenarioError as error:
             return error
         return None
-
-
-def choose_ways(given: Scenario, number: int, loud: int, sly: int) -> list[Way]:
-    """Choose ways of a case by its number, so that all cases together have every way."""
-    chosen = []
-    for ways, count in ((list_ways(given), loud), (list_sly_ways(given), sly)):
-        chosen += [ways[(number * count + each) % len(ways)] for each in range(count)]
-    return chosen
 
 
 def list_axes_cases() -> Iterator[Case]:
@@ -147,5 +154,51 @@ def list_method_cases() -> Iterator[Case]:
                 yield case
 
 
-CASES = list(enumerate((*list_axes_cases(), *list_method_cases())))
-"""All cases, with their numbers."""
+def cover_pairs(cases: Sequence[Case]) -> list[Case]:
+    """Choose a few slow cases, so that they and the quick ones have each pair that any case has."""
+    left: set[frozenset[str]] = set().union(*(case.list_pairs() for case in cases))
+    left -= set().union(*(case.list_pairs() for case in cases if not case.is_slow))
+    chosen = []
+    while left:
+        chosen.append(max(cases, key=lambda case: len(case.list_pairs() & left)))
+        left -= chosen[-1].list_pairs()
+    return chosen
+
+
+EVERY_CASE = [*list_axes_cases(), *list_method_cases()]
+QUICK = [case for case in EVERY_CASE if not case.is_slow]
+"""The cases that have each method on each kind of its data, and all pairs of the axes."""
+SLOW = cover_pairs(EVERY_CASE)
+"""The cases that have the other pairs of parts."""
+
+
+def count_hostile(case: Case) -> tuple[int, int]:
+    """Return how many clients of a case answer loudly, and how many slyly."""
+    times = MORE if case.is_slow else 1
+    return LOUD * times, SLY * times
+
+
+@functools.cache
+def plan_ways() -> dict[str, list[Way]]:
+    """Choose the ways of every case, by its name.
+
+    Each place goes to a way that was never tried; else to the one that adds the most pairs of a way
+    and a part of the case, and among these to the one that is tried with the fewest parts.
+    """
+    tried: dict[str, set[str]] = {}
+    return {str(case): list(_choose_ways(case, tried)) for case in (*QUICK, *SLOW)}
+
+
+def _choose_ways(case: Case, tried: dict[str, set[str]]) -> Iterator[Way]:
+    given, parts = parse(case.make_values(1)), set(case.list_parts())
+    lists = list_ways(given), list_sly_ways(given)
+    for ways, count in zip(lists, count_hostile(case), strict=True):
+        left = {str(way): way for way in ways}
+        for _ in range(count):
+            name = min(left, key=lambda name: _rank(tried.get(name, set()), parts))
+            tried.setdefault(name, set()).update(parts)
+            yield left.pop(name)
+
+
+def _rank(tried: set[str], parts: set[str]) -> tuple[bool, int, int]:
+    return bool(tried), len(tried & parts), len(tried)

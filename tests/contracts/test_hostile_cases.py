@@ -9,8 +9,17 @@ from typing import get_args
 import pytest
 from contracts.walk import PLAIN, PRODUCT, variants
 from deploy.test_hostile import TEXTS, WAYS
-from hostile_cases import CASES, MODALITIES, Case, Data
-from hostile_ways import UNDOING, list_ways
+from hostile_cases import (
+    EVERY_CASE,
+    MODALITIES,
+    QUICK,
+    SLOW,
+    Case,
+    Data,
+    count_hostile,
+    plan_ways,
+)
+from hostile_ways import UNDOING, list_sly_ways, list_ways
 
 from simsplit.deploy.messages import ANSWERS
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
@@ -20,7 +29,6 @@ from simsplit.scenario import parse
 from simsplit.schedules.aggregation import AGGREGATIONS as REGISTRY
 from simsplit.topologies import TOPOLOGIES
 
-QUICK = [case for _, case in CASES if not case.is_slow]
 UNDEPLOYABLE = {"santext", "custext"}
 """The methods that need the vocabulary of all clients' texts, which a server lacks."""
 
@@ -40,23 +48,43 @@ def test_a_method_without_a_case_is_refused_by_its_path(kind: str) -> None:
 
 
 def test_each_topology_aggregation_and_kind_of_data_has_a_case_in_all_pairs_that_can_be() -> None:
-    tried = {pair for case in QUICK if case.part is None for pair in list_pairs(case)}
+    tried = {pair for case in QUICK if case.part is None for pair in list_main_pairs(case)}
     can_be = {
         pair
         for axes, data in product(PRODUCT, get_args(Data))
         if not TOPOLOGIES[axes[0]].whole_model or data not in ("classes", "written")
         if (case := Case(axes, data)).find_refusal() is None
-        for pair in list_pairs(case)
+        for pair in list_main_pairs(case)
     }
     assert tried == can_be
     assert {one for pair in tried for one in pair} == {*TOPOLOGIES, *REGISTRY, *get_args(Data)}
     assert set(MODALITIES.values()) == set(get_args(Modality))
 
 
-def list_pairs(case: Case) -> set[frozenset[str]]:
+def list_main_pairs(case: Case) -> set[frozenset[str]]:
     topology, _, _, aggregation = case.axes
     three = (topology, aggregation, case.data)
     return {frozenset((one, other)) for one, other in product(three, three) if one != other}
+
+
+def test_each_pair_of_parts_that_a_case_may_have_is_in_one_that_runs() -> None:
+    tried = [case.list_pairs() for case in (*QUICK, *SLOW)]
+    assert set().union(*(case.list_pairs() for case in EVERY_CASE)) == set().union(*tried)
+    assert len(SLOW) < len([case for case in EVERY_CASE if case.is_slow]) / 2
+
+
+def test_each_kind_of_answer_is_given_to_each_call_in_a_run() -> None:
+    ways = [*UNDOING, *(way for ways in WAYS.values() for way in ways)]
+    ways += [way for _, ways in TEXTS.values() for way in ways]
+    for case in (*QUICK, *SLOW):
+        planned = plan_ways()[str(case)]
+        loud, sly = count_hostile(case)
+        assert [way.sly for way in planned] == [False] * loud + [True] * sly
+        ways += planned
+    given = [parse(case.make_values(1)) for case in EVERY_CASE]
+    can_be = [way for each in given for way in (*list_ways(each), *list_sly_ways(each))]
+    assert {way.name for way in can_be} <= {way.name for way in ways}
+    assert {way.call for way in can_be} <= {way.call for way in ways}
 
 
 def test_each_call_is_answered_in_hostile_ways() -> None:

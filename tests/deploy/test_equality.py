@@ -99,9 +99,9 @@ def test_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
     compare(deployment, scenario(**CASES[case]), tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["sequence_classifier", "causal_lm"])
-def test_texts_as_inline(kind: str, deployment: Deployment, tmp_path: Path) -> None:
-    compare(deployment, text_scenario(tmp_path, model={"kind": kind}), tmp_path)
+@pytest.mark.parametrize("model", [{}, CAUSAL], ids=["sequence_classifier", "causal_lm"])
+def test_texts_as_inline(model: dict[str, Any], deployment: Deployment, tmp_path: Path) -> None:
+    compare(deployment, text_scenario(tmp_path, model=model), tmp_path)
 
 
 API: dict[str, dict[str, Any]] = {
