@@ -57,6 +57,20 @@ class MeasuringCell:
         return ",".join([*words, f"seed={self.seed}", self.digest[:8]]).replace("/", "-")
 
 
+@dataclass(frozen=True)
+class _LoadedFile:
+    """A scenario file that is loaded once, since several tables share it."""
+
+    sweep: Sweep
+    digests: dict[int, str]
+    """The digest of a scenario by its `id`: one takes a millisecond, and the sweep keeps them."""
+
+    def digest(self, scenario: Scenario) -> str:
+        if id(scenario) not in self.digests:
+            self.digests[id(scenario)] = digest_of(scenario)
+        return self.digests[id(scenario)]
+
+
 def list_cells(
     claim: Claim, tier: Tier, folder: Path, seeds: Sequence[int] | None = None
 ) -> list[MeasuringCell]:
@@ -83,11 +97,12 @@ def list_cells(
 def _list_of_entry(
     claim: Claim, entry: Measured, folder: Path, seeds: Sequence[int] | None
 ) -> Iterator[MeasuringCell]:
-    sweep = _load(folder / entry.scenario)
+    loaded = _load(folder / entry.scenario)
+    sweep = loaded.sweep
     known: dict[tuple[str, ...], dict[int, list[tuple[Axes, Scenario]]]] = {}
+    rows, short = _PrintedRows(row for row, _ in claim.rows), sweep.fields
     for cell in sweep.cells:
-        axes = _find_axes(cell, sweep, entry)
-        for row in (row for row, _ in claim.rows if _agree(row, axes)):
+        for row in rows.find(_find_axes(cell, short, entry)):
             # several cells of one row and seed stay apart, so that the caller can refuse them
             of_row = known.setdefault(tuple(row.values()), {})
             of_row.setdefault(cell.scenario.seed, []).append((row, cell.scenario))
@@ -101,7 +116,8 @@ def _list_of_entry(
             for printed, scenario in of_row.get(seed, first):
                 # a scenario stands for several seeds where none is swept, and no digest has a seed
                 if id(scenario) not in made:
-                    made[id(scenario)] = make_digests(scenario, figures, known_figures)
+                    digest = loaded.digest(scenario)
+                    made[id(scenario)] = digest, _digest_figures(digest, figures, known_figures)
                 digest, digests = made[id(scenario)]
                 yield MeasuringCell(scenario, seed, printed, entry.takes_min, digest, digests)
 
@@ -111,26 +127,30 @@ def make_digests(
 ) -> tuple[str, Mapping[str, str]]:
     """Return a scenario's digest, and the digest of each of these figures of its run."""
     digest = digest_of(scenario)
-    return digest, {name: digest_figure(digest, known[name].recipe) for name in figures}
+    return digest, _digest_figures(digest, figures, known)
 
 
-def _load(file: Path) -> Sweep:
+def _digest_figures(
+    digest: str, figures: Iterable[str], known: Mapping[str, Figure]
+) -> Mapping[str, str]:
+    return {name: digest_figure(digest, known[name].recipe) for name in figures}
+
+
+def _load(file: Path) -> _LoadedFile:
     """Load a scenario file; one without a sweep is a sweep of one cell."""
     return _load_as_of(file, file.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
-def _load_as_of(file: Path, _modified_ns: int) -> Sweep:
-    """Load a scenario file once, since several tables share it."""
+def _load_as_of(file: Path, _modified_ns: int) -> _LoadedFile:
     if has_sweep(file):
-        return load_sweep(file)
+        return _LoadedFile(load_sweep(file), {})
     scenario = load_scenario(file)
-    return Sweep(scenario.name, (Cell("", {}, scenario),))
+    return _LoadedFile(Sweep(scenario.name, (Cell("", {}, scenario),)), {})
 
 
-def _find_axes(cell: Cell, sweep: Sweep, entry: Measured) -> dict[str, str]:
+def _find_axes(cell: Cell, short: Mapping[str, str], entry: Measured) -> dict[str, str]:
     """Return the axes of a cell: its swept fields by short names, but for the seed."""
-    short = sweep.fields
     own = {entry.rename.get("cell", "cell"): cell.label} if cell.label else {}
     for field, value in cell.settings.items():
         if field != "seed":
@@ -146,6 +166,17 @@ def _write_word(field: str, value: Any) -> str:  # noqa: ANN401 - any plain valu
     return value_of(value).replace(" + ", "+").replace(" ", "-")
 
 
-def _agree(row: Axes, axes: Axes) -> bool:
-    """Return whether a printed row is what a cell with these axes measures."""
-    return all(axes.get(name) == value for name, value in row.items())
+class _PrintedRows:
+    """Printed rows by their axes: a table's hundreds of rows meet as many cells."""
+
+    def __init__(self, rows: Iterable[Axes]) -> None:
+        self._by_names: dict[tuple[str, ...], dict[tuple[str, ...], list[Axes]]] = {}
+        for row in rows:
+            of_names = self._by_names.setdefault(tuple(row), {})
+            of_names.setdefault(tuple(row.values()), []).append(row)
+
+    def find(self, axes: Axes) -> Iterator[Axes]:
+        """Yield the rows that a cell with these axes measures: it has all axes of theirs."""
+        for names, rows in self._by_names.items():
+            if all(name in axes for name in names):
+                yield from rows.get(tuple(axes[name] for name in names), ())

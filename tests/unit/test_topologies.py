@@ -55,11 +55,17 @@ def names_in(tree: ast.AST) -> list[str]:
 
 
 def test_no_other_room_names_a_topology() -> None:
-    named = {}
+    named, read = {}, 0
     for file in FILES:
-        if result := names_in(ast.parse(file.read_text(encoding="utf-8"))):
+        text = file.read_text(encoding="utf-8")
+        # to parse all files takes seconds, and few have such a word at all
+        if not any(word in text for word in (*TOPOLOGIES, *CONSTANTS)):
+            continue
+        read += 1
+        if result := names_in(ast.parse(text)):
             named[str(file.relative_to(PACKAGE))] = result
     assert named == {}
+    assert read > 5, "or it looked at nothing"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from simsplit.evaluation.evaluator import AnyMetric, list_figure_columns
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.evidence.cells import list_cells
-from simsplit.evidence.claims import FIGURE, Claim, Claims, load_claims
+from simsplit.evidence.claims import FIGURE, Claim, Claims, Measured, load_claims
 from simsplit.report.input_tables import BLIND, TITLES
 from simsplit.report.label_views import VIEWS
 from simsplit.report.numbers import _DETECTED
@@ -61,6 +61,15 @@ def read(paper: str) -> Claims:
 @cache
 def cells(paper: str, table: str, tier: str) -> list:
     return list_cells(read(paper).tables[table], tier, find_folder() / "papers" / paper)
+
+
+def cells_of_entry(paper: str, table: str, tier: str, entry: Measured) -> list:
+    """Return the cells of one of the scenarios that measure a table."""
+    claim = read(paper).tables[table]
+    if len(claim.measured[tier]) == 1:
+        return cells(paper, table, tier)
+    alone = claim.model_copy(update={"measured": {tier: (entry,)}})
+    return list_cells(alone, tier, find_folder() / "papers" / paper)
 
 
 def every_claim(paper: str) -> Iterator[tuple[str, Claim]]:
@@ -163,8 +172,7 @@ def test_every_figure_is_a_column_of_compare(paper: str) -> None:
         measured = {each: figure.is_ for each, figure in claim.figures.items() if figure.is_}
         for tier, entries in claim.measured.items():
             for entry in entries:
-                alone = claim.model_copy(update={"measured": {tier: (entry,)}})
-                result = list_cells(alone, tier, find_folder() / "papers" / paper)
+                result = cells_of_entry(paper, name, tier, entry)
                 assert result or claim.rows_of, (name, entry.scenario)
                 if not result:
                     continue  # another table's scenario, of rows that this one lacks
