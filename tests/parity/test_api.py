@@ -1,6 +1,5 @@
 """A fine-tuning API: training is peft's on the whole model, and every byte is known beforehand."""
 
-import peft
 import pytest
 import torch
 import transformers
@@ -27,6 +26,8 @@ class Whole(torch.nn.Module):
     """The library's own model with peft's adapters, with the weights that the parts start from."""
 
     def __init__(self, given: Scenario, classes: int) -> None:
+        import peft  # here, since it takes seconds, and one test alone needs it
+
         super().__init__()
         config = build_config(given.model.sizes)
         config.num_labels = classes

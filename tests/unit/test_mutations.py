@@ -202,7 +202,7 @@ def test_a_damaged_run_directory(whole, call, tmp_path, part):
         if file.is_file() and file.suffix in (".json", ".csv", ".yaml", ".safetensors")
         if "checkpoints" not in file.parts
     ]
-    for number in range(50 * TIMES):
+    for number in range(16 * TIMES):
         copy(whole, tmp_path)
         name = rng.choice(names)
         about = f"{part}.{number}: {name}, {damage(rng, tmp_path / name)}"
@@ -236,7 +236,7 @@ def change_tensors(rng: random.Random, folder: Path) -> str:
 def test_a_damaged_checkpoint(whole, call, tmp_path):
     rng = random.Random(f"{SEED} checkpoints")
     print(f"SIMSPLIT_MUTATIONS_SEED={SEED}")  # noqa: T201 - it repeats what has failed
-    for number in range(40 * TIMES):
+    for number in range(16 * TIMES):
         copy(whole, tmp_path)
         newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
         if rng.random() < 0.3:
