@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from simsplit.engine.ray_pool import Hosts
 
+# Torch and others hold a million objects; to go through all of them takes half a second. Here, for
+# it is while tests are collected that most of them are made.
+gc.set_threshold(20_000, 20, 50)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden", action="store_true", help="write the golden files anew")
@@ -31,15 +35,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def rarely_collected() -> Iterator[None]:
-    """Torch and others hold a million objects; to go through all of them takes half a second."""
-    before = gc.get_threshold()
-    gc.set_threshold(20_000, 20, 50)
-    yield
-    gc.set_threshold(*before)
 
 
 @pytest.fixture(scope="session")
