@@ -217,7 +217,8 @@ def _list_silent(
         utility = [get_utility(average_last_judged(entry.run.sessions)) for entry in base.entries]
         score = format_mean([compute_defence_score(0.0, 0.0, statistics.fmean(utility))], 3)
         named = next((name for name in ("cell", "method") if name in label), next(iter(label)))
-        made.append(({**label, named: SILENT}, [score] * len(alphas)))
+        rest = {name: value for name, value in label.items() if name != "method"}
+        made.append(({**rest, named: SILENT}, [score] * len(alphas)))
     return made
 
 
