@@ -143,6 +143,15 @@ class P3eft(Method):
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         return self.backprop.split_gradient(grad, step)
 
+    def accept(self, head: nn.Module, step: Step) -> bool:
+        """Keep the last set of adapters without effect, if the shift is read against it."""
+        if self.config.shift_alpha:
+            # Of a gradient in several messages rounding leaves a little, which Adam would enlarge.
+            for weight in head.get_submodule(f"sets.{self.sets - 1}").parameters():
+                if weight.grad is not None:
+                    weight.grad.zero_()
+        return True
+
     def decode(self, u: Tensor, step: Step) -> Tensor:
         """Mix the sets' states, from B x n x D to B x D, for the client's head."""
         if self.config.regularises and step.training and step.labels is not None:

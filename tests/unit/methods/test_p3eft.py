@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from builders import run_to_end
 from sklearn.linear_model import LogisticRegression
+from texts import api_scenario
 
 from simsplit.methods import Site, Step
 from simsplit.methods.p3eft import P3eftConfig, compute_opposite_loss, draw_mixing_weights
@@ -179,3 +181,27 @@ def test_under_a_u_shape_padding_is_not_read():
         method.decode(torch.where(mask[:, :, None], u, padding * labels[:, None, None]), at)
         terms.append(method.compute_tail_loss(at).item())
     assert terms[0] == pytest.approx(terms[1])
+
+
+def test_in_a_run_the_last_set_stays_without_effect_however_gradients_cross(tmp_path):
+    given = api_scenario(
+        tmp_path,
+        "bert",
+        model={"adapters": 3},
+        clients={"count": 1},
+        schedule={"rounds": 2},
+        train={"client": {"kind": "adamw", "lr": 0.01, "weight_decay": 0.01}},
+        method=[
+            {"kind": "p3eft", "alpha": 0.1, "shift_alpha": 0.1},
+            {"kind": "private_backprop", "noise": "gaussian"},
+        ],
+        attacks=[{"kind": "spectral", "views": ["features", "shift"]}],
+        targets={"count": 24},
+    )
+    live = run_to_end(given, tmp_path / "run").live
+    shifts = [
+        view.rows for view in live.attacking.attacks["spectral"].views if view.name == "shift"
+    ]
+    sizes = [float(rows.norm()) for rows in shifts]
+    assert sizes[-1] < 1e-4
+    assert min(sizes[:-1]) > 1e-2
