@@ -71,7 +71,11 @@ def _keep(
 def list_remarks(board: Board) -> Iterator[str]:
     """Yield what a reader must know of a board: bounds, gaps, attacks below their floor, origin."""
     strengths, leak = score_strengths(board), board.track.leak
-    yield f"{leak.called}: {_describe_floor(board)}, {_describe_ceiling(board)}"
+    worst = "; of several attacks the worst counts" if len(board.attacks) > 1 else ""
+    if (leak.floor, leak.ceiling) == (0, 1):
+        yield f"{leak.called}: a share, as it was measured{worst}"
+    else:
+        yield f"{leak.called}: {_describe_floor(board)}, {_describe_ceiling(board)}{worst}"
     seeds = min((each.seeds for each in strengths if each.is_complete), default=0)
     if seeds == 1:
         yield "one seed tells no defences apart: all places are ties (--seeds 0-2 measures three)"
@@ -89,16 +93,17 @@ def _describe_floor(board: Board) -> str:
     floor = board.track.leak.floor
     if not isinstance(floor, str):
         return f"0 is {floor:g}"
-    return f"0 is what needs no attack ({floor.rpartition('}_')[2]})"
+    words = floor.rpartition("}_")[2].replace("_", " ")
+    return f"0 is what needs no attack ({words})"
 
 
 def _describe_ceiling(board: Board) -> str:
     leak = board.track.leak
     if leak.ceiling != UNDEFENDED:
-        return f"1 is {leak.ceiling:g}; of several attacks the worst counts"
+        return f"1 is {leak.ceiling:g}"
     if not board.track.has_attacks:
         return "1 is the undefended run's"
-    return "1 is what the best attack reads undefended; of several attacks the worst counts"
+    return "1 is what the best attack reads undefended"
 
 
 def describe_board(board: Board) -> dict[str, Any]:
