@@ -9,10 +9,9 @@ each text has its own secrets, each has its own weights.
 
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
+from simsplit.attacks.gradient_view import combine, infer_weights
 from simsplit.attacks.inverters import InverterConfig
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
@@ -20,7 +19,6 @@ from simsplit.attacks.text_attack import (
     Read,
     SeenBatch,
     count_messages,
-    has_shared_secrets,
     payload,
     split_messages,
 )
@@ -53,19 +51,6 @@ class GradientRatio(Inverting):
         assert seen.gradient is not None, "needed by the config"
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
         grads_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
-        if has_shared_secrets(self.known):
-            # All texts have the same weights, so all their values decide: noise counts for less.
-            weights_MB = weights_from(grads_MBLD.flatten(1)[None]).T
-        else:
-            weights_MB = weights_from(grads_MBLD.transpose(0, 1).flatten(2)).T
-        unmixed = (weights_MB[:, :, None, None] * sent_MBLD).sum(0)
+        unmixed = combine(infer_weights(self.known, grads_MBLD), sent_MBLD)
         # A singular vector has no sign, whatever the method does.
         return self.read(unmixed[None], both=True)
-
-
-def weights_from(grads_GMN: Tensor) -> Tensor:
-    """Infer the messages' weights from each group's gradients, up to a factor: G x M."""
-    grads = grads_GMN.double()
-    # The product squares the singular values, so it is computed in double precision.
-    weights_GM: Tensor = torch.linalg.eigh(grads @ grads.mT).eigenvectors[..., -1]
-    return weights_GM.to(grads_GMN)

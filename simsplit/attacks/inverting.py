@@ -20,8 +20,9 @@ from simsplit.attacks.text_attack import (
     Read,
     TextAttack,
     count_messages,
-    has_shared_secrets,
     has_unknown_sign,
+    is_surer,
+    pick_surer,
 )
 from simsplit.data.batches import Batch
 from simsplit.methods import Step
@@ -143,15 +144,13 @@ class Inverting(TextAttack):
 
         `both` is whether both signs are tried; None: if methods may flip them.
         """
-        one, other = self._read_signs(
-            x_MBLD, has_unknown_sign(self.known) if both is None else both
+        return pick_surer(
+            *self._read_signs(x_MBLD, has_unknown_sign(self.known) if both is None else both)
         )
-        tokens = torch.where(_is_surer(one, other)[:, None], one.tokens, other.tokens)
-        return Read(tokens, torch.maximum(one.sureness, other.sureness))
 
     def signs(self, x_MBLD: Tensor, both: bool) -> Tensor:
         """Return each row's sign that reads surer; rows that share a secret share a sign."""
-        return torch.where(_is_surer(*self._read_signs(x_MBLD, both)), 1.0, -1.0)
+        return torch.where(is_surer(*self._read_signs(x_MBLD, both)), 1.0, -1.0)
 
     def _read_signs(self, x_MBLD: Tensor, both: bool) -> tuple[Read, Read]:
         """Read messages as sent and with the sign flipped; without `both`, as sent twice."""
@@ -165,13 +164,6 @@ class Inverting(TextAttack):
             scores = self.inverter.scores(features)
             sure_R = self.inverter.sure(features, scores)
         return Read(scores.argmax(-1), self.together(sure_R, len(x_MBLD)))
-
-    def together(self, sure_R: Tensor, messages: int) -> Tensor:
-        """Average sureness over each message's rows where the rows share an unknown sign."""
-        if not (has_unknown_sign(self.known) and has_shared_secrets(self.known)):
-            return sure_R
-        sure_MB = sure_R.view(messages, -1)
-        return sure_MB.mean(1, keepdim=True).expand_as(sure_MB).flatten()
 
     @property
     def messages(self) -> int:
@@ -209,11 +201,6 @@ class Inverting(TextAttack):
             right += int((read == labels).sum())
             total += int((labels != NOTHING).sum())
         return right / max(1, total)
-
-
-def _is_surer(one: Read, other: Read) -> Tensor:
-    """Return for each row whether the first guess is at least as sure as the second."""
-    return one.sureness >= other.sureness
 
 
 class _Best(nn.Module):

@@ -8,10 +8,12 @@ from simsplit.attacks.lamp import LampConfig
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.span_search import SpanSearchConfig
 from simsplit.attacks.tag import TagConfig
+from simsplit.attacks.tag_linear import TagLinearConfig
 
 ON_TEXTS: dict[str, type[AttackConfig]] = {
     "sip": SipConfig,
     "tag": TagConfig,
+    "tag_linear": TagLinearConfig,
     "lamp": LampConfig,
     "bisr": BisrConfig,
     "adaptive_online": AdaptiveOnlineConfig,

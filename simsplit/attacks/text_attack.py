@@ -75,6 +75,13 @@ class TextAttack(Attack):
     def recover(self, seen: SeenBatch) -> Read:
         """Return guesses at a batch's texts: equally many for each text, message by message."""
 
+    def together(self, sure_R: Tensor, messages: int) -> Tensor:
+        """Average sureness over each message's rows where the rows share an unknown sign."""
+        if not (has_unknown_sign(self.known) and has_shared_secrets(self.known)):
+            return sure_R
+        sure_MB = sure_R.view(messages, -1)
+        return sure_MB.mean(1, keepdim=True).expand_as(sure_MB).flatten()
+
     @property
     def recovered(self) -> Tensor:
         """The tokens of all batches, padded to the longest with NOTHING."""
@@ -89,6 +96,17 @@ class TextAttack(Attack):
     def sureness(self) -> Tensor:
         """Confidence in each row."""
         return torch.cat([read.sureness for read in self._read] or [torch.empty(0)])
+
+
+def is_surer(one: Read, other: Read) -> Tensor:
+    """Return for each row whether the first guess is at least as sure as the second."""
+    return one.sureness >= other.sureness
+
+
+def pick_surer(one: Read, other: Read) -> Read:
+    """Return the surer of two guesses at each row."""
+    tokens = torch.where(is_surer(one, other)[:, None], one.tokens, other.tokens)
+    return Read(tokens, torch.maximum(one.sureness, other.sureness))
 
 
 def by_batch(targets: Sequence[Packet]) -> list[SeenBatch]:

@@ -15,6 +15,7 @@ The gradients of the messages are one tensor times the messages' weights, which 
 (see the attack gradient_ratio). Two options hide the weights. `gradients: remixed` sends gradients
 with fresh weights and scales the replies back, so the head's gradient stays the same, but the trunk
 learns from a mixture that was never sent. `message_noise` adds separate noise to every message.
+Neither hides the labels: one message's gradient gives them away whatever its weight (tag_linear).
 
 The paper leaves some choices open, and these are ours: how the matrices are drawn (see `mixing`);
 that secret tokens come before the labelled tokens and are attended to; the calibration model's

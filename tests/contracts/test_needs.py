@@ -77,6 +77,7 @@ BACK_AND_FORTH = {
     "dualguard": "method.0.kind",
     "snd{'denoise': True}": "method.0.denoise",
     "tag": "attacks.0.kind",
+    "tag_linear": "attacks.0.kind",
     "lamp": "attacks.0.kind",
     "bisr": "attacks.0.kind",
     "gradient_ratio": "attacks.0.kind",

@@ -27,6 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sip": LEARNED,
     "gradient_ratio": LEARNED,
     "tag": MATCHED,
+    "tag_linear": {},
     "lamp": {"iterations": 60, "permutations": 5, "language": 0.01},
     "bisr": LEARNED,
     "adaptive_offline": {**LEARNED, "unmixing": 150},
@@ -154,7 +155,7 @@ def test_targets_in_batches_of_their_own(batch_size, tmp_path):
 
 
 def test_gradients_with_weights_of_their_own_give_away_less(tmp_path):
-    """The repair: of three batches, each with secrets of its own."""
+    """Of three batches, each with secrets of its own; labels are read as before."""
     read = {}
     for gradients in ("shared", "remixed"):
         mixed = {"kind": "mixguard", "tokens": 4, "warm_up": 0, "gradients": gradients}
@@ -162,6 +163,22 @@ def test_gradients_with_weights_of_their_own_give_away_less(tmp_path):
         read[gradients] = made.loc["gradient_ratio", "token_accuracy"]
     # not much less here: all these texts, and so their mixtures, have most words in common
     assert read["remixed"] < read["shared"] - 0.1
+
+
+@pytest.mark.parametrize(
+    ("method", "reads"),
+    [
+        ({"kind": "mixguard", "tokens": 4, "warm_up": 0, "noise": "none"}, "unmixed"),
+        ({"kind": "mixguard", "tokens": 4, "warm_up": 0, "gradients": "remixed"}, "messages"),
+        ({"kind": "mixguard", "tokens": 4, "warm_up": 0, "gradients": "remixed"}, "mean"),
+        ({"kind": "cover"}, "unmixed"),
+        ({"kind": "naive_mix"}, "unmixed"),
+    ],
+)
+def test_mixing_does_not_hide_labels(method, reads, tmp_path):
+    """Whichever way messages are combined, and though weights and their signs are unknown."""
+    found = recover(tmp_path, "tag_linear", [method], reads=reads)
+    assert found.loc["tag_linear", "token_accuracy"] > 0.8
 
 
 def test_online_unmixing_learns_from_what_calibration_shows(tmp_path):

@@ -1019,6 +1019,7 @@ WORDS = {
         {"kind": "tag", **MATCHED},
         {"kind": "lamp", **MATCHED, "every": 2, "permutations": 3},
         {"kind": "bisr", **QUICK, "gradient_steps": 3, "smashed_steps": 3},
+        {"kind": "tag_linear", "iterations": 3},
         method=[{"kind": "dp_forward", "sigma": 0.1}],
     ),
     "gradient-ratio-mixguard": overheard(
