@@ -2,11 +2,10 @@
 
 SIP reads soft labels from the smashed data, and TAG starts from these. After a few steps the
 labels' tokens are embedded, and the embeddings are optimized until the pretrained head's output for
-them has the direction of the smashed data. Each embedding is read as the token with the nearest
-embedding. Messages are levelled, and have the sign that SIP's inverter reads surer.
-
-The published code matches smashed data with AdamW (decay .01) and reads embeddings by inner
-product; here it is Adam and the Euclidean distance.
+them has the direction of the smashed data. Each embedding is read as the token with the largest
+inner product. Temperature, steps, rates, AdamW's epsilon (1e-6) and decay (.01) are those of
+SplitLLM's code. Messages are levelled, and have the sign that SIP's inverter reads surer; messages
+of one text are unmixed first (`reads`), which is ours.
 """
 
 from typing import ClassVar, Literal
@@ -15,13 +14,26 @@ import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
-from torch.optim import Adam
+from torch.optim import AdamW
 
+from simsplit.attacks.gradient_view import combine, infer_weights, view_gradients
 from simsplit.attacks.inverters import InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.tag import LabelDescent, match_gradient, shift_to_tokens
-from simsplit.attacks.text_attack import Read, SeenBatch, has_unknown_sign, split_messages
+from simsplit.attacks.tag import (
+    EPS,
+    GradientMatching,
+    LabelDescent,
+    match_gradient,
+    shift_to_tokens,
+)
+from simsplit.attacks.text_attack import (
+    Read,
+    SeenBatch,
+    has_unknown_sign,
+    payload,
+    split_messages,
+)
 from simsplit.models.transformer import use_eager_attention
 
 
@@ -38,7 +50,13 @@ class BisrConfig(InverterConfig):
     smashed_steps: int = Field(default=600, ge=0)
     """Number of steps of matching the smashed data."""
     smashed_lr: float = Field(default=1e-3, gt=0)
-    """Adam's learning rate in matching the smashed data."""
+    """AdamW's learning rate in matching the smashed data."""
+    smashed_weight_decay: float = Field(default=0.01, ge=0)
+    """AdamW's decay in matching the smashed data."""
+    reads: Literal["unmixed", "messages"] = "unmixed"
+    """What is read of a text with several messages. unmixed: payloads, features and gradients
+    combined with the weights that the gradients' ratio gives. messages: each message as if it were
+    a text."""
     gradients: ClassVar[bool] = True
     causal: ClassVar[bool] = True
     effort = (*InverterConfig.effort, "gradient_steps", "smashed_steps")
@@ -63,24 +81,37 @@ class Bisr(Inverting):
 
         Confidence in a guess is that of SIP's inverter.
         """
-        sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
-        sign_R = self.signs(sent_MBLD, has_unknown_sign(self.known))
+        sent_MBLD = self._combine_messages(seen)
+        # A combination's sign is unknown, whatever the method does.
+        both = has_unknown_sign(self.known) or len(sent_MBLD) != self.messages
+        sign_R = self.signs(sent_MBLD, both)
         smashed = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
         with torch.no_grad():
             features = self.inverter.eval().features(divide_by_level(smashed))
             read = self.inverter.scores(features)
             sure_R = self.inverter.sure(features, read)
-        with torch.enable_grad():
-            tokens = self._match_smashed(self._match_gradient(read, seen), smashed, seen)
+        tokens = self._match_smashed(self._match_gradient(read, seen), smashed, seen)
         return Read(tokens, self.together(sure_R, len(sent_MBLD)))
+
+    def _combine_messages(self, seen: SeenBatch) -> Tensor:
+        """Return the payloads to read: each message, or one combination for each text."""
+        sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
+        if self.messages == 1 or self.config.reads == "messages":
+            return sent_MBLD
+        assert seen.gradient is not None, "needed by the config"
+        gradient_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
+        return combine(infer_weights(self.known, gradient_MBLD), sent_MBLD)[None]
 
     def _match_gradient(self, read_RLV: Tensor, seen: SeenBatch) -> Tensor:
         """Return tokens after optimizing SIP's soft labels until their gradient fits."""
         # Labels are next tokens, so SIP's scores move by one place; the last label is unknown.
-        soft = read_RLV / self.config.temperature
+        soft = (read_RLV / self.config.temperature).softmax(-1)
         start = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1)
         how = LabelDescent(self.config.gradient_steps, self.config.gradient_lr)
-        labels, _ = match_gradient(self.tail, self.known, seen, start, how)
+        view = view_gradients(self.known, seen, self.config.reads)
+        context = self.known.stack.get_context(seen.smashed.tensors)
+        matching = GradientMatching(self.tail, self.known, view, context)
+        labels, _ = match_gradient(matching, start, how)
         tokens = shift_to_tokens(labels.argmax(-1), self.vocabulary.pad)
         # No label is a text's first token, so the gradient says nothing of it.
         tokens[:, 0] = read_RLV[:, 0].argmax(-1)
@@ -91,10 +122,18 @@ class Bisr(Inverting):
         mask = next(iter(self.known.stack.get_context(seen.smashed.tensors)), None)
         known_VD = self.embeddings_VE
         embedded = known_VD[tokens_RL].requires_grad_()
-        optimizer = Adam([embedded], lr=self.config.smashed_lr)
-        for _ in range(self.config.smashed_steps):
-            optimizer.zero_grad()
-            output = self.head.forward_embedded(embedded, mask)
-            (1 - cosine_similarity(output, smashed_RLD, dim=-1)).sum().backward(inputs=[embedded])
-            optimizer.step()
-        return torch.cdist(embedded.detach(), known_VD[None]).argmin(-1)
+        optimizer = AdamW(
+            [embedded],
+            lr=self.config.smashed_lr,
+            eps=EPS,
+            weight_decay=self.config.smashed_weight_decay,
+        )
+        with torch.enable_grad():
+            for _ in range(self.config.smashed_steps):
+                optimizer.zero_grad()
+                output = self.head.forward_embedded(embedded, mask)
+                alike_RL = cosine_similarity(output, smashed_RLD, dim=-1)
+                (1 - alike_RL.mean(1)).sum().backward(inputs=[embedded])
+                optimizer.step()
+        # Row by row: the products with all tokens need much memory.
+        return torch.stack([(row @ known_VD.T).argmax(-1) for row in embedded.detach()])

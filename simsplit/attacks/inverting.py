@@ -119,7 +119,8 @@ class Inverting(TextAttack):
             batch = self._add_shortened(batch, number)
         labels = self._labels(batch)
         hidden = divide_by_level(self.compute_hidden(batch, number))
-        self.inverter.learn(hidden, labels, self.learners["inverter"])
+        with isolate(self.known.seed, "dropout", number, device=self.known.device):
+            self.inverter.learn(hidden, labels, self.learners["inverter"])
         last = number + 1 == self.learning
         if patience and (last or (number + 1) % self.feed.steps_per_epoch == 0):
             self.best.update(self.inverter, self._accuracy())

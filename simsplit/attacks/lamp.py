@@ -1,10 +1,9 @@
 """LAMP (Balunovic et al., NeurIPS 2022) for a cut model: TAG with reordered guesses.
 
-Gradients reveal which tokens occur better than where they stand. After every `every` steps, random
-permutations of each text are tried (two tokens swapped, a token or a span moved, the beginning
-rotated to the end). The one with the lowest sum of gradient distance and language-model loss is
-kept. The published attack tries permutations from step 0, spares the ends of a text, and adds the
-language loss to the raw loss rather than to a distance of levelled gradients.
+Gradients reveal which tokens occur better than where they stand. In every `every`-th step, from the
+first one on, random permutations of each text are tried (two tokens swapped, a token or a span
+moved, the beginning rotated to the end; a text's ends stay). The one with the lowest sum of TAG's
+loss and the language model's loss is kept, as in SplitLLM's code (Chen et al., CCS 2024).
 """
 
 from typing import Literal
@@ -29,7 +28,7 @@ class LampConfig(MatchingConfig):
     permutations: int = Field(default=100, ge=1)
     """Number of permutations that are tried in a round."""
     language: float = Field(default=0.2, ge=0)
-    """Weight of the language model's loss beside the gradient distance."""
+    """Weight of the language model's loss beside that of the gradient; published: 0.2."""
 
     def build(self, known: Knowledge) -> "Lamp":
         return Lamp(self, known)
@@ -47,7 +46,7 @@ class Lamp(Tag):
 
     def between(self, number: int, labels_RLV: Tensor, matching: GradientMatching) -> None:
         """Replace each text by its best permutation, every few steps."""
-        if (number + 1) % self.config.every:
+        if number % self.config.every:
             return
         rows, length, _ = labels_RLV.shape
         rng = numpy_rng_for(self.known.seed, "permutations", number)
@@ -65,8 +64,8 @@ class Lamp(Tag):
             labels_RLV.copy_(_reorder(labels_RLV, best_RL))
 
     def _score(self, soft_RLV: Tensor, matching: GradientMatching) -> Tensor:
-        """Compute each text's score: gradient distance plus weighted language loss."""
-        return matching.distances(soft_RLV) + self.config.language * self._surprise(
+        """Compute each text's score: the gradient's loss plus the weighted language loss."""
+        return matching.losses(soft_RLV) + self.config.language * self._surprise(
             soft_RLV, *matching.context
         )
 
@@ -80,9 +79,18 @@ class Lamp(Tag):
         return cross_entropy(predicted, labels, reduction="none").mean(1)
 
 
+ENDS = 2
+"""Number of labels at a text's end that stay: that of the last token, and the place after it."""
+
+
 def draw_permutations(rows: int, length: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw a permutation of a random kind for each text."""
-    return np.stack([_KINDS[rng.integers(len(_KINDS))](length, rng) for _ in range(rows)])
+    """Draw a permutation of a random kind for each text, which leaves the text's ends in place.
+
+    The first token is no label, so only the end needs care.
+    """
+    inner = max(1, length - ENDS)
+    drawn = [_KINDS[rng.integers(len(_KINDS))](inner, rng) for _ in range(rows)]
+    return np.stack([np.concatenate([order, np.arange(inner, length)]) for order in drawn])
 
 
 def _swap_tokens(length: int, rng: np.random.Generator) -> np.ndarray:

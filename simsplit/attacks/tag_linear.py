@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from simsplit.attacks.attack import TextAttackConfig
-from simsplit.attacks.gradient_view import Reading, view_gradients
+from simsplit.attacks.gradient_view import GradientView, Reading, view_gradients
 from simsplit.attacks.inverters import LEAST
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tail_derivative import TailDerivative
@@ -112,6 +112,16 @@ class LabelTable:
             Read(best.indices, _mean_over(best.values, learned_L)),
             Read(worst.indices, _mean_over(-worst.values, learned_L)),
         )
+
+    def choose_signs(self, view: GradientView) -> Tensor:
+        """Return each row's sign in which the gradient has more of a label's direction, R.
+
+        The gradient is taken for the cotangent, as if the tail had no layers.
+        """
+        with torch.no_grad():
+            pairs = [self.read_row(*row) for row in zip(view.features, view.gradient, strict=True)]
+        surer_R = torch.stack([one.sureness >= other.sureness for one, other in pairs])
+        return torch.where(surer_R, 1.0, -1.0)
 
     def compute_cosines(self, states_LD: Tensor, cotangent_LD: Tensor) -> Tensor:
         """Compute the cosine of the cotangent with that of each label: L x V."""

@@ -13,14 +13,22 @@ from simsplit.models.transformer import Tail
 
 
 class TailDerivative:
-    """The tail's layers and norm, linear around the features of a batch of rows."""
+    """The derivative at rows' features of the tail's layers, and of its norm if asked for."""
 
-    def __init__(self, tail: nn.Module, features_RLD: Tensor, context: tuple[Tensor, ...]) -> None:
+    def __init__(
+        self,
+        tail: nn.Module,
+        features_RLD: Tensor,
+        context: tuple[Tensor, ...],
+        *,
+        with_norm: bool = False,
+    ) -> None:
         assert isinstance(tail, Tail), "language models have no other tails"
-        self.tail = tail
         with torch.enable_grad():
             self._features = features_RLD.detach().requires_grad_()
             self._states = tail.blocks(self._features, *context)
+            if with_norm:
+                self._states = tail.norm(self._states)
             self._dummy = torch.zeros_like(self._states).requires_grad_()
             # The pulled cotangent is linear in the dummy, so its derivative is the transposed map.
             (self._pulled,) = torch.autograd.grad(

@@ -131,13 +131,14 @@ def test_each_text_of_a_cover_is_read_and_none_is_known_as_the_private_one(kind,
     assert result.loc[kind, "token_accuracy"] < 0.7
 
 
-def test_the_text_that_comes_again_among_fresh_covers_is_the_private_one(tmp_path):
+@pytest.mark.parametrize("kind", ["span_search", "sip"])
+def test_the_text_that_comes_again_among_fresh_covers_is_the_private_one(kind, tmp_path):
     cover = [{"kind": "cover", "fixed": False}]
     once, twice = (
-        recover(tmp_path / str(looks), "span_search", cover, count=24, looks=looks)
+        recover(tmp_path / str(looks), kind, cover, count=24, looks=looks, inverter="gaussian")
         for looks in (1, 2)
     )
-    key = ("span_search", "token_accuracy")
+    key = (kind, "token_accuracy")
     assert twice.loc[key] > once.loc[key] + 0.15  # many of these few words are covers' too
 
 

@@ -112,7 +112,7 @@ def test_padding_is_no_part_of_what_the_recurrent_inverter_learns():
     hidden = torch.randn(3, 7, 8, generator=draws)
     tokens = torch.randint(11, (3, 7), generator=draws)
     tokens[torch.arange(7) >= torch.tensor([2, 7, 4])[:, None]] = NOTHING
-    nets = [RecurrentInverter(8, 11, SipConfig(hidden=6)) for _ in range(2)]
+    nets = [RecurrentInverter(8, 11, SipConfig(hidden=6, dropout=0.0)) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
     learners = [Learner({"inverter": net}, SgdConfig(lr=1.0)) for net in nets]
     nets[0].learn(hidden, tokens, learners[0])

@@ -85,7 +85,11 @@ def test_every_label_of_a_plain_gradient_is_read_whatever_its_scale(family, scal
 def test_nothing_is_read_from_the_gradient_of_another_model_or_of_other_texts():
     tail = draw_tail()
     features, labels, gradient = draw_gradient(tail)
-    others = [draw_gradient(draw_tail(seed=9))[2], gradient.roll(1, dims=0), torch.randn(gradient.shape)]
+    others = [
+        draw_gradient(draw_tail(seed=9))[2],
+        gradient.roll(1, dims=0),
+        torch.randn(gradient.shape),
+    ]
     for other in others:
         tokens, sure = read(tail, features, other)
         assert share_right(tokens[0], labels) < CHANCE
