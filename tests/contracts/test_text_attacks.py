@@ -173,7 +173,6 @@ def test_gradients_with_weights_of_their_own_give_away_less(tmp_path):
         ({"kind": "mixguard", "tokens": 4, "warm_up": 0, "gradients": "remixed"}, "messages"),
         ({"kind": "mixguard", "tokens": 4, "warm_up": 0, "gradients": "remixed"}, "mean"),
         ({"kind": "cover"}, "unmixed"),
-        ({"kind": "naive_mix"}, "unmixed"),
     ],
 )
 def test_mixing_does_not_hide_labels(method, reads, tmp_path):
