@@ -29,7 +29,7 @@ from simsplit.attacks.attack import TextAttackConfig
 from simsplit.attacks.gradient_view import GradientView, Reading, view_gradients
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tag_linear import LabelTable
-from simsplit.attacks.tail_derivative import TailDerivative
+from simsplit.attacks.tail_derivative import TailDerivative, get_weight
 from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, has_unknown_sign
 from simsplit.models.transformer import Tail, use_eager_attention
 from simsplit.packets import Leg
@@ -79,7 +79,7 @@ class GradientMatching:
         assert isinstance(tail, Tail), "language models have no other tails"
         self.context, self.reader = context, tail.reader
         self.derivative = TailDerivative(tail, view.features, context, with_norm=True)
-        self.weight_VD = tail.reader.weight.detach()
+        self.weight_VD = get_weight(tail.reader)
         with torch.no_grad():
             self.expected_RLD = self._read(self.derivative.states) @ self.weight_VD
             learned_RL = _exceeds(view.gradient, LABELLED)
@@ -115,7 +115,7 @@ class GradientMatching:
                 labels_RLV.grad = self.differentiate(labels_RLV)
             optimizer.step()
             how.between(number, labels_RLV, self)
-        labels_RLV.requires_grad_(requires_grad=False)
+        labels_RLV.requires_grad = False
 
     def _compute_gradient(self, soft_RLV: Tensor) -> Tensor:
         """Compute the features' gradient of the mean cross-entropy with these labels."""

@@ -24,7 +24,7 @@ from simsplit.attacks.attack import TextAttackConfig
 from simsplit.attacks.gradient_view import GradientView, Reading, view_gradients
 from simsplit.attacks.inverters import LEAST
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.tail_derivative import TailDerivative
+from simsplit.attacks.tail_derivative import TailDerivative, get_weight
 from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, has_unknown_sign, pick_surer
 from simsplit.models.transformer import Tail, use_eager_attention
 from simsplit.packets import Leg
@@ -94,7 +94,7 @@ class LabelTable:
 
     def __init__(self, tail: Tail) -> None:
         self.tail = tail
-        rows_VD = tail.reader.weight.detach().float() * tail.norm.weight.detach().float()
+        rows_VD = get_weight(tail.reader) * get_weight(tail.norm)
         self.centred = isinstance(tail.norm, nn.LayerNorm)
         self.rows_VD = rows_VD - rows_VD.mean(1, keepdim=True) if self.centred else rows_VD
         self.squares_V = self.rows_VD.square().sum(1)

@@ -70,6 +70,13 @@ class TailDerivative:
         return found
 
 
+def get_weight(layer: nn.Module) -> Tensor:
+    """Return a layer's weight in fp32, without gradients."""
+    weight = layer.weight
+    assert isinstance(weight, Tensor), "norms and output layers have weights"
+    return weight.detach().float()
+
+
 _LEAST = 1e-38
 """Smallest divisor, against division by zero; gradients' squares can be as small as 1e-20."""
 
