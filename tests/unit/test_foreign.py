@@ -28,7 +28,7 @@ def get_refusal(path: Path) -> ScenarioError:
     return caught.value
 
 
-@pytest.mark.parametrize("text", [LAUGHS, MERGED, CHAIN, "[" * 20_000, "a: " + "[" * 20_000])
+@pytest.mark.parametrize("text", [LAUGHS, MERGED, CHAIN, "[" * 2_000, "a: " + "[" * 2_000])
 def test_a_huge_or_deep_text_is_refused_before_it_is_composed(tmp_path, text):
     file = tmp_path / "huge.yaml"
     file.write_text(text)
