@@ -180,7 +180,13 @@ def test_pcat_refines_images_until_the_pseudo_client_sends_the_same():
 
 
 @pytest.mark.parametrize(
-    "config", [SdarConfig(), NaiveSdaConfig(), PcatConfig(iterations=1)], ids=lambda c: c.kind
+    "config",
+    [
+        pytest.param(SdarConfig(), marks=pytest.mark.slow),  # naive_sda has the same simulator
+        NaiveSdaConfig(),
+        PcatConfig(iterations=1),
+    ],
+    ids=lambda c: c.kind,
 )
 def test_a_simulator_labels_the_targets_where_the_server_has_no_labels(config):
     here = build_setting()
@@ -197,12 +203,17 @@ def test_a_simulator_labels_the_targets_where_the_server_has_no_labels(config):
 
 
 ONLINE = [
-    SdarConfig(),
     NaiveSdaConfig(),
-    PcatConfig(iterations=3),
-    ForaConfig(),
-    ForaReferenceConfig(),
-    FshaConfig(),
+    *(
+        pytest.param(config, marks=pytest.mark.slow)
+        for config in (
+            SdarConfig(),
+            PcatConfig(iterations=3),
+            ForaConfig(),
+            ForaReferenceConfig(),
+            FshaConfig(),
+        )
+    ),
 ]
 
 
