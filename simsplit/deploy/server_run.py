@@ -13,13 +13,7 @@ from simsplit.deploy.keys import Keys, check_validity
 from simsplit.deploy.left_out import LeftOutTable
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.socket_table import SocketTable
-from simsplit.deploy.terms import (
-    Mode,
-    describe_machine,
-    digest_terms,
-    list_doubts,
-    refuse_undeployable,
-)
+from simsplit.deploy.terms import Mode, describe_machine, digest_terms, refuse_undeployable
 from simsplit.errors import ScenarioError, format_count
 from simsplit.experiment import Experiment
 from simsplit.machine import find_device, pin_threads
@@ -57,8 +51,7 @@ def serve(
     """
     refuse_undeployable(scenario)
     check_validity(keys)
-    changed = list_changed(path, scenario.plugins) if resume else ()
-    for warning in (*changed, *list_doubts(scenario)):
+    for warning in list_changed(path, scenario.plugins) if resume else ():
         say(warning)
     sockets = SocketTable(path)
     left_out = LeftOutTable(path, resume=resume)

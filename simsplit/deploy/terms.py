@@ -71,17 +71,6 @@ def _find_problems(scenario: Scenario) -> Iterator[tuple[str, str]]:
             )
 
 
-def list_doubts(scenario: Scenario) -> list[str]:
-    """List what lets one hostile client end the run of all others, by field."""
-    train = scenario.train
-    if train.clip_norm is None and train.server.kind_name == "sgd" and scenario.clients.count > 1:
-        return [
-            "train.clip_norm is null: with SGD a client that sends large numbers can make "
-            "everyone's training diverge, which nothing can put down to it; set train.clip_norm: 1"
-        ]
-    return []
-
-
 def describe_machine() -> dict[str, str | int]:
     """Describe this machine by what may change figures, bit for bit."""
     return {

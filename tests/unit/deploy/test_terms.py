@@ -11,12 +11,7 @@ from texts import api_scenario, text_scenario
 from simsplit.deploy.keys import check_validity, load_keys, make_keys, read_owner
 from simsplit.deploy.server_run import find_differences
 from simsplit.deploy.site_setup import load_own_data, load_secret, make_site
-from simsplit.deploy.terms import (
-    describe_machine,
-    digest_terms,
-    list_doubts,
-    refuse_undeployable,
-)
+from simsplit.deploy.terms import describe_machine, digest_terms, refuse_undeployable
 from simsplit.errors import DataError, RunError, ScenarioError
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -24,25 +19,6 @@ from simsplit.scenario.files import merge
 
 def scenario(**changes: Any) -> Scenario:
     return parse(merge(TINY, changes))
-
-
-class TestWhatLetsOneClientEndTheRun:
-    """A creeping client makes SGD without clipping diverge (tests/deploy/test_own_faults.py)."""
-
-    def test_is_said_beforehand(self):
-        (doubt,) = list_doubts(scenario())
-        assert doubt.startswith("train.clip_norm")
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"train": {"clip_norm": 1.0}},
-            {"train": {"server": {"kind": "adam", "lr": 0.001}}},
-            {"clients": {"count": 1}},
-        ],
-    )
-    def test_is_not_said_where_it_cannot(self, changes):
-        assert list_doubts(scenario(**changes)) == []
 
 
 class TestWhatIsOfSimulationsAlone:
