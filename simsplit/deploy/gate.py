@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -184,7 +185,7 @@ class Gate:
             self._faults.check(client, round_number, error, info, device)
 
         # the trunk is again as it was at a checkpoint, so nobody has made it larger since
-        self._growth = Growth(step_by_step=self._growth.step_by_step)
+        self._growth = replace(self._growth, of_client={}, at_start=0.0)
         return RemotePool(
             *(present, bounds, device, self.lose, self._judge),
             check_fault=check_fault,

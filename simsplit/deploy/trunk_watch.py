@@ -7,6 +7,11 @@ step the overflow shows is not blamed.
 To read all weights after each step takes some percent of the step's time. So they are read once a
 round, as long as nothing goes wrong: a round that has spoilt the trunk is done again, and from then
 on they are read after each step. What the server sends is always checked before it is sent.
+
+A client can also enlarge the trunk little by little, by no more than honest ones do, until an
+honest step overflows. So before anybody is blamed for a trunk that all train, the round is done
+once more with the trunk's gradients clipped, and so are all later ones. What spoils the trunk even
+then is a packet that no honest client sends.
 """
 
 from collections import Counter
@@ -31,6 +36,8 @@ Honest clients' steps make a spoilt trunk larger too, and by more than the step 
 """
 MOST_IN_ROUND = 1e3
 """A round that has made the trunk's norms larger by more than this is done again step by step."""
+CLIP_NORM = 1.0
+"""The 2-norm to which the trunk's gradients are clipped once a step has spoilt it."""
 Sent = Mapping[ClientId, Packets]
 """The packets of each client that is worked on."""
 
@@ -40,12 +47,13 @@ class RoundSpoilt(HostLost):
 
     advice: ClassVar[str] = "A smaller learning rate may help"
 
-    def __init__(self) -> None:
+    def __init__(self, now: str = "the trunk is measured after each step") -> None:
+        """`now` says what is done otherwise from now on."""
         self.host, self.cause = NOBODY, "a trunk that is not finite, or too large"
         RunFailedError.__init__(
             self,
             "the trunk, or what it makes, is not finite or has become too large; the round is done "
-            "again, and the trunk is measured after each step from now on",
+            f"again, and {now} from now on",
         )
 
 
@@ -62,6 +70,8 @@ class Growth:
     """The trunk's size at the beginning of the round."""
     step_by_step: bool = False
     """Whether the trunk is measured after each step, since a round has spoilt it."""
+    clips: bool = False
+    """Whether the trunk's gradients are clipped, since a step has spoilt it even so."""
 
 
 class TrunkWatch:
@@ -73,6 +83,8 @@ class TrunkWatch:
         self._before = 0.0
         self._owner: ClientId | None = None
         """The client whose own copy the trunk is; None if all clients train it."""
+        if growth.clips:
+            learner.clip_norm = min(learner.clip_norm or CLIP_NORM, CLIP_NORM)
 
     def begin_round(self) -> None:
         """Note the trunk's size at the beginning of a round."""
@@ -112,8 +124,8 @@ class TrunkWatch:
             for packet in packets:
                 if measure_norm(packet.tensors) <= MOST_NORM:
                     continue
-                if not self._growth.step_by_step and self._owner is None:
-                    self._repeat_round()
+                if self._owner is None:
+                    self._repeat_unless_clipped()
                 raise ClientAtFault(
                     find_suspect(self._growth.of_client, find_odd(sent)),
                     f"packets that make the server's on {packet.leg} not finite, or their "
@@ -124,6 +136,8 @@ class TrunkWatch:
         """Note by how much a client has made the trunk larger; raise ClientAtFault if too much."""
         growth = self._growth.of_client
         if not after <= MOST_NORM:
+            if self._owner is None:
+                self._repeat_unless_clipped()
             raise ClientAtFault(
                 find_suspect(growth, client),
                 f"a step after which the trunk is not finite, or its norm exceeds {MOST_NORM:g}",
@@ -138,6 +152,14 @@ class TrunkWatch:
     def _repeat_round(self) -> None:
         self._growth.step_by_step = True
         raise RoundSpoilt
+
+    def _repeat_unless_clipped(self) -> None:
+        """Raise RoundSpoilt unless the trunk is measured and clipped in each step already."""
+        if not self._growth.step_by_step:
+            self._repeat_round()
+        if not self._growth.clips:
+            self._growth.clips = True
+            raise RoundSpoilt(f"the trunk's gradients are clipped to a norm of {CLIP_NORM:g}")
 
     def _measure(self) -> float:
         """Return the largest norm of the trunk's weights and of its optimizer's moments."""

@@ -188,7 +188,8 @@ class TestTrainingThatDiverges:
 class TestAClientThatCreeps:
     """One of five makes the trunk a little larger in each step; nothing tells that it was this one.
 
-    Its steps enlarge the trunk by hundreds, and those of honest clients then by millions.
+    Its steps enlarge the trunk by hundreds, and those of honest clients then by millions. So the
+    round is done again with clipped gradients, and nobody is harmed.
     """
 
     WAY = Way("larger", "Begin", map_tensors(lambda t: 10 * t), leg="smashed", after=1)
@@ -198,11 +199,10 @@ class TestAClientThatCreeps:
         clients = {"count": 5, "heads": "per_client"}
         return parse(merge(TINY, {"clients": clients, "train": rates | train}))
 
-    def test_has_nobody_else_expelled(self, stage, tmp_path):
-        with pytest.raises(RunFailedError) as raised:
-            stage.run(self.make(), tmp_path, {0: self.WAY})
-        assert says(str(raised.value), "training diverges ... all 5 clients")
-        assert list_left_out(Run.load(tmp_path / "run")) == []
+    def test_harms_nobody(self, stage, tmp_path):
+        outcome = stage.run(self.make(), tmp_path, {0: self.WAY})
+        assert [party.end for party in outcome.parties[1:]] == ["finished"] * 4
+        assert list_left_out(outcome.run) == []
 
     def test_does_not_stop_a_run_that_clips_gradients(self, stage, tmp_path):
         outcome = stage.run(self.make(clip_norm=1.0), tmp_path, {0: self.WAY})

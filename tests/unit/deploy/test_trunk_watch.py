@@ -11,6 +11,7 @@ from simsplit.deploy.client_session import ClientLost
 from simsplit.deploy.left_out import LeftOutTable, clean
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.trunk_watch import (
+    CLIP_NORM,
     MOST_GROWTH,
     MOST_IN_ROUND,
     Growth,
@@ -70,11 +71,11 @@ TOO_LARGE = {0: packets(0, torch.tensor([NAN]))}
 
 
 class TestStepByStep:
-    """Once a round has spoilt the trunk, it is measured after each step."""
+    """Once a round has spoilt the trunk, it is measured after each step, and then clipped."""
 
     @pytest.fixture
     def watch(self, learner: Learner) -> TrunkWatch:
-        watch = TrunkWatch(learner, Growth(step_by_step=True))
+        watch = TrunkWatch(learner, Growth(step_by_step=True, clips=True))
         watch.begin_round()
         return watch
 
@@ -123,6 +124,36 @@ class TestStepByStep:
         watch.end_round()
 
 
+class TestBeforeAnybodyIsBlamed:
+    """Little by little a client makes the trunk so large that an honest step overflows."""
+
+    def test_the_round_is_done_again_with_clipped_gradients(self, learner):
+        growth = Growth(step_by_step=True)
+        watch = TrunkWatch(learner, growth)
+        watch.begin_round()
+        assert learner.clip_norm is None
+        push(learner, NAN)
+        with pytest.raises(RoundSpoilt):
+            watch.check_step(send_equal(1))
+        again = Learner({"trunk": nn.Linear(3, 3)}, AdamConfig(lr=0.01))
+        TrunkWatch(again, growth)
+        assert again.clip_norm == CLIP_NORM
+
+    @pytest.mark.parametrize(("own", "norm"), [(0.1, 0.1), (50.0, CLIP_NORM), (None, CLIP_NORM)])
+    def test_the_smaller_norm_is_kept(self, own, norm):
+        learner = Learner({"trunk": nn.Linear(3, 3)}, AdamConfig(lr=0.01), own)
+        TrunkWatch(learner, Growth(clips=True))
+        assert learner.clip_norm == norm
+
+    def test_a_copys_owner_is_blamed_at_once(self, learner):
+        watch = TrunkWatch(learner, Growth(step_by_step=True))
+        watch.begin_copy(3)
+        push(learner, NAN)
+        with pytest.raises(ClientAtFault) as result:
+            watch.end_copy()
+        assert result.value.client == 3
+
+
 class TestOnceARound:
     """Until then a round that spoils the trunk is done again, and nobody is blamed for it."""
 
@@ -142,8 +173,9 @@ class TestOnceARound:
         watch.end_round()
 
     def test_or_before_answers_that_are_too_large(self, watch):
-        with pytest.raises(RoundSpoilt):
-            watch.check_answers(TOO_LARGE, send_equal(0))
+        for _ in ("step by step", "clipped"):
+            with pytest.raises(RoundSpoilt):
+                watch.check_answers(TOO_LARGE, send_equal(0))
         with pytest.raises(ClientAtFault):
             watch.check_answers(TOO_LARGE, send_equal(0))
 
