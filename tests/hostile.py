@@ -227,7 +227,7 @@ def assert_nobody_noticed(
     kinds = {} if expelled.empty else dict(zip(expelled["client"], expelled["kind"], strict=True))
     gone = [kinds.pop(number, "") == "expelled" for number in range(len(ways))]
     spared = [str(w) for w, is_gone in zip(ways, gone, strict=True) if not (is_gone or w.sly)]
-    assert not spared
+    assert not spared, (spared, outcome.lines)
     assert not kinds, "an honest client was expelled"
     ends = {party.site.number: party.end for party in outcome.parties}
     assert {ends[number] for number in honest} == {"finished"}, ends

@@ -51,7 +51,7 @@ class Ownership:
         self.topology = scenario.crossings
         self.averages = scenario.aggregation.kind != "none"
         self.model: CutNetwork = self._build_model()
-        self.tokens = None if train is None else self._count_tokens(train)
+        self.tokens = self._count_tokens(train)
         self.known_tail = self._copy_known_tail()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
         self.server_stack = self._build_stack("server", derive_seed(scenario.seed, "server"))
@@ -227,10 +227,15 @@ class Ownership:
             return None
         return copy.deepcopy(self.model.tail).eval().requires_grad_(False)
 
-    def _count_tokens(self, train: Samples) -> Tokens | None:
-        """Return embeddings and counts of tokens before training, for methods that ask for them."""
+    def _count_tokens(self, train: Samples | None) -> Tokens | None:
+        """Return embeddings and counts of tokens before training, for methods that ask for them.
+
+        A deployed server has no samples, and only needs the form of what clients hand over.
+        """
         asking = [n for n, each in enumerate(self.scenario.method) if each.reads_tokens]
         if not asking or not self.info.texts:
+            return None
+        if train is None and not all(each.deployable for each in self.scenario.method):
             return None
         table = getattr(getattr(self.model.head, "tokens", None), "weight", None)
         if not isinstance(table, torch.Tensor):
@@ -240,7 +245,8 @@ class Ownership:
             )
         kept = table.detach().clone() if table.requires_grad else table.detach()
         reader = self.scenario.text_reader()
-        counts = train.inputs.flatten().bincount(minlength=reader.size)[: reader.size]
+        inputs = torch.zeros(0, dtype=torch.int64) if train is None else train.inputs
+        counts = inputs.flatten().bincount(minlength=reader.size)[: reader.size]
         return Tokens(kept[: reader.size], counts, reader.special)
 
     def _place(self, module: nn.Module, owner: Owner) -> nn.Module:

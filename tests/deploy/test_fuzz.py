@@ -9,6 +9,7 @@ import os
 import random
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +140,11 @@ class Server:
         place = rng.randrange(len(answers))
         answers[place] = mutate(answers[place], rng)
         try:
-            try:
-                self._take(number, answers)
-            except RoundSpoilt:  # the round is done again, and measured step by step from now on
+            for _ in range(3):  # a spoilt round is done again step by step, and then clipped
+                with suppress(RoundSpoilt):
+                    self._take(number, answers)
+                    break
                 self._undo()
-                self._take(number, answers)
         except ClientLost:
             self._undo()
         self.server.end.tallies.clear()
