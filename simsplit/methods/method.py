@@ -413,6 +413,10 @@ class MethodConfig(Config, ABC):
         """
         return self.works_in_sessions
 
+    def get_required_traits(self) -> frozenset[Trait]:
+        """Return the traits that no method before it may have ended, with its options."""
+        return self.required_traits
+
     def get_ended_traits(self) -> frozenset[Trait]:
         """Return the traits that the method ends with these field values."""
         return self.ended_traits

@@ -75,6 +75,12 @@ class SndConfig(MethodConfig):
         own = (need_leg(Leg.FEATURES, "denoise"), Need(Given.UNMASKED, "denoise"))
         return (*super().needs, *own, *learned)
 
+    def get_required_traits(self) -> frozenset[Trait]:
+        """Return the texts alone too, if its denoiser is to learn from each a second time."""
+        again = self.denoise and self.at == "embeddings"
+        alone = {Trait.SAMPLES, Trait.ALONE} if again else frozenset()
+        return self.required_traits | alone
+
     def get_ended_traits(self) -> frozenset[Trait]:
         """Return SAMPLES if there is a denoiser: its training adds rows to the batch."""
         return self.ended_traits if self.denoise else frozenset()

@@ -328,7 +328,7 @@ def _find_conflict(before: MethodConfig, method: MethodConfig) -> str | None:
     if method.once and method.kind_name == before.kind_name:
         return f"{method.kind_name} may be listed only once per leg, and it is listed before"
     for trait in Trait:
-        if trait in before.get_ended_traits() & method.required_traits:
+        if trait in before.get_ended_traits() & method.get_required_traits():
             return _WHY[trait].format(before=before.kind_name, method=method.kind_name)
     return None
 

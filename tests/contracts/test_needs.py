@@ -119,7 +119,14 @@ def trainable(
                 yield part, axes
 
 
-WITHOUT = {"method.0:snd{'denoise': False}": {"Snd.decode", "Snd.compute_tail_loss"}}
+WITHOUT = {
+    "method.0:snd{'denoise': False}": {
+        "Snd.decode",
+        "Snd.compute_tail_loss",
+        "Snd.make_optimizer",
+    },
+    "method.0:dp_forward": {"DpForward.embed"},
+}
 """Hooks that have nothing to do where a part is so switched."""
 
 

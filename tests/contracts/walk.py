@@ -351,6 +351,6 @@ def small_judges(monkeypatch: Any) -> None:
         return torch.nn.Sequential(convolution, torch.nn.LeakyReLU(0.2), *layers)
 
     for module in (fora, fsha):
-        monkeypatch.setattr(module, "critic", lambda cut, image: small(cut[0], cut))
+        monkeypatch.setattr(module, "critic", lambda cut, image, **_: small(cut[0], cut))
     for judge in ("feature_discriminator", "image_discriminator"):
         monkeypatch.setattr(sdar, judge, small)
