@@ -49,6 +49,11 @@ class Way:
     sly: bool = False
     """Whether the answer has the form of an honest one, so that the server may believe it."""
 
+    @property
+    def may_stay(self) -> bool:
+        """Whether it may stay: finite numbers spoil no trunk whose gradients are clipped."""
+        return self.sly or self.name in ("huge", "largest")
+
     def __str__(self) -> str:
         return f"{self.call} {self.name}"
 
@@ -222,12 +227,12 @@ def assert_nobody_noticed(
     outcome = stage.run(given, out, dict(enumerate(ways)), data=data)
     honest = range(len(ways), given.clients.count)
     idle = [str(ways[p.site.number]) for p in outcome.parties[: len(ways)] if not p.count_done()]
-    assert not idle, "ways that were never taken"
+    assert not idle, f"ways that were never taken: {idle}"
     expelled = outcome.run.expelled
     kinds = {} if expelled.empty else dict(zip(expelled["client"], expelled["kind"], strict=True))
     gone = [kinds.pop(number, "") == "expelled" for number in range(len(ways))]
-    spared = [str(w) for w, is_gone in zip(ways, gone, strict=True) if not (is_gone or w.sly)]
-    assert not spared, (spared, outcome.lines)
+    spared = [str(w) for w, is_gone in zip(ways, gone, strict=True) if not (is_gone or w.may_stay)]
+    assert not spared, spared
     assert not kinds, "an honest client was expelled"
     ends = {party.site.number: party.end for party in outcome.parties}
     assert {ends[number] for number in honest} == {"finished"}, ends

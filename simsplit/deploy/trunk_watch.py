@@ -17,7 +17,6 @@ then is a packet that no honest client sends.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median_low
 from typing import ClassVar
 
 from torch import Tensor
@@ -71,8 +70,6 @@ class Growth:
     """The trunk's size at the beginning of the round."""
     step_by_step: bool = False
     """Whether the trunk is measured after each step, since a round has spoilt it."""
-    sizes: dict[ClientId, float] = field(default_factory=dict)
-    """The norm of what each client has sent last, while gradients are clipped."""
     clips: bool = False
     """Whether the trunk's gradients are clipped, since a step has spoilt it even so."""
 
@@ -113,8 +110,6 @@ class TrunkWatch:
 
     def check_step(self, sent: Sent) -> None:
         """Raise ClientAtFault if the step of these clients has left a trunk that is of no use."""
-        if self._growth.clips and self._owner is None:
-            self._compare_sizes(sent)
         if self._growth.step_by_step and self._owner is None:
             before, self._before = self._before, self._measure()
             self._note(find_odd(sent), self._before, before)
@@ -136,19 +131,6 @@ class TrunkWatch:
                     f"packets that make the server's on {packet.leg} not finite, or their "
                     f"norm exceed {MOST_NORM:g}",
                 )
-
-    def _compare_sizes(self, sent: Sent) -> None:
-        """Raise ClientAtFault if a client has sent much larger numbers than most others.
-
-        Clipped gradients hide it in the trunk, and without them honest clients' numbers grow too.
-        """
-        sizes = self._growth.sizes
-        sizes |= {client: _measure_sent(packets) for client, packets in sent.items()}
-        for client in sent:
-            others = [size for each, size in sizes.items() if each != client]
-            if len(others) > 1 and sizes[client] > MOST_IN_ROUND * median_low(others):
-                times = f"more than {MOST_IN_ROUND:g} times as large as most others'"
-                raise ClientAtFault(client, f"packets that are {times}")
 
     def _note(self, client: ClientId, after: float, before: float) -> None:
         """Note by how much a client has made the trunk larger; raise ClientAtFault if too much."""
