@@ -41,7 +41,7 @@ def whole(tmp_path_factory):
 def small_critic(monkeypatch):
     """The published one has eight million weights."""
 
-    def small(cut, image):
+    def small(cut, image, **_):
         size = cut[0] * cut[1] * cut[2]
         return nn.Sequential(nn.Flatten(), nn.Linear(size, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
 

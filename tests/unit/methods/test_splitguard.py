@@ -123,7 +123,7 @@ def test_a_guard_that_would_never_begin_is_refused(tmp_path, fields):
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["vanilla"])
 def test_an_honest_server_is_distinguished_from_a_hijacker(tmp_path, monkeypatch, topology):
-    def small(cut, image):
+    def small(cut, image, **_):
         size = cut[0] * cut[1] * cut[2]
         return nn.Sequential(nn.Flatten(), nn.Linear(size, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
 
