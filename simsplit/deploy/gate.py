@@ -220,6 +220,11 @@ class Gate:
         """The clients that the run continues without."""
         return self._table.clients
 
+    @property
+    def has_clipped(self) -> bool:
+        """Whether the trunk's gradients were clipped, since a step had spoilt it."""
+        return self._growth.clips
+
     def revive(self) -> list[int]:
         """Wait for clients that were lost; no host starts anew."""
         if missing := self._find_missing():

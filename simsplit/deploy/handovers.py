@@ -162,8 +162,15 @@ class HandoverJudge:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned; checkpoints of earlier versions have none."""
-        if "made" in state:
-            self._made = json.loads(state["made"].numpy().tobytes())
+        if "made" not in state:
+            return
+        try:
+            made = json.loads(state["made"].numpy().tobytes())
+        except ValueError:
+            raise RunError("the checkpoint's steps of the last hand-over are damaged") from None
+        if made is not None and not _is_made(made, self.bounds.scenario.clients.count):
+            raise RunError("the checkpoint's steps of the last hand-over are damaged")
+        self._made = made
 
     def mark(self) -> None:
         """Remember the steps that are included now, before a round that may be undone."""

@@ -196,11 +196,13 @@ class RemotePool(Pool):
             self._judge.return_to(round_number)
 
     def carried_state(self) -> dict[str, Tensor]:
-        """Return what is known of the last hand-over, by which the next is judged."""
-        return {} if self._judge is None else self._judge.state()
+        """Return what a resumed server must know: the last hand-over, and whether it clips."""
+        clips = {"clips": torch.ones(1)} if self._growth.clips else {}
+        return clips if self._judge is None else clips | self._judge.state()
 
     def load_carried(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `carried_state` returned."""
+        """Restore what `carried_state` returned; what has been clipped stays so."""
+        self._growth.clips |= "clips" in state
         if self._judge is not None:
             self._judge.load(state)
 

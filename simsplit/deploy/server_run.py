@@ -71,6 +71,7 @@ def serve(
                 mode,
                 describe_machine(),
                 [gate.greetings.get(c, {}).get("facts") for c in range(gate.count)],
+                clipped=gate.has_clipped,
             )
     return Run.load(path)
 
@@ -149,7 +150,12 @@ def find_differences(
 
 
 def _record_deployment(
-    path: Path, mode: Mode, ours: Mapping[str, Any], theirs: list[dict[str, Any] | None]
+    path: Path,
+    mode: Mode,
+    ours: Mapping[str, Any],
+    theirs: list[dict[str, Any] | None],
+    *,
+    clipped: bool,
 ) -> None:
     """Add to the summary how the run was deployed, and whether a simulation equals it."""
     differs = find_differences(ours, theirs)
@@ -158,7 +164,8 @@ def _record_deployment(
         "server": dict(ours),
         "clients": theirs,
         "differs": differs,
-        "as_simulated": mode == "rehearsal" and not differs,
+        "trunk_clipped": clipped,
+        "as_simulated": mode == "rehearsal" and not differs and not clipped,
     }
     summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
     text = json.dumps({**summary, "deployed": deployed}, indent=2) + "\n"

@@ -83,12 +83,12 @@ class TrunkWatch:
         self._before = 0.0
         self._owner: ClientId | None = None
         """The client whose own copy the trunk is; None if all clients train it."""
-        if growth.clips:
-            learner.clip_norm = min(learner.clip_norm or CLIP_NORM, CLIP_NORM)
 
     def begin_round(self) -> None:
-        """Note the trunk's size at the beginning of a round."""
+        """Note the trunk's size at the beginning of a round; clip its gradients if need be."""
         self._owner = None
+        if self._growth.clips:
+            self.learner.clip_norm = min(self.learner.clip_norm or CLIP_NORM, CLIP_NORM)
         self._growth.at_start = self._before = self._measure()
 
     def end_round(self) -> None:

@@ -203,9 +203,12 @@ class TestAClientThatCreeps:
         outcome = stage.run(self.make(), tmp_path, {0: self.WAY})
         assert [party.end for party in outcome.parties[1:]] == ["finished"] * 4
         assert list_left_out(outcome.run) == []
+        deployed = outcome.run.summary["deployed"]
+        assert (deployed["trunk_clipped"], deployed["as_simulated"]) == (True, False)
 
     def test_does_not_stop_a_run_that_clips_gradients(self, stage, tmp_path):
         outcome = stage.run(self.make(clip_norm=1.0), tmp_path, {0: self.WAY})
+        assert not outcome.run.summary["deployed"]["trunk_clipped"]
         assert [party.end for party in outcome.parties[1:]] == ["finished"] * 4
         assert list_left_out(outcome.run) == []
 

@@ -136,13 +136,13 @@ class TestBeforeAnybodyIsBlamed:
         with pytest.raises(RoundSpoilt):
             watch.check_step(send_equal(1))
         again = Learner({"trunk": nn.Linear(3, 3)}, AdamConfig(lr=0.01))
-        TrunkWatch(again, growth)
+        TrunkWatch(again, growth).begin_round()
         assert again.clip_norm == CLIP_NORM
 
     @pytest.mark.parametrize(("own", "norm"), [(0.1, 0.1), (50.0, CLIP_NORM), (None, CLIP_NORM)])
     def test_the_smaller_norm_is_kept(self, own, norm):
         learner = Learner({"trunk": nn.Linear(3, 3)}, AdamConfig(lr=0.01), own)
-        TrunkWatch(learner, Growth(clips=True))
+        TrunkWatch(learner, Growth(clips=True)).begin_round()
         assert learner.clip_norm == norm
 
     def test_a_copys_owner_is_blamed_at_once(self, learner):
