@@ -12,9 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.per_sample import PerSample, PerSampleConfig, project_on_directions
+from simsplit.detectors.per_sample import ClassByClass, PerSampleConfig, project_on_directions
 
-_STEPS = 25
+STARTS = 4
+"""Number of starts of k-means, the best of which counts."""
 
 
 class ActivationClusteringConfig(PerSampleConfig):
@@ -32,48 +33,21 @@ class ActivationClusteringConfig(PerSampleConfig):
         return ActivationClustering(self)
 
 
-class ActivationClustering(PerSample):
+class ActivationClustering(ClassByClass):
     """A detector that suspects small clusters that lie apart."""
 
     config: ActivationClusteringConfig
 
-    def find_suspicious(self, rows_ND: Tensor, labels_N: Tensor, classes: int) -> Tensor:
-        """Return a mask of the samples in small clusters that lie apart."""
-        suspicious = torch.zeros(len(rows_ND), dtype=torch.bool)
-        for label in range(classes):
-            mine = (labels_N == label).nonzero()[:, 0]
-            if len(mine) < 2 * self.config.fewest:
-                continue
-            reduced = project_on_directions(rows_ND[mine], self.config.components)
-            small = split_in_two(reduced)
-            share = small.double().mean()
-            if 0 < share <= self.config.smaller:
-                apart = measure_silhouette(reduced, small) >= self.config.silhouette
-                suspicious[mine] = small & apart
-        return suspicious
+    def judge_class(self, rows_ND: Tensor) -> Tensor:
+        """Return a mask of the samples in the smaller of two clusters, if they lie apart."""
+        from sklearn.cluster import KMeans
+        from sklearn.metrics import silhouette_score
 
-
-def split_in_two(rows_ND: Tensor) -> Tensor:
-    """Return a mask of the smaller of two clusters, by k-means."""
-    # From the most distant row and the row most distant from it: a fixed start needs no draw.
-    first = (rows_ND - rows_ND.mean(0)).norm(dim=1).argmax()
-    second = (rows_ND - rows_ND[first]).norm(dim=1).argmax()
-    centres = rows_ND[[int(first), int(second)]]
-    member = torch.zeros(len(rows_ND), dtype=torch.bool)
-    for _ in range(_STEPS):
-        member = torch.cdist(rows_ND, centres).argmin(1).bool()
-        if member.all() or not member.any():
-            break
-        centres = torch.stack([rows_ND[~member].mean(0), rows_ND[member].mean(0)])
-    return member if 2 * int(member.sum()) <= len(member) else ~member
-
-
-def measure_silhouette(rows_ND: Tensor, member_N: Tensor) -> float:
-    """Return the mean silhouette of two clusters, both with a row at least."""
-    distances = torch.cdist(rows_ND, rows_ND)
-    within, other = distances[:, member_N].sum(1), distances[:, ~member_N].sum(1)
-    count, rest = int(member_N.sum()), int((~member_N).sum())
-    # A row's own distance of zero does not count in its cluster's mean.
-    own = torch.where(member_N, within / max(1, count - 1), other / max(1, rest - 1))
-    across = torch.where(member_N, other / rest, within / count)
-    return float(((across - own) / torch.maximum(own, across).clamp_min(1e-12)).mean())
+        reduced = project_on_directions(rows_ND, self.config.components).numpy()
+        found = KMeans(2, n_init=STARTS, random_state=0).fit_predict(reduced)
+        member = torch.from_numpy(found).bool()
+        small = member if 2 * int(member.sum()) <= len(member) else ~member
+        if not 0 < small.double().mean() <= self.config.smaller:
+            return torch.zeros_like(small)
+        apart = bool(silhouette_score(reduced, found) >= self.config.silhouette)
+        return small & apart

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.detectors.per_sample import (
-    PerSample,
+    ClassByClass,
     PerSampleConfig,
     measure_robust_z,
     project_on_directions,
@@ -36,26 +36,20 @@ class BeatrixConfig(PerSampleConfig):
         return Beatrix(self)
 
 
-class Beatrix(PerSample):
+class Beatrix(ClassByClass):
     """A detector that suspects samples with unusual Gram matrices."""
 
     config: BeatrixConfig
 
-    def find_suspicious(self, rows_ND: Tensor, labels_N: Tensor, classes: int) -> Tensor:
-        """Return a mask of the samples whose Gram matrices are far from their class's."""
-        suspicious = torch.zeros(len(rows_ND), dtype=torch.bool)
-        for label in range(classes):
-            mine = (labels_N == label).nonzero()[:, 0]
-            if len(mine) < 2 * self.config.fewest:
-                continue
-            reduced = project_on_directions(rows_ND[mine], self.config.directions)
-            # Around the median: a trigger moves the mean of its class away from the clean samples.
-            grams = compute_grams(reduced - reduced.quantile(0.5, dim=0))
-            away = grams - grams.quantile(0.5, dim=0)
-            usual = away.abs().quantile(0.5, dim=0).clamp_min(1e-12)
-            deviation = (away.abs() / usual).mean(1).clamp_min(1e-12).log()
-            suspicious[mine] = measure_robust_z(deviation) > self.config.beyond
-        return suspicious
+    def judge_class(self, rows_ND: Tensor) -> Tensor:
+        """Return a mask of the samples whose Gram matrices are far from the class's."""
+        reduced = project_on_directions(rows_ND, self.config.directions)
+        # Around the median: a trigger moves the mean of its class away from the clean samples.
+        grams = compute_grams(reduced - reduced.quantile(0.5, dim=0))
+        away = grams - grams.quantile(0.5, dim=0)
+        usual = away.abs().quantile(0.5, dim=0).clamp_min(1e-12)
+        deviation = (away.abs() / usual).mean(1).clamp_min(1e-12).log()
+        return measure_robust_z(deviation) > self.config.beyond
 
 
 def compute_grams(rows_ND: Tensor) -> Tensor:

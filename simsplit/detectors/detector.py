@@ -117,7 +117,7 @@ class DetectorConfig(Config, ABC):
 
     @property
     def needs(self) -> Needs:
-        """What the detector needs from the scenario; overrides add to `super().needs`."""
+        """The scenario's parts that the detector needs; overrides add to `super().needs`."""
         return (*need_signals(self.signals, "signal"), Need(Given.ASKED, least=self.least_clients))
 
     @abstractmethod

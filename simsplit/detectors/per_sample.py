@@ -14,6 +14,7 @@ so scores of honest clients are about zero or below, whatever shape the classes 
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
 from pydantic import Field
@@ -80,6 +81,13 @@ class PerSample(Detector, ABC):
     def find_suspicious(self, rows_ND: Tensor, labels_N: Tensor, classes: int) -> Tensor:
         """Return a mask of the samples that differ from the others of their class."""
 
+    def list_judged(self, labels_N: Tensor, classes: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield each class that has enough samples to be judged, with the samples' places."""
+        for label in range(classes):
+            mine = (labels_N == label).nonzero()[:, 0]
+            if len(mine) >= 2 * self.config.fewest:
+                yield label, mine
+
     def _score_client(self, index: int, hits_CK: Tensor, counts_CK: Tensor) -> float:
         """Return a client's largest score over classes; -inf if no class can be judged."""
         others = torch.arange(counts_CK.shape[1]) != index
@@ -94,6 +102,21 @@ class PerSample(Detector, ABC):
             bound = compute_lower_bound(hits_K[index], counts_K[index])
             best = max(best, float(bound - usual))
         return best
+
+
+class ClassByClass(PerSample, ABC):
+    """A detector that judges the samples of each class without regard to the others."""
+
+    def find_suspicious(self, rows_ND: Tensor, labels_N: Tensor, classes: int) -> Tensor:
+        """Return a mask of the samples that are suspicious within their class."""
+        suspicious = torch.zeros(len(rows_ND), dtype=torch.bool)
+        for _, mine in self.list_judged(labels_N, classes):
+            suspicious[mine] = self.judge_class(rows_ND[mine])
+        return suspicious
+
+    @abstractmethod
+    def judge_class(self, rows_ND: Tensor) -> Tensor:
+        """Return a mask of the suspicious samples of one class."""
 
 
 def measure_robust_z(values_N: Tensor) -> Tensor:

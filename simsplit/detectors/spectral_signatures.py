@@ -8,12 +8,11 @@ that nobody poisons has none.
 
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from simsplit.detectors.per_sample import (
-    PerSample,
+    ClassByClass,
     PerSampleConfig,
     measure_robust_z,
     project_on_directions,
@@ -31,17 +30,12 @@ class SpectralSignaturesConfig(PerSampleConfig):
         return SpectralSignatures(self)
 
 
-class SpectralSignatures(PerSample):
+class SpectralSignatures(ClassByClass):
     """A detector that suspects samples far out in the top direction."""
 
     config: SpectralSignaturesConfig
 
-    def find_suspicious(self, rows_ND: Tensor, labels_N: Tensor, classes: int) -> Tensor:
-        """Return a mask of the samples far from the median of their class's top direction."""
-        suspicious = torch.zeros(len(rows_ND), dtype=torch.bool)
-        for label in range(classes):
-            mine = (labels_N == label).nonzero()[:, 0]
-            if len(mine) >= 2 * self.config.fewest:
-                along = project_on_directions(rows_ND[mine], 1)[:, 0]
-                suspicious[mine] = measure_robust_z(along).abs() > self.config.beyond
-        return suspicious
+    def judge_class(self, rows_ND: Tensor) -> Tensor:
+        """Return a mask of the samples far from the median of the class's top direction."""
+        along = project_on_directions(rows_ND, 1)[:, 0]
+        return measure_robust_z(along).abs() > self.config.beyond

@@ -50,10 +50,8 @@ class StripDetector(PerSample):
         centres = totals[known] / counts[known][:, None]
         apart = torch.cdist(centres, centres).square()
         scale = (apart.sum() / (len(centres) * (len(centres) - 1))).clamp_min(1e-12)
-        for label in range(classes):
-            mine, others = (labels_N == label).nonzero()[:, 0], (labels_N != label).nonzero()[:, 0]
-            if len(mine) < 2 * self.config.fewest or not len(others):
-                continue
+        for label, mine in self.list_judged(labels_N, classes):
+            others = (labels_N != label).nonzero()[:, 0]
             entropies = self._measure_entropies(rows_ND[mine], rows_ND[others], centres, scale)
             suspicious[mine] = measure_robust_z(entropies) < -self.config.beyond
         return suspicious
