@@ -100,9 +100,13 @@ def build_board(
     """
     guest, track = guest or Guest(), load_track(name)
     sized = track.find_tier(tier)
-    shipped = {n: each for n, each in track.defences.items() if n not in sized.leaves_out}
-    _refuse_taken(shipped, guest)
-    defences = {**shipped, **guest.strengths}
+    _refuse_taken(track.defences, guest)
+    if guest.attacks and (track.threats or track.leak.figures):
+        raise SimsplitError(
+            f"--attack: nothing is attacked after training on {name}, so an attack would change "
+            "nothing there"
+        )
+    defences = {**track.defences, **guest.strengths}
     refused: dict[str, str] = {}
     drafts = list(_list_drafts(track, tier, defences, guest, refused))
     _refuse_all_refused(guest, refused)
@@ -170,6 +174,7 @@ def _list_drafts(
                         refused[strength] = str(error)
                         continue
                 if guest.attacks:
+                    _refuse_taken_attacks(values.get("attacks", []), guest)
                     yield _Draft(
                         axes,
                         parse({**values, "attacks": list(guest.attacks)}, guest.plugins),
@@ -253,6 +258,17 @@ def _refuse_taken(shipped: Mapping[str, Mapping[str, Any]], guest: Guest) -> Non
             raise SimsplitError(
                 f"--method: the track has a defence '{both[0]}' of its own; give yours other "
                 "options, or another kind"
+            )
+
+
+def _refuse_taken_attacks(shipped: Sequence[Fields], guest: Guest) -> None:
+    """Raise SimsplitError for a user's attack that has the name of a shipped one."""
+    taken = {str(each.get("name") or each["kind"]) for each in shipped}
+    for attack in guest.attacks:
+        if (name := str(attack.get("name") or attack["kind"])) in taken:
+            raise SimsplitError(
+                f"--attack: the track has an attack '{name}' of its own; give yours another name: "
+                f"'{{kind: {attack['kind']}, name: other, ...}}'"
             )
 
 

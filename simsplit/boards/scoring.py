@@ -56,7 +56,7 @@ class Strength:
 
     @property
     def leak(self) -> BySeed:
-        """What the worst attack reads."""
+        """The share that the worst attack reads, by seed."""
         return self.leaks.get(self.worst, {})
 
     @property

@@ -76,8 +76,6 @@ class TrackTier(Config):
     """The seeds of its draws."""
     takes_min: float = Field(default=1.0, gt=0)
     """Minutes of a cell on one processor, until one has been measured."""
-    leaves_out: tuple[str, ...] = ()
-    """Defences that this size has no time for."""
 
 
 class Track(Config):
@@ -112,12 +110,6 @@ class Track(Config):
         strengths = [name for each in self.defences.values() for name in each]
         if twice := next((name for name in strengths if strengths.count(name) > 1), None):
             raise ScenarioError("defences", f"has the strength '{twice}' twice")
-        for size, tier in self.tiers.items():
-            for name in tier.leaves_out:
-                if name not in self.defences:
-                    known = suggest(name, self.defences) or ","
-                    where = f"tiers.{size}.leaves_out"
-                    raise ScenarioError(where, f"unknown defence '{name}'{known} has none such")
         return self
 
     def find_tier(self, tier: Tier) -> TrackTier:

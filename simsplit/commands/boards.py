@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from simsplit.commands.options import (
+    Budget,
+    DataFolder,
     Format,
+    Jobs,
     Json,
+    Only,
     Plugin,
     Quiet,
+    Seeds,
     hush_if,
     load_plugins,
     print_json,
@@ -42,8 +47,8 @@ def board(
     ] = None,
     *,
     tier: Annotated[
-        Literal["quick", "small", "full"],
-        typer.Option(help="quick: minutes, data that ship; small: a night; full: a GPU."),
+        Literal["quick", "small"],
+        typer.Option(help="quick: minutes, data that ship; small: hours, your data."),
     ] = "quick",
     plugin: Plugin = None,
     method: Annotated[
@@ -57,22 +62,11 @@ def board(
         list[str] | None,
         typer.Option(metavar="KIND|YAML", help="An attack of yours, against every defence."),
     ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="A-B", help="Such as 0-2 or 0,5; default: the tier's.")
-    ] = None,
-    only: Annotated[
-        str | None,
-        typer.Option(metavar="AXIS=VALUE,...", help="Measure only these rows, then show all."),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Cells at a time; default: processors / threads.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(metavar="2h", help="Measure no longer than this.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets; default ./data.")
-    ] = None,
+    seeds: Seeds = None,
+    only: Only = None,
+    jobs: Jobs = None,
+    budget: Budget = None,
+    data: DataFolder = None,
     show: Annotated[bool, typer.Option("--show", help="Show what is known; measure nothing.")] = (
         False
     ),
@@ -120,7 +114,7 @@ def board(
 
 def _build(
     track: str,
-    tier: Literal["quick", "small", "full"],
+    tier: Literal["quick", "small"],
     guest: "Guest",
     seeds: tuple[int, ...] | None,
 ) -> "Board":

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from simsplit.commands.options import Json, Quiet, hush_if, print_json
+from simsplit.commands.options import (
+    Budget,
+    DataFolder,
+    Jobs,
+    Json,
+    Only,
+    Quiet,
+    Seeds,
+    hush_if,
+    print_json,
+)
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.terminal.saying import end_interrupted, heed_termination, make_console, say
 
@@ -109,19 +119,10 @@ def reproduce(
     ] = None,
     *,
     tier: Tier = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="A-B", help="Such as 0-2 or 0,5; default: the sweep's.")
-    ] = None,
-    only: Annotated[
-        str | None,
-        typer.Option(metavar="AXIS=VALUE,...", help="Only these rows of the table."),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Cells at a time; default: processors / threads.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(metavar="2h", help="Measure no longer than this.")
-    ] = None,
+    seeds: Seeds = None,
+    only: Only = None,
+    jobs: Jobs = None,
+    budget: Budget = None,
     missing: Annotated[
         bool, typer.Option("--missing", help="Of all tables what is missing, cheap cells first.")
     ] = False,
@@ -136,9 +137,7 @@ def reproduce(
         Path | None,
         typer.Option("--from", help="Take rows from a finished sweep of the same scenarios."),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets; default ./data.")
-    ] = None,
+    data: DataFolder = None,
     dry: Annotated[bool, typer.Option("--dry", help="Say what it would take, and stop.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,

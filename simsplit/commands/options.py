@@ -57,6 +57,17 @@ Track = Annotated[
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or auto.")]
 Json = Annotated[bool, typer.Option("--json", help="Print plain values as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Seeds = Annotated[
+    str | None, typer.Option(metavar="A-B", help="Such as 0-2 or 0,5; default: as defined there.")
+]
+Only = Annotated[
+    str | None, typer.Option(metavar="AXIS=VALUE,...", help="Measure only these rows.")
+]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Cells at a time; default: processors / threads.")
+]
+Budget = Annotated[str | None, typer.Option(metavar="2h", help="Measure no longer than this.")]
+DataFolder = Annotated[Path | None, typer.Option(help="Folder of the data sets; default ./data.")]
 Format = Annotated[
     Literal["table", "markdown", "csv", "latex"], typer.Option("--format", help="How to print it.")
 ]

@@ -132,6 +132,17 @@ def test_unknown_names_get_the_nearest():
         build_board("images", "quick", taken, known=NOTHING)
 
 
+@pytest.mark.parametrize(
+    ("track", "attack", "gist"),
+    [("images", {"kind": "ridge"}, "ridge"), ("bytes", {"kind": "ridge", "name": "a"}, "bytes")],
+)
+def test_an_attack_that_would_change_nothing_is_refused(
+    track: str, attack: dict[str, Any], gist: str
+):
+    with pytest.raises(SimsplitError, match=rf"--attack.*{gist}"):
+        build_board(track, "quick", Guest((), [attack]), known=NOTHING)
+
+
 def test_fields_are_merged_but_for_parts_of_another_kind():
     first = {"data": {"source": "digits", "auxiliary": 0.4}, "model": {"kind": "mlp", "head": 1}}
     second = {"data": {"source": {"kind": "npz"}}, "model": {"kind": "simplecnn"}}

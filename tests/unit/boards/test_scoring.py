@@ -201,7 +201,6 @@ def test_bytes_are_held_against_the_undefended_run():
         ({"defences": {"mine": {"mine": []}}}, "defences.none"),
         ({"defences": {"none": {"none": []}, "a": {"none": []}}}, "defences"),
         ({"leak": {"floor": 0, "ceiling": 1}}, "leak"),
-        ({"tiers": {"quick": {"leaves_out": ["nobody"]}}}, "tiers.quick.leaves_out"),
     ],
 )
 def test_a_track_that_cannot_be_scored_is_refused(change: dict[str, Any], path: str):
