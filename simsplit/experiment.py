@@ -269,7 +269,7 @@ class Experiment:
             return {}, {}
         evaluator = self.parts.evaluator
         self.observers.work("evaluation", 0, 0)
-        with self._without_training(evaluator.scored_clients):
+        with self._without_training(evaluator.clients_to_score):
             return evaluator.evaluate(number)
 
     def _attack(self, number: int) -> Mapping[str, Sequence[Mapping[str, object]]]:

@@ -76,7 +76,7 @@ def _other_than_the_demo_model(wanted: str | PretrainConfig, *given: Any) -> Pat
 
 @pytest.fixture(autouse=True, scope="session")
 def no_wait_for_disks() -> Iterator[None]:
-    """What a power cut would leave behind, no test looks at; a thousand runs would wait for it."""
+    """Keep runs from waiting for disks: no test looks at what a power cut would leave behind."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield

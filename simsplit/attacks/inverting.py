@@ -155,10 +155,10 @@ class Inverting(TextAttack):
 
     def _read_signs(self, x_MBLD: Tensor, both: bool) -> tuple[Read, Read]:
         """Read messages as sent and with the sign flipped; without `both`, as sent twice."""
-        one = self._read_as_sent(x_MBLD)
-        return one, self._read_as_sent(-x_MBLD) if both else one
+        one = self._read_unflipped(x_MBLD)
+        return one, self._read_unflipped(-x_MBLD) if both else one
 
-    def _read_as_sent(self, x_MBLD: Tensor) -> Read:
+    def _read_unflipped(self, x_MBLD: Tensor) -> Read:
         """Read the likeliest tokens of each message's rows, without flipping signs."""
         with torch.no_grad():
             features = self.inverter.eval().features(divide_by_level(x_MBLD.flatten(0, 1)))
@@ -198,7 +198,7 @@ class Inverting(TextAttack):
             batch = self.feed.batcher.batch(rows)
             labels = self._labels(batch)
             # One step number for all epochs, so that they are compared under the same noise.
-            read = self._read_as_sent(self.compute_hidden(batch, -1)[None]).tokens
+            read = self._read_unflipped(self.compute_hidden(batch, -1)[None]).tokens
             right += int((read == labels).sum())
             total += int((labels != NOTHING).sum())
         return right / max(1, total)

@@ -160,7 +160,7 @@ class Evaluator:
             self.clients = sorted([*stay, *others[: len(self.clients) - len(stay)]])
 
     @property
-    def scored_clients(self) -> list[ClientId]:
+    def clients_to_score(self) -> list[ClientId]:
         """The clients whose heads and tails are scored; for shared ones, the client with them."""
         if self.clients is not None:
             return self.clients
@@ -184,7 +184,7 @@ class Evaluator:
         self, round_number: int
     ) -> tuple[dict[str, float], dict[ClientId, dict[str, float]]]:
         """Return the round's figures, and those of each client that has its own model."""
-        rows = {client: self._score(client, round_number) for client in self.scored_clients}
+        rows = {client: self._score(client, round_number) for client in self.clients_to_score}
         means = {column: _average(rows.values(), column) for column in next(iter(rows.values()))}
         if ATTACK_SUCCESS_ALL in self.columns:
             honest = [rows[client] for client in self._honest]

@@ -51,7 +51,7 @@ class Measurement:
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What no two rows of one table share."""
+        """The key of a row, which no other row of its table has."""
         return self.setting, self.seed, self.figure
 
     @property

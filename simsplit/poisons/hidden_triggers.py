@@ -52,7 +52,7 @@ class Wanet(Backdoor):
         self.places_HW2 = places.clamp(-1, 1).permute(1, 2, 0)
 
     def add_trigger(self, inputs: Tensor) -> Tensor:
-        """Warp images."""
+        """Warp images by the drawn displacements, bilinearly."""
         places = self.places_HW2.to(inputs).expand(len(inputs), -1, -1, -1)
         return grid_sample(inputs, places, mode="bilinear", align_corners=True)
 

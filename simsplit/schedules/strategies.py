@@ -160,7 +160,7 @@ class MultiKrum(KrumConfig):
 
     @property
     def needed(self) -> int:
-        """As for Krum, and at least as many honest clients as are picked."""
+        """The number of updates: as for Krum, and at least as many honest ones as are picked."""
         return max(super().needed, self.num_nodes_to_select + self.num_malicious_nodes)
 
 

@@ -45,7 +45,7 @@ def test_tokens_are_those_of_the_whole_model_whatever_the_prompts_lengths(paddin
     prompts, meant = generator.split_prompts(evaluator.splits["test"].take(torch.arange(6)))
     assert len({len(prompt) for prompt in prompts}) > 1
     assert all(answer.startswith("about a ") for answer in meant)
-    (client,) = evaluator.scored_clients
+    (client,) = evaluator.clients_to_score
     texts = generator.generate(client, prompts, 2)
     reader = generator.reader
     for prompt, text in zip(prompts, texts, strict=True):
