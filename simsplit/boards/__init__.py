@@ -1,1 +1,1 @@
-"""Boards: every defence at the cut against every attack that suits it, with utility and bytes."""
+"""Boards hold the defences of a track against its attacks, and a user's own among them."""

@@ -1,4 +1,4 @@
-"""`simsplit board` holds every defence at the cut against every attack, and a user's own too."""
+"""`simsplit board` holds the defences of a track against its attacks, and a user's own too."""
 
 import shlex
 import sys
