@@ -22,7 +22,7 @@ from simsplit.evidence.tables import EvidenceTable
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.plugins import NO_PLUGINS
 from simsplit.progress import SweepObserver
-from simsplit.results import CHECKPOINTS, Run
+from simsplit.results import CHECKPOINTS, Run, read_summary
 from simsplit.scenario import Cell, Sweep
 from simsplit.seeds import numpy_rng_for
 from simsplit.sweep import run_sweep
@@ -125,6 +125,8 @@ def _run_cells(
     # a table's cells are one sweep; the tables follow each other as their first cells do
     for group in dict.fromkeys(chosen.group for chosen in selection.cells):
         cells = [chosen for chosen in selection.cells if chosen.group == group]
+        for chosen in cells:
+            _drop_outdated(work / group / chosen.cell.name, chosen)
         observer = _CellObserver(cells, work / group, watch, outcome, keep=keep, end=end)
         sweep = _make_sweep(group, cells)
         try:
@@ -133,6 +135,16 @@ def _run_cells(
             outcome.out_of_time = True
             break
     return outcome
+
+
+def _drop_outdated(folder: Path, chosen: ChosenCell) -> None:
+    """Remove a cell's finished run if it lacks a figure that the table has come to ask for."""
+    if read_summary(folder).get("status") != "finished":
+        return
+    try:
+        read_run(Run.load(folder), chosen.cell, chosen.table, chosen.tier)
+    except RunError:
+        shutil.rmtree(folder)
 
 
 def _make_sweep(group: str, cells: Sequence[ChosenCell]) -> Sweep:
@@ -185,7 +197,11 @@ class _CellObserver(SweepObserver):
             self.watch.ends(chosen, (), reason)
             return
         run = Run.load(self.folder / cell)
-        rows = read_run(run, chosen.cell, chosen.table, chosen.tier, self.clean)
+        try:
+            rows = read_run(run, chosen.cell, chosen.table, chosen.tier, self.clean)
+        except RunError as error:  # the claim asks for what its runs do not have; others go on
+            self.end_cell(cell, "failed", str(error))
+            return
         self.keep(chosen, rows)
         # its rows are what is kept of a run; the weights of hundreds of runs fill a disk
         shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)

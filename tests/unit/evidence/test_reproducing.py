@@ -3,6 +3,7 @@
 import csv
 import json
 
+import pandas as pd
 import pytest
 from gists import says
 
@@ -85,6 +86,28 @@ def test_what_was_interrupted_goes_on_from_the_rows_that_are_there(measured, sim
         (line["setting"], int(line["seed"]), line["figure"]): float(line["value"])
         for line in csv.DictReader(whole.splitlines())
     }
+
+
+def test_a_finished_run_without_a_figure_that_a_table_came_to_ask_for_is_done_again(
+    measured, simsplit
+):
+    whole = {row.key: row.value for row in read(measured.rows)}
+    measured.rows.unlink()
+    for table in (measured.root / "runs").rglob("rounds.csv"):
+        frame = pd.read_csv(table)
+        frame.drop(columns="test_accuracy").to_csv(table, index=False)
+    code, _, err = simsplit("reproduce", "tiny/table1", "--jobs", 1)
+    assert code == 0, err
+    assert {row.key: row.value for row in read(measured.rows)} == whole
+
+
+def test_a_figure_that_no_run_has_fails_its_cells_and_says_which(paper, simsplit):
+    paper.write(figures={"accuracy": {"is": "test_acuracy", "at": "last", "better": "more"}})
+    code, _, err = simsplit("reproduce", "tiny/table1", "--jobs", 1)
+    assert code == 1
+    assert says(err, "4 cells failed")
+    assert says(err, "test_acuracy ... did you mean 'test_accuracy'")
+    assert not paper.rows.exists()
 
 
 @pytest.mark.slow
