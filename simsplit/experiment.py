@@ -39,6 +39,7 @@ from simsplit.running.directories import (
 )
 from simsplit.running.live import LiveRun
 from simsplit.running.notes import Idle, Notes, Pictures, list_first_warnings
+from simsplit.running.tuning import tune_attacks
 from simsplit.scenario import Scenario, own, scenario_of
 
 Figures = Mapping[str, float]
@@ -80,9 +81,17 @@ def run(
     with pin_threads(scenario.threads):
         data = scenario.prepare_data()
         rehearse(scenario, data, find_device(scenario.device))
+        tell = Observers(watching).warn
+        scenario = tune_attacks(scenario, data, path, train=_run_simulated, tell=tell)
         with provide_hosts(scenario, data.nbytes) as hosts:
             experiment = Experiment(scenario, path, watching, data, hosts)
             experiment.run(resume=resume)
+    return Run.load(path)
+
+
+def _run_simulated(scenario: Scenario, data: Prepared, path: Path) -> Run:
+    """Run a scenario on an attacker's own data, in this process."""
+    Experiment(scenario, path, data=data).run(resume=False)
     return Run.load(path)
 
 

@@ -53,6 +53,11 @@ def attack(
     """
     run = Run.load(path)
     fields = {_qualify_field(name): value for name, value in (changes or {}).items()}
+    if any(name.startswith("attacks.0.tune") for name in fields):
+        raise RunError(
+            "tune: an attacker chooses before a run, on clients that it trains as the run does; "
+            "name the attack in a scenario's attacks: and run that scenario"
+        )
     # The run's own attacks are dropped first, or this one's fields would join those of the first.
     overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
     known, file = gather_plugins(plugins), run.path / SCENARIO

@@ -4,10 +4,11 @@ An attack is given what the server knows (see `knowledge`) and packets. It never
 what it recovers is compared with the truth only when the attack is scored.
 """
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -32,6 +33,10 @@ class AttackConfig(Config, ABC):
 
     name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
     """Name of the attack's rows in tables; null: its kind."""
+    tune: dict[str, tuple[Any, ...]] | None = None
+    """Field -> values, of which the attacker chooses before training: it trains clients of its own
+    on its auxiliary data behind the same method, attacks them with each combination, and takes the
+    one that reads most. null: fields have their values."""
     online: ClassVar[bool] = False
     """Whether it observes training packet by packet; other attacks get the targets' packets only.
     """
@@ -64,6 +69,21 @@ class AttackConfig(Config, ABC):
         return self.name or self.kind_name
 
     @property
+    def tried(self) -> Sequence["AttackConfig"]:
+        """The attacks among which `tune` has the attacker choose; empty without it.
+
+        pydantic's ValidationError is raised for a value that its field refuses.
+        """
+        if not self.tune:
+            return ()
+        given = {name: getattr(self, name) for name in self.model_fields_set if name != "tune"}
+        combined = itertools.product(*self.tune.values())
+        return [
+            type(self).model_validate({**given, **dict(zip(self.tune, values, strict=True))})
+            for values in combined
+        ]
+
+    @property
     def needs(self) -> Needs:
         """The needs that the rest of the scenario must satisfy.
 
@@ -71,7 +91,7 @@ class AttackConfig(Config, ABC):
         """
         wanted = [*needs_modality(self.modalities)]
         wanted += [need_leg(Leg.SMASHED)] if self.reads_smashed else []
-        wanted += [Need(Given.PUBLIC)] if self.public else []
+        wanted += [Need(Given.PUBLIC)] if self.public or self.tune else []
         wanted += [Need(Given.WATCHED)] if self.online else []
         wanted += [need_leg(Leg.FEATURES_GRAD)] if self.gradients else []
         wanted += [Need(Given.CAUSAL)] if self.causal else []

@@ -23,6 +23,10 @@ UTILITY, BYTES, FLOOR = "utility", "bytes", "floor"
 """Figures of every row, beside those of attacks."""
 LEAKS = "leaks_"
 """The beginning of the names of figures that leak."""
+CHOSEN = "chosen_"
+"""The beginning of the names of figures that an attacker chose by `tune`."""
+TUNING = "tuning_seconds"
+"""The figure of what that took."""
 
 
 @dataclass(frozen=True)
@@ -196,15 +200,16 @@ def _list_cells(
     takes_min: float,
     seeds: Sequence[int],
 ) -> Iterator[MeasuringCell]:
-    own = [*_name_leaks(track, draft.scenario), *_name_floors(track, draft.scenario)]
+    scenario = draft.scenario
+    own = [*_name_leaks(track, scenario), *_name_floors(track, scenario), *_name_chosen(scenario)]
     names = own if draft.is_of_attack else [*own, UTILITY, BYTES]
-    digest, digests = make_digests(draft.scenario, names, figures)
+    digest, digests = make_digests(scenario, names, figures)
     if draft.is_guest:
         # an edited plugin is another scenario: neither its rows nor its runs may be taken up again
         digest = digest_figure(digest, recipe)
         digests = {name: digest_figure(each, recipe) for name, each in digests.items()}
     for seed in seeds:
-        yield MeasuringCell(draft.scenario, seed, draft.axes, takes_min, digest, digests)
+        yield MeasuringCell(scenario, seed, draft.axes, takes_min, digest, digests)
 
 
 def _name_leaks(track: Track, scenario: Scenario) -> dict[str, Figure]:
@@ -229,11 +234,24 @@ def _name_floors(track: Track, scenario: Scenario) -> dict[str, Figure]:
     }
 
 
+def _name_chosen(scenario: Scenario) -> dict[str, Figure]:
+    """Return the numbers that the attacker chooses, and what choosing takes, by names in rows."""
+    names = {
+        f"{CHOSEN}{attack.title}_{field}": f"tuned_{attack.title}_{field}"
+        for attack in scenario.attacks
+        for field, values in (attack.tune or {}).items()
+        if all(isinstance(value, int | float) for value in values)
+    }
+    names |= {TUNING: TUNING} if any(attack.tune for attack in scenario.attacks) else {}
+    return {name: Figure.model_validate({"is": of}) for name, of in names.items()}
+
+
 def _name_figures(track: Track, scenarios: Sequence[Scenario]) -> dict[str, Figure]:
     """Return all figures of a track: utility, bytes, the floor, and what each attack reads."""
     figures = {UTILITY: track.utility, BYTES: Figure.model_validate({"is": "bytes_total"})}
     for scenario in scenarios:
         figures |= _name_leaks(track, scenario) | _name_floors(track, scenario)
+        figures |= _name_chosen(scenario)
     return figures
 
 

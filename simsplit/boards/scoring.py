@@ -10,10 +10,20 @@ differences, seed by seed, leaves out nought; all else is a tie, and one seed te
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from simsplit.boards.entries import BYTES, DEFENCE, FLOOR, LEAKS, THREAT, UTILITY, Board
+from simsplit.boards.entries import (
+    BYTES,
+    CHOSEN,
+    DEFENCE,
+    FLOOR,
+    LEAKS,
+    THREAT,
+    TUNING,
+    UTILITY,
+    Board,
+)
 from simsplit.boards.track import NONE, UNDEFENDED
 from simsplit.evidence.tables import EvidenceRow
 from simsplit.evidence.verdicts import BySeed
@@ -42,6 +52,10 @@ class Strength:
     """Bytes on the wire over those of the undefended run."""
     lacking: Sequence[str] = ()
     """Attacks that are not measured against it."""
+    chosen: Mapping[str, BySeed] = field(default_factory=dict)
+    """Attack and field -> the value that the attacker chose on clients that it simulated."""
+    tuning_s: BySeed = field(default_factory=dict)
+    """The seconds that the choice took."""
 
     @property
     def seeds(self) -> int:
@@ -109,6 +123,13 @@ def score_strengths(board: Board) -> list[Strength]:
                         lambda a, b: a / b if b else math.nan,
                     ),
                     lacking=lacking,
+                    chosen={
+                        figure.removeprefix(CHOSEN): known.by_seed
+                        for row in own
+                        for figure, known in row.known.items()
+                        if figure.startswith(CHOSEN)
+                    },
+                    tuning_s=_average([_known(row, TUNING) for row in own]),
                 )
             )
     return made

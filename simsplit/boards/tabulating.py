@@ -44,11 +44,23 @@ def tabulate_strengths(board: Board) -> Table:
         leaks = [_write(each.leaks.get(attack, {}), 2) for attack in board.attacks]
         seeds = str(each.seeds or "")
         cells = (_write(each.utility, 1), _write(each.loss, 1), _write(each.bytes_ratio, 2))
-        rows.append((each.defence, each.name, *cells, *leaks, seeds))
+        rows.append((each.defence, each.name, *cells, *leaks, seeds, _write_chosen(each)))
     unit = board.track.utility.unit
-    columns = ("defence", "strength", "utility", f"lost {unit}", "bytes", *board.attacks, "seeds")
+    costs = ("utility", f"lost {unit}", "bytes")
+    columns = ("defence", "strength", *costs, *board.attacks, "seeds", "chosen by the attacker")
     shown = _list_shown(board, columns)
-    return Table("", *_keep(columns, rows, "ll" + "r" * (4 + len(board.attacks)), shown))
+    if not any(row[-1] for row in rows):
+        shown.remove(len(columns) - 1)
+    return Table("", *_keep(columns, rows, "ll" + "r" * (4 + len(board.attacks)) + "l", shown))
+
+
+def _write_chosen(each: Strength) -> str:
+    """Write what the attacker chose, seed by seed where the choices differ."""
+    written = []
+    for name, by_seed in each.chosen.items():
+        values = [f"{value:g}" for value in by_seed.values()]
+        written.append(f"{name} {', '.join(values[:1] if len({*values}) == 1 else values)}")
+    return "; ".join(written)
 
 
 def _list_shown(board: Board, columns: Sequence[str]) -> list[int]:
@@ -79,6 +91,8 @@ def list_remarks(board: Board) -> Iterator[str]:
     seeds = min((each.seeds for each in strengths if each.is_complete), default=0)
     if seeds == 1:
         yield "one seed tells no defences apart: all places are ties (--seeds 0-2 measures three)"
+    if spent := sum(sum(each.tuning_s.values()) for each in strengths):
+        yield f"attacks were tuned on clients that their attacker simulates, {spent / 60:.1f} min"
     for name in list_below_floor(strengths):
         yield f"{name} reads less of undefended clients than its floor: it tells nothing here"
     lacking = [each.name for each in strengths if not each.is_complete]
@@ -142,6 +156,7 @@ def describe_strength(each: Strength) -> dict[str, Any]:
         "worst_attack": each.worst,
         "bytes_ratio": _mean_or_none(each.bytes_ratio),
         **{f"leak_{name}": _mean_or_none(of) for name, of in each.leaks.items()},
+        **{f"chosen_{name}": _mean_or_none(of) for name, of in each.chosen.items()},
         "seeds": each.seeds,
         "lacking": [*each.lacking],
     }

@@ -249,7 +249,7 @@ def _format_type(annotation: Any) -> str:  # noqa: ANN401 - any annotation
     if _is_config(annotation):
         kind = annotation.model_fields.get("kind")
         return _format_type(kind.annotation) if kind else "fields"
-    plain = {int: "whole number", float: "number", str: "text", bool: "true | false"}
+    plain = {int: "whole number", float: "number", str: "text", bool: "true | false", Any: "values"}
     return {**plain, Path: "path", type(None): "null"}.get(annotation, str(annotation))
 
 

@@ -150,7 +150,7 @@ def prepare(
     mean, std = _measure_scale(kept, config.normalise)
     return Prepared(
         name=data.name,
-        info=replace(data.info, shares=_measure_shares(kept, data.info.classes)),
+        info=replace(data.info, shares=measure_shares(kept, data.info.classes)),
         train=kept,
         validation=validation,
         auxiliary=auxiliary,
@@ -202,7 +202,7 @@ def _refuse_uneven(
         )
 
 
-def _measure_shares(samples: Samples, classes: int) -> tuple[float, ...]:
+def measure_shares(samples: Samples, classes: int) -> tuple[float, ...]:
     """Return the share of each class; empty if the samples' groups are not their classes."""
     counts = np.bincount(samples.groups, minlength=classes)
     known = len(samples) and len(counts) == classes

@@ -35,6 +35,11 @@ ADDED: Mapping[str, object] = {
 def digest_of(scenario: Scenario) -> str:
     """Return the digest of all fields of a scenario that can change a figure."""
     values = scenario.model_dump(mode="json", exclude=set(_INCIDENTAL))
+    # what an attacker chooses is a result: the values among which it does are in `tune`
+    values["attacks"] = [
+        {name: value for name, value in attack.items() if name not in (attack["tune"] or {})}
+        for attack in values["attacks"]
+    ]
     return _hash({**values, "data": _without_places(values["data"])})
 
 

@@ -132,7 +132,7 @@ def _measure_run(run: Run, figure: str) -> dict[str, float]:
     figures |= {f"{name}_per_sample": float(value) for name, value in samples.items()}
     for each in PRESENTATIONS.values():
         figures |= each.measure(run)
-    return figures | _measure_detectors(run) | _measure_distances(run)
+    return figures | _measure_detectors(run) | _measure_distances(run) | _measure_tuned(run)
 
 
 def _measure_detectors(run: Run) -> dict[str, float]:
@@ -159,6 +159,18 @@ def _measure_distances(run: Run) -> dict[str, float]:
         if len(last):
             figures[f"{detector}_z_malicious"] = float(last[column].abs().mean())
     return figures
+
+
+def _measure_tuned(run: Run) -> dict[str, float]:
+    """Return the numbers that an attacker chose for its attacks, and the seconds that it took."""
+    if not run.tuned:
+        return {}
+    return {
+        f"tuned_{each['attack']}_{name}": float(value)
+        for each in run.tuned["attacks"]
+        for name, value in each["chosen"].items()
+        if isinstance(value, int | float)
+    } | {"tuning_seconds": float(run.tuned.get("seconds", 0.0))}
 
 
 def _summarise(values: Values) -> dict[str, float]:

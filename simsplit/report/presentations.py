@@ -100,6 +100,9 @@ class Presentation:
     """The words for figures on an axis, by their names."""
     words_of_ends: Mapping[str, str] = field(default_factory=dict)
     """The same by the end of their names, which follows an attack's name."""
+    success: Sequence[tuple[str, Better]] = ()
+    """The figures that say how much an attack reads, `{attack}` for its name, each with the way in
+    which it reads more; a run is judged by the first that it has."""
     chances: Mapping[str, str] = field(default_factory=dict)
     """The end of the name of chance's share, by the end of the name of an attack's share."""
 
@@ -121,6 +124,11 @@ PRESENTATIONS: dict[str, Presentation] = {
         overview=make_leak_cells,
         measure=measure_recoveries,
         ways=WAYS,
+        success=(
+            ("{attack}_rouge_l", "more"),
+            ("{attack}_ssim", "more"),
+            ("{attack}_mse", "less"),
+        ),
     ),
     "labels": Presentation(
         show=lambda run: [tabulate_labels(run)],
@@ -133,6 +141,7 @@ PRESENTATIONS: dict[str, Presentation] = {
         drawings={"labels": Drawing(labels_seen)},
         measure=measure_labels,
         ways={"leak": "less"},
+        success=(("labels_{attack}_leak", "more"),),
         words={
             "labels_leak": "labels inferred by the worst attack",
             "labels_known_leak": "labels inferred, a part being known",
@@ -149,6 +158,7 @@ PRESENTATIONS: dict[str, Presentation] = {
         compare_on_request={"dcs": compare_weighted_defences},
         measure=measure_sessions,
         ways={**dict.fromkeys(("ap", *(f"ap_{side}" for side in SIDES)), "less"), "mp": "more"},
+        success=tuple((f"{{attack}}_ap_{side}", "more") for side in reversed(SIDES)),
         words={
             "sessions_ap": "AP of both ends by the strongest attack",
             "sessions_mp": "METEOR of what is written (MP)",

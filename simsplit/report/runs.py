@@ -47,6 +47,7 @@ def show(run: Run) -> list[Table]:
         tabulate_figures(run),
         tabulate_guarantees(run),
         tabulate_detections(run),
+        tabulate_tuned(run),
         *recovered,
         *tabulate_costs(run),
     ]
@@ -59,6 +60,19 @@ def tabulate_figures(run: Run) -> Table:
     if summary["status"] != "finished":
         summary = {**summary, "last": _read_latest(run)}
     return _tabulate_chosen(summary)
+
+
+def tabulate_tuned(run: Run) -> Table:
+    """Tabulate what the attacker chose for its attacks, and how much each choice has read."""
+    rows = []
+    for each in run.tuned.get("attacks", ()):
+        for tried in each["tried"]:
+            values = {name: tried[name] for name in each["chosen"]}
+            text = ", ".join(f"{name} {value}" for name, value in values.items())
+            mark = "chosen" if values == each["chosen"] else ""
+            rows.append((each["attack"], text, f"{tried['score']:.3f}", mark))
+    columns = ("attack", "values", "read of simulated clients", "")
+    return Table("tuned by the attacker", columns, rows, "llrl")
 
 
 def tabulate_costs(run: Run) -> list[Table]:

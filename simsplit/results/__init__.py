@@ -7,6 +7,7 @@ from simsplit.results.directory import (
     SCENARIO,
     SUMMARY,
     TRACEBACK,
+    TUNED,
     RunWriter,
 )
 from simsplit.results.run import Run
@@ -28,6 +29,7 @@ __all__ = [
     "SUMMARY",
     "SWEEP",
     "TRACEBACK",
+    "TUNED",
     "CellEntry",
     "Run",
     "RunProgress",

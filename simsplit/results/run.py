@@ -11,10 +11,17 @@ from simsplit.results.directory import (
     ENVIRONMENT,
     SCENARIO,
     SUMMARY,
+    TUNED,
 )
 from simsplit.results.input_results import average_over_targets
 from simsplit.results.recovers import RECOVERS
-from simsplit.results.shapes import DataShape, EnvironmentShape, SummaryShape, read_shaped
+from simsplit.results.shapes import (
+    DataShape,
+    EnvironmentShape,
+    SummaryShape,
+    TunedShape,
+    read_shaped,
+)
 from simsplit.results.stored import load_saved_scenario, read_table
 
 if TYPE_CHECKING:
@@ -159,6 +166,12 @@ class Run:
     def data(self) -> dict[str, Any]:
         """Facts about the data: samples per split, names of classes, means and deviations."""
         return read_shaped(self.path / DATA, DataShape)
+
+    @cached_property
+    def tuned(self) -> dict[str, Any]:
+        """What the attacker chose by `attacks.N.tune`, and what it tried; empty if nothing."""
+        file = self.path / TUNED
+        return read_shaped(file, TunedShape) if file.exists() else {}
 
     @cached_property
     def environment(self) -> dict[str, Any]:

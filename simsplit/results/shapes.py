@@ -75,6 +75,22 @@ class EnvironmentShape(Shape):
     plugins: list[dict[str, Any]] = []
 
 
+class TunedAttackShape(Shape):
+    """The shape of what an attacker chose for one attack."""
+
+    attack: str
+    chosen: dict[str, Any]
+    figure: str
+    tried: list[dict[str, Any]]
+
+
+class TunedShape(Shape):
+    """The shape of `tuned.json`."""
+
+    attacks: list[TunedAttackShape]
+    seconds: float = 0.0
+
+
 class CellShape(Shape):
     """The shape of a cell's entry in `sweep.json`."""
 

@@ -104,7 +104,9 @@ def _find_misread(got: Any, made: Any, path: tuple[str, ...]) -> Iterator[Scenar
     """Yield an error for each value that pydantic has read as another type."""
     if isinstance(got, Mapping):
         for name, value in got.items():
-            yield from _find_misread(value, getattr(made, name, None), (*path, name))
+            # a field without fields of its own, such as `tune`, is still a mapping
+            of = made.get(name) if isinstance(made, Mapping) else getattr(made, name, None)
+            yield from _find_misread(value, of, (*path, name))
     elif isinstance(got, list | tuple):
         for index, value in enumerate(got):
             yield from _find_misread(value, made[index], (*path, str(index)))

@@ -3,10 +3,12 @@
 Names that tables would confuse, and clients that do not exist, are refused too.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from simsplit.attacks import AttackConfig
@@ -26,11 +28,14 @@ from simsplit.parties.train_config import ClientsConfig
 from simsplit.poisons.malicious import FIELD, MaliciousConfig
 from simsplit.results.recovers import RECOVERS
 from simsplit.scenario.fields import ScenarioFields
-from simsplit.scenario.messages import describe_unknown, format_value
+from simsplit.scenario.messages import describe_unknown, explain, format_value
 from simsplit.schedules.exchange import WITHOUT_TRUNK
 from simsplit.topologies import find_topology
 
 _NO_VALIDATION = "validation needs data.validation above 0"
+MOST_TRIED = 64
+"""Most combinations of values that an attacker tries of one attack."""
+_UNTUNED = ("kind", "name", "tune")
 _SAFE = {"kind", "lr", "momentum", "weight_decay", "eps", "amsgrad", "lookahead"}
 """An optimizer's options that any other option can be combined with."""
 
@@ -239,6 +244,29 @@ def refuse_ambiguous(
             f"is the second attack that changes the server's answers, after attacks.{forging[0]}; "
             "only one is allowed",
         )
+
+
+def refuse_untunable(attacks: Sequence[AttackConfig]) -> None:
+    """Raise ScenarioError for fields in `tune` that an attack lacks, or values that they refuse."""
+    for index, attack in enumerate(attacks):
+        _refuse_untunable(f"attacks.{index}.tune", attack)
+
+
+def _refuse_untunable(where: str, attack: AttackConfig) -> None:
+    fields = [name for name in type(attack).model_fields if name not in _UNTUNED]
+    tune = attack.tune or {}
+    for name, values in tune.items():
+        if name not in fields:
+            raise ScenarioError(f"{where}.{name}", describe_unknown(name, fields))
+        if len(values) < 2:
+            raise ScenarioError(f"{where}.{name}", "must have two values or more to choose among")
+    if (count := math.prod(map(len, tune.values()))) > MOST_TRIED:
+        raise ScenarioError(where, f"must have {MOST_TRIED} combinations at most, got {count}")
+    try:
+        attack.tried  # noqa: B018 - each is checked as it is made
+    except ValidationError as error:
+        first = explain(error, type(attack), {}).problems[0]
+        raise ScenarioError(f"{where}.{first.field}", first.reason) from None
 
 
 def _refuse_two_aims(malicious: MaliciousConfig | None) -> None:

@@ -30,6 +30,7 @@ from simsplit.scenario.misfits import (
     refuse_unknown_metrics,
     refuse_unscorable,
     refuse_unserved,
+    refuse_untunable,
 )
 from simsplit.scenario.needs import mixes_texts, refuse_classes, refuse_unmet
 from simsplit.scenario.sessions import refuse_sessions
@@ -112,6 +113,7 @@ class Scenario(ScenarioFields):
         refuse_unknown_metrics(self)
         refuse_other_samples(self)
         refuse_unscorable(self)
+        refuse_untunable(self.attacks)
         refuse_unknown_controls(self.evaluate.controls, self.method)
         refuse_sessions(self)
         refuse_unmet(self)

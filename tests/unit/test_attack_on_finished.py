@@ -86,6 +86,7 @@ def test_going_on_with_what_is_finished_or_another(run_dir):
     ("kind", "changes", "wrong", "gist"),
     [
         ("pcat", {}, RunError, "follows training"),
+        ("unsplit", {"tune": "{lr: [0.01, 0.1]}"}, RunError, "tune"),
         ("unsplitt", {}, ScenarioError, "'unsplit'"),
         ("unsplit", {"outr": "1"}, ScenarioError, r"attacks.0.outr: unknown"),
         (

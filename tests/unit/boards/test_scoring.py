@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from simsplit.boards.entries import BYTES, FLOOR, LEAKS, UTILITY, Board, BoardTable
+from simsplit.boards.entries import (
+    BYTES,
+    CHOSEN,
+    FLOOR,
+    LEAKS,
+    TUNING,
+    UTILITY,
+    Board,
+    BoardTable,
+)
 from simsplit.boards.scoring import Standing, list_below_floor, rank_defences, score_strengths
 from simsplit.boards.tabulating import list_remarks, tabulate_standings, tabulate_strengths
 from simsplit.boards.track import Track
@@ -157,6 +166,19 @@ def test_an_attack_below_its_floor_is_said_to_be():
     board = _plant({"none": ["none"]}, rows)
     assert list_below_floor(score_strengths(board)) == ["two"]
     assert any("two" in line and "floor" in line for line in list_remarks(board))
+
+
+def test_what_the_attacker_chose_stands_in_the_table_and_what_it_cost_below():
+    tuned = {f"{CHOSEN}one_lr": [0.01, 0.1, 0.01], TUNING: [60.0, 60.0, 60.0]}
+    rows = {"none": {**_measure(90, 1.0), **tuned}, "other": _measure(90, 0.5)}
+    board = _plant({name: [name] for name in rows}, rows)
+    table = tabulate_strengths(board)
+    assert table.columns[-1].startswith("chosen")
+    assert [row[-1] for row in table.rows] == ["one_lr 0.01, 0.1, 0.01", ""]
+    assert any("3.0 min" in line for line in list_remarks(board))
+    plain = {name: _measure(90, 1.0) for name in rows}
+    untuned = tabulate_strengths(_plant({name: [name] for name in plain}, plain))
+    assert not untuned.columns[-1].startswith("chosen")
 
 
 def test_what_an_attack_has_not_met_has_no_place():
