@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from simsplit.bench.attacking import measure_attacks
+from simsplit.bench.attacking import attacks_on, measure_attacks
 from simsplit.bench.deploying import measure_deployment
 from simsplit.bench.detecting import measure_detectors
 from simsplit.bench.language import language, language_of
@@ -25,6 +25,12 @@ BENCHES: Mapping[str, Bench] = {
     "deploy": measure_deployment,
 }
 
+OF_MODELS: Mapping[str, Callable[..., Iterator[tuple[Table, Figures]]]] = {
+    "language": language_of,
+    "attacks": attacks_on,
+}
+"""The benches that measure a given model."""
+
 
 def benches(
     name: str | None,
@@ -38,7 +44,7 @@ def benches(
     """Run one bench or all; yield its name, and each table with its figures.
 
     With plugins, `overhead` measures their methods and models. With a model, `language` measures
-    generation through its cut, and defences of its ends.
+    generation through its cut, and defences of its ends; `attacks` measures attacks on texts.
     """
     for each, bench in _choose_benches(name, plugins, model):
         for table, figures in bench(device, quick, say):
@@ -58,8 +64,10 @@ def _choose_benches(
             raise SimsplitError(f"bench {name} measures no plugins; bench overhead does")
         yield "overhead", partial(own, plugins=plugins)
     elif model is not None:
-        if name not in (None, "language"):
-            raise SimsplitError(f"bench {name} measures no model of yours; bench language does")
-        yield "language", partial(language_of, model=model)
+        if name not in (None, *OF_MODELS):
+            does = " and ".join(f"bench {each}" for each in OF_MODELS)
+            raise SimsplitError(f"bench {name} measures no model of yours; {does} do")
+        chosen = OF_MODELS if name is None else (name,)
+        yield from ((each, partial(OF_MODELS[each], model=model)) for each in chosen)
     else:
         yield from BENCHES.items() if name is None else [(name, BENCHES[name])]

@@ -1,22 +1,31 @@
-"""This bench measures attacks in iterations per second, each on the network of its paper."""
+"""This bench measures attacks in iterations per second, each on the network of its paper.
 
+Attacks on texts are measured whole, behind MixGuard: what 60 texts take, from a few of them. With a
+model of the user's they alone are measured, on that model.
+"""
+
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from simsplit.assembly import Assembler
+from simsplit.assembly.supplies import TARGETS
 from simsplit.attacking import Attacking
 from simsplit.attacks import Attack
 from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.spectral import principal_components
-from simsplit.bench.given import random_images, scenario
+from simsplit.attacks.text_attack import TextAttack, by_batch
+from simsplit.bench.given import random_images, random_texts, scenario
+from simsplit.bench.language import pretrain_model, scenario_on
 from simsplit.bench.sides import BenchLines, Figures, Say, synchronise
 from simsplit.machine import find_device
 from simsplit.packets import Leg, Packet
-from simsplit.parties.calls import Begin
+from simsplit.parties.calls import Begin, Expose
 from simsplit.report.tables import Table
 from simsplit.seeds import rng_for
 
@@ -61,6 +70,23 @@ CASES = (
     ),
 )
 
+LENGTH = 56
+"""Tokens of a text, beside MixGuard's eight secret ones."""
+TEXTS = 60
+PAIR = 2
+"""Texts that share a draw of secrets."""
+_GAUSSIAN: dict[str, Any] = {"inverter": "gaussian", "batch_size": 16}
+TEXT_ATTACKS: tuple[dict[str, Any], ...] = (
+    {"kind": "sip", **_GAUSSIAN},
+    {"kind": "tag", "iterations": 20},
+    {"kind": "lamp", "iterations": 40, "permutations": 10},
+    {"kind": "bisr", "smashed_steps": 100, "smashed_lr": 0.01, **_GAUSSIAN},
+    {"kind": "tag_linear"},
+    {"kind": "gradient_ratio", **_GAUSSIAN},
+    {"kind": "span_search", **_GAUSSIAN},
+)
+"""The attacks on texts, at the numbers of steps of MixGuard's small tables."""
+
 
 def measure_attacks(
     device: str,
@@ -82,6 +108,64 @@ def measure_attacks(
     yield lines.table(title, ("attack", "batch", "a second", "of"), "lrrl")
     say("attacks: on labels ...")
     yield _time_label_attacks(1 if quick else 4)
+    with tempfile.TemporaryDirectory() as folder:
+        say("attacks: on texts ...")
+        yield measure_text_attacks(device, quick, say, pretrain_model(Path(folder)))
+
+
+def attacks_on(device: str, quick: bool, say: Say, model: str) -> Iterator[tuple[Table, Figures]]:
+    """Measure the attacks on texts, on a given model."""
+    yield measure_text_attacks(device, quick, say, model)
+
+
+def measure_text_attacks(
+    device: str,
+    quick: bool,
+    say: Say,
+    model: str,
+    attacks: Sequence[dict[str, Any]] = TEXT_ATTACKS,
+) -> tuple[Table, Figures]:
+    """Time each attack on a few texts behind MixGuard: its training steps, and a pair of texts."""
+    lines = BenchLines()
+    for fields in attacks:
+        say(f"attacks: {fields['kind']} on texts ...")
+        learning, pair = _time_text_attack(fields, model, device, 1 if quick else 3)
+        minutes = (learning + pair * TEXTS / PAIR) / 60
+        figures = {"learning_s": learning, "pair_s": pair, "minutes": minutes}
+        row = (fields["kind"], f"{learning:.1f}", f"{pair:.2f}", f"{minutes:.2f}")
+        lines.add(fields["kind"], figures, row)
+    title = f"attacks on {TEXTS} texts of {LENGTH} tokens behind MixGuard (m = k = 3)"
+    return lines.table(title, ("attack", "learning, s", "two texts, s", "all, min"), "lrrr")
+
+
+def _time_text_attack(
+    fields: dict[str, Any], model: str, name: str, pairs: int
+) -> tuple[float, float]:
+    """Return the seconds of an attack's training steps, and the mean seconds of a pair of texts."""
+    device = find_device(name)
+    method = {"kind": "mixguard", "tokens": 8, "warm_up": 0}
+    targets = {"count": PAIR * pairs, "batch_size": PAIR}
+    given = scenario_on(model, [method], PAIR, attacks=[fields], targets=targets)
+    data = random_texts(given, LENGTH)
+    parts = Assembler(given, data, device).assemble()
+    parts.exchange.announce(parts.clients, counted=False)
+    (attack,) = Attacking(given, parts, data, device).attacks.values()
+    assert isinstance(attack, TextAttack), "no others are in the list"
+    last = Leg.FEATURES_GRAD if fields["kind"] != "sip" else None
+    crossing = [
+        packet
+        for number in range(pairs)
+        for packet in parts.exchange.expose(0, Expose(TARGETS, 1, number, True), last)
+    ]
+    started = time.perf_counter()
+    for number in range(attack.steps):
+        attack.learn(number)
+    synchronise(device)
+    learnt = time.perf_counter()
+    for seen in by_batch(crossing):
+        attack.recover(seen)
+    synchronise(device)
+    return learnt - started, (time.perf_counter() - learnt) / pairs
 
 
 def _time_label_attacks(budget_s: float) -> tuple[Table, Figures]:

@@ -67,7 +67,7 @@ def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
     where = torch.device(device)
     with tempfile.TemporaryDirectory() as folder:
         say("language: a model of the demo's size ...")
-        model = _pretrain_model(Path(folder))
+        model = pretrain_model(Path(folder))
         yield _compare_with_whole(model, where, quick, say)
         yield _compare_with_passes(model, where, quick, say)
         yield api(model, where, quick, say)
@@ -75,7 +75,7 @@ def language(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figure
         yield measure_writing(given, random_texts(given, LENGTH), where, quick, say)
 
 
-def _pretrain_model(folder: Path) -> str:
+def pretrain_model(folder: Path) -> str:
     """Pretrain a model for one step on random words; time does not depend on the weights."""
     draws = rng_for(0, "bench", "words")
     letters = torch.randint(97, 123, (40_000, 5), generator=draws).tolist()
@@ -166,7 +166,12 @@ def enter(parts: Assembly, phase: Phase) -> None:
     parts.pool.ask(0, Enter(phase, 1.0))
 
 
-def scenario_on(model: str, method: list[dict[str, Any]], batch: int) -> Scenario:
+def scenario_on(
+    model: str,
+    method: list[dict[str, Any]],
+    batch: int,
+    **more: Any,  # noqa: ANN401 - a scenario's fields
+) -> Scenario:
     """Make a scenario of a causal model with two layers at each end, tuned by one client."""
     optimizer = {"kind": "adamw", "lr": 1e-4}
     source = {"kind": "python_docs", "task": "language", "length": LENGTH}
@@ -177,6 +182,7 @@ def scenario_on(model: str, method: list[dict[str, Any]], batch: int) -> Scenari
             "clients": {"count": 1},
             "method": method,
             "train": {"batch_size": batch, "client": optimizer, "server": optimizer},
+            **more,
         }
     )
 

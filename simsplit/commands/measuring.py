@@ -30,7 +30,10 @@ def bench(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER|NAME", help="Measure writing through its cut (language)."),
+        typer.Option(
+            metavar="FOLDER|NAME",
+            help="Measure writing through its cut (language), and attacks on texts (attacks).",
+        ),
     ] = None,
 ) -> None:
     """Measure the simulator against a plain PyTorch loop."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from simsplit.bench import Bench, benches, measure_attacks, overhead
-from simsplit.bench.attacking import CASES, AttackCase
+from simsplit.bench.attacking import CASES, TEXT_ATTACKS, AttackCase
 from simsplit.bench.language import count_passes, language_of
 from simsplit.bench.overhead import (
     OverheadCase,
@@ -117,9 +117,11 @@ def test_the_overhead_bench_yields_its_three_tables_in_one_document(simsplit, mo
 @pytest.mark.slow
 def test_the_attacks_bench_times_one_that_follows_and_one_that_works() -> None:
     cases = [case for case in CASES if case.name in ("whitebox", "unsplit, batched")]
-    attacks, (of_labels, took) = measure_attacks(
+    attacks, (of_labels, took), of_texts = measure_attacks(
         "cpu", True, lambda said: None, [*cases, FOLLOWING]
     )
+    assert list(of_texts[1]) == [attack["kind"] for attack in TEXT_ATTACKS]
+    assert all(figure["minutes"] > 0 for figure in of_texts[1].values())
     table, figures = attacks
     assert [row[0] for row in of_labels.rows] == list(took) == ["spectral", "kmeans"]
     assert [row[0] for row in table.rows] == ["whitebox", "unsplit, batched", "pcat"]
@@ -156,7 +158,7 @@ def test_the_language_bench_holds_the_cut_to_the_whole(
     assert {"api over peft", *(name for name, *_ in module.API_CASES)} == set(served[1])
     assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2
-    named = {"name": "language", "model": module._pretrain_model(tmp_path)}
+    named = {"name": "language", "model": module.pretrain_model(tmp_path)}
     monkeypatch.setattr(sys.modules[language_of.__module__], "BATCH", 2)
     writes, defended = benches(**named, device="cpu", quick=True, say=lambda line: None)
     assert (writes[0], writes[2].keys()) == ("language", written[1].keys())
