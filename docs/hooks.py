@@ -1,6 +1,6 @@
 """What `mkdocs build` calls: pages made from the package, and links of the repository."""
 
-from making import fields, links, pages, papers, pictures
+from making import boards, fields, links, pages, papers, pictures
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -12,6 +12,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     reference.extend(f"reference/{group}.md" for group, _ in fields.list_groups())
     (results,) = (part["Results"] for part in config.nav or () if "Results" in part)
     results.insert(1, {"Tables of the papers": [path for path, _ in papers.pages()]})
+    results.insert(2, {"Boards": [path for path, _ in boards.pages()]})
     return config
 
 

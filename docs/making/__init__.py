@@ -2,7 +2,18 @@
 
 from collections.abc import Iterator
 
-from making import api, columns, commands, compatibility, fields, gallery, papers, plugins, top
+from making import (
+    api,
+    boards,
+    columns,
+    commands,
+    compatibility,
+    fields,
+    gallery,
+    papers,
+    plugins,
+    top,
+)
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -15,9 +26,11 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "reference/compatibility.md", compatibility.page()
     yield from fields.pages()
     yield from papers.pages()
+    yield from boards.pages()
     yield from top.pages()
 
 
 def pictures() -> Iterator[tuple[str, bytes]]:
     """Yield each picture that is made: its path in the site, and its content."""
     yield from papers.pictures()
+    yield from boards.pictures()

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from simsplit.boards.track import Fields, StrengthFields, Track, load_track, merge_fields
+from simsplit.boards.track import (
+    NONE,
+    Fields,
+    StrengthFields,
+    Track,
+    load_track,
+    merge_fields,
+)
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.evidence.cells import MeasuringCell, make_digests
 from simsplit.evidence.claims import Claim, Figure, Tier
@@ -27,6 +34,8 @@ CHOSEN = "chosen_"
 """The beginning of the names of figures that an attacker chose by `tune`."""
 TUNING = "tuning_seconds"
 """The figure of what that took."""
+CONTROL = "control_"
+"""The beginning of the names of the utility of controls, which the undefended run has."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,8 @@ class BoardTable(PaperTable):
 
     @property
     def models(self) -> Mapping[str, str]:
-        """No models that a command would have to make first."""
-        return {}
+        """Folder of a model that the track's scenarios name -> the command that makes it."""
+        return load_track(self.name).models
 
 
 @dataclass(frozen=True)
@@ -203,6 +212,7 @@ def _list_cells(
     scenario = draft.scenario
     own = [*_name_leaks(track, scenario), *_name_floors(track, scenario), *_name_chosen(scenario)]
     names = own if draft.is_of_attack else [*own, UTILITY, BYTES]
+    names += name_controls(track) if draft.axes[DEFENCE] == NONE and UTILITY in names else []
     digest, digests = make_digests(scenario, names, figures)
     if draft.is_guest:
         # an edited plugin is another scenario: neither its rows nor its runs may be taken up again
@@ -234,6 +244,15 @@ def _name_floors(track: Track, scenario: Scenario) -> dict[str, Figure]:
     }
 
 
+def name_controls(track: Track) -> dict[str, Figure]:
+    """Return the figures of controls that are measured, by their names in rows."""
+    return {
+        CONTROL + name.replace(" ", "_"): of
+        for name, of in track.controls.items()
+        if isinstance(of, Figure)
+    }
+
+
 def _name_chosen(scenario: Scenario) -> dict[str, Figure]:
     """Return the numbers that the attacker chooses, and what choosing takes, by names in rows."""
     names = {
@@ -249,6 +268,7 @@ def _name_chosen(scenario: Scenario) -> dict[str, Figure]:
 def _name_figures(track: Track, scenarios: Sequence[Scenario]) -> dict[str, Figure]:
     """Return all figures of a track: utility, bytes, the floor, and what each attack reads."""
     figures = {UTILITY: track.utility, BYTES: Figure.model_validate({"is": "bytes_total"})}
+    figures |= name_controls(track)
     for scenario in scenarios:
         figures |= _name_leaks(track, scenario) | _name_floors(track, scenario)
         figures |= _name_chosen(scenario)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from simsplit.boards.entries import Board
+from simsplit.boards.entries import CONTROL, DEFENCE, Board
 from simsplit.boards.scoring import (
     BUDGETS,
     RANKED,
@@ -19,6 +19,7 @@ from simsplit.boards.scoring import (
 )
 from simsplit.boards.track import NONE, UNDEFENDED
 from simsplit.errors import format_list
+from simsplit.evidence.claims import Figure
 from simsplit.evidence.presenting import write_card, write_gaps
 from simsplit.evidence.verdicts import BySeed
 from simsplit.metrics.intervals import compute_half_width
@@ -88,6 +89,9 @@ def list_remarks(board: Board) -> Iterator[str]:
         yield f"{leak.called}: a share, as it was measured{worst}"
     else:
         yield f"{leak.called}: {_describe_floor(board)}, {_describe_ceiling(board)}{worst}"
+    if board.track.controls:
+        controls = ", ".join(f"{name} {value}" for name, value in _list_controls(board))
+        yield f"utility of what has learned nothing of the task: {controls}"
     seeds = min((each.seeds for each in strengths if each.is_complete), default=0)
     if seeds == 1:
         yield "one seed tells no defences apart: all places are ties (--seeds 0-2 measures three)"
@@ -101,6 +105,17 @@ def list_remarks(board: Board) -> Iterator[str]:
     for name, why in board.refused.items():
         yield f"{name} does not fit the track: {why}"
     yield from (*write_gaps(board.table), *write_card(board.table))
+
+
+def _list_controls(board: Board) -> Iterator[tuple[str, str]]:
+    """Yield the controls of a track, each with its utility: a number, or of the undefended run."""
+    plain = next((row for row in board.table.rows if row.axes[DEFENCE] == NONE), None)
+    for name, of in board.track.controls.items():
+        if not isinstance(of, Figure):
+            yield name, f"{of:g}"
+            continue
+        known = plain.known.get(CONTROL + name.replace(" ", "_")) if plain else None
+        yield name, _write(known.by_seed if known else {}, 1)
 
 
 def _describe_floor(board: Board) -> str:

@@ -5,6 +5,7 @@ A track's file lies in `scenarios/boards/`:
     title: Images at the cut
     says: ...                             what is asked, in one sentence
     utility: {is: test_accuracy, times: 100, unit: points, better: more}
+    controls: {majority class: 10}        utility that nothing learned has: a number, or a figure
     leak:
       reads: "{attack}_ssim"              what an attack reads: a figure by the attack's name
       floor: mean_image_ssim              what needs no attack: a figure, which may be by the
@@ -89,6 +90,11 @@ class Track(Config):
     """The figure that a defence must keep; a loss is given in its unit."""
     leak: TrackLeak
     """What leaks, and between which bounds."""
+    controls: Mapping[str, Figure | float] = Field(default_factory=dict)
+    """Name -> the utility of what learns nothing of the task, a figure of the undefended run or a
+    number: a defence that is no better has no use."""
+    models: Mapping[str, str] = Field(default_factory=dict)
+    """Folder of a model that the track's scenarios name -> the command that makes it."""
     scenario: Fields = Field(default_factory=dict)
     """The fields that all tiers share."""
     tiers: Mapping[Tier, TrackTier]

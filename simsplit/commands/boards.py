@@ -47,8 +47,8 @@ def board(
     ] = None,
     *,
     tier: Annotated[
-        Literal["quick", "small"],
-        typer.Option(help="quick: minutes, data that ship; small: hours, your data."),
+        Literal["quick", "small", "full"],
+        typer.Option(help="quick: minutes, data that ship; small: hours, your data; full: a GPU."),
     ] = "quick",
     plugin: Plugin = None,
     method: Annotated[
@@ -72,6 +72,9 @@ def board(
     ),
     figure: Annotated[
         Path | None, typer.Option(help="Also draw leak against utility, into this file.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write the board as one page into this file.")
     ] = None,
     card: Annotated[
         Path | None, typer.Option(help="Also write your rows into this file, to hand them in.")
@@ -107,6 +110,8 @@ def board(
     _print(built, format_, quiet=quiet, as_json=as_json)
     if figure is not None:
         _draw(built, figure)
+    if html is not None:
+        _write_page(built, html)
     if card is not None:
         _write_card(built, guest, card)
     _report(outcome)
@@ -114,7 +119,7 @@ def board(
 
 def _build(
     track: str,
-    tier: Literal["quick", "small"],
+    tier: Literal["quick", "small", "full"],
     guest: "Guest",
     seeds: tuple[int, ...] | None,
 ) -> "Board":
@@ -212,6 +217,15 @@ def _draw(board: "Board", file: Path) -> None:
 
     save_figure(draw_board(board), file)
     say(f"figure: {file}")
+
+
+def _write_page(board: "Board", file: Path) -> None:
+    from simsplit.boards.page import write_board_page
+    from simsplit.results.directory import make_folder, replace
+
+    make_folder(file.parent)
+    replace(file, write_board_page(board).encode())
+    say(f"page: {file}")
 
 
 def _write_card(board: "Board", guest: "Guest", file: Path) -> None:

@@ -30,20 +30,29 @@ def write_page(subject: Subject) -> str:
     recovered = [each.section for each in PRESENTATIONS.values()]
     sections = (make(subject) for make in (*_BEFORE, *recovered, *_BEHIND))
     made = [section for section in sections if section]
+    hint = tag("p", _HINT, class_="note hint")
+    return fill_page(subject.title, write_verdict(subject), made, hint)
+
+
+def fill_page(title: str, verdict: str, sections: list[Markup], hint: Markup | None = None) -> str:
+    """Write a page of sections under its title, the verdict and the contents."""
     toggle = tag("button", "Dark theme", id="theme", type="button", hidden="")
     body = join(
         (
-            tag("header", tag("h1", subject.title), toggle),
-            tag("main", tag("p", write_verdict(subject), class_="verdict"), _list_contents(made),
-                tag("p", _HINT, class_="note hint"), *made),
+            tag("header", tag("h1", title), toggle),
+            tag("main", tag("p", verdict, class_="verdict"), _list_contents(sections), hint,
+                *sections),
         )
     )  # fmt: skip
     script = _read_part("script.js")
     # the policy allows only the script with this digest, so a script in a run's texts cannot run
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    title = join((subject.title, " | simsplit"))
     return Template(_read_part("page.html")).substitute(
-        title=title, style=_read_part("style.css"), script=script, hash=digest, body=body
+        title=join((title, " | simsplit")),
+        style=_read_part("style.css"),
+        script=script,
+        hash=digest,
+        body=body,
     )
 
 
@@ -61,4 +70,4 @@ def _read_part(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
-__all__ = ["Subject", "write_page"]
+__all__ = ["Subject", "fill_page", "write_page"]

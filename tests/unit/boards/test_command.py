@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from builders import TINY
 
 from simsplit import board
 from simsplit.boards import track
+from simsplit.errors import SimsplitError
 from simsplit.evidence import tables
 from simsplit.evidence.measurements import read
 
@@ -85,6 +87,25 @@ def test_a_users_defence_takes_its_place(simsplit):
     assert set(frame["strength"]) == {"none", "fp16", "sign"}
     assert frame["leak"].notna().all()
     assert len(board("tiny")) == 2, "a user's row is not there unless it is asked for"
+
+
+def test_python_measures_and_keeps_what_is_missing():
+    lines: list[str] = []
+    words = {"methods": ["sign"], "plugins": SIGN}
+    frame = board("tiny", **words, measure=True, only={"defence": "sign"}, say=lines.append)
+    assert len(lines) == 1
+    assert lines[0].startswith("[1/1] defence=sign")
+    assert _read_rows() == {"defence=sign"}
+    assert frame.set_index("strength").loc["sign", "utility"] > 0
+    assert board("tiny", measure=True, seeds=[1], say=lines.append)["leak"].notna().all()
+    assert len(lines) == 3
+
+
+def test_a_method_without_a_file_is_refused_since_an_edited_one_would_keep_its_rows():
+    names: dict[str, Any] = {}
+    exec(BROKEN, names)  # as a cell of a notebook does
+    with pytest.raises(SimsplitError, match="file"):
+        board("tiny", methods=["broken"], plugins={"METHODS": names["METHODS"]})
 
 
 def test_a_defence_that_fails_leaves_the_others(simsplit):

@@ -126,7 +126,7 @@ def test_unknown_names_get_the_nearest():
     with pytest.raises(SimsplitError, match="images"):
         build_board("image", "quick")
     with pytest.raises(SimsplitError, match="quick"):
-        build_board("labels", "full")
+        build_board("labels", "night")
     taken = Guest([{"kind": "lightsplit", "ratio": 8}])
     with pytest.raises(SimsplitError, match="lightsplit-8"):
         build_board("images", "quick", taken, known=NOTHING)

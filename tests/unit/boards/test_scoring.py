@@ -1,87 +1,22 @@
 """Planted rows take their places: a perfect defence, a useless one, one that breaks the model."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from planted_boards import FIELDS, measure_at, plant
 
 from simsplit.boards.entries import (
     BYTES,
     CHOSEN,
-    FLOOR,
     LEAKS,
     TUNING,
     UTILITY,
     Board,
-    BoardTable,
 )
 from simsplit.boards.scoring import Standing, list_below_floor, rank_defences, score_strengths
 from simsplit.boards.tabulating import list_remarks, tabulate_standings, tabulate_strengths
 from simsplit.boards.track import Track
 from simsplit.errors import ScenarioError
-from simsplit.evidence.claims import Claim
-from simsplit.evidence.measurements import Measurement, write_setting
-from simsplit.evidence.tables import EvidenceTable
-from simsplit.scenario.shipped import find_folder
-
-FIELDS: Mapping[str, Any] = {
-    "title": "Planted",
-    "says": "what is planted is found",
-    "utility": {"is": "test_accuracy", "unit": "points", "better": "more"},
-    "leak": {"reads": "{attack}_ssim", "floor": "mean", "ceiling": "undefended"},
-    "tiers": {"quick": {}},
-    "defences": {"none": {"none": []}},
-}
-SEEDS = (0, 1, 2)
-NOISE = (-0.01, 0.0, 0.01)
-"""What seeds differ by: the differences of two settings, seed by seed, are as planted."""
-Planted = Mapping[str, Mapping[str, Sequence[float]]]
-"""Strength -> figure -> its value on each seed."""
-
-
-def _plant(strengths: Mapping[str, Sequence[str]], planted: Planted, **track: Any) -> Board:
-    """Make a board of planted rows; `strengths` are those of each defence."""
-    made = Track.model_validate({**FIELDS, **track})
-    axes = ["defence", *(["threat"] if made.threats else [])]
-    figures = {name: {"is": name} for each in planted.values() for name in each}
-    claim = Claim.model_validate(
-        {
-            "title": "t",
-            "says": "s",
-            "describes": "s",
-            "figures": figures,
-            "printed": "\n".join([", ".join(axes), *planted]),
-        }
-    )
-    rows = [
-        _row(dict(zip(axes, setting.split(", "), strict=True)), seed, figure, value)
-        for setting, each in planted.items()
-        for figure, values in each.items()
-        for seed, value in enumerate(values)
-    ]
-    table = BoardTable("boards", "planted", claim, find_folder())
-    attacks = [*made.threats] or sorted(
-        {n.removeprefix(LEAKS) for each in planted.values() for n in each if n.startswith(LEAKS)}
-    )
-    built = EvidenceTable(table, "quick", [], rows, [])
-    return Board("planted", made, "quick", built, strengths, attacks)
-
-
-def _row(axes: Mapping[str, str], seed: int, figure: str, value: float) -> Measurement:
-    setting = write_setting(axes)
-    return Measurement(setting, seed, figure, value, "d", "1", "c", "x", "m", 1, 1.0, "2026-01-01")
-
-
-def _measure(
-    utility: float, reads: float, other: float = 0.2, seeds: Sequence[float] = NOISE
-) -> dict[str, list[float]]:
-    return {
-        UTILITY: [utility + each for each in seeds],
-        BYTES: [100.0 for _ in seeds],
-        FLOOR: [0.2 for _ in seeds],
-        f"{LEAKS}one": [reads + each for each in seeds],
-        f"{LEAKS}two": [other for _ in seeds],
-    }
 
 
 def _places(board: Board) -> dict[str, int | None]:
@@ -95,13 +30,13 @@ def _find(board: Board, defence: str) -> Standing:
 
 @pytest.fixture
 def planted() -> Board:
-    return _plant(
+    return plant(
         {name: [name] for name in ("none", "perfect", "useless", "breaks")},
         {
-            "none": _measure(90, 1.0),
-            "perfect": _measure(90, 0.2),
-            "useless": _measure(90, 1.0),
-            "breaks": _measure(10, 0.2),
+            "none": measure_at(90, 1.0),
+            "perfect": measure_at(90, 0.2),
+            "useless": measure_at(90, 1.0),
+            "breaks": measure_at(10, 0.2),
         },
     )
 
@@ -121,9 +56,9 @@ def test_a_defence_that_breaks_the_model_does_not_win(planted: Board):
 
 
 def test_the_worst_attack_counts():
-    board = _plant(
+    board = plant(
         {"none": ["none"], "half": ["half"]},
-        {"none": _measure(90, 1.0), "half": _measure(90, 0.2, other=0.84)},
+        {"none": measure_at(90, 1.0), "half": measure_at(90, 0.2, other=0.84)},
     )
     (half,) = [each for each in score_strengths(board) if each.name == "half"]
     assert half.worst == "two"
@@ -131,28 +66,28 @@ def test_the_worst_attack_counts():
 
 
 def test_what_is_inside_the_spread_is_a_tie():
-    near = {"none": _measure(90, 1.0), "a": _measure(90, 0.6), "b": _measure(90, 0.61)}
+    near = {"none": measure_at(90, 1.0), "a": measure_at(90, 0.6), "b": measure_at(90, 0.61)}
     near["b"][f"{LEAKS}one"] = [0.55, 0.61, 0.66]
-    board = _plant({name: [name] for name in near}, near)
+    board = plant({name: [name] for name in near}, near)
     assert _places(board) == {"a": 1, "b": 1, "none": 3}
 
 
 def test_one_seed_tells_none_apart():
     one = (0.0,)
-    rows = {"none": _measure(90, 1, seeds=one), "best": _measure(90, 0.2, seeds=one)}
-    board = _plant({name: [name] for name in rows}, rows)
+    rows = {"none": measure_at(90, 1, seeds=one), "best": measure_at(90, 0.2, seeds=one)}
+    board = plant({name: [name] for name in rows}, rows)
     assert _places(board) == {"best": 1, "none": 1}
     assert any("one seed" in line for line in list_remarks(board))
 
 
 def test_the_best_strength_within_each_budget_is_taken():
     rows = {
-        "none": _measure(90, 1.0),
-        "weak": _measure(89.5, 0.8),
-        "fair": _measure(88, 0.5),
-        "strong": _measure(86, 0.3),
+        "none": measure_at(90, 1.0),
+        "weak": measure_at(89.5, 0.8),
+        "fair": measure_at(88, 0.5),
+        "strong": measure_at(86, 0.3),
     }
-    board = _plant({"none": ["none"], "tuned": ["weak", "fair", "strong"]}, rows)
+    board = plant({"none": ["none"], "tuned": ["weak", "fair", "strong"]}, rows)
     best = _find(board, "tuned").best
     assert {budget: each.name for budget, each in best.items()} == {
         1: "weak",
@@ -162,29 +97,29 @@ def test_the_best_strength_within_each_budget_is_taken():
 
 
 def test_an_attack_below_its_floor_is_said_to_be():
-    rows = {"none": _measure(90, 1.0, other=0.1)}
-    board = _plant({"none": ["none"]}, rows)
+    rows = {"none": measure_at(90, 1.0, other=0.1)}
+    board = plant({"none": ["none"]}, rows)
     assert list_below_floor(score_strengths(board)) == ["two"]
     assert any("two" in line and "floor" in line for line in list_remarks(board))
 
 
 def test_what_the_attacker_chose_stands_in_the_table_and_what_it_cost_below():
     tuned = {f"{CHOSEN}one_lr": [0.01, 0.1, 0.01], TUNING: [60.0, 60.0, 60.0]}
-    rows = {"none": {**_measure(90, 1.0), **tuned}, "other": _measure(90, 0.5)}
-    board = _plant({name: [name] for name in rows}, rows)
+    rows = {"none": {**measure_at(90, 1.0), **tuned}, "other": measure_at(90, 0.5)}
+    board = plant({name: [name] for name in rows}, rows)
     table = tabulate_strengths(board)
     assert table.columns[-1].startswith("chosen")
     assert [row[-1] for row in table.rows] == ["one_lr 0.01, 0.1, 0.01", ""]
     assert any("3.0 min" in line for line in list_remarks(board))
-    plain = {name: _measure(90, 1.0) for name in rows}
-    untuned = tabulate_strengths(_plant({name: [name] for name in plain}, plain))
+    plain = {name: measure_at(90, 1.0) for name in rows}
+    untuned = tabulate_strengths(plant({name: [name] for name in plain}, plain))
     assert not untuned.columns[-1].startswith("chosen")
 
 
 def test_what_an_attack_has_not_met_has_no_place():
-    rows = {"none": _measure(90, 1.0), "half": _measure(90, 0.2)}
+    rows = {"none": measure_at(90, 1.0), "half": measure_at(90, 0.2)}
     del rows["half"][f"{LEAKS}two"]
-    board = _plant({name: [name] for name in rows}, rows)
+    board = plant({name: [name] for name in rows}, rows)
     assert _places(board)["half"] is None
     assert _find(board, "half").lacking == ["half"]
 
@@ -193,7 +128,7 @@ def test_of_threats_in_training_the_worst_counts():
     def row(success: float) -> dict[str, list[float]]:
         return {UTILITY: [90.0] * 3, BYTES: [1.0] * 3, f"{LEAKS}success": [success] * 3}
 
-    board = _plant(
+    board = plant(
         {"none": ["none"], "blind": ["blind"]},
         {
             "none, patch": row(0.9),
@@ -210,9 +145,9 @@ def test_of_threats_in_training_the_worst_counts():
 
 
 def test_bytes_are_held_against_the_undefended_run():
-    rows = {"none": _measure(90, 1.0), "small": _measure(90, 1.0)}
+    rows = {"none": measure_at(90, 1.0), "small": measure_at(90, 1.0)}
     rows["small"][BYTES] = [25.0] * 3
-    board = _plant({name: [name] for name in rows}, rows)
+    board = plant({name: [name] for name in rows}, rows)
     (small,) = [each for each in score_strengths(board) if each.name == "small"]
     assert set(small.bytes_ratio.values()) == {0.25}
 

@@ -1,0 +1,45 @@
+"""A board's page has its verdict and commands, and nothing that a browser would load."""
+
+import re
+
+import pytest
+from planted_boards import measure_at, plant
+
+from simsplit.boards.page import judge, write_board_page
+
+
+def planted(rows):
+    return plant({name: [name] for name in rows}, rows)
+
+
+def test_the_verdict_says_what_is_worth_something_and_what_is_beaten_by_what():
+    rows = {
+        "none": measure_at(90, 1.0),
+        "good": measure_at(89, 0.3),
+        "useless": measure_at(90, 0.2, other=0.99),
+        "breaks": measure_at(10, 0.2),
+    }
+    said = judge(planted(rows))
+    assert "behind good (0.1" in said
+    assert "useless (two)" in said
+    assert re.search(r"costs so little: breaks", said)
+
+
+def test_nothing_is_said_of_what_is_not_measured():
+    assert "Nothing is measured" in judge(planted({"none": measure_at(90, 1.0)}))
+
+
+@pytest.mark.slow
+def test_a_page_holds_all_it_needs():
+    from simsplit.boards.entries import build_board
+
+    page = write_board_page(planted({"none": measure_at(90, 1.0), "a<b": measure_at(89, 0.3)}))
+    assert "<b:" not in page
+    assert "a&lt;b" in page
+    assert not re.search(r'(src|href)="https?:', page)
+    assert 'src="data:image/svg+xml' in page
+    whole = write_board_page(build_board("bytes", "quick"))
+    links = set(re.findall(r'href="#(command-[^"]+)"', whole))
+    assert links
+    assert links == set(re.findall(r'id="(command-[^"]+)"', whole))
+    assert "simsplit board bytes --tier quick --seeds 0 --only defence=lightsplit-8" in whole
