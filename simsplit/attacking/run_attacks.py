@@ -25,7 +25,7 @@ from simsplit.data import Prepared
 from simsplit.data.samples import DataInfo
 from simsplit.models.fresh import Owner, SplitConfig
 from simsplit.packets import Leg, Packet
-from simsplit.parties.calls import CountExposures, Expose, InputsOf
+from simsplit.parties.calls import CountExposures, Expose, HeadWeights, InputsOf
 from simsplit.parties.feed import Feed
 from simsplit.parties.optimizers import LrScheduleConfig
 from simsplit.phases import Moment
@@ -145,6 +145,8 @@ class Attacking:
         """Let an attack recover the targets from the number of exposures that its config sets."""
         progress(0, 0)
         self.judges[config.recovers].inform(attack)
+        if config.told_head:
+            attack.receive_head(self.parts.pool.ask(self.targets.client, HeadWeights()))
         if config.queries:
             attack.study(self._query(config.queries, number))
         # Other attacks may need more epochs, which this one must not profit from.

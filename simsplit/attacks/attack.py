@@ -46,6 +46,8 @@ class AttackConfig(Config, ABC):
     """Whether it needs auxiliary data."""
     shown: ClassVar[bool] = False
     """Whether it gets the images behind each packet of training; only for upper bounds."""
+    told_head: ClassVar[bool] = False
+    """Whether it gets the weights of the target's head and methods; only for upper bounds."""
     gradients: ClassVar[bool] = False
     """Whether it needs the gradients that clients send for the targets' features."""
     causal: ClassVar[bool] = False
@@ -159,6 +161,10 @@ class Attack(ABC):
     def show(self, client: ClientId, pixels: Tensor) -> None:
         """Receive the images of the step that a client begins, if the config is `shown`."""
         del client, pixels
+
+    def receive_head(self, weights: Mapping[str, Tensor]) -> None:
+        """Receive the weights of the target's head (head/...) and of its methods (methods/...)."""
+        del weights
 
     def observe(self, packet: Packet) -> None:
         """Receive a packet of training."""

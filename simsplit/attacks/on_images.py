@@ -5,6 +5,7 @@ from simsplit.attacks.fora import ForaConfig, ForaReferenceConfig
 from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.pcat import PcatConfig
 from simsplit.attacks.ridge import RidgeConfig
+from simsplit.attacks.rmle import RmleConfig
 from simsplit.attacks.sdar import NaiveSdaConfig, SdarConfig
 from simsplit.attacks.unsplit import UnsplitConfig
 from simsplit.attacks.whitebox import WhiteboxConfig
@@ -18,5 +19,6 @@ ON_IMAGES: dict[str, type[AttackConfig]] = {
     "fsha": FshaConfig,
     "unsplit": UnsplitConfig,
     "whitebox": WhiteboxConfig,
+    "rmle": RmleConfig,
     "ridge": RidgeConfig,
 }

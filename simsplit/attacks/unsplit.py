@@ -178,7 +178,7 @@ class Unsplit(Attack):
         for _ in range(config.inner):
             pixels = self._pixels()
             loss = (self._errors(pixels, rows) / scale).sum()
-            prior = config.tv * _variation(pixels) + config.l2 * _square(pixels)
+            prior = config.tv * measure_variation(pixels) + config.l2 * measure_square(pixels)
             descend(self.learners["image"], loss + prior)
         pixels = self._pixels().detach()
         for _ in range(config.inner):
@@ -205,13 +205,13 @@ class Unsplit(Attack):
         return self.canvas.pixels
 
 
-def _variation(pixels: Tensor) -> Tensor:
+def measure_variation(pixels: Tensor) -> Tensor:
     """Compute the total variation: mean squared differences of neighbours, summed over images."""
     down = (pixels[:, :, 1:] - pixels[:, :, :-1]).square().flatten(1).mean(1)
     across = (pixels[..., 1:] - pixels[..., :-1]).square().flatten(1).mean(1)
     return (down + across).sum()
 
 
-def _square(pixels: Tensor) -> Tensor:
+def measure_square(pixels: Tensor) -> Tensor:
     """Compute the mean square of each image, summed over images."""
     return pixels.square().flatten(1).mean(1).sum()

@@ -28,6 +28,7 @@ from simsplit.parties.calls import (
     Expose,
     ExposeAnswer,
     HandOver,
+    HeadWeights,
     Hear,
     InputsOf,
     LabelsOf,
@@ -309,6 +310,7 @@ REFUSED: frozenset[type[Call[object]]] = frozenset(
     {
         # these return samples, labels or outputs, or packets that training does not send
         *(InputsOf, LabelsOf, OwnTokens, Predict, CountExposures, Expose, ExposeAnswer),
+        HeadWeights,
         # the server would choose the texts; a deployed client generates by itself
         *(ProbeTexts, ContinueTexts, CloseSession),
         # a client keeps its state in its own checkpoints

@@ -318,6 +318,20 @@ class InputsOf(Call[Tensor]):
 
 
 @dataclass(frozen=True)
+class HeadWeights(Call[dict[str, Tensor]]):
+    """Only for upper bounds of attacks: get the weights of the head and of the methods."""
+
+    def on(self, client: Client) -> dict[str, Tensor]:
+        end = client.training.end
+        parts = {"head": end.head, "methods": end.stack.modules}
+        return {
+            f"{name}/{key}": tensor.detach().clone()
+            for name, module in parts.items()
+            for key, tensor in module.state_dict().items()
+        }
+
+
+@dataclass(frozen=True)
 class LabelsOf(Call[Tensor]):
     """Only for scoring attacks: get each sample's class in a step of training."""
 

@@ -116,6 +116,8 @@ def recover_targets(config: AttackConfig, here: Setting, *, steps: int, noise: b
     if config.active:
         here.head = _taught()
     follow(attack, here, steps=steps, noise=noise)
+    if config.told_head:
+        attack.receive_head({f"head/{n}": t for n, t in here.head.state_dict().items()})
     if config.queries:
         attack.study(_queries(here, noise=noise))
     targets = [packet(_encode(here, here.truth, noise, -1), Leg.SMASHED, 0)]

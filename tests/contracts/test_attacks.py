@@ -29,6 +29,10 @@ CASES = {
         {"outer": 12, "inner": 20, "lr": 0.03, "l2": 0.0, "tv": 0.0, "clones": "batched"},
         {"outer": 4, "inner": 40, "lr": 0.03, "l2": 0.0, "tv": 0.0, "objective": "adaptive"},
     ],
+    "rmle": [
+        {"iterations": 300, "lr": 0.03, "tv": 0.0},
+        {"iterations": 300, "lr": 0.03, "tv": 0.0, "objective": "adaptive"},
+    ],
 }
 BRIEF = {"iterations": 3, "outer": 2, "inner": 2}
 """Where it is not asked how well an attack works."""

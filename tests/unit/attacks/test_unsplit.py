@@ -6,7 +6,7 @@ from contracts.leaks import build_setting, packet
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.unsplit import Sender, UnsplitConfig, _square, _variation
+from simsplit.attacks.unsplit import Sender, UnsplitConfig, measure_square, measure_variation
 from simsplit.methods import METHODS
 from simsplit.packets import Leg
 
@@ -15,8 +15,8 @@ def test_the_priors_are_means_by_image_and_direction():
     pixels = torch.zeros(2, 1, 3, 4)
     pixels[0, 0, 1, 1] = 2.0
     # down: 2 of 8 differences are 2; across: 2 of 9
-    assert _variation(pixels).item() == pytest.approx(8 / 8 + 8 / 9)
-    assert _square(pixels).item() == pytest.approx(4 / 12)
+    assert measure_variation(pixels).item() == pytest.approx(8 / 8 + 8 / 9)
+    assert measure_square(pixels).item() == pytest.approx(4 / 12)
 
 
 @pytest.mark.parametrize("count", [1, 3])

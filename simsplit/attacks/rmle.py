@@ -1,0 +1,119 @@
+"""rMLE (He, Zhang and Lee, ACSAC 2019): the image whose payload is nearest, the head being known.
+
+An upper bound: a client's head stays with the client. It shows what is left in the payload for one
+who has the weights, without any pairs of images and payloads. The image starts at the mean of
+normalised images and is moved by Adam (amsgrad, eps 1e-3), under total variation and an L2 prior.
+Images are independent, and all are moved at once.
+
+As published the trunk's input is matched. With `objective: adaptive` (ours) the payload that
+crossed is, behind the client's methods with their weights.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from simsplit.attacks.attack import Attack, AttackConfig, Done, descend, payloads
+from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.unsplit import Sender, measure_square, measure_variation
+from simsplit.needs import Given, Need, Needs
+from simsplit.packets import Leg, Packet
+from simsplit.parties.learner import Learner
+from simsplit.parties.optimizers import AdamConfig
+from simsplit.states import select_below
+
+
+class RmleConfig(AttackConfig):
+    """Images that match the sent payload through the client's own head; an upper bound."""
+
+    kind: Literal["rmle"] = "rmle"
+    objective: Literal["upstream", "adaptive"] = "upstream"
+    """upstream: match the trunk's input. adaptive: match the payload that crossed the wire."""
+    iterations: int = Field(default=5000, ge=1)
+    """Number of steps on the images."""
+    lr: float = Field(default=1e-2, gt=0)
+    """Learning rate of Adam, in units of normalised images."""
+    tv: float = Field(default=10.0, ge=0)
+    """Weight of the total variation: 0 behind the first convolution as published, 10 behind the
+    second block, 1000 behind the third."""
+    l2: float = Field(default=0.0, ge=0)
+    """Weight of the mean square of normalised images, which pulls towards their mean."""
+    public: ClassVar[bool] = False
+    told_head: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        """The base's needs; the adaptive objective also needs rows of single images."""
+        if self.objective == "upstream":
+            return super().needs
+        return (*super().needs, Need(Given.SAMPLES, "objective", Leg.SMASHED))
+
+    def build(self, known: Knowledge) -> "Rmle":
+        return Rmle(self, known)
+
+
+class Rmle(Attack):
+    """An attack that moves all images at once."""
+
+    def __init__(self, config: RmleConfig, known: Knowledge) -> None:
+        super().__init__(known)
+        self.config = config
+        whole = config.objective == "adaptive"
+        # In inference mode batch normalisation treats each image as if it were alone.
+        self.sender = Sender(known.surrogate("rmle"), known.seed, whole=whole).eval()
+        self.sender.requires_grad_(requires_grad=False)
+        self.images: nn.Parameter | None = None
+        self._resumed: Mapping[str, Tensor] = {}
+
+    def receive_head(self, weights: Mapping[str, Tensor]) -> None:
+        """Take the weights of the client's head and of its methods."""
+        self.sender.head.load_state_dict(select_below(weights, "head/"))
+        self.sender.stack.modules.load_state_dict(select_below(weights, "methods/"))
+
+    def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
+        """Move the images, yielding after each tenth of the steps."""
+        rows = self._list_rows(targets)
+        self._prepare(len(rows))
+        assert self.images is not None, "prepared before the first step"
+        total = self.config.iterations
+        every = max(1, total // 10)
+        while self.iteration < total:
+            errors = (self.sender(self.images) - rows).flatten(1).square().mean(1)
+            # a sum, so that no image's gradient depends on how many there are
+            prior = self.config.tv * measure_variation(self.images)
+            prior = prior + self.config.l2 * measure_square(self.images)
+            descend(self.learners["images"], errors.sum() + prior)
+            self.iteration += 1
+            if self.iteration % every == 0 or self.iteration == total:
+                yield self.iteration, total
+
+    @property
+    def recovered(self) -> Tensor:
+        """The images as pixels."""
+        if self.images is None:
+            return torch.empty(0)
+        return self.known.pixels(self.images.detach())
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Keep a state, which `work` restores once the number of images is known."""
+        self._resumed, self.iteration = state, int(state["iteration"])
+
+    def _prepare(self, count: int) -> None:
+        holder = nn.Module()
+        start = torch.zeros(count, *self.known.image, device=self.known.device)
+        self.images = nn.Parameter(start)
+        holder.register_parameter("images", self.images)
+        adam = AdamConfig(lr=self.config.lr, amsgrad=True, eps=1e-3)
+        self.learners["images"] = Learner({"images": holder}, adam)
+        if self._resumed:
+            super().load(self._resumed)
+
+    def _list_rows(self, targets: Sequence[Packet]) -> Tensor:
+        """Return the rows that the sender's outputs must match, one per image."""
+        sent = payloads(targets)
+        if self.config.objective == "upstream":
+            return torch.cat([self.known.lift_smashed(packet) for packet in sent])
+        return torch.cat([self.known.unpack_sent(p, self.known.step(p)).detach() for p in sent])
