@@ -236,11 +236,12 @@ def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
             f"{folder}: none of its {len(pairs)} finished runs was made with a scenario that "
             f"measures {table.table.full_name} at tier {table.tier}; nothing is written"
         )
+    clean = find_clean_commit()
     rows = [
         row
         for cell, run in pairs
         if cell is not None and cell.name in lacking
-        for row in read_run(run, cell, table.table, table.tier)
+        for row in read_run(run, cell, table.table, table.tier, clean)
     ]
     with hold_alone([f"{table.table.full_name}.{table.tier}"]):
         add(path_of(OWN, table.table.paper, table.table.name, table.tier), rows)
