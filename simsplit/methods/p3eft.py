@@ -20,7 +20,11 @@ adapters, the last, which stays as it starts, with no effect: it costs as much a
 
 `scaled` is ours. The published reader takes features as they are, and its penalty (C = 1) makes it
 weak on small ones: training then shrinks features, and labels stay plain to attacks that know no
-scale. Scaled, features are centred and brought to unit variance over the batch before the reader.
+scale. Scaled, the batch's features are centred before the reader, and multiplied by one factor,
+which makes their root mean square length 4: that is the length of MiniLM's. The penalty acts on
+lengths, so the same one suits models of any width. Gradients pass through the factor; where it is
+a constant to them, features shrink as before, and nothing is learned. So it is where each value
+has a factor of its own, which makes values that hardly vary as loud as all others.
 
 If features have no axis of adapter sets (topology: u_shaped), there is one set and nothing to mix;
 then the regulariser reads the mean over a text's real positions, since padding tells lengths only.
@@ -47,6 +51,10 @@ if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
 FIT_ITERATIONS = 150
+LENGTH = 4.0
+"""Root mean square length of the rows that the scaled reader gets."""
+SMALLEST = 1e-3
+"""The length from which on rows are scaled."""
 
 
 class P3eftConfig(MethodConfig):
@@ -68,9 +76,8 @@ class P3eftConfig(MethodConfig):
     """Weight of the same regulariser on how adapters shift the features. The last set of adapters
     (model.adapters) then stays without effect, for its features are the unshifted ones."""
     scaled: bool = False
-    """Whether features are centred and scaled over the batch before the regulariser's reader, so
-    that small features do not evade it. Not published, and not shown to work: in the one run that
-    was measured (MiniLM on SST-2, one seed) the model learned nothing."""
+    """Whether a batch's features are centred and scaled before the regulariser's reader, so that
+    small features do not evade it. Not published. It needs a smaller alpha."""
     messages: int = Field(default=1, ge=1)
     """Messages in which each gradient crosses, with mixed noise; only their secret sum is the
     gradient. For other noise, list private_backprop instead. 1: the gradient itself crosses."""
@@ -176,7 +183,7 @@ class P3eft(Method):
         weighted += [(self.config.alpha, h) for h in each if self.config.alpha]
         labels, terms = get_classes(step.labels), []
         for alpha, h in weighted:
-            read = standardise(h) if self.config.scaled else h
+            read = scale_together(h) if self.config.scaled else h
             loss = compute_opposite_loss(read, labels, step.seed)
             terms += [] if loss is None else [alpha * loss]
         return torch.stack(terms).sum() if terms else None
@@ -191,13 +198,12 @@ def flatten_real(u: Tensor, mask: Tensor | None) -> Tensor:
     return mean
 
 
-def standardise(h: Tensor) -> Tensor:
-    """Centre and scale each value over the batch; a value that never varies becomes 0."""
+def scale_together(h: Tensor) -> Tensor:
+    """Centre rows, and scale them by one factor to a root mean square length of `LENGTH`."""
     centred = h - h.mean(0)
-    # Relative to all values, or rounding errors of constant ones would be scaled up.
-    floor = 1e-4 * centred.detach().square().mean().sqrt() + 1e-12
-    scaled: Tensor = centred / (centred.square().mean(0) + floor.square()).sqrt()
-    return scaled
+    length = centred.square().sum(1).mean().sqrt()
+    # At the first step a shift is zero but for rounding, which must not be scaled up.
+    return centred * LENGTH / length if length > SMALLEST else centred
 
 
 def compute_opposite_loss(h: Tensor, labels: Tensor, seed: int) -> Tensor | None:

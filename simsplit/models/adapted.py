@@ -9,6 +9,7 @@ from torch import nn
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, build_classifier
 from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
+from simsplit.models.lower_layers import find_lower_layers
 from simsplit.models.served import (
     Adapters,
     Layout,
@@ -18,7 +19,7 @@ from simsplit.models.served import (
     ServedTail,
     build_layout,
 )
-from simsplit.models.text_model import Lora, TextModel
+from simsplit.models.text_model import Lora, TextModel, find_targets
 from simsplit.models.transformer import build_linear_reader
 from simsplit.models.whole import T5, draw_model, load_model
 from simsplit.seeds import Scope, isolate
@@ -89,7 +90,8 @@ class AdaptedClassifier(TextModel):
         if "head" in self.learns:
             layout = build_layout(body, lora.rank, lora.targets)
         if owner == "trunk":
-            return Served(body, layout, lora.alpha / lora.rank, self.pooling)
+            lower = find_lower_layers(body, self.get_family(), find_targets(body, lora.targets))
+            return Served(body, layout, lora.alpha / lora.rank, self.pooling, lower)
         return Adapters(layout, self.adapters, seed, scope) if layout else NoAdapters()
 
     @property

@@ -13,12 +13,14 @@ Shapes: n sets of adapters, P numbers in a set, B texts, L tokens, D values per 
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from simsplit.models.lower_layers import LowerLayers
 from simsplit.models.text_model import find_targets, inject
 from simsplit.seeds import Scope, isolate
 
@@ -80,9 +82,20 @@ class NoAdapters(nn.Module):
 class Served(nn.Module):
     """The frozen transformer of the server, which runs with the adapters of each call."""
 
-    def __init__(self, body: nn.Module, layout: Layout, scale: float, pooling: Pooling) -> None:
-        """Add placeholders for adapters to `body`; `scale` is the factor on adapters' outputs."""
+    def __init__(
+        self,
+        body: nn.Module,
+        layout: Layout,
+        scale: float,
+        pooling: Pooling,
+        lower: LowerLayers | None = None,
+    ) -> None:
+        """Add placeholders for adapters to `body`; `scale` is the factor on adapters' outputs.
+
+        `lower` are the layers below all adapters; None: computed anew at each call, as all are.
+        """
         super().__init__()
+        self.lower = lower
         self.body, self.layout, self.pooling = body, dict(layout), pooling
         if layout:
             _add_placeholders(body, layout, scale)
@@ -109,25 +122,35 @@ class Served(nn.Module):
         mask = torch.ones_like(ids_BL) if mask_BL is None else mask_BL.long()
         given = {"input_ids": ids_BL.long(), "attention_mask": mask}
         if not len(adapters_NP):
-            return self.pool(self._compute_states(given), mask)[:, None]
-        made = [
-            self.pool(self._compute_states(given, self._name_numbers(each_P)), mask)
-            for each_P in adapters_NP
-        ]
+            return self._compute_pooled(given)[:, None]
+        made = [self._compute_pooled(given, self._name_numbers(each_P)) for each_P in adapters_NP]
         return torch.stack(made, dim=1)
 
     def pool(self, states_BLD: Tensor, mask_BL: Tensor) -> Tensor:
         """Return the states that predict the class: at the first or the last real token."""
-        places = torch.arange(mask_BL.shape[1], device=mask_BL.device)
-        read_B = mask_BL.argmax(1) if self.pooling == "first" else (mask_BL * places).argmax(1)
+        read_B = self._find_read_positions(mask_BL)
         return states_BLD[torch.arange(len(states_BLD), device=read_B.device), read_B]
 
-    def _compute_states(
+    def _find_read_positions(self, mask_BL: Tensor) -> Tensor:
+        places = torch.arange(mask_BL.shape[1], device=mask_BL.device)
+        return mask_BL.argmax(1) if self.pooling == "first" else (mask_BL * places).argmax(1)
+
+    def _compute_pooled(
         self, given: Mapping[str, Tensor], adapters: Mapping[str, Tensor] | None = None
     ) -> Tensor:
-        out = functional_call(self.body, dict(adapters or {}), (), dict(given))
-        states: Tensor = out.last_hidden_state
-        return states
+        """Return the states that predict the class."""
+        known: AbstractContextManager[None] = nullcontext()
+        if self.lower is not None:
+            given = _trim_padding(given)
+            below = self.lower.compute(self.body, given["input_ids"], given["attention_mask"])
+            read_B = self._find_read_positions(given["attention_mask"])
+            known = self.lower.replaced(below, read_B)
+        with known:
+            out = functional_call(self.body, dict(adapters or {}), (), dict(given))
+        states_BLD: Tensor = out.last_hidden_state
+        if states_BLD.shape[1] == 1:
+            return states_BLD[:, 0]
+        return self.pool(states_BLD, given["attention_mask"])
 
     def _name_numbers(self, numbers_P: Tensor) -> dict[str, Tensor]:
         """Split a row of numbers into parameters by name."""
@@ -137,6 +160,13 @@ class Served(nn.Module):
             name: part.view(shape)
             for name, part, shape in zip(self.layout, parts, shapes, strict=True)
         }
+
+
+def _trim_padding(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out the positions at the end at which no text of the batch has a token."""
+    real = given["attention_mask"].any(0).nonzero()
+    length = int(real.max()) + 1 if len(real) else 1
+    return {name: tensor[:, :length] for name, tensor in given.items()}
 
 
 def _add_placeholders(body: nn.Module, layout: Layout, scale: float) -> None:

@@ -34,8 +34,8 @@ class Lora(Config):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout rate before each adapter."""
     targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
-    """Names of the layers with adapters, such as q_proj and v_proj; all-linear: all linear layers
-    except the output layer."""
+    """Names of the layers with adapters, such as q_proj and v_proj, or ends of their paths, such as
+    layers.5.self_attn.q_proj; all-linear: all linear layers except the output layer."""
 
     @field_validator("targets")
     @classmethod
@@ -193,13 +193,22 @@ def find_targets(layers: nn.Module, targets: Sequence[str] | str) -> dict[str, t
         return linear
     known = {name.rsplit(".", 1)[-1] for name in linear}
     for target in targets:
-        if target not in known:
+        if not any(_ends_with(name, target) for name in linear):
             allowed = ", ".join(sorted(known))
             raise ScenarioError(
                 "model.lora.targets",
                 f"unknown '{target}'{suggest(target, known) or ','} allowed: {allowed}",
             )
-    return {name: sizes for name, sizes in linear.items() if name.rsplit(".", 1)[-1] in targets}
+    return {
+        name: sizes
+        for name, sizes in linear.items()
+        if any(_ends_with(name, target) for target in targets)
+    }
+
+
+def _ends_with(name: str, target: str) -> bool:
+    """Return whether a dotted name ends with these whole parts."""
+    return f".{name}".endswith(f".{target}")
 
 
 def _is_transposed(module: nn.Module) -> bool:

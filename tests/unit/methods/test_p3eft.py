@@ -8,7 +8,12 @@ from sklearn.linear_model import LogisticRegression
 from texts import api_scenario
 
 from simsplit.methods import Site, Step
-from simsplit.methods.p3eft import P3eftConfig, compute_opposite_loss, draw_mixing_weights
+from simsplit.methods.p3eft import (
+    P3eftConfig,
+    compute_opposite_loss,
+    draw_mixing_weights,
+    scale_together,
+)
 from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
@@ -162,12 +167,38 @@ def test_small_features_evade_the_published_reader_and_not_the_scaled_one():
     losses = {}
     for scaled in (False, True):
         method = P3eftConfig(alpha=1, scaled=scaled).build(site(sets=1))
-        for size in (1.0, 0.01):
+        for size in (1.0, 0.1):
             at = step(labels)
             method.decode(size * h, at)
             losses[scaled, size] = method.compute_tail_loss(at).item()
-    assert losses[False, 0.01] < 0.3 * losses[False, 1.0]
-    assert losses[True, 0.01] == pytest.approx(losses[True, 1.0], rel=1e-3)
+    assert losses[False, 0.1] < 0.6 * losses[False, 1.0]
+    assert losses[True, 0.1] == pytest.approx(losses[True, 1.0], rel=1e-4)
+
+
+def test_the_scaled_reader_keeps_what_is_loud_loud():
+    h = torch.randn(40, 8, generator=rng_for(1)) * torch.logspace(0, -3, 8) + 5
+    scaled = scale_together(h)
+    assert scaled.mean(0).abs().max() < 1e-4
+    assert scaled.square().sum(1).mean().sqrt().item() == pytest.approx(4, rel=1e-5)
+    assert torch.allclose(scaled / scaled.std(), (h - h.mean(0)) / (h - h.mean(0)).std(), atol=1e-4)
+
+
+def test_no_gradient_of_the_scaled_reader_shrinks_or_stretches_features():
+    labels = torch.arange(40) % 2
+    h = (torch.randn(40, WIDTH, generator=rng_for(1)) + 2 * labels[:, None]).requires_grad_()
+    compute_opposite_loss(scale_together(h), labels, 0).backward()
+    centred = h.detach() - h.detach().mean(0)
+    assert h.grad.norm() > 1e-3
+    assert abs((h.grad * centred).sum()) < 1e-5 * h.grad.norm() * centred.norm()
+
+
+def test_the_shift_of_adapters_without_effect_is_not_blown_up():
+    """At the first step the shift is what rounding leaves."""
+    rounding = 1e-7 * torch.randn(40, WIDTH, generator=rng_for(1))
+    h = rounding.requires_grad_()
+    scale_together(h).sum().backward()
+    assert torch.allclose(h.grad.sum(), torch.tensor(0.0), atol=1e-4)
+    assert h.grad.abs().max() <= 1
 
 
 def test_under_a_u_shape_padding_is_not_read():

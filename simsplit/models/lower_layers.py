@@ -1,0 +1,196 @@
+"""What layers below the lowest adapters compute of a text is kept, since it never changes.
+
+Fine-tuning repeats its texts: in each epoch, each evaluation and each judgement. Where only upper
+layers have adapters, the layers below give the same states each time. Each text is computed by
+itself, without the padding at its end. So its states do not depend on the texts that come with it,
+and a resumed run, which has kept nothing, computes the same to the bit. States of one transformer
+serve all runs of a process, such as the cells of a sweep.
+
+Layers whose output is more than one tensor (DeBERTa, T5) are not kept: later layers share the rest.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.errors import ProtocolError
+
+MOST_BYTES = 1 << 30
+"""Size of the states that are kept; texts that come later are computed each time."""
+_SEVERAL_OUTPUTS = ("deberta-v2", "t5")
+"""Families whose layers return more than the states."""
+
+
+Key = tuple[str, int, bool, int, bytes]
+
+
+@dataclass
+class KeptStates:
+    """States of texts after lower layers of one transformer."""
+
+    states: dict[Key, Tensor] = field(default_factory=dict)
+    nbytes: int = 0
+
+    def add(self, key: Key, states: Tensor) -> None:
+        """Keep a text's states if there is room for them."""
+        if self.nbytes + states.nbytes <= MOST_BYTES:
+            self.states[key] = states.cpu()
+            self.nbytes += states.nbytes
+
+    def __deepcopy__(self, memo: object) -> "KeptStates":
+        """Return the same states, which copies of a transformer share."""
+        return self
+
+
+class LowerLayers:
+    """The layers of a transformer below its lowest adapters, and their states of texts."""
+
+    def __init__(self, layers: nn.ModuleList, count: int, kept: "KeptStates") -> None:
+        """Take the list of all layers, the first `count` of which never change."""
+        self.layers, self.count, self.kept = layers, count, kept
+
+    def compute(self, body: nn.Module, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
+        """Return the states of texts after these layers, B x L x D; padding at the end is zero."""
+        lengths = [max(1, int(row.nonzero().max()) + 1) for row in mask_BL]
+        each = [
+            self._find_states(body, ids_BL[row, :length], mask_BL[row, :length])
+            for row, length in enumerate(lengths)
+        ]
+        states = each[0].new_zeros(len(each), ids_BL.shape[1], each[0].shape[-1])
+        for row, own in enumerate(each):
+            states[row, : len(own)] = own.to(states)
+        return states
+
+    @contextmanager
+    def replaced(self, states_BLD: Tensor, read_B: Tensor) -> Iterator[None]:
+        """Open a context in which these layers return the given states, whatever they get.
+
+        Only the states at the positions `read_B` are asked for, so BERT's last layer leaves out the
+        others once it has attended to them: its output is B x 1 x D.
+        """
+        with (
+            self._stand_in(dict.fromkeys(range(self.count), _Given(states_BLD))),
+            self._read_one_position(read_B),
+        ):
+            yield
+
+    @contextmanager
+    def _read_one_position(self, read_B: Tensor) -> Iterator[None]:
+        attention = getattr(self.layers[-1], "attention", None)
+        output = getattr(attention, "output", None)
+        if not isinstance(output, nn.Module):
+            yield
+            return
+        rows = torch.arange(len(read_B), device=read_B.device)
+
+        def choose(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            del module
+            return tuple(each_BLD[rows, read_B][:, None] for each_BLD in given)
+
+        handle = output.register_forward_pre_hook(choose)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _find_states(self, body: nn.Module, ids_L: Tensor, mask_L: Tensor) -> Tensor:
+        device, text = ids_L.device, torch.stack([ids_L, mask_L]).cpu().numpy().tobytes()
+        # All these round differently: mixed precision, without which attacks compute, too.
+        mixed = torch.is_autocast_enabled(device.type)
+        key = (device.type, torch.get_num_threads(), mixed, self.count, text)
+        if (kept := self.kept.states.get(key)) is not None:
+            return kept.to(device)
+        noting = _Noting()
+        with torch.no_grad(), self._stand_in(dict.fromkeys(self._upper, noting)):
+            body(input_ids=ids_L[None], attention_mask=mask_L[None])
+        if noting.states is None:
+            raise ProtocolError("the transformer did not run its layers in order")
+        made = noting.states[0]
+        self.kept.add(key, made)
+        return made
+
+    @property
+    def _upper(self) -> range:
+        return range(self.count, len(self.layers))
+
+    @contextmanager
+    def _stand_in(self, modules: Mapping[int, nn.Module]) -> Iterator[None]:
+        """Put modules in the place of layers, whose names stay the same."""
+        # Of the list itself: an entry of a ModuleList is set by name, without a new list.
+        own = {place: self.layers[place] for place in modules}
+        try:
+            for place, module in modules.items():
+                self.layers[place] = module
+            yield
+        finally:
+            for place, module in own.items():
+                self.layers[place] = module
+
+
+def find_lower_layers(body: nn.Module, family: str, adapted: Iterable[str]) -> LowerLayers | None:
+    """Return the layers below the lowest one that has adapters; None if there are none to keep.
+
+    `adapted` are the names of the parts of the body that have adapters.
+    """
+    places = [_find_layer(body, name) for name in adapted]
+    known = [place for place in places if place is not None]
+    if family in _SEVERAL_OUTPUTS or not known or len(known) < len(places):
+        return None
+    layers, lowest = min(known, key=lambda place: place[1])
+    return LowerLayers(layers, lowest, _open_states(_digest(body))) if lowest else None
+
+
+@lru_cache(maxsize=1)
+def _open_states(digest: str) -> KeptStates:
+    """Return what is kept of the transformer with these weights; only the last one is kept."""
+    del digest
+    return KeptStates()
+
+
+def _digest(body: nn.Module) -> str:
+    hashed = hashlib.blake2b(repr(getattr(body, "config", None)).encode())
+    for name, tensor in sorted(body.state_dict().items()):
+        hashed.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return hashed.hexdigest()
+
+
+def _find_layer(body: nn.Module, name: str) -> tuple[nn.ModuleList, int] | None:
+    """Return the list of layers that a part is in, and the number of its layer."""
+    module = body
+    for part in name.split("."):
+        if isinstance(module, nn.ModuleList):
+            return module, int(part)
+        module = module.get_submodule(part)
+    return None
+
+
+class _Given(nn.Module):
+    """A stand-in for a layer whose output is known."""
+
+    def __init__(self, states_BLD: Tensor) -> None:
+        super().__init__()
+        self.states = states_BLD
+
+    def forward(self, hidden: Tensor, *others: object, **options: object) -> Tensor:
+        """Return the known states."""
+        del hidden, others, options
+        return self.states
+
+
+class _Noting(nn.Module):
+    """A stand-in for a layer that notes what the layers below give, and passes it on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: Tensor | None = None
+
+    def forward(self, hidden: Tensor, *others: object, **options: object) -> Tensor:
+        """Return what came."""
+        del others, options
+        self.states = hidden
+        return hidden
