@@ -34,6 +34,8 @@ CHOSEN = "chosen_"
 """The beginning of the names of figures that an attacker chose by `tune`."""
 TUNING = "tuning_seconds"
 """The figure of what that took."""
+HALF = "half_"
+"""The beginning of the names of figures of what an attack reads with half of its iterations."""
 CONTROL = "control_"
 """The beginning of the names of the utility of controls, which the undefended run has."""
 
@@ -210,7 +212,8 @@ def _list_cells(
     seeds: Sequence[int],
 ) -> Iterator[MeasuringCell]:
     scenario = draft.scenario
-    own = [*_name_leaks(track, scenario), *_name_floors(track, scenario), *_name_chosen(scenario)]
+    own = [*_name_leaks(track, scenario), *_name_halves(track, scenario)]
+    own += [*_name_floors(track, scenario), *_name_chosen(scenario)]
     names = own if draft.is_of_attack else [*own, UTILITY, BYTES]
     names += name_controls(track) if draft.axes[DEFENCE] == NONE and UTILITY in names else []
     digest, digests = make_digests(scenario, names, figures)
@@ -229,6 +232,18 @@ def _name_leaks(track: Track, scenario: Scenario) -> dict[str, Figure]:
         attack.title: leak.reads.format(attack=attack.title) for attack in scenario.attacks
     }
     return {LEAKS + name: Figure.model_validate({"is": of}) for name, of in names.items()}
+
+
+def _name_halves(track: Track, scenario: Scenario) -> dict[str, Figure]:
+    """Return what attacks read with half of their iterations, where the scenario has a curve."""
+    if not track.leak.reads or scenario.targets.curve % 2 or not scenario.targets.curve:
+        return {}
+    names = {
+        attack.title: f"{track.leak.reads.format(attack=attack.title)}_at_half"
+        for attack in scenario.attacks
+        if attack.recovers == "inputs" and not attack.online
+    }
+    return {HALF + name: Figure.model_validate({"is": of}) for name, of in names.items()}
 
 
 def _name_floors(track: Track, scenario: Scenario) -> dict[str, Figure]:
@@ -271,7 +286,7 @@ def _name_figures(track: Track, scenarios: Sequence[Scenario]) -> dict[str, Figu
     figures |= name_controls(track)
     for scenario in scenarios:
         figures |= _name_leaks(track, scenario) | _name_floors(track, scenario)
-        figures |= _name_chosen(scenario)
+        figures |= _name_halves(track, scenario) | _name_chosen(scenario)
     return figures
 
 

@@ -18,6 +18,7 @@ from simsplit.boards.entries import (
     CHOSEN,
     DEFENCE,
     FLOOR,
+    HALF,
     LEAKS,
     THREAT,
     TUNING,
@@ -33,6 +34,8 @@ BUDGETS = (1.0, 3.0, 5.0)
 """Points of utility that a defence may cost."""
 RANKED = 3.0
 """The budget by which defences are ranked."""
+CONVERGED = 0.05
+"""The most that an attack's second half may add to what it reads, if it has converged."""
 RawLeaks = Mapping[str, BySeed]
 """Attack -> seed -> what it reads, in its own unit."""
 
@@ -54,6 +57,8 @@ class Strength:
     """Attacks that are not measured against it."""
     chosen: Mapping[str, BySeed] = field(default_factory=dict)
     """Attack and field -> the value that the attacker chose on clients that it simulated."""
+    halves: Mapping[str, BySeed] = field(default_factory=dict)
+    """Attack -> how much it reads with half of its iterations, where that is measured."""
     tuning_s: BySeed = field(default_factory=dict)
     """The seconds that the choice took."""
 
@@ -129,6 +134,16 @@ def score_strengths(board: Board) -> list[Strength]:
                         for figure, known in row.known.items()
                         if figure.startswith(CHOSEN)
                     },
+                    halves={
+                        figure.removeprefix(HALF): _place(
+                            known.by_seed,
+                            _find_floor(board, own, figure.removeprefix(HALF)),
+                            ceilings,
+                        )
+                        for row in own
+                        for figure, known in row.known.items()
+                        if figure.startswith(HALF)
+                    },
                     tuning_s=_average([_known(row, TUNING) for row in own]),
                 )
             )
@@ -171,6 +186,17 @@ def list_below_floor(strengths: Sequence[Strength]) -> list[str]:
     """List the attacks that read less of undefended clients than what needs no attack."""
     plain = next((each for each in strengths if each.defence == NONE), None)
     return [name for name, each in (plain.leaks if plain else {}).items() if _mean(each) < 0]
+
+
+def list_unconverged(strengths: Sequence[Strength]) -> list[tuple[str, str, float]]:
+    """List attacks that read more in their second half than CONVERGED: strength, attack, growth."""
+    made = []
+    for each in strengths:
+        for name, half in each.halves.items():
+            grown = _mean(_combine(each.leaks.get(name, {}), half, lambda a, b: a - b))
+            if grown > CONVERGED:
+                made.append((each.name, name, grown))
+    return made
 
 
 def _read_raw(board: Board, strength: str) -> RawLeaks:

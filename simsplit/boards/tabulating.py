@@ -14,6 +14,7 @@ from simsplit.boards.scoring import (
     Standing,
     Strength,
     list_below_floor,
+    list_unconverged,
     rank_defences,
     score_strengths,
 )
@@ -97,14 +98,27 @@ def list_remarks(board: Board) -> Iterator[str]:
         yield "one seed tells no defences apart: all places are ties (--seeds 0-2 measures three)"
     if spent := sum(sum(each.tuning_s.values()) for each in strengths):
         yield f"attacks were tuned on clients that their attacker simulates, {spent / 60:.1f} min"
-    for name in list_below_floor(strengths):
-        yield f"{name} reads less of undefended clients than its floor: it tells nothing here"
+    yield from _list_weak(strengths)
     lacking = [each.name for each in strengths if not each.is_complete]
     if 0 < len(lacking) < len(strengths):
         yield f"not measured against every attack: {format_list(lacking, 6)}"
     for name, why in board.refused.items():
         yield f"{name} does not fit the track: {why}"
     yield from (*write_gaps(board.table), *write_card(board.table))
+
+
+def _list_weak(strengths: Sequence[Strength]) -> Iterator[str]:
+    """Yield what is known of attacks that are weaker than they could be."""
+    for name in list_below_floor(strengths):
+        yield f"{name} reads less of undefended clients than its floor: it tells nothing here"
+    growing: dict[str, list[str]] = {}
+    for strength, attack, _ in list_unconverged(strengths):
+        growing.setdefault(attack, []).append(strength)
+    for attack, names in growing.items():
+        yield (
+            f"{attack} has not converged behind {format_list(names, 6)}: with more iterations it "
+            "would read more, so what stands there is a lower bound"
+        )
 
 
 def _list_controls(board: Board) -> Iterator[tuple[str, str]]:

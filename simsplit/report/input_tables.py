@@ -84,12 +84,22 @@ def show_attack_on_inputs(run: Run) -> list[Table]:
 
 
 def measure_recoveries(run: Run) -> dict[str, float]:
-    """Return the last judged means over targets, by attack and figure."""
+    """Return the last judged means over targets, by attack and figure.
+
+    Where `targets.curve` has such a point, those with half of the iterations are among them.
+    """
     if run.attacks.empty:
         return {}
+    means = take_last_judged(run.attacks).drop(columns="round")
+    curves = load_curves(run.path)
+    halves = curves[curves["share"] == 0.5] if "share" in curves else curves
+    made = [(f"{attack}_{{}}", row) for attack, row in means.iterrows()]
+    for _, row in halves.iterrows():
+        figures = row.drop(["round", "attack", "share"]).astype(float)
+        made.append((f"{row['attack']}_{{}}_at_half", figures))
     return {
-        f"{attack}_{figure}": float(value)
-        for attack, row in take_last_judged(run.attacks).drop(columns="round").iterrows()
+        name.format(figure): float(value)
+        for name, row in made
         for figure, value in row.items()
         if not math.isnan(value)
     }

@@ -5,10 +5,12 @@ import pytest
 from builders import run_to_end, scenario
 from texts import text_scenario
 
+from simsplit import run
 from simsplit.attacking.curves import shorten
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.unsplit import UnsplitConfig
 from simsplit.report.input_tables import tabulate_convergence
+from simsplit.report.numbers import measure
 from simsplit.results import Run
 from simsplit.results.kept import load_curves
 
@@ -43,6 +45,13 @@ def of_texts(iterations, path, **targets):
         attacks=[{**SIP, "iterations": iterations}],
         targets={"count": 3, **targets},
     )
+
+
+def test_half_of_the_iterations_has_figures_of_its_own_where_the_curve_has_that_point(tmp_path):
+    whole = measure([run(of_images(8, curve=2), tmp_path / "whole")], "last")
+    half = measure([run(of_images(4), tmp_path / "half")], "last")
+    assert whole["unsplit_mse_at_half"] == pytest.approx(half["unsplit_mse"])
+    assert not any(name.endswith("_at_half") for name in half)
 
 
 @pytest.mark.slow

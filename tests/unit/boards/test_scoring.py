@@ -8,12 +8,19 @@ from planted_boards import FIELDS, measure_at, plant
 from simsplit.boards.entries import (
     BYTES,
     CHOSEN,
+    HALF,
     LEAKS,
     TUNING,
     UTILITY,
     Board,
 )
-from simsplit.boards.scoring import Standing, list_below_floor, rank_defences, score_strengths
+from simsplit.boards.scoring import (
+    Standing,
+    list_below_floor,
+    list_unconverged,
+    rank_defences,
+    score_strengths,
+)
 from simsplit.boards.tabulating import list_remarks, tabulate_standings, tabulate_strengths
 from simsplit.boards.track import Track
 from simsplit.errors import ScenarioError
@@ -114,6 +121,16 @@ def test_what_the_attacker_chose_stands_in_the_table_and_what_it_cost_below():
     plain = {name: measure_at(90, 1.0) for name in rows}
     untuned = tabulate_strengths(plant({name: [name] for name in plain}, plain))
     assert not untuned.columns[-1].startswith("chosen")
+
+
+def test_an_attack_that_still_reads_more_in_its_second_half_is_said_to_be_a_lower_bound():
+    halves = {f"{HALF}one": [0.5, 0.5, 0.5], f"{HALF}two": [0.2, 0.2, 0.2]}
+    rows = {"none": {**measure_at(90, 1.0), **halves}, "other": measure_at(90, 0.5)}
+    board = plant({name: [name] for name in rows}, rows)
+    ((strength, attack, grown),) = list_unconverged(score_strengths(board))
+    assert (strength, attack) == ("none", "one")
+    assert grown == pytest.approx(0.5 / 0.8, abs=0.02)
+    assert any({"one", "converged"} <= set(line.split()) for line in list_remarks(board))
 
 
 def test_what_an_attack_has_not_met_has_no_place():
