@@ -77,6 +77,9 @@ class MixguardConfig(MethodConfig):
     squared weights); 1: no bound. Without a bound, half of all draws have a message above 0.97. If
     none of 100 draws meets the bound, as with many messages and few texts, the draw with the
     smallest share is used."""
+    draws: int = Field(default=1, ge=1)
+    """Number of draws of which the one whose unmixing weights have the least sum of sizes is taken.
+    More draws decode better: of 100, unmixing amplifies errors least."""
     tokens: int = Field(default=20, ge=0)
     """Secret tokens per text; published: 20 for classification, 40 for generation, 0 on CoLA."""
     calibrate: bool = True
@@ -163,6 +166,7 @@ class MixguardConfig(MethodConfig):
                 blind=self.blind,
                 condition=self.condition_bound,
                 purest=self.purest,
+                draws=self.draws,
             )
 
         if self.secrets == "batch":

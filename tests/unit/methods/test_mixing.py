@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from simsplit.methods.mixguard import MixguardConfig
-from simsplit.methods.mixing import draw_secrets, measure_purity
+from simsplit.methods.mixing import draw_secrets, measure_amplification, measure_purity
 
 SIZES = pytest.mark.parametrize(("messages", "inputs"), [(3, 3), (3, 10), (5, 3), (9, 3)])
 SAMPLERS = pytest.mark.parametrize("sampler", ["general", "affine"])
@@ -97,3 +97,15 @@ def test_no_message_is_nearly_a_single_text(sampler, condition):
     assert max(measure_purity(each.encode) for each in mixed) < 0.9
     alone = secrets(3, 1, "general", purest=0.9, count=2)[0]  # nothing to mix it with
     assert measure_purity(alone.encode) == 1
+
+
+@SAMPLERS
+def test_of_many_draws_the_one_that_amplifies_least_is_taken(sampler):
+    fields = {"condition": 4.0, "purest": 0.9}
+    one = secrets(3, 3, sampler, count=20, **fields)
+    least = secrets(3, 3, sampler, count=20, draws=100, **fields)
+    amplified, before = (np.mean([*map(measure_amplification, each)]) for each in (least, one))
+    assert amplified < 0.75 * before
+    assert max(measure_purity(each.encode) for each in least) < 0.9
+    for each in least:
+        assert np.abs(each.decode @ each.encode - np.eye(3)[each.target]).max() < 1e-12
