@@ -65,8 +65,8 @@ def test_points_are_what_shorter_attacks_come_to_and_the_last_is_the_attack(figu
     whole = Run.load(run_to_end(make_scenario(8, curve=2), tmp_path / "whole").path)
     half = Run.load(run_to_end(make_scenario(4), tmp_path / "half").path)
     curve = load_curves(whole.path).set_index("share")
-    for run, share in ((half, 0.5), (whole, 1.0)):
-        made = run.attacks.set_index("attack").iloc[0]
+    for one, share in ((half, 0.5), (whole, 1.0)):
+        made = one.attacks.set_index("attack").iloc[0]
         assert curve.loc[share, figure] == pytest.approx(made[figure], abs=1e-12)
     assert tabulate_convergence(whole).columns == ("attack", "50%", "100%")
     without = Run.load(run_to_end(make_scenario(8), tmp_path / "without").path)
