@@ -1,6 +1,7 @@
 """The table of attacks that recover labels."""
 
 from simsplit.attacks.attack import AttackConfig
+from simsplit.attacks.exploit import ExploitConfig
 from simsplit.attacks.few_labels import DirectionScoringConfig, ModelCompletionConfig
 from simsplit.attacks.kmeans import KmeansConfig
 from simsplit.attacks.optimizer_inversion import OptimizerInversionConfig
@@ -15,6 +16,7 @@ ON_LABELS: dict[str, type[AttackConfig]] = {
     "probe": ProbeConfig,
     "direction_scoring": DirectionScoringConfig,
     "model_completion": ModelCompletionConfig,
+    "exploit": ExploitConfig,
     "singular_direction": SingularDirectionConfig,
     "optimizer_inversion": OptimizerInversionConfig,
 }

@@ -87,7 +87,8 @@ BACK_AND_FORTH = {
         "attacks.0.kind",
     ),
     **dict.fromkeys(
-        ("singular_direction", "direction_scoring", "model_completion"), "attacks.0.kind"
+        ("singular_direction", "direction_scoring", "model_completion", "exploit"),
+        "attacks.0.kind",
     ),
     "tamper{'leg': 'features_grad'}": "clients.malicious.poison.0.leg",
 }

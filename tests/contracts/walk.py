@@ -97,7 +97,7 @@ OF_LABELS = {"pslf": TWO_CLASSES, "marvell": TWO_CLASSES}
 """The data that methods for two classes are for; those of texts are refused for their tokens."""
 OF_LABELS_READ = (
     *("spectral", "norm", "kmeans", "probe"),
-    *("singular_direction", "direction_scoring", "model_completion"),
+    *("singular_direction", "direction_scoring", "model_completion", "exploit"),
 )
 """Attacks on labels, which need targets of two classes."""
 FEW = {"targets": {"count": 6, "per_class": 3}}

@@ -991,6 +991,7 @@ WORDS = {
             {"kind": "singular_direction"},
             {"kind": "direction_scoring"},
             {"kind": "model_completion"},
+            {"kind": "exploit", "iterations": 5, "starts": 1},
         ],
         targets={"count": 12},
     ),
