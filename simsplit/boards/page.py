@@ -31,10 +31,11 @@ _WORTH, _BEATEN = 0.5, 0.9
 def write_board_page(board: Board) -> str:
     """Write the page of a board."""
     standings, strengths = tabulate_standings(board), tabulate_strengths(board)
+    leak = board.track.leak.called.capitalize()
     complete = any(each.is_complete for each in score_strengths(board))
     sections = [
         section("Defences in order", mark_up(standings)),
-        section("Leak against utility", _show_picture(board)) if complete else Markup(),
+        section(f"{leak} against utility", _show_picture(board)) if complete else Markup(),
         section("Every strength", _link_commands(strengths)),
         section("What to know", tag("ul", *(tag("li", line) for line in list_remarks(board)))),
         section("Commands", _list_commands(board)),
@@ -74,7 +75,7 @@ def judge(board: Board) -> str:
         words.append(f"Beaten, {_BEATEN:g} or more being read: {format_list(beaten, 12)}.")
     broken = [each.defence for each in ranked if RANKED not in each.best and not each.lacking]
     if broken:
-        words.append(f"None of its strengths costs so little: {format_list(broken, 12)}.")
+        words.append(f"No strength of theirs costs so little: {format_list(broken, 12)}.")
     return " ".join(words)
 
 
@@ -85,7 +86,7 @@ def _show_picture(board: Board) -> Markup:
     shown = void("img", src=address, alt="Leak against utility, by defence", class_="picture")
     caption = (
         "Each point is a strength, with 95 % intervals over seeds; the dashed line is the front: "
-        "no other strength leaks less at as much utility. Dotted lines are floor and ceiling."
+        "no other strength has less at as much utility. Dotted lines are floor and ceiling."
     )
     return figure(shown, caption)
 

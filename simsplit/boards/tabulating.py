@@ -33,7 +33,7 @@ def tabulate_standings(board: Board) -> Table:
     """Tabulate the defences, the best first: what leaks within each budget of utility."""
     unit, word = board.track.utility.unit, board.track.leak.called
     rows = [_describe_standing(board, each) for each in rank_defences(score_strengths(board))]
-    budgets = [f"{word} within {budget:g} {unit}" for budget in BUDGETS]
+    budgets = [f"{word} within {write_budget(budget, unit)}" for budget in BUDGETS]
     columns = ("place", "defence", *budgets, "strength", f"lost {unit}", "bytes", "worst attack")
     shown = _list_shown(board, columns)
     return Table("", *_keep(columns, rows, "rl" + "r" * len(BUDGETS) + "lrrl", shown))
@@ -63,6 +63,11 @@ def _write_chosen(each: Strength) -> str:
         values = [f"{value:g}" for value in by_seed.values()]
         written.append(f"{name} {', '.join(values[:1] if len({*values}) == 1 else values)}")
     return "; ".join(written)
+
+
+def write_budget(budget: float, unit: str) -> str:
+    """Write what a defence may cost, such as 3 points, or 1 point."""
+    return f"{budget:g} {unit.removesuffix('s') if budget == 1 else unit}"
 
 
 def _list_shown(board: Board, columns: Sequence[str]) -> list[int]:
@@ -143,7 +148,7 @@ def _describe_floor(board: Board) -> str:
 def _describe_ceiling(board: Board) -> str:
     leak = board.track.leak
     if leak.ceiling != UNDEFENDED:
-        return f"1 is {leak.ceiling:g}"
+        return f"1 is {'all of it' if leak.ceiling == 1 else f'{leak.ceiling:g}'}"
     if not board.track.has_attacks:
         return "1 is the undefended run's"
     return "1 is what the best attack reads undefended"

@@ -64,6 +64,13 @@ def test_every_cell_of_a_track_is_a_scenario_of_its_own(track: str):
 
 
 @pytest.mark.parametrize("track", list_tracks())
+def test_no_row_that_ships_is_stale(track: str):
+    for tier in load_track(track).tiers:
+        stale = {row.setting for row in build_board(track, tier).table.stale}
+        assert not stale, "measure it again: simsplit board TRACK --tier TIER"
+
+
+@pytest.mark.parametrize("track", list_tracks())
 def test_the_quick_tier_needs_nothing_that_does_not_ship(track: str):
     for cell in build_board(track, "quick", known=NOTHING).table.cells:
         assert not hasattr(cell.base.data.source, "path")
