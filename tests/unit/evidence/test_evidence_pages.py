@@ -86,10 +86,12 @@ def test_every_shipped_row_was_measured_with_the_scenario_that_ships():
     """A scenario or a figure's recipe that changes makes rows stale: measure them again."""
     from simsplit.evidence.papers import list_tables
     from simsplit.evidence.tables import build_table, read_known_rows
+    from simsplit.scenario.shipped import BOARDS
 
     known = read_known_rows()
     tiers = {(t.paper, t.name, tier): t for t in list_tables() for tier in t.tiers}
-    assert set(known.by_file) <= set(tiers), "rows of a table that there is not"
+    of_papers = {file for file in known.by_file if file[0] != BOARDS}  # boards have their own test
+    assert of_papers <= set(tiers), "rows of a table that there is not"
     stale = {}
     for (paper, name, tier), table in tiers.items():
         if (paper, name, tier) in known.by_file:
