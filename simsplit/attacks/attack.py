@@ -46,6 +46,8 @@ class AttackConfig(Config, ABC):
     """Whether it needs auxiliary data."""
     shown: ClassVar[bool] = False
     """Whether it gets the images behind each packet of training; only for upper bounds."""
+    privileged: ClassVar[bool] = False
+    """Whether it knows what no server knows: it bounds what is left to read."""
     told_head: ClassVar[bool] = False
     """Whether it gets the weights of the target's head and methods; only for upper bounds."""
     gradients: ClassVar[bool] = False

@@ -39,6 +39,7 @@ HELD_OUT = 5
 class KnownPairsConfig(SessionAttackConfig):
     """An inverter fitted to sessions whose texts are known: an upper bound, not an attack."""
 
+    privileged: ClassVar[bool] = True
     kind: Literal["known_pairs"] = "known_pairs"
     sessions: int = Field(default=50, ge=1)
     """Number of known sessions, after the first public prompts; at most as many as there are."""

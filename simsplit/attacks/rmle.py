@@ -29,6 +29,7 @@ from simsplit.states import select_below
 class RmleConfig(AttackConfig):
     """Images that match the sent payload through the client's own head; an upper bound."""
 
+    privileged: ClassVar[bool] = True
     kind: Literal["rmle"] = "rmle"
     objective: Literal["upstream", "adaptive"] = "upstream"
     """upstream: match the trunk's input. adaptive: match the payload that crossed the wire."""

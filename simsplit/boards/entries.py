@@ -91,6 +91,8 @@ class Board:
     """Name of a defence -> the names of its strengths, a user's own last."""
     attacks: Sequence[str]
     """The names of what attacks, or of the threats in training."""
+    bounds: Sequence[str] = ()
+    """Those of the attacks that know what no server knows."""
     own: Sequence[str] = ()
     """The defences and attacks that are the user's."""
     own_cells: Sequence[MeasuringCell] = ()
@@ -149,7 +151,9 @@ def build_board(
     # rows of a user's method that is not given here are no rows of this board
     beside = replace(beside, stale=[row for row in beside.stale if row.setting in settings])
     own_cells = [cell for cell, draft in pairs if draft.is_guest]
-    return Board(name, track, tier, beside, kept, attacks, own, own_cells, refused)
+    every = {attack.title: attack for draft in drafts for attack in draft.scenario.attacks}
+    bounds = [title for title, attack in every.items() if attack.privileged and title in attacks]
+    return Board(name, track, tier, beside, kept, attacks, bounds, own, own_cells, refused)
 
 
 @dataclass(frozen=True)

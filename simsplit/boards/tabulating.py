@@ -95,6 +95,8 @@ def list_remarks(board: Board) -> Iterator[str]:
         yield f"{leak.called}: a share, as it was measured{worst}"
     else:
         yield f"{leak.called}: {_describe_floor(board)}, {_describe_ceiling(board)}{worst}"
+    if board.bounds:
+        yield f"know what no server knows, so they bound what is left: {format_list(board.bounds)}"
     if board.track.controls:
         controls = ", ".join(f"{name} {value}" for name, value in _list_controls(board))
         yield f"utility of what has learned nothing of the task: {controls}"

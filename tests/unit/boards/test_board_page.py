@@ -3,9 +3,11 @@
 import re
 
 import pytest
-from planted_boards import measure_at, plant
+from planted_boards import FIELDS, measure_at, plant
 
 from simsplit.boards.page import judge, write_board_page
+
+LEAK = FIELDS["leak"]
 
 
 def planted(rows):
@@ -22,7 +24,19 @@ def test_the_verdict_says_what_is_worth_something_and_what_is_beaten_by_what():
     said = judge(planted(rows))
     assert "behind good (0.1" in said
     assert "useless (two)" in said
-    assert re.search(r"costs so little: breaks", said)
+    assert re.search(r"costs more: breaks", said)
+    assert "one seed" not in said
+
+
+def test_worth_is_held_against_what_is_read_undefended_and_one_seed_is_said():
+    """Where little is read undefended, a small leak is no merit."""
+    rows = {
+        "none": measure_at(90, 0.5, seeds=(0.0,)),
+        "same": measure_at(90, 0.5, seeds=(0.0,)),
+    }
+    said = judge(plant({name: [name] for name in rows}, rows, leak={**LEAK, "ceiling": 1}))
+    assert "same (one)" in said
+    assert "one seed" in said
 
 
 def test_nothing_is_said_of_what_is_not_measured():

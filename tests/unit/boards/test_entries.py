@@ -63,6 +63,12 @@ def test_every_cell_of_a_track_is_a_scenario_of_its_own(track: str):
         assert board.attacks
 
 
+def test_attacks_that_know_too_much_are_named():
+    assert build_board("images", "small").bounds == ["ridge", "whitebox", "rmle"]
+    assert build_board("generation", "quick").bounds == ["known_pairs"]
+    assert not build_board("labels", "quick").bounds
+
+
 @pytest.mark.parametrize("track", list_tracks())
 def test_no_row_that_ships_is_stale(track: str):
     for tier in load_track(track).tiers:
