@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_AREA = 36.0
+"""The area of a point that sends as many bytes as the undefended run, in square points."""
+
+
 def draw_board(board: Board) -> "Figure":
     """Draw every strength of every defence, with 95 % intervals and the front of the best.
 
@@ -32,7 +36,9 @@ def draw_board(board: Board) -> "Figure":
     ax = picture.subplots()
     for index, defence in enumerate(dict.fromkeys(each.defence for each in strengths)):
         own = [each for each in strengths if each.defence == defence]
-        _draw_defence(ax, own, index, is_own=defence in board.own)
+        # where bytes are what is drawn upwards, an area would say it twice
+        sized = board.track.has_attacks
+        _draw_defence(ax, own, index, is_own=defence in board.own, sized=sized)
     _draw_front(ax, strengths)
     ax.axhline(0, color="0.6", linewidth=0.8, linestyle=":")
     ax.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
@@ -46,27 +52,39 @@ def draw_board(board: Board) -> "Figure":
     ax.grid(color="0.92")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    picture.legend(loc="outside right upper", frameon=False)
+    title = "area: bytes on the wire" if board.track.has_attacks else None
+    picture.legend(loc="outside right upper", frameon=False, title=title, alignment="left")
     return picture
 
 
-def _draw_defence(ax: "Axes", own: Sequence[Strength], index: int, *, is_own: bool) -> None:
+def _draw_defence(
+    ax: "Axes", own: Sequence[Strength], index: int, *, is_own: bool, sized: bool
+) -> None:
     x, y = ([_mean(of) for of in each] for each in _split(own))
+    # colours come again after the last one, and each time with another mark
+    colour = "black" if own[0].defence == NONE else COLOURS[index % len(COLOURS)]
+    mark = "*" if is_own else MARKS[(index + index // len(COLOURS)) % len(MARKS)]
     ax.errorbar(
         x,
         y,
         xerr=[_half(each.utility) for each in own],
         yerr=[_half(each.leak) for each in own],
-        label=f"{own[0].defence} (yours)" if is_own else own[0].defence,
-        color="black" if own[0].defence == NONE else COLOURS[index % len(COLOURS)],
-        # colours come again after the last one, and each time with another mark
-        marker="*" if is_own else MARKS[(index + index // len(COLOURS)) % len(MARKS)],
-        markersize=11 if is_own else 6,
+        color=colour,
         linestyle="-",
         linewidth=0.7,
         elinewidth=0.7,
         capsize=2,
     )
+    areas = [_AREA * (_measure_size(each) if sized else 1) for each in own]
+    label = f"{own[0].defence} (yours)" if is_own else own[0].defence
+    ax.scatter(x, y, [3 * each for each in areas] if is_own else areas, c=colour, marker=mark)
+    ax.plot([], [], mark, color=colour, markersize=10 if is_own else 6, label=label)
+
+
+def _measure_size(strength: Strength) -> float:
+    """Return a point's area for the bytes of a strength, within what still can be seen."""
+    known = strength.bytes_ratio
+    return min(4.0, max(0.3, _mean(known))) if known else 1.0
 
 
 def _draw_front(ax: "Axes", strengths: Sequence[Strength]) -> None:
