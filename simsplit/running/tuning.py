@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def _name_tried(attack: AttackConfig) -> Sequence[AttackConfig]:
     ]
 
 
-def _group(tried: Iterator[Sequence[AttackConfig]] | Any) -> Iterator[Sequence[AttackConfig]]:  # noqa: ANN401
+def _group(tried: Iterable[Sequence[AttackConfig]]) -> Iterator[Sequence[AttackConfig]]:
     """Yield the attacks that one training can have: all that watch, and each that forges."""
     every = [attack for attacks in tried for attack in attacks]
     if watching := [attack for attack in every if not attack.active]:
