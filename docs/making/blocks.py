@@ -4,12 +4,13 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from making import figures, papers
+from making import boards, figures, papers
 
 ROOT = Path(__file__).parents[2]
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "verdicts": papers.verdicts,
     "lightsplit": papers.tabulate_lightsplit,
+    "boards": boards.verdicts,
 }
 """The name in a block's marks -> what makes its text."""
 FILES = (

@@ -27,13 +27,22 @@ A board holds the shipped defences of one track against the track's attacks. The
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the overview and a page per track."""
-    lines = [
-        (f"[{board.track.title}]({name}.md)", board.tier, plain(judge(board)))
-        for name, board in _boards()
-    ]
-    yield f"{FOLDER}/index.md", "\n\n".join([_HEAD, table(("track", "tier", "verdict"), lines)])
+    yield f"{FOLDER}/index.md", "\n\n".join([_HEAD, verdicts(linked=True)])
     for name, board in _boards():
         yield f"{FOLDER}/{name}.md", "\n\n".join(_write_page(board))
+
+
+def verdicts(*, linked: bool = False) -> str:
+    """Tabulate each board's verdict; names are links where the boards' pages lie beside the text."""
+    lines = [
+        (
+            f"[{board.track.title}]({name}.md)" if linked else f"`{name}`",
+            board.tier,
+            plain(judge(board)),
+        )
+        for name, board in _boards()
+    ]
+    return table(("track", "tier", "verdict"), lines)
 
 
 def pictures() -> Iterator[tuple[str, bytes]]:
