@@ -77,7 +77,8 @@ class P3eftConfig(MethodConfig):
     (model.adapters) then stays without effect, for its features are the unshifted ones."""
     scaled: bool = False
     """Whether a batch's features are centred and scaled before the regulariser's reader, so that
-    small features do not evade it. Not published. It needs a smaller alpha."""
+    small features do not evade it. Not published. With `shift_alpha` little was learned in what
+    was measured (MiniLM on SST-2), whatever the weight."""
     messages: int = Field(default=1, ge=1)
     """Messages in which each gradient crosses, with mixed noise; only their secret sum is the
     gradient. For other noise, list private_backprop instead. 1: the gradient itself crosses."""
