@@ -184,7 +184,8 @@ def _fill(modules: Mapping[str, nn.Module], state: Mapping[str, Tensor]) -> None
 
 def convert_to_transformers(network: Trained) -> "PreTrainedModel":
     """Return a causal language model of transformers: adapters merged, embeddings untied."""
-    from simsplit.models.transformer import find_family, get_layers
+    from simsplit.models.families import find_body, find_family
+    from simsplit.models.transformer import get_layers
     from simsplit.models.whole import load_model
 
     config = network.scenario.model
@@ -196,7 +197,7 @@ def convert_to_transformers(network: Trained) -> "PreTrainedModel":
     if config.trunk == "skipped":
         raise RunError("the trunk was left out (model.trunk: skipped); use --as safetensors")
     model = copy.deepcopy(load_model(config.find_folder(), config.revision, None)[0])
-    family, body = find_family(model), model.base_model
+    family, body = find_family(model), find_body(model)
     head, trunk, tail = (
         _merge_adapters(part) for part in (network.head, network.trunk, network.tail)
     )
@@ -209,7 +210,9 @@ def convert_to_transformers(network: Trained) -> "PreTrainedModel":
         getattr(body, family.positions).load_state_dict(head.positions.state_dict())
     # Head and tail can have learned apart, so embeddings and output layer no longer share weights.
     model.config.tie_word_embeddings = False
-    model.set_output_embeddings(copy.deepcopy(tail.reader))  # type: ignore[no-untyped-call]
+    output = copy.deepcopy(model.get_output_embeddings())  # type: ignore[no-untyped-call]
+    output.load_state_dict(tail.reader.state_dict())
+    model.set_output_embeddings(output)  # type: ignore[no-untyped-call]
     return model
 
 

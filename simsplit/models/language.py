@@ -5,6 +5,7 @@ Weights come from a folder or the hub, from the small models that simsplit pretr
 since head and tail learn separately.
 """
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -12,10 +13,12 @@ from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, build_classifier, copy_encoder_segment
+from simsplit.models.exactness import require_exact_cut
+from simsplit.models.families import get_token_reader
 from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
 from simsplit.models.text_model import Lora, TextModel, add_adapters
 from simsplit.models.transformer import Cut, build_linear_reader, copy_segment
-from simsplit.models.whole import T5, draw_model, load_model
+from simsplit.models.whole import T5, Sizes, build_config, draw_model, load_config, load_model
 from simsplit.seeds import Scope, isolate
 
 if TYPE_CHECKING:
@@ -67,6 +70,9 @@ class LanguageConfig(TextModel):
         skipped = self.trunk == "skipped"
         cut = Cut(self.head, self.tail, skipped)
         if classes is None:
+            _require_exact_cut(
+                None if self.sizes else self.find_folder(), self.revision, self.sizes
+            )
             reader = self._build_reader(model, num_classes, seed, scope)
             made = copy_segment(model, owner, cut, reader)
         else:
@@ -110,9 +116,17 @@ class LanguageConfig(TextModel):
         self, model: "PreTrainedModel", classes: int, seed: int, scope: tuple[Scope, ...]
     ) -> nn.Module:
         if self.kind_name == "causal_lm":
-            output: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-            return output
+            return get_token_reader(model)
         return build_linear_reader(model.config.hidden_size, classes, seed, scope)
+
+
+@lru_cache(maxsize=64)
+def _require_exact_cut(folder: str | None, revision: str | None, sizes: Sizes | None) -> None:
+    """Raise ScenarioError if the cut model would not compute what the whole one does."""
+    if sizes is not None:
+        require_exact_cut(build_config(sizes), "model.sizes")
+    elif folder is not None:
+        require_exact_cut(load_config(folder, revision), "model.name")
 
 
 class CausalLM(LanguageConfig):

@@ -1,74 +1,52 @@
 """A transformer of the transformers library, cut in three exactly, with padding and caches.
 
-Each segment builds causal mask, positions and rotary angles once for all of its layers, as the
-whole model does. Padding on the right needs no mask, since under causal attention no real token
-attends to it. Padding on the left does, so all segments get the mask. Layers count from 0 in each
-segment, since each segment has a separate cache, which asks its first layer how many tokens it has
-seen.
+Each segment builds masks, positions and rotary angles once for all of its layers of a kind, as the
+whole model does. The masks are those of the library for that kind: causal, or a sliding window.
+Padding on the right needs no mask, since under causal attention no real token attends to it.
+Padding on the left does, so all segments get the mask. Layers count from 0 in each segment, since
+each segment has a separate cache, which asks its first layer how many tokens it has seen.
 """
 
 import copy
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from simsplit.errors import ScenarioError
+from simsplit.models.families import (
+    Family,
+    find_body,
+    find_dropout,
+    find_embedding_scale,
+    find_family,
+    list_layer_kinds,
+)
 from simsplit.seeds import Scope, isolate
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedConfig, PreTrainedModel
 
 
-class Family(NamedTuple):
-    """The names of a model's parts in its body."""
-
-    tokens: str
-    layers: str
-    norm: str
-    positions: str | None = None
-    """An embedding of positions, instead of rotary angles."""
-    dropout: str | None = None
-    attention: str = "self_attn"
-
-
-ROTARY = Family("embed_tokens", "layers", "norm")
-GPT2 = Family("wte", "h", "ln_f", positions="wpe", dropout="drop", attention="attn")
-
-
-def find_family(model: "PreTrainedModel") -> Family:
-    """Return the names of a model's parts, or raise ScenarioError for an unknown architecture."""
-    body = model.base_model
-    for family, needed in ((ROTARY, "rotary_emb"), (GPT2, "wpe")):
-        if all(hasattr(body, name) for name in (family.tokens, family.layers, needed)):
-            kinds = set(getattr(model.config, "layer_types", None) or ())
-            if kinds <= {"full_attention"}:
-                return family
-            other = ", ".join(sorted(kinds - {"full_attention"}))
-            raise ScenarioError(
-                "model.name",
-                f"has layers with {other}, which cannot be cut; allowed: full_attention",
-            )
-    made = type(model).__name__
-    raise ScenarioError(
-        "model.name",
-        f"is a {made}, which cannot be cut; allowed: models built like Llama, Qwen3 or GPT-2",
-    )
-
-
 class Blocks(nn.Module):
     """Consecutive layers of a model."""
 
     def __init__(
-        self, config: "PreTrainedConfig", layers: Iterable[nn.Module], rotary: nn.Module | None
+        self,
+        config: "PreTrainedConfig",
+        layers: Iterable[nn.Module],
+        rotary: nn.Module | None,
+        kinds: Sequence[str],
     ) -> None:
+        """Take the layers, and the kind of each: what its tokens attend to."""
         super().__init__()
-        self.config = config
+        self.config, self.kinds = config, tuple(kinds)
         self.layers = nn.ModuleList(layers)
         self.rotary = rotary
-        self.cached_as = "cache" if all(map(_takes_cache, self.layers)) else "past_key_values"
+        self.cached_as = _find_cache_name(self.layers)
+        # Gemma 3's rotary angles differ by the kind of layer.
+        self.turns_by_kind = rotary is not None and "layer_type" in _list_arguments(rotary)
 
     def forward(
         self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
@@ -76,26 +54,45 @@ class Blocks(nn.Module):
         """Apply all layers; `mask` marks the tokens, those in `past` included, that are real."""
         if not len(self.layers):
             return x_BLD
-        from transformers.masking_utils import create_causal_mask
+        from transformers.masking_utils import LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING
 
         positions = compute_positions(x_BLD, mask, past)
-        attended = create_causal_mask(self.config, x_BLD, mask, past, positions)
+        masks, angles = {}, {}
+        for kind in dict.fromkeys(self.kinds):
+            make_mask = LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING[kind]
+            masks[kind] = make_mask(self.config, x_BLD, mask, past, positions)
+            angles[kind] = self._compute_angles(x_BLD, positions, kind)
         given: dict[str, Any] = {"position_ids": positions, self.cached_as: past}
-        if self.rotary is not None:
-            given["position_embeddings"] = self.rotary(x_BLD, position_ids=positions)
-        for layer in self.layers:
+        for layer, kind in zip(self.layers, self.kinds, strict=True):
+            if self.rotary is not None:
+                given["position_embeddings"] = angles[kind]
             x_BLD = layer(
                 x_BLD,
-                attention_mask=attended,
+                attention_mask=masks[kind],
                 use_cache=past is not None,
                 **given,
             )
         return x_BLD
 
+    def _compute_angles(self, x_BLD: Tensor, positions: Tensor, kind: str) -> Any:  # noqa: ANN401
+        if self.rotary is None:
+            return None
+        if self.turns_by_kind:
+            return self.rotary(x_BLD, position_ids=positions, layer_type=kind)
+        return self.rotary(x_BLD, position_ids=positions)
 
-def _takes_cache(layer: nn.Module) -> bool:
-    """Return whether the layer's argument is called `cache`, as from transformers 5.24 on."""
-    return "cache" in inspect.signature(layer.forward).parameters
+
+def _find_cache_name(layers: Iterable[nn.Module]) -> str:
+    """Return the name of the layers' argument for a cache, which differs by family and version."""
+    taken = [_list_arguments(layer) for layer in layers]
+    for name in ("cache", "layer_past"):
+        if all(name in names for names in taken):
+            return name
+    return "past_key_values"
+
+
+def _list_arguments(module: nn.Module) -> Iterable[str]:
+    return inspect.signature(module.forward).parameters
 
 
 def compute_positions(x: Tensor, mask: Tensor | None, past: "Cache | None") -> Tensor:
@@ -116,8 +113,9 @@ class Head(nn.Module):
         super().__init__()
         self.tokens = tokens
         self.blocks = blocks
+        self.scale = find_embedding_scale(body)
         self.positions = getattr(body, family.positions) if family.positions else None
-        self.dropout = getattr(body, family.dropout) if family.dropout else None
+        self.dropout = find_dropout(body, family)
 
     def forward(
         self, ids_BL: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
@@ -129,12 +127,22 @@ class Head(nn.Module):
         self, x_BLD: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
     ) -> Tensor:
         """Continue from embeddings of tokens: add positions, and apply the layers."""
+        if self.scale is not None:
+            x_BLD = x_BLD * self.scale
         if self.positions is not None:
-            x_BLD = x_BLD + self.positions(compute_positions(x_BLD, mask, past))
+            x_BLD = x_BLD + self._embed_positions(compute_positions(x_BLD, mask, past))
         if self.dropout is not None:
             x_BLD = self.dropout(x_BLD)
         out: Tensor = self.blocks(x_BLD, mask, past)
         return out
+
+    def _embed_positions(self, positions: Tensor) -> Tensor:
+        layer: Any = self.positions
+        if hasattr(layer, "offset"):  # OPT's, which computes positions itself unless they are named
+            made: Tensor = layer(None, position_ids=positions)
+        else:
+            made = layer(positions)
+        return made
 
 
 class Tail(nn.Module):
@@ -177,10 +185,11 @@ class Cut(NamedTuple):
 
 def copy_segment(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Module) -> nn.Module:
     """Copy one segment; weights that the whole model shares between head and tail become two."""
-    family, body = find_family(model), model.base_model
+    family, body = find_family(model), find_body(model)
     layers: nn.ModuleList = getattr(body, family.layers)
-    own = layers[cut.layers_of(owner, len(layers))]
-    blocks = Blocks(model.config, own, getattr(body, "rotary_emb", None))
+    own = cut.layers_of(owner, len(layers))
+    kinds = list_layer_kinds(model.config)[own]
+    blocks = Blocks(model.config, layers[own], getattr(body, "rotary_emb", None), kinds)
     segment: Head | Blocks | Tail = blocks
     if owner == "head":
         segment = Head(getattr(body, family.tokens), blocks, family, body)
@@ -188,7 +197,9 @@ def copy_segment(model: "PreTrainedModel", owner: str, cut: Cut, reader: nn.Modu
         segment = Tail(blocks, getattr(body, family.norm), reader)
     segment = copy.deepcopy(segment)
     for index, layer in enumerate(get_layers(segment)):
-        getattr(layer, family.attention).layer_idx = index
+        for part in layer.children():
+            if hasattr(part, "layer_idx"):  # attention: its place in the segment's own cache
+                part.layer_idx = index  # type: ignore[assignment]
     return segment
 
 

@@ -1,0 +1,120 @@
+"""A cut that is not the whole model is refused when the model is loaded, by how much it differs."""
+
+import re
+
+import pytest
+import torch
+from families import FAMILIES, SIZES
+from gists import says
+
+from simsplit.errors import ScenarioError
+from simsplit.models import exactness
+from simsplit.models.exactness import compare, require_exact_cut, shrink
+from simsplit.models.language import CausalLM
+from simsplit.models.whole import Sizes
+from simsplit.seeds import isolate
+
+transformers = pytest.importorskip("transformers")
+
+
+def config_of(family, **options):
+    small = FAMILIES[family].options if family in FAMILIES else {}
+    return transformers.AutoConfig.for_model(family, **(SIZES | small | options))
+
+
+def saved(folder, family, **options):
+    with isolate(0, "saved"):
+        model = transformers.AutoModelForCausalLM.from_config(config_of(family, **options))
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    """Compare each configuration anew."""
+    exactness._measure.cache_clear()
+    yield
+    exactness._measure.cache_clear()
+
+
+def test_a_family_that_is_built_otherwise_is_refused_by_how_much_it_differs(tmp_path):
+    """Nanochat has a norm after its embeddings, of which nothing here knows."""
+    name = saved(tmp_path, "nanochat", num_key_value_heads=1, intermediate_size=24)
+    with pytest.raises(ScenarioError) as caught:
+        CausalLM(name=name, head=1, tail=1).build((32,), 1, seed=0)
+    assert says(str(caught.value), "scenario.model.name: nanochat ... differ")
+    apart, largest = (float(each) for each in re.findall(r"\d+\.\d+", str(caught.value)))
+    assert 0.1 < apart < 2 * largest
+
+
+@pytest.mark.parametrize(
+    ("family", "part"), [("granite", "get_token_reader"), ("mistral", "copy_segment")]
+)
+def test_a_forgotten_scale_or_window_is_found(family, part, monkeypatch):
+    def forget_scale(model):
+        return model.get_output_embeddings()
+
+    def forget_window(model, owner, cut, reader):
+        segment = copied(model, owner, cut, reader)
+        blocks = getattr(segment, "blocks", segment)
+        blocks.kinds = ("full_attention",) * len(blocks.kinds)
+        return segment
+
+    copied = exactness.copy_segment
+    wrong = {"get_token_reader": forget_scale, "copy_segment": forget_window}[part]
+    monkeypatch.setattr(exactness, part, wrong)
+    with pytest.raises(ScenarioError) as caught:
+        require_exact_cut(config_of(family, sliding_window=4096), "model.sizes")
+    assert says(str(caught.value), f"scenario.model.sizes: {family} ... differ")
+
+
+@pytest.mark.parametrize(
+    ("family", "gist"),
+    [
+        ("bloom", "model.name: ... BloomForCausalLM ... allowed"),
+        ("olmo_hybrid", "model.name: ... linear_attention ... allowed: full_attention"),
+        ("gemma3", "model.name: gemma3 cannot be cut"),
+    ],
+)
+def test_a_family_without_known_parts_is_refused_by_the_name(family, gist):
+    with pytest.raises(ScenarioError) as caught:
+        require_exact_cut(transformers.AutoConfig.for_model(family), "model.name")
+    assert says(str(caught.value), f"scenario.{gist}")
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "phi3", "qwen3_moe", "opt"])
+def test_a_model_of_any_size_is_compared_by_a_small_copy_with_all_kinds_of_layers(family):
+    whole = transformers.AutoConfig.for_model(family)
+    small = shrink(whole)
+    kinds = set(getattr(whole, "layer_types", None) or ())
+    assert set(getattr(small, "layer_types", None) or ()) == kinds
+    with isolate(0, "small"):
+        model = transformers.AutoModelForCausalLM.from_config(small)
+    assert model.num_parameters() < 300_000
+    assert compare(model).largest == 0
+    assert whole.num_hidden_layers > small.num_hidden_layers >= 4
+
+
+def test_a_configuration_is_compared_once_and_draws_nothing(monkeypatch):
+    compared = []
+
+    def count(model):
+        compared.append(model)
+        return compare(model)
+
+    monkeypatch.setattr(exactness, "compare", count)
+    before = torch.get_rng_state()
+    for _ in range(2):
+        require_exact_cut(config_of("llama"), "model.name")
+    assert len(compared) == 1
+    assert torch.equal(torch.get_rng_state(), before)
+    require_exact_cut(config_of("llama", rms_norm_eps=0.1), "model.name")
+    assert len(compared) == 2
+
+
+def test_a_model_of_experts_can_be_drawn_by_its_sizes():
+    config = CausalLM(sizes=Sizes(family="qwen3_moe", width=16, layers=4), head=1, tail=1)
+    made = config.build((32,), 1, seed=0)
+    out = made.tail(made.trunk(made.head(torch.arange(20).view(2, 10))))
+    assert out.shape == (2, 10, 259)
+    assert made.trunk.layers[0].mlp.experts.num_experts == 8
