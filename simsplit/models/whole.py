@@ -21,9 +21,12 @@ T5 = "t5"
 class Sizes(Config):
     """A transformer with random weights, whose tokens are bytes."""
 
-    family: Literal["llama", "qwen3", "gpt2", "bert", "roberta", "deberta-v2", "t5"] = "llama"
+    family: Literal[
+        "llama", "qwen3", "qwen3_moe", "gpt2", "bert", "roberta", "deberta-v2", "t5"
+    ] = "llama"
     """The architecture. The last four are encoders, which only classify; t5 can only be served
-    whole (adapted_classifier)."""
+    whole (adapted_classifier). Each layer of qwen3_moe has 8 experts of the model's width, of which
+    a token goes through two."""
     width: int = Field(default=32, ge=2)
     """Values per token between layers."""
     layers: int = Field(default=6, ge=1)
@@ -113,6 +116,9 @@ def build_config(sizes: Sizes) -> "PreTrainedConfig":
             "intermediate_size": 3 * sizes.width,
             "max_position_embeddings": sizes.context,
         }
+        if sizes.family == "qwen3_moe":
+            own |= {"num_experts": 8, "num_experts_per_tok": 2}
+            own |= {"moe_intermediate_size": sizes.width}
     config: PreTrainedConfig = AutoConfig.for_model(sizes.family, **own)
     return config
 
