@@ -8,6 +8,7 @@ from making import (
     columns,
     commands,
     compatibility,
+    families,
     fields,
     gallery,
     papers,
@@ -24,6 +25,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "reference/python.md", api.page()
     yield "reference/plugins.md", plugins.page()
     yield "reference/compatibility.md", compatibility.page()
+    yield "reference/families.md", families.page()
     yield from fields.pages()
     yield from papers.pages()
     yield from boards.pages()
