@@ -1,12 +1,14 @@
 """A cut that is not the whole model is refused when the model is loaded, by how much it differs."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
 from families import FAMILIES, SIZES
 from gists import says
 
+from simsplit.assembly.trained import convert_to_transformers
 from simsplit.errors import ScenarioError
 from simsplit.models import exactness
 from simsplit.models.exactness import compare, require_exact_cut, shrink
@@ -110,6 +112,23 @@ def test_a_configuration_is_compared_once_and_draws_nothing(monkeypatch):
     assert torch.equal(torch.get_rng_state(), before)
     require_exact_cut(config_of("llama", rms_norm_eps=0.1), "model.name")
     assert len(compared) == 2
+
+
+@pytest.mark.parametrize("family", ["granite", "gemma2", "opt"])
+def test_what_was_trained_in_segments_is_put_back_into_the_whole(family, tmp_path):
+    config = CausalLM(name=saved(tmp_path, family), head=1, tail=1)
+    made = config.build((32,), 1, seed=0)
+    parts = {"head": made.head, "trunk": made.trunk, "tail": made.tail}
+    with torch.no_grad(), isolate(0, "trained"):
+        for part in parts.values():
+            part.eval()
+            for weight in part.parameters():
+                weight.add_(torch.randn(weight.shape) * 0.3)
+    trained = SimpleNamespace(scenario=SimpleNamespace(model=config), **parts)
+    whole = convert_to_transformers(trained).eval()
+    ids = torch.arange(3, 33).view(2, 15)
+    with torch.no_grad():
+        assert torch.equal(whole(ids).logits, made.tail(made.trunk(made.head(ids))))
 
 
 def test_a_model_of_experts_can_be_drawn_by_its_sizes():
