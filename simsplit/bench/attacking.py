@@ -85,7 +85,7 @@ TEXT_ATTACKS: tuple[dict[str, Any], ...] = (
     {"kind": "gradient_ratio", **_GAUSSIAN},
     {"kind": "span_search", **_GAUSSIAN},
 )
-"""The attacks on texts, at the numbers of steps of MixGuard's small tables."""
+"""The attacks on texts, at published scaling and in few steps."""
 
 
 def measure_attacks(
