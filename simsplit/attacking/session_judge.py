@@ -112,7 +112,10 @@ def write_after(
         parts.wire.taps.remove(recorder)
     rooms = [min(targets.tokens, writer.positions - len(each) + 1) for each in prompts]
     # A text that ends at its limit ends with a token that is never sent, for none follows it.
-    crossed = [torch.tensor(text[: room - 1]) for text, room in zip(texts, rooms, strict=True)]
+    crossed = [
+        torch.tensor(text[: room - 1], dtype=torch.int64)  # an empty list would become floats
+        for text, room in zip(texts, rooms, strict=True)
+    ]
     begin = torch.tensor([reader.end if reader.begin is None else reader.begin])
     # Written after the recorder is gone: this floor is a guess that needs no packets, so attacks
     # must not see its own.

@@ -16,7 +16,7 @@ from simsplit.attacks import ATTACKS
 from simsplit.attacks.session_records import build_record
 from simsplit.attacks.vmi import VmiConfig
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
-from simsplit.evaluation.writing import Sampling
+from simsplit.evaluation.writing import Sampling, Writer
 from simsplit.metrics.learned import BertScore
 from simsplit.packets import Leg
 from simsplit.results import Run
@@ -237,6 +237,20 @@ def test_what_is_hidden_is_not_read(kind, hiding, tmp_path):
     assert table.loc[kind, "token_accuracy_prompt"] < 0.35
     assert table.loc[kind, "token_accuracy_response"] < 0.35
     assert table.loc[kind, "ap_both"] < table.loc[list(FLOORS), "ap_both"].max() + 0.15
+
+
+def test_a_known_session_in_which_nothing_is_written_counts_too(tmp_path, monkeypatch):
+    """A model may end a text at once; its tokens are none, and no numbers of another type."""
+    original = Writer.write
+
+    def end_at_once(writer, *given):
+        first, *others = original(writer, *given)
+        return [first[:0], *others] if others else [first]
+
+    monkeypatch.setattr(Writer, "write", end_at_once)
+    made = make_scenario(tmp_path, {"kind": "known_pairs", **KINDS["known_pairs"]})
+    table = average_last_judged(Run.load(run_to_end(made, tmp_path / "run").path).sessions)
+    assert table.loc["known_pairs", "token_accuracy_prompt"] > 0.5
 
 
 def test_known_sessions_have_noise_of_their_own(tmp_path):
