@@ -22,7 +22,7 @@ from simsplit.evidence.tables import EvidenceTable
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.plugins import NO_PLUGINS
 from simsplit.progress import SweepObserver
-from simsplit.results import CHECKPOINTS, Run, read_summary
+from simsplit.results import CHECKPOINTS, Run, checkpoints, read_summary
 from simsplit.scenario import Cell, Sweep
 from simsplit.seeds import numpy_rng_for
 from simsplit.sweep import run_sweep
@@ -138,13 +138,19 @@ def _run_cells(
 
 
 def _drop_outdated(folder: Path, chosen: ChosenCell) -> None:
-    """Remove a cell's finished run if it lacks a figure that the table has come to ask for."""
-    if read_summary(folder).get("status") != "finished":
-        return
+    """Remove a cell's run that is of no use: it must be measured from its start again.
+
+    A finished run may lack a figure that the table has come to ask for; one that was interrupted
+    may be of an older version, whose scenario had other fields, and cannot go on.
+    """
     try:
-        read_run(Run.load(folder), chosen.cell, chosen.table, chosen.tier)
+        if read_summary(folder).get("status") == "finished":
+            read_run(Run.load(folder), chosen.cell, chosen.table, chosen.tier)
+        else:
+            identity = chosen.cell.scenario.identity()
+            checkpoints.load(folder / CHECKPOINTS, checkpoints.compute_digest(identity))
     except RunError:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make_sweep(group: str, cells: Sequence[ChosenCell]) -> Sweep:

@@ -15,6 +15,7 @@ from simsplit.evidence.reading_runs import find_runs
 from simsplit.evidence.selecting import parse_minutes, parse_seeds, select
 from simsplit.evidence.tables import build_table, judge_table, read_known_rows
 from simsplit.evidence.verdicts import ClaimVerdict
+from simsplit.results import checkpoints
 from simsplit.scenario import load_sweep
 from simsplit.scenario.files import merge
 from simsplit.sweep import run_sweep
@@ -99,6 +100,26 @@ def test_a_finished_run_without_a_figure_that_a_table_came_to_ask_for_is_done_ag
     code, _, err = simsplit("reproduce", "tiny/table1", "--jobs", 1)
     assert code == 0, err
     assert {row.key: row.value for row in read(measured.rows)} == whole
+
+
+def test_an_interrupted_run_of_an_older_version_starts_again(measured, simsplit):
+    """Its checkpoint is of a scenario without the fields that came since."""
+    whole = {row.key: row.value for row in read(measured.rows)}
+    measured.rows.unlink()
+    folder = next((measured.root / "runs").rglob("rounds.csv")).parent
+    (folder / "summary.json").write_text(json.dumps({"status": "interrupted"}))
+    write_checkpoint(folder / "checkpoints", "of another version")
+    code, _, err = simsplit("reproduce", "tiny/table1", "--jobs", 1)
+    assert code == 0, err
+    assert {row.key: row.value for row in read(measured.rows)} == whole
+
+
+def write_checkpoint(folder, identity):
+    import torch
+
+    at = checkpoints.Progress(round=1)
+    digest = checkpoints.compute_digest(identity)
+    checkpoints.save(folder, {"a": torch.zeros(1)}, at, digest, keep=1)
 
 
 def test_a_figure_that_no_run_has_fails_its_cells_and_says_which(paper, simsplit):
