@@ -69,7 +69,8 @@ def tabulate_rows(built: EvidenceTable) -> Table:
     shown = [row for row in built.rows if row.reachable]
     varied = list_varied_axes(built)
     texts = {tuple(axes.values()): printed for axes, printed in claim.texts}
-    printed = [texts[tuple(row.axes.values())] for row in shown]
+    # a silent model's row, which DCS tables have, is printed by nobody
+    printed = [texts.get(tuple(row.axes.values()), {}) for row in shown]
     columns, cells = [*varied], [[claim.name(row.axes[axis]) for axis in varied] for row in shown]
     for name, figure in claim.figures.items():
         title = f"{write_words(name)} {figure.unit}".strip()

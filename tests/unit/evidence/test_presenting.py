@@ -13,6 +13,7 @@ from simsplit.evidence.presenting import (
 )
 from simsplit.evidence.statements import parse_statement
 from simsplit.evidence.tables import Known, build_table
+from simsplit.results.session_results import SILENT
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,12 @@ def test_a_bare_number_has_its_axis_before_it():
     claim = find_table("lightsplit/table8").claim
     assert write_value(claim, "clients", "100") == "clients 100"
     assert write_value(claim, "method", "raw") == "Raw"
+
+
+def test_a_silent_models_row_is_ours_alone():
+    table = tabulate_rows(build_table(find_table("pidi/table2"), "small"))
+    printed = [name for name in table.columns if name.endswith(", paper")]
+    silent = [row for row in table.rows if SILENT in row]
+    assert silent, "rows of the demo model ship"
+    for row in silent:
+        assert not any(row[table.columns.index(name)] for name in printed)
