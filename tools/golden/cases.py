@@ -786,6 +786,16 @@ READ = {
         {"kind": "whitebox", "iterations": 3},
         method=[{"kind": "lightsplit"}],
     ),
+    "rmle": read(
+        {"kind": "rmle", "iterations": 3},
+        {"kind": "rmle", "name": "adaptive", "objective": "adaptive", "iterations": 3},
+        method=[{"kind": "learned1x1"}],
+    ),
+    "rmle-tuned": read(
+        {"kind": "rmle", "iterations": 3, "tune": {"tv": [0.01, 1.0]}},
+        data={"auxiliary": 0.5},
+        targets={"every": 0},
+    ),
     "whitebox-v1-vanilla": read(
         {"kind": "whitebox", "iterations": 3, "decoder": "fora"},
         topology=VANILLA,
