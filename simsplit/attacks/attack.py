@@ -46,8 +46,6 @@ class AttackConfig(Config, ABC):
     """Whether it needs auxiliary data."""
     shown: ClassVar[bool] = False
     """Whether it gets the images behind each packet of training; only for upper bounds."""
-    privileged: ClassVar[bool] = False
-    """Whether it knows what no server knows: it bounds what is left to read."""
     told_head: ClassVar[bool] = False
     """Whether it gets the weights of the target's head and methods; only for upper bounds."""
     gradients: ClassVar[bool] = False
@@ -71,6 +69,11 @@ class AttackConfig(Config, ABC):
     def title(self) -> str:
         """The name of the attack's rows in tables."""
         return self.name or self.kind_name
+
+    @property
+    def privileged(self) -> bool:
+        """Whether it knows what no server knows: it bounds what is left to read."""
+        return self.shown or self.told_head or self.queries > 0
 
     @property
     def tried(self) -> Sequence["AttackConfig"]:

@@ -117,7 +117,6 @@ class Fora(Following):
 class ForaReferenceConfig(OnlineConfig):
     """FORA's decoder, trained on the victim's own batches: an upper bound, not an attack."""
 
-    privileged: ClassVar[bool] = True
     kind: Literal["fora_reference"] = "fora_reference"
     lr: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the decoder."""

@@ -39,7 +39,6 @@ HELD_OUT = 5
 class KnownPairsConfig(SessionAttackConfig):
     """An inverter fitted to sessions whose texts are known: an upper bound, not an attack."""
 
-    privileged: ClassVar[bool] = True
     kind: Literal["known_pairs"] = "known_pairs"
     sessions: int = Field(default=50, ge=1)
     """Number of known sessions, after the first public prompts; at most as many as there are."""
@@ -50,6 +49,11 @@ class KnownPairsConfig(SessionAttackConfig):
         if not is_ceiling(self.title):
             raise ValueError(f"name: a ceiling's begins with {CEILING}, got {self.title}")
         return self
+
+    @property
+    def privileged(self) -> bool:
+        """Yes: no server is told the texts of sessions."""
+        return True
 
     @property
     def needs(self) -> Needs:

@@ -26,7 +26,6 @@ class RidgeConfig(AttackConfig):
     """A linear map from payloads to pixels, fitted to true pairs: a floor under the ceiling."""
 
     modalities: ClassVar[frozenset[Modality]] = NUMBERS
-    privileged: ClassVar[bool] = True
     kind: Literal["ridge"] = "ridge"
     pairs: int = Field(default=6000, ge=2)
     """Maximum number of auxiliary images that a client encodes; a tenth of them is held out to

@@ -6,7 +6,9 @@ normalised images and is moved by Adam (amsgrad, eps 1e-3), under total variatio
 Images are independent, and all are moved at once.
 
 As published the trunk's input is matched. With `objective: adaptive` (ours) the payload that
-crossed is, behind the client's methods with their weights.
+crossed is, behind the client's methods with their weights. The head is in inference mode, so where
+targets are encoded with batch normalisation's batch statistics (`targets.statistics`) it differs
+from the client's, and less is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,23 +18,24 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done, descend, payloads
+from simsplit.attacks.attack import Attack, Done, descend
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.unsplit import Sender, measure_square, measure_variation
-from simsplit.needs import Given, Need, Needs
-from simsplit.packets import Leg, Packet
+from simsplit.attacks.unsplit import (
+    PayloadMatchingConfig,
+    Sender,
+    measure_square,
+    measure_variation,
+)
+from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
 from simsplit.states import select_below
 
 
-class RmleConfig(AttackConfig):
+class RmleConfig(PayloadMatchingConfig):
     """Images that match the sent payload through the client's own head; an upper bound."""
 
-    privileged: ClassVar[bool] = True
     kind: Literal["rmle"] = "rmle"
-    objective: Literal["upstream", "adaptive"] = "upstream"
-    """upstream: match the trunk's input. adaptive: match the payload that crossed the wire."""
     iterations: int = Field(default=5000, ge=1)
     """Number of steps on the images."""
     lr: float = Field(default=1e-2, gt=0)
@@ -42,15 +45,7 @@ class RmleConfig(AttackConfig):
     second block, 1000 behind the third."""
     l2: float = Field(default=0.0, ge=0)
     """Weight of the mean square of normalised images, which pulls towards their mean."""
-    public: ClassVar[bool] = False
     told_head: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> Needs:
-        """The base's needs; the adaptive objective also needs rows of single images."""
-        if self.objective == "upstream":
-            return super().needs
-        return (*super().needs, Need(Given.SAMPLES, "objective", Leg.SMASHED))
 
     def build(self, known: Knowledge) -> "Rmle":
         return Rmle(self, known)
@@ -76,7 +71,7 @@ class Rmle(Attack):
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Move the images, yielding after each tenth of the steps."""
-        rows = self._list_rows(targets)
+        rows = self.config.list_rows(self.known, targets)
         self._prepare(len(rows))
         assert self.images is not None, "prepared before the first step"
         total = self.config.iterations
@@ -111,10 +106,3 @@ class Rmle(Attack):
         self.learners["images"] = Learner({"images": holder}, adam)
         if self._resumed:
             super().load(self._resumed)
-
-    def _list_rows(self, targets: Sequence[Packet]) -> Tensor:
-        """Return the rows that the sender's outputs must match, one per image."""
-        sent = payloads(targets)
-        if self.config.objective == "upstream":
-            return torch.cat([self.known.lift_smashed(packet) for packet in sent])
-        return torch.cat([self.known.unpack_sent(p, self.known.step(p)).detach() for p in sent])

@@ -85,6 +85,27 @@ class TagLinear(TextAttack):
         return Read(torch.stack(tokens), self.together(torch.stack(sureness), messages))
 
 
+def measure_norm(norm: nn.Module, like_D: Tensor) -> tuple[Tensor, bool]:
+    """Return the factor of each value of a norm, and whether the norm centres.
+
+    Gemma's norm multiplies by one more than its weight, Cohere's centres without being a layer norm
+    of torch, and OLMo's has no weight. So factors are measured where no weight explains them.
+    """
+    known_D: Tensor | None = getattr(norm, "weight", None)
+    weight_D = torch.ones_like(like_D) if known_D is None else get_weight(norm)
+    # No value is near zero, by which factors are divided.
+    probe_D = torch.linspace(1, 2, len(weight_D)).to(weight_D)
+    probe_D[::2] *= -1
+    with torch.no_grad():
+        odd_D = (norm(probe_D[None])[0] - norm(-probe_D[None])[0]) / 2  # a bias cancels
+        moved_D = (norm(probe_D[None] + 1)[0] - norm(-probe_D[None] + 1)[0]) / 2
+    centred = bool(torch.allclose(odd_D, moved_D, rtol=1e-3, atol=1e-5))
+    base_D = probe_D - probe_D.mean() if centred else probe_D
+    measured_D = odd_D * base_D.square().mean().sqrt() / base_D
+    known = torch.allclose(measured_D, weight_D, rtol=1e-3, atol=1e-4)
+    return (weight_D if known else measured_D), centred
+
+
 class LabelTable:
     """The cotangents that labels have at the last layer's output.
 
@@ -94,8 +115,9 @@ class LabelTable:
 
     def __init__(self, tail: Tail) -> None:
         self.tail = tail
-        rows_VD = get_weight(tail.reader) * get_weight(tail.norm)
-        self.centred = isinstance(tail.norm, nn.LayerNorm)
+        read_VD = get_weight(tail.reader)
+        scale_D, self.centred = measure_norm(tail.norm, read_VD[0])
+        rows_VD = read_VD * scale_D
         self.rows_VD = rows_VD - rows_VD.mean(1, keepdim=True) if self.centred else rows_VD
         self.squares_V = self.rows_VD.square().sum(1)
 

@@ -27,13 +27,33 @@ from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
 
 
-class UnsplitConfig(AttackConfig):
+class PayloadMatchingConfig(AttackConfig):
+    """Base class of attacks that move images until they give what was sent."""
+
+    objective: Literal["upstream", "adaptive"] = "upstream"
+    """upstream: match the trunk's input. adaptive: match the payload that crossed the wire."""
+    public: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> Needs:
+        """The base's needs; the adaptive objective also needs rows of single images."""
+        if self.objective == "upstream":
+            return super().needs
+        return (*super().needs, Need(Given.SAMPLES, "objective", Leg.SMASHED))
+
+    def list_rows(self, known: Knowledge, targets: Sequence[Packet]) -> Tensor:
+        """Return the rows that a sender's outputs must match, one per image."""
+        sent = payloads(targets)
+        if self.objective == "upstream":
+            return torch.cat([known.lift_smashed(packet) for packet in sent])
+        return torch.cat([known.unpack_sent(each, known.step(each)).detach() for each in sent])
+
+
+class UnsplitConfig(PayloadMatchingConfig):
     """Images and a clone of the head, optimized in turns to match the sent payload."""
 
     kind: Literal["unsplit"] = "unsplit"
     effort: ClassVar[tuple[str, ...]] = ("outer",)
-    objective: Literal["upstream", "adaptive"] = "upstream"
-    """upstream: match the trunk's input. adaptive: match the payload that crossed the wire."""
     scaled: bool = False
     """Whether the matching loss is divided by the mean square of its target."""
     outer: int = Field(default=1000, ge=1)
@@ -49,14 +69,6 @@ class UnsplitConfig(AttackConfig):
     clones: Literal["one", "batched"] = "one"
     """one: image after image, with one clone that carries over, as published. batched: all images
     at once, each with its own clone; several times faster, but not the published attack."""
-    public: ClassVar[bool] = False
-
-    @property
-    def needs(self) -> Needs:
-        """The base's needs; the adaptive objective also needs rows of single images."""
-        if self.objective == "upstream":
-            return super().needs
-        return (*super().needs, Need(Given.SAMPLES, "objective", Leg.SMASHED))
 
     def build(self, known: Knowledge) -> "Unsplit":
         return Unsplit(self, known)
@@ -117,7 +129,7 @@ class Unsplit(Attack):
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Fit images and clones in turns, yielding after each turn."""
-        rows = self._rows(targets)
+        rows = self.config.list_rows(self.known, targets)
         groups = rows.split(len(rows) if self.config.clones == "batched" else 1)
         self._prepare(len(groups[0]))
         turns, total = self.config.outer, self.config.outer * len(groups)
@@ -162,13 +174,6 @@ class Unsplit(Attack):
             self._pixels().fill_(0.5)
         for learner in self.learners.values():
             learner.forget_moments()
-
-    def _rows(self, targets: Sequence[Packet]) -> Tensor:
-        """Return the rows that the senders' outputs must match, one per image."""
-        sent = payloads(targets)
-        if self.config.objective == "upstream":
-            return torch.cat([self.known.lift_smashed(packet) for packet in sent])
-        return torch.cat([self.known.unpack_sent(p, self.known.step(p)).detach() for p in sent])
 
     def _turn(self, rows: Tensor) -> None:
         """Take steps on the images, then on the clones."""

@@ -15,7 +15,7 @@ narrow ResNet-20 at level 4 (6,000 pairs, 200 steps), LightSplit at ratio 8: .02
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -44,7 +44,6 @@ ROWS = 512
 class WhiteboxConfig(AttackConfig):
     """A decoder trained on true pairs: an upper bound, which no server could deploy."""
 
-    privileged: ClassVar[bool] = True
     kind: Literal["whitebox"] = "whitebox"
     pairs: int = Field(default=6000, ge=2)
     """Maximum number of auxiliary images that a client encodes."""

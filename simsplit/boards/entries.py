@@ -75,7 +75,7 @@ class Guest:
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """What makes its rows stale beside their scenarios: the content of its plugins."""
+        """The digests of its plugins: an edited plugin makes its rows stale."""
         return {"plugins": [origin["digest"] for origin in self.plugins.describe_origins()]}
 
 

@@ -190,7 +190,7 @@ class _Noting(nn.Module):
         self.states: Tensor | None = None
 
     def forward(self, hidden: Tensor, *others: object, **options: object) -> Tensor:
-        """Return what came."""
+        """Note the states that reach this layer, and pass them on."""
         del others, options
         self.states = hidden
         return hidden

@@ -42,7 +42,7 @@ class BackdoorConfig(BatchPoisonConfig):
 
     @property
     def needs(self) -> Needs:
-        """What all poisons of batches need; with `clip` also payloads of single samples."""
+        """The needs of all poisons of batches; with `clip` also payloads of single samples."""
         if self.clip is None:
             return super().needs
         sent = need_leg(Leg.SMASHED, "clip")

@@ -169,7 +169,7 @@ class Run:
 
     @cached_property
     def tuned(self) -> dict[str, Any]:
-        """What the attacker chose by `attacks.N.tune`, and what it tried; empty if nothing."""
+        """The values that the attacker chose by `tune`, and those that it tried; may be empty."""
         file = self.path / TUNED
         return read_shaped(file, TunedShape) if file.exists() else {}
 

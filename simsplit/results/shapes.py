@@ -89,6 +89,8 @@ class TunedShape(Shape):
 
     attacks: list[TunedAttackShape]
     seconds: float = 0.0
+    scenario: str = ""
+    """The digest of the scenario whose attacker chose."""
 
 
 class CellShape(Shape):

@@ -21,9 +21,11 @@ from simsplit.errors import RunFailedError
 from simsplit.report.numbers import measure
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.results import TUNED, Run
+from simsplit.results.checkpoints import compute_digest
 from simsplit.results.directory import make_directory, replace
 from simsplit.results.shapes import TunedShape, read_shaped
 from simsplit.scenario import Scenario
+from simsplit.scenario.files import dump
 from simsplit.seeds import derive_seed
 
 Train = Callable[[Scenario, Prepared, Path], Run]
@@ -46,16 +48,27 @@ def tune_attacks(
     """
     if not any(attack.tune for attack in scenario.attacks):
         return scenario
-    if not (path / TUNED).exists():
+    digest = _digest(scenario)
+    kept = read_shaped(path / TUNED, TunedShape) if (path / TUNED).exists() else {}
+    if kept.get("scenario") != digest:
         started = time.monotonic()
         chosen = _choose(scenario, data, path / _SIMULATED, train, tell)
-        facts = {"attacks": chosen, "seconds": round(time.monotonic() - started, 3)}
+        spent = round(time.monotonic() - started, 3)
+        kept = {"attacks": chosen, "seconds": spent, "scenario": digest}
         make_directory(path)
-        replace(path / TUNED, (json.dumps(facts, indent=2) + "\n").encode())
-    kept = read_shaped(path / TUNED, TunedShape)["attacks"]
-    values = {str(each["attack"]): each["chosen"] for each in kept}
+        replace(path / TUNED, (json.dumps(kept, indent=2) + "\n").encode())
+    values = {str(each["attack"]): each["chosen"] for each in kept["attacks"]}
     attacks = [_take(attack, values.get(attack.title, {})) for attack in scenario.attacks]
     return scenario.model_copy(update={"attacks": attacks})
+
+
+def _digest(scenario: Scenario) -> str:
+    """Return a digest of a scenario but for what is chosen: a choice is that scenario's alone."""
+    values = scenario.select_identity()
+    for attack in values["attacks"]:
+        for name in attack["tune"] or {}:
+            del attack[name]
+    return compute_digest(dump(values))
 
 
 def _choose(

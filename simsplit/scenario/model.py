@@ -77,7 +77,7 @@ class Scenario(ScenarioFields):
 
     @property
     def client_limits(self) -> list[LeastClients]:
-        """What limits the number of clients that a run may lose.
+        """The limits on how many clients a run may lose.
 
         A robust average of fewer clients than its strategy needs would not be robust, and a
         detector that responds would flag nobody, so the run stops instead.

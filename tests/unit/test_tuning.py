@@ -114,6 +114,11 @@ def test_a_run_has_the_chosen_values_and_resumes_with_them(tmp_path, monkeypatch
     (tmp_path / "b" / "tuned.json").write_text(json.dumps(facts))
     again = run(given, tmp_path / "b", resume=True)
     assert again.scenario["attacks"][0]["grey"] == 0.7
+    # it counts for this scenario alone: another one, begun in the same folder, chooses anew
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "tuned.json").write_text(json.dumps(facts))
+    other = tuned(attacks=[{"kind": "flat", "tune": {"grey": [0.05, 0.9]}}])
+    assert run(other, tmp_path / "c").scenario["attacks"][0]["grey"] in (0.05, 0.9)
 
 
 class Warned:

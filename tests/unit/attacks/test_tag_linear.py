@@ -50,6 +50,49 @@ def read(tail, features, gradient, iterations=20):
     return tokens, sure
 
 
+class OneMore(torch.nn.Module):
+    """Gemma's norm: by one more than its weight."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight - 1)
+
+    def forward(self, x):
+        return x * x.square().mean(-1, keepdim=True).add(1e-6).rsqrt() * (1 + self.weight)
+
+
+class Centring(torch.nn.Module):
+    """Cohere's norm: a layer norm that is none of torch's."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight)
+
+    def forward(self, x):
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], self.weight)
+
+
+class Plain(torch.nn.Module):
+    """OLMo's norm: without a weight."""
+
+    def __init__(self, weight):
+        super().__init__()
+        del weight
+
+    def forward(self, x):
+        return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
+
+@pytest.mark.parametrize("norm", [OneMore, Centring, Plain])
+def test_labels_behind_norms_of_other_kinds_are_all_read(norm):
+    tail = draw_tail()
+    tail.norm = norm(torch.linspace(0.5, 2, WIDTH)).requires_grad_(requires_grad=False)
+    features, labels, gradient = draw_gradient(tail)
+    (tokens, _), (sure, _) = read(tail, features, gradient)
+    assert share_right(tokens, labels) == 1
+    assert float(sure.min()) > 0.99
+
+
 def share_right(tokens, labels):
     learned = labels != IGNORED
     return float((tokens == labels)[learned].float().mean())

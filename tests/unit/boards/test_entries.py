@@ -63,6 +63,11 @@ def test_every_cell_of_a_track_is_a_scenario_of_its_own(track: str):
         assert board.attacks
 
 
+def test_what_an_attacker_chooses_is_measured():
+    figures = build_board("images", "small", known=NOTHING).table.cells[0].digests
+    assert {"chosen_unsplit_lr", "chosen_rmle_tv", "tuning_seconds", "half_rmle"} <= set(figures)
+
+
 def test_attacks_that_know_too_much_are_named():
     assert build_board("images", "small").bounds == ["ridge", "whitebox", "rmle"]
     assert build_board("generation", "quick").bounds == ["known_pairs"]
