@@ -173,10 +173,20 @@ def test_a_database_has_each_round_once_after_a_resume(tmp_path: Path) -> None:
 
 
 def read_log(file: str) -> list[dict[str, Any]]:
-    """Return the history of an offline file of W&B: LevelDB's log of protobuf records."""
+    """Return the history of an offline file of W&B, whose own process ends it in its own time."""
+    for _ in range(300):
+        rows, ended = read_records(Path(file).read_bytes())
+        if ended:
+            return rows
+        time.sleep(0.1)
+    raise AssertionError(f"{file} has no record of its end")
+
+
+def read_records(content: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """Return the history in LevelDB's log of protobuf records, and whether it has an end."""
     from wandb.proto import wandb_internal_pb2
 
-    content, at, whole, rows = Path(file).read_bytes(), 7, b"", []
+    at, whole, rows, ended = 7, b"", [], False
     while at + 7 <= len(content):
         if 32768 - at % 32768 < 7:
             at += 32768 - at % 32768
@@ -187,12 +197,13 @@ def read_log(file: str) -> list[dict[str, Any]]:
             record = wandb_internal_pb2.Record()
             record.ParseFromString(whole)
             whole = b""
+            ended = ended or record.WhichOneof("record_type") == "exit"
             if record.WhichOneof("record_type") == "history":
                 items = record.history.item
                 rows.append(
                     {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in items}
                 )
-    return rows
+    return rows, ended
 
 
 @pytest.mark.slow
