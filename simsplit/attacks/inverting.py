@@ -51,12 +51,24 @@ class Inverting(TextAttack):
         self.head, self.embeddings_VE = head, known.pretrained.embeddings
         with isolate(known.seed, "inverter"):
             built = build_inverter(
-                known.shapes[0][-1], self.embeddings_VE, self.vocabulary.pad, config
+                known.shapes[0][-1],
+                self.embeddings_VE,
+                self.vocabulary.pad,
+                config,
+                self._list_seen() if config.words == "seen" else None,
             )
         self.inverter = built.to(known.device)
         self.learners["inverter"] = Learner({"inverter": self.inverter}, built.optimizer)
         self._divide_texts()
         self.simulated = known.client_stack("inverter") if config.aware and known.methods else None
+
+    def _list_seen(self) -> Tensor:
+        """Return the tokens of the public texts, in order."""
+        public = self.known.auxiliary
+        assert public is not None, "refused without when the scenario is read"
+        tokens_RL: Tensor = public.batcher.batch(public.part).inputs
+        seen_K: Tensor = tokens_RL.unique()
+        return seen_K
 
     def _divide_texts(self) -> None:
         """Divide public texts into training texts and texts that decide when to stop."""

@@ -7,6 +7,7 @@ from the whole text.
 """
 
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.optim import Adam
 
+from simsplit.machine import Autocast
 from simsplit.models.transformer import Head, get_layers
 
 LEAST_FALL = 1e-3
@@ -28,6 +30,8 @@ class EmbeddingDescent(NamedTuple):
     lr: float
     stop_after: int
     """A session stops after this many steps without a fall; 0: never."""
+    autocast: Autocast = nullcontext
+    """The context in which the head's output is computed; the loss is always of fp32."""
 
 
 class Before(NamedTuple):
@@ -95,7 +99,9 @@ def match_target(
     # Once more than there are steps, so that the values after the last one are judged too.
     for step in range(how.steps + 1):
         with torch.enable_grad():
-            losses = aim.losses(onwards(moving))
+            with how.autocast():
+                output = onwards(moving)
+            losses = aim.losses(output.float())
         present = losses.detach()
         nearer = active & (present < least)
         # The loss need not fall monotonically, so the best values are kept, not the last ones.

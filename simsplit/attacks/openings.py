@@ -16,6 +16,7 @@ from simsplit.attacks.inverters import NOTHING, InverterConfig
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.session_records import Record
 from simsplit.attacks.sip import Sip
+from simsplit.data.batches import Batch
 from simsplit.needs import Given, Need, Needs
 from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
@@ -28,8 +29,9 @@ class SessionAttackConfig(TextAttackConfig):
     """Base class of the fields of attacks on sessions."""
 
     together: int | None = Field(default=None, ge=1)
-    """Number of sessions that are processed at once; null: all. A smaller number needs less memory.
-    """
+    """Number of sessions that are processed at once, the shortest first; null: all. A smaller
+    number needs less memory, and less time where lengths differ: sessions are padded to the longest
+    among them."""
     recovers: ClassVar[str] = "sessions"
     reads_smashed: ClassVar[bool] = False
     causal: ClassVar[bool] = True
@@ -90,9 +92,25 @@ class _FewSip(Sip):
         # The batch size counts in the training key, so that inverters are reused only if equal.
         config = config.model_copy(update={"batch_size": size})
         super().__init__(config, replace(known, auxiliary=few))
+        self._outputs: Tensor | None = None
 
     def _get_training_key(self) -> tuple[object, ...]:
         return (super()._get_training_key(), self.rows)
+
+    def compute_hidden(self, batch: Batch, number: int) -> Tensor:
+        """Compute the trunk's input for a public batch; the frozen head sees each text once.
+
+        Outputs are kept only where they are the same in every epoch: without simulated methods, and
+        without padding on the left or texts that are cut at random.
+        """
+        if self.simulated is not None or batch.mask is not None or self.inverter.reads_padding:
+            return super().compute_hidden(batch, number)
+        if self._outputs is None:
+            part = self.feed.part
+            kept = super().compute_hidden(self.feed.batcher.batch(part), number)
+            self._outputs = kept.new_zeros(int(part.max()) + 1, *kept.shape[1:])
+            self._outputs[part.to(kept.device)] = kept
+        return self._outputs[batch.indices.to(self._outputs.device), : batch.inputs.shape[1]]
 
 
 class Opening:

@@ -17,6 +17,14 @@ Steps = Generator[None, None, Tensor]
 """The steps of an attack, as a generator that returns the tokens in the end."""
 
 
+def group_by_length(lengths: Tensor, together: int | None) -> Sequence[Tensor]:
+    """Return the rows of sessions in groups of similar length, or all in one group."""
+    if together is None:
+        return [torch.arange(len(lengths))]
+    groups: Sequence[Tensor] = lengths.argsort(stable=True).split(together)
+    return groups
+
+
 class SessionAttack(Attack):
     """An attack that recovers the tokens of whole sessions, both prompts and responses."""
 
@@ -46,7 +54,7 @@ class SessionAttack(Attack):
             self.iteration = self.opening.iteration
             yield done, total
         tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
-        parts = torch.arange(len(tokens)).split(self.together or len(tokens))
+        parts = group_by_length(record.lengths.cpu(), self.together)
         for number, rows in enumerate(parts):
             part = record.take(rows)
             read = self.read(part)

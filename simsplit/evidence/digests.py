@@ -23,6 +23,7 @@ ADDED: Mapping[str, object] = {
     "method.*.at": "cut",
     "attacks.*.precision": "fp32",
     "attacks.*.channels_last": False,
+    "attacks.*.words": "all",
     "attacks.*.critic": "described",
     "attacks.*.components": 1,
     "method.*.scaled": False,

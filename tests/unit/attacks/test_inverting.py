@@ -7,7 +7,8 @@ from pace import quick
 from texts import text_scenario
 from torch.nn.functional import cross_entropy
 
-from simsplit.attacks.inverters import NOTHING, RecurrentInverter
+from simsplit.attacks.first_readings import DsiConfig
+from simsplit.attacks.inverters import NOTHING, UNREADABLE, RecurrentInverter
 from simsplit.attacks.sip import SipConfig
 from simsplit.parties.learner import Learner
 from simsplit.parties.train_config import SgdConfig
@@ -121,3 +122,43 @@ def test_padding_is_no_part_of_what_the_recurrent_inverter_learns():
     learners[1].step()
     for one, other in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_an_inverter_of_seen_tokens_learns_and_reads_as_one_of_a_vocabulary_of_them_alone():
+    """Scores of seen tokens are those of a small vocabulary; all others are unreadable."""
+    draws, seen = rng_for(0, "texts"), torch.tensor([2, 3, 7, 10])
+    hidden = torch.randn(3, 7, 8, generator=draws)
+    places = torch.randint(4, (3, 7), generator=draws)
+    config = SipConfig(hidden=6, dropout=0.0)
+    small, some = RecurrentInverter(8, 4, config), RecurrentInverter(8, 11, config, seen)
+    some.load_state_dict(small.state_dict())
+    for net, tokens in ((small, places), (some, seen[places])):
+        net.learn(hidden, tokens, Learner({"inverter": net}, SgdConfig(lr=1.0)))
+    for one, other in zip(small.parameters(), some.parameters(), strict=True):
+        assert torch.equal(one, other)
+    scores, of_small = some(hidden), small(hidden)
+    assert torch.equal(scores[..., seen], of_small)
+    others = [token for token in range(11) if token not in seen.tolist()]
+    assert (scores[..., others] == UNREADABLE).all()
+    features = some.features(hidden)
+    wanted = torch.tensor([7, 5, 2])
+    assert torch.allclose(some.scores(features, wanted), scores[..., wanted])
+    assert torch.allclose(some.sure(features, scores), small.sure(features, of_small))
+
+
+def test_the_tokens_of_public_texts_are_the_seen_ones(tmp_path):
+    made, sip = build_attack(tmp_path, SipConfig(words="seen"))
+    public = set(made.data.auxiliary.inputs.flatten().tolist())
+    assert sip.inverter.words.out_features == len(public)
+    assert set(sip.inverter.places.gt(NOTHING).nonzero()[:, 0].tolist()) == public
+
+
+def test_a_session_attack_has_each_public_text_pass_the_head_once(tmp_path):
+    sip = build_attack(tmp_path, DsiConfig(samples=9, batch_size=4))[1].opening.sip
+    passes = []
+    sip.head.register_forward_hook(lambda *_: passes.append(1))
+    for number in range(5):
+        batch = sip.feed.batch(number)
+        kept = sip.compute_hidden(batch, number)
+        assert len(passes) == 1
+        torch.testing.assert_close(kept, sip.head.blocks(sip.head.tokens(batch.inputs)))

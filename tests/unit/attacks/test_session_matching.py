@@ -10,6 +10,8 @@ from simsplit.attacks.matching import (
     find_nearest,
     match_target,
 )
+from simsplit.attacks.session_attack import group_by_length
+from simsplit.machine import autocast_for
 from simsplit.models.language import CausalLM
 from simsplit.seeds import rng_for
 
@@ -121,3 +123,23 @@ def test_so_many_steps_and_no_more(steps):
         1 for _ in match_target(x + 1, head.forward_embedded, aim, EmbeddingDescent(steps, 0.01, 0))
     )
     assert taken == steps
+
+
+def test_matching_in_bf16_ends_where_fp32_does():
+    """Within 2 % of the embeddings' size, and nearest to the same tokens."""
+    head, x = head_of("llama"), draw_embedded()
+    aim = HeadTarget(head.forward_embedded(x), torch.ones(3, 11, dtype=torch.bool))
+    near = x + 0.1
+    how = EmbeddingDescent(30, 0.01, 0)
+    full = run(match_target(near, head.forward_embedded, aim, how))
+    bf16 = how._replace(autocast=autocast_for("bf16", x.device))
+    half = run(match_target(near, head.forward_embedded, aim, bf16))
+    assert half.dtype == torch.float32
+    assert not torch.equal(full, half)
+    assert (full - half).norm() < 0.02 * full.norm()
+
+
+def test_sessions_in_groups_are_of_similar_length_and_each_is_there_once():
+    groups = group_by_length(torch.tensor([9, 3, 7, 4, 8]), 2)
+    assert [rows.tolist() for rows in groups] == [[1, 3], [2, 4], [0]]
+    assert [rows.tolist() for rows in group_by_length(torch.tensor([9, 3]), None)] == [[0, 1]]

@@ -340,6 +340,18 @@ def test_so_many_together_read_the_same(tmp_path):
     assert sides[0].values.tolist() == sides[1].values.tolist()
 
 
+def test_what_saves_time_changes_hardly_a_reading(tmp_path):
+    """bf16, groups of sessions and scores of seen tokens: nine tokens in ten are read alike."""
+    plain = {"kind": "pidi", "patch": 8, "patch_steps": 20, "joint_steps": 5, "lr": 0.02, **QUICK}
+    fast = {"name": "fast", "words": "seen", "together": 2, "precision": "bf16"}
+    made = Run.load(
+        run_to_end(make_scenario(tmp_path, plain, {**plain, **fast}), tmp_path / "run").path
+    )
+    table = average_last_judged(made.sessions)["token_accuracy_prompt"]
+    assert table["pidi"] > 0.5
+    assert table["fast"] == pytest.approx(table["pidi"], abs=0.1)
+
+
 def test_after_training_the_attackers_have_the_weights_from_before(tmp_path):
     """And by no way the clients' own, or any text of theirs."""
     attacks = [{"kind": kind, **KINDS[kind]} for kind in ("mc", "vmi", "pidi")]
