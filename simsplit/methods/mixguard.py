@@ -23,6 +23,12 @@ bottleneck (a quarter) and its start at zero; and that the RMS is computed per t
 calibration has AdamW with a learning rate and a batch size of its own. The paper's text at hand
 lacks their values, so the values are ours too.
 
+`gain: learned` is ours. Unmixing amplifies the errors of a trunk that is not linear, so the decoded
+change of the private text's features, from what the head made of it, is too large by error. The
+client knows what its head made, and fits one factor on that change to the plain outputs of public
+texts, by least squares. It is applied as a constant that gradients pass unscaled. So nothing of it
+crosses, and attacks read mixtures and gradients as they do without it.
+
 Padding is not part of a text: calibration's error, the noise and its size involve real tokens only,
 so padding teaches neither calibration nor the trunk. The messages' gradients are zero where the
 private text is padded, with or without noise, so the server can see the text's length, up to the
@@ -82,6 +88,9 @@ class MixguardConfig(MethodConfig):
     More draws decode better: of 100, unmixing amplifies errors least."""
     tokens: int = Field(default=20, ge=0)
     """Secret tokens per text; published: 20 for classification, 40 for generation, 0 on CoLA."""
+    gain: Literal["learned"] | None = None
+    """Factor on the decoded change, the unmixed features minus the head's output, before
+    calibration. learned: by least squares on calibration's public texts; null: one."""
     calibrate: bool = True
     """Whether a calibration model corrects the unmixed features."""
     bottleneck: float = Field(default=0.25, gt=0, le=1)
@@ -130,9 +139,13 @@ class MixguardConfig(MethodConfig):
     def needs(self) -> Needs:
         """Features to unmix, and texts to mix with; public data if calibration learns."""
         own = (need_leg(Leg.FEATURES), Need(Given.SUPPORT), Need(Given.UNMASKED))
-        calibrates = self.calibrate and (self.warm_up or self.refine_every)
-        public = (Need(Given.PUBLIC, "calibrate"),) if calibrates else ()
+        public = (Need(Given.PUBLIC, "calibrate"),) if self.has_public_steps else ()
         return (*super().needs, *own, *public)
+
+    @property
+    def has_public_steps(self) -> bool:
+        """Whether calibration learns from public texts, in stage I or between private steps."""
+        return self.calibrate and bool(self.warm_up or self.refine_every)
 
     @property
     def condition_bound(self) -> float:
@@ -145,6 +158,11 @@ class MixguardConfig(MethodConfig):
             raise ValueError(
                 f"messages: {self.messages} is even, but affine secrets need an odd number; "
                 "use sampler: general, or an odd number"
+            )
+        if self.gain and not self.has_public_steps:
+            raise ValueError(
+                "gain: learned is fitted in calibration's public steps; set calibrate: true, and "
+                "warm_up or refine_every above 0"
             )
         bound = self.condition_bound
         if self.blind and not can_blind(self.messages, self.sampler, bound):
@@ -202,17 +220,46 @@ class _MixedBatch:
     """Mask of the private texts' own tokens, without the secret ones."""
     real: Tensor
     """Mask of the private texts' tokens, secret ones included, without padding."""
+    made: Tensor | None = None
+    """The head's output for the private texts, if its change has a gain."""
     error: Tensor | None = None
     """Calibration's error, on public data."""
     scale: Tensor | None = None
     """Factor on each row's gradient, if gradients are remixed."""
 
 
+class Gain(nn.Module):
+    """The factor on decoded changes that fits the true ones best, over all public texts so far."""
+
+    sums: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Least squares need two sums. As a buffer, they are in checkpoints and no optimizer moves
+        # them; in double precision, since a run adds up thousands of batches.
+        self.register_buffer("sums", torch.zeros(2, dtype=torch.float64))
+
+    def fit(self, change_ND: Tensor, true_ND: Tensor) -> None:
+        """Add the decoded and the true changes of some tokens."""
+        change, true = change_ND.detach().double(), true_ND.detach().double()
+        self.sums += torch.stack([(change * true).sum(), change.square().sum()])
+
+    def forward(self, z: Tensor, made: Tensor) -> Tensor:
+        """Scale the change from the head's output; gradients pass as if the factor were one."""
+        product, square = self.sums
+        if not square:  # nothing was fitted yet
+            return z
+        # Through the factor the head would lose a part of its gradient: that of the residual path,
+        # along which the change is zero.
+        return z + ((product / square - 1) * (z - made)).detach().to(z)
+
+
 class Calibration(nn.Module):
     """The model Z + W_up GELU(W_down Z), which is the identity at first."""
 
-    def __init__(self, width: int, middle: int, dropout: float) -> None:
+    def __init__(self, width: int, middle: int, dropout: float, *, gain: bool = False) -> None:
         super().__init__()
+        self.gain = Gain() if gain else None
         self.down = nn.Linear(width, middle)
         self.up = nn.Linear(middle, width)
         self.dropout = nn.Dropout(dropout)
@@ -234,7 +281,8 @@ class Mixguard(Method):
             width = site.shape[-1]
             with isolate(site.seed, "calibration"):
                 middle = max(1, round(config.bottleneck * width))
-                self.module = Calibration(width, middle, config.dropout)
+                gain = config.gain is not None
+                self.module = Calibration(width, middle, config.dropout, gain=gain)
 
     def plan_phases(self, rounds: int) -> list[Phase]:
         """Return stage I, in which calibration learns from public data."""
@@ -286,6 +334,8 @@ class Mixguard(Method):
             return z
         z_KBLD = z.unflatten(0, (-1, mixed.rows))
         sent = mixed.secrets.mix(z_KBLD).flatten(0, 1)
+        if self.config.gain:
+            mixed.made = z_KBLD[mixed.secrets.target].detach()
         return torch.cat([sent, z_KBLD[mixed.secrets.target]]) if mixed.public else sent
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
@@ -298,10 +348,12 @@ class Mixguard(Method):
         z = mixed.secrets.unmix(u_MBLD)
         if mixed.public:
             # Only calibration learns from public data, so no gradient goes back through u.
-            corrected = self._correct(z.detach(), step, learning=True)
             plain = u[messages * mixed.rows :].detach()
+            z = self._scale_change(z.detach(), mixed, plain)
+            corrected = self._correct(z, step, learning=True)
             mixed.error = mse_loss(corrected[mixed.real], plain[mixed.real])
             return corrected
+        z = self._scale_change(z, mixed)
         corrected = self._correct(z, step, learning=False)
         if step.training and self.config.noise != "none":
             self._noise_gradient(z, corrected, mixed.real, step)
@@ -343,6 +395,18 @@ class Mixguard(Method):
         """Return a mask of the sent tokens that are not secret tokens."""
         mixed: _MixedBatch | None = step.memo.get(self)
         return None if mixed is None else mixed.own
+
+    def _scale_change(self, z: Tensor, mixed: _MixedBatch, plain: Tensor | None = None) -> Tensor:
+        """Scale the change from the head's output, after fitting the gain to plain outputs."""
+        if mixed.made is None:
+            return z
+        assert self.module is not None, "a gain is refused without calibration"
+        assert self.module.gain is not None, "built with the method"
+        made = mixed.made.to(z)
+        if plain is not None:
+            real = mixed.real
+            self.module.gain.fit((z - made)[real], (plain - made)[real])
+        return self.module.gain(z, made)  # type: ignore[no-any-return]
 
     def _correct(self, z: Tensor, step: Step, *, learning: bool) -> Tensor:
         model = self.module

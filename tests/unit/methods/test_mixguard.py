@@ -14,6 +14,7 @@ from simsplit.seeds import rng_for
 
 WIDTH, WORDS, PAD = 8, 50, 0
 EXACT = {"tokens": 0, "noise": "none"}
+LENGTHS = torch.tensor([5, 3, 4, 5])
 
 
 class Public:
@@ -248,14 +249,12 @@ def test_evaluation_is_plain_unless_it_is_asked_for_otherwise(fields, reading, w
 class TestPadding:
     """However much of it is appended, nothing that is learned or noised changes."""
 
-    LENGTHS = torch.tensor([5, 3, 4, 5])
-
     def batch(self, more: int) -> Batch:
         given = texts()
-        cut = torch.arange(5) < self.LENGTHS[:, None]
+        cut = torch.arange(5) < LENGTHS[:, None]
         ids = nn.functional.pad(given.inputs.where(cut, PAD), (0, more), value=PAD)
         labels = nn.functional.pad(given.labels.where(cut, IGNORED), (0, more), value=IGNORED)
-        return Batch(ids, labels, given.indices, lengths=self.LENGTHS)
+        return Batch(ids, labels, given.indices, lengths=LENGTHS)
 
     def train(self, more: int, phase: str = "train", **fields):
         """Take a step; return method, step, features, and gradients of features and trunk."""
@@ -267,7 +266,7 @@ class TestPadding:
         u = made.detach().requires_grad_()
         corrected = method.decode(u, at)
         if phase == "train":
-            real = torch.arange(corrected.shape[1]) < self.LENGTHS[:, None]
+            real = torch.arange(corrected.shape[1]) < LENGTHS[:, None]
             (corrected**3)[real].sum().backward()
             (share,) = method.split_gradient(u.grad, at)
             made.backward(share.grad)
@@ -288,14 +287,14 @@ class TestPadding:
         (few, learned), (many, as_well) = (self.train(more, **noise) for more in (0, 9))
         torch.testing.assert_close(few, many[:, : few.shape[1]], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(learned, as_well, rtol=1e-12, atol=0)
-        padding = torch.arange(many.shape[1]) >= self.LENGTHS[:, None]
+        padding = torch.arange(many.shape[1]) >= LENGTHS[:, None]
         assert not many[padding.repeat(3, 1)].any()
         assert many[~padding.repeat(3, 1)].all()
 
     def test_it_is_known_from_the_texts_lengths_and_secret_words_are_none(self):
         own, given = self.batch(2), insert_tokens(self.batch(2), 6, WORDS, rng_for(0, "draws"))[0]
-        assert torch.equal(own.real.sum(1), self.LENGTHS)
-        assert torch.equal(given.real.sum(1), self.LENGTHS + 6)
+        assert torch.equal(own.real.sum(1), LENGTHS)
+        assert torch.equal(given.real.sum(1), LENGTHS + 6)
         assert (given.inputs[~given.real] == PAD).all()
 
 
@@ -370,3 +369,90 @@ class TestRepairs:
             off.square().mean(1).sqrt() / sizes, torch.tensor(0.5).double(), rtol=0.4
         )
         assert torch.linalg.matrix_rank(off) == 3
+
+
+class TestGain:
+    """One factor on the decoded change, which the client fits on public texts."""
+
+    def decode_planted(self, method: Mixguard, at: Step, amplified: float, noise: float = 0.0):
+        """Decode replies whose change is the true one times a factor, plus noise.
+
+        Return what comes back, the head's output, the true output, and what decoding alone gives.
+        """
+        batch = Batch(texts().inputs, texts().labels, torch.arange(4), lengths=LENGTHS)
+        sent = method.transform(batch, at)
+        z = method.encode(build_embedding()(sent.inputs), at)
+        made = build_embedding()(sent.inputs).unflatten(0, (3, 4))[at.memo[method].secrets.target]
+        rng = rng_for(at.number, "planted")
+        change, off = (torch.randn(*made.shape, generator=rng).to(made) for _ in range(2))
+        change[~at.memo[method].real] = 1e3  # a reply to padding counts for nothing
+        decoded = amplified * change + noise * off
+        # Affine weights sum to one, so what is added to all messages is added to the features.
+        replies = z[:12] + decoded.repeat(3, 1, 1)
+        public = len(z) > 12
+        u = torch.cat([replies, made + change]) if public else replies
+        back = method.decode(u, at)
+        return back, made.detach(), (made + change).detach(), (made + decoded).detach()
+
+    def test_a_planted_factor_is_taken_away_exactly(self):
+        method = mixguard(gain="learned", dropout=0, **EXACT)
+        at = step(phase=CALIBRATE)
+        self.decode_planted(method, at, amplified=2.5)
+        assert method.compute_tail_loss(at).item() == pytest.approx(0, abs=1e-20)
+        back, made, true, _ = self.decode_planted(method, step(1), amplified=2.5)
+        torch.testing.assert_close(back, true)
+        other, made, true, _ = self.decode_planted(method, step(2), amplified=1.0)
+        torch.testing.assert_close(other, made + (true - made) / 2.5)
+
+    def test_it_is_that_of_least_squares_over_all_public_tokens(self):
+        method, decoded, wanted = mixguard(gain="learned", dropout=0, **EXACT), [], []
+        for number in range(5):
+            at = step(number, REFINE)
+            _, made, true, near = self.decode_planted(method, at, 1.7, noise=2.0)
+            real = at.memo[method].real
+            decoded.append((near - made)[real].flatten())
+            wanted.append((true - made)[real].flatten())
+        (gain,) = torch.linalg.lstsq(torch.cat(decoded)[:, None], torch.cat(wanted)).solution
+        product, square = method.module.gain.sums
+        assert (product / square).item() == pytest.approx(gain.item(), rel=1e-12)
+        assert 0.1 < gain < 0.4
+
+    def test_private_texts_teach_it_nothing_and_before_public_ones_it_is_one(self):
+        method = mixguard(gain="learned", **EXACT)
+        back, *_, near = self.decode_planted(method, step(), amplified=2.0)
+        torch.testing.assert_close(back, near)
+        assert not method.module.gain.sums.any()
+
+    def test_gradients_of_messages_have_nothing_of_it(self):
+        sent = []
+        for fields in ({}, {"gain": "learned"}):
+            method, at = mixguard(dropout=0, **fields, **EXACT), step(number=3)
+            if fields:
+                self.decode_planted(method, step(phase=CALIBRATE), amplified=2.5)
+            made = method.encode(build_embedding()(method.transform(texts(), at).inputs), at)
+            u = linear()(made).detach().requires_grad_()
+            slope = torch.randn(4, 7, WIDTH, generator=rng_for(0, "slope"), dtype=torch.float64)
+            (method.decode(u, at) * slope).sum().backward()
+            sent.append(u.grad)
+        assert torch.equal(*sent)
+
+    def test_texts_that_are_mixed_in_evaluation_have_it_too(self):
+        method = mixguard(gain="learned", dropout=0, inference="mixed", **EXACT)
+        self.decode_planted(method, step(phase=CALIBRATE), amplified=2.5)
+        back, _, true, _ = self.decode_planted(method, step(1, training=False), amplified=2.5)
+        torch.testing.assert_close(back, true)
+
+    def test_without_it_the_state_and_the_features_are_as_before(self):
+        method = mixguard(dropout=0, **EXACT)
+        assert set(method.module.state_dict()) == {
+            f"{layer}.{part}" for layer in ("down", "up") for part in ("weight", "bias")
+        }
+        back, *_, near = self.decode_planted(method, step(), amplified=2.0)
+        torch.testing.assert_close(back, near)
+
+    @pytest.mark.parametrize(
+        "fields", [{"calibrate": False}, {"warm_up": 0, "refine_every": 0}], ids=str
+    )
+    def test_it_needs_public_steps(self, fields):
+        with pytest.raises(ValueError, match="gain"):
+            MixguardConfig(gain="learned", **fields)
