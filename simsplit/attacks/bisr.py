@@ -24,7 +24,6 @@ from simsplit.attacks.tag import (
     EPS,
     GradientMatching,
     LabelDescent,
-    match_gradient,
     shift_to_tokens,
 )
 from simsplit.attacks.text_attack import (
@@ -111,7 +110,9 @@ class Bisr(Inverting):
         view = view_gradients(self.known, seen, self.config.reads)
         context = self.known.stack.get_context(seen.smashed.tensors)
         matching = GradientMatching(self.tail, self.known, view, context)
-        labels, _ = match_gradient(matching, start, how)
+        # The start is this batch's own, and no loss is asked for, which would cost a step more.
+        labels = start.to(matching.weight_VD)
+        matching.descend(labels, how)
         tokens = shift_to_tokens(labels.argmax(-1), self.vocabulary.pad)
         # No label is a text's first token, so the gradient says nothing of it.
         tokens[:, 0] = read_RLV[:, 0].argmax(-1)

@@ -82,11 +82,18 @@ def combine(weights_MB: Tensor, x_MBLD: Tensor) -> Tensor:
 
 def _scale_to_usual(known: Knowledge, x_BLD: Tensor) -> Tensor:
     """Scale each text's features to the level that the pretrained model's features have."""
+    levels, length = known.pretrained.usual_levels, x_BLD.shape[1]
+    if length not in levels:
+        levels[length] = _measure_usual_level(known, length)
+    return x_BLD * (levels[length] / level(x_BLD.square().mean(-1).sqrt()))[:, None, None]
+
+
+def _measure_usual_level(known: Knowledge, length: int) -> Tensor:
+    """Measure the level of the pretrained model's features for texts of a length."""
     with torch.no_grad():
         head, trunk = known.pretrained.segment("head"), known.pretrained.segment("trunk")
         # Random tokens do: the level hardly depends on the text.
         rng = rng_for(0, "usual features")
-        size = known.pretrained.embeddings.shape[0]
-        tokens = torch.randint(size, (4, x_BLD.shape[1]), generator=rng).to(x_BLD.device)
-        usual = level(trunk(head(tokens)).square().mean(-1).sqrt()).mean()
-    return x_BLD * (usual / level(x_BLD.square().mean(-1).sqrt()))[:, None, None]
+        size, device = len(known.pretrained.embeddings), known.pretrained.embeddings.device
+        tokens = torch.randint(size, (4, length), generator=rng)
+        return level(trunk(head(tokens.to(device))).square().mean(-1).sqrt()).mean()

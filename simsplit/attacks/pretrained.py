@@ -20,6 +20,11 @@ class Pretrained:
     def __init__(self, make: Callable[[Owner], nn.Module], vocabulary: int) -> None:
         self._make, self._vocabulary = make, vocabulary
         self._segments: dict[Owner, nn.Module] = {}
+        self.usual_levels: dict[int, Tensor] = {}
+        """A cache: the level of the features of texts, by their length (see `gradient_view`).
+
+        Measuring one takes a pass through the trunk, as long as a step of an attack on a batch.
+        """
 
     def segment(self, owner: Owner) -> nn.Module:
         """Return a segment that all attacks share, so it must not be changed."""
