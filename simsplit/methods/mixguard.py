@@ -251,7 +251,8 @@ class Gain(nn.Module):
             return z
         # Through the factor the head would lose a part of its gradient: that of the residual path,
         # along which the change is zero.
-        return z + ((product / square - 1) * (z - made)).detach().to(z)
+        offset: Tensor = (product / square - 1) * (z - made)
+        return z + offset.detach().to(z)
 
 
 class Calibration(nn.Module):
@@ -400,13 +401,14 @@ class Mixguard(Method):
         """Scale the change from the head's output, after fitting the gain to plain outputs."""
         if mixed.made is None:
             return z
-        assert self.module is not None, "a gain is refused without calibration"
-        assert self.module.gain is not None, "built with the method"
-        made = mixed.made.to(z)
+        assert isinstance(self.module, Calibration), "a gain is refused without calibration"
+        gain, made = self.module.gain, mixed.made.to(z)
+        assert gain is not None, "built with the method"
         if plain is not None:
             real = mixed.real
-            self.module.gain.fit((z - made)[real], (plain - made)[real])
-        return self.module.gain(z, made)  # type: ignore[no-any-return]
+            gain.fit((z - made)[real], (plain - made)[real])
+        scaled: Tensor = gain(z, made)
+        return scaled
 
     def _correct(self, z: Tensor, step: Step, *, learning: bool) -> Tensor:
         model = self.module
