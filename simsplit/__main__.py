@@ -9,6 +9,7 @@ import typer
 import typer.core
 
 from simsplit.commands import attacking, boards, evidence, measuring, results, scenarios, training
+from simsplit.commands.fields import CommandOfFields, takes_fields
 from simsplit.deploy import commands as deployment
 from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
 from simsplit.terminal.saying import echo, say
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    suggest_commands=False,  # click does so by itself
 )
 
 
@@ -51,6 +53,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "new": scenarios.new,
     "schema": scenarios.schema,
     "list": scenarios.list_,
+    "cite": scenarios.cite,
     "show": results.show_,
     "watch": training.watch_,
     "compare": results.compare,
@@ -67,7 +70,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "join": deployment.join,
 }
 for _name, _command in _COMMANDS.items():
-    app.command(name=_name)(_command)
+    app.command(name=_name, cls=CommandOfFields if takes_fields(_command) else None)(_command)
 app.add_typer(deployment.deploy_app, name="deploy")
 
 

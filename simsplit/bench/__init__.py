@@ -10,7 +10,7 @@ from simsplit.bench.language import language, language_of
 from simsplit.bench.overhead import overhead, own
 from simsplit.bench.scale import scale
 from simsplit.bench.sides import Figures, Say
-from simsplit.errors import ScenarioError, SimsplitError, suggest
+from simsplit.errors import SimsplitError, suggest
 from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.report.tables import Table
 
@@ -56,9 +56,7 @@ def _choose_benches(
 ) -> Iterator[tuple[str, Bench]]:
     if name is not None and name not in BENCHES:
         known = ", ".join(BENCHES)
-        raise ScenarioError(
-            "", f"no bench '{name}'{suggest(name, BENCHES) or ','} allowed: {known}"
-        )
+        raise SimsplitError(f"no bench '{name}'{suggest(name, BENCHES) or ','} allowed: {known}")
     if plugins.origins:
         if name not in (None, "overhead"):
             raise SimsplitError(f"bench {name} measures no plugins; bench overhead does")

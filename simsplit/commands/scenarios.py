@@ -93,6 +93,54 @@ def new(
     echo(f"check it: simsplit validate {file}")
 
 
+def cite(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="A scenario or sweep, or a shipped one's name; without one, all papers on record.",
+            autocompletion=complete_scenario_names,
+        ),
+    ] = None,
+    set_: Set = None,
+    plugin: Plugin = None,
+    as_json: Json = False,
+) -> None:
+    """Print BibTeX of the papers whose parts a scenario has, and of simsplit."""
+    from simsplit import __version__
+    from simsplit.catalogue.citing import OWN, choose_references, list_parts, read_references
+
+    found, unknown = read_references(), []
+    if file is not None:
+        scenarios = _load_all(file, set_, plugin)
+        parts = frozenset[str]().union(*(list_parts(each) for each in scenarios))
+        found = choose_references(parts)
+        unknown = sorted(parts - frozenset[str]().union(*(each.parts for each in found)))
+    if as_json:
+        print_json(
+            {
+                "papers": [
+                    {"key": each.key, "parts": sorted(each.parts), **each.fields} for each in found
+                ],
+                "without_paper": unknown,
+            }
+        )
+        return
+    echo("\n\n".join([OWN % __version__, *(each.bibtex for each in found)]))
+    if unknown:
+        say(f"no paper is on record of {', '.join(unknown)}")
+
+
+def _load_all(file: Path, set_: list[str] | None, plugin: list[str] | None) -> "list[Scenario]":
+    """Load a scenario, or each cell of a sweep."""
+    from simsplit.scenario import has_sweep, load_scenario, load_sweep
+
+    overrides, known = parse_pairs(set_ or []), load_plugins(plugin)
+    if has_sweep(file, overrides):
+        return [cell.scenario for cell in load_sweep(file, overrides, known).cells]
+    return [load_scenario(file, overrides, known)]
+
+
 def schema(plugin: Plugin = None) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from simsplit.scenario import file_schema

@@ -207,6 +207,7 @@ def _load(path: Path, children: tuple[Path, ...]) -> Values:
         ) from None
     except ValueError as error:
         raise ScenarioError(field, f"cannot read {path}{named}: {error}") from None
+    _refuse_table(path, field)
     shown = _is_named_as_yaml(path)
     values = _parse(text, field, str(path), shown=shown)
     if values is None:
@@ -218,6 +219,17 @@ def _load(path: Path, children: tuple[Path, ...]) -> Values:
     if (children or not shown) and not all(map(_FIELD.fullmatch, values)):
         raise ScenarioError(field, f"{path}{named} is no scenario: it has names that no field has")
     return values
+
+
+def _refuse_table(path: Path, field: str) -> None:
+    """Refuse a file of data in a scenario's place, and say where it goes."""
+    if path.suffix.lower() in TABLES and path.is_file():
+        source = f"data.source={{kind: table, path: {path}, target: COLUMN}}"
+        raise ScenarioError(
+            field,
+            f"{path} is a table of data; a scenario trains on it: "
+            f"simsplit run quickstart --set '{source}' --set model=mlp",
+        )
 
 
 def _read_text(path: Path, *, extended: bool) -> str:
@@ -256,6 +268,7 @@ def _suggest_file(path: Path) -> str:
 
 
 _SUFFIXES = (".yaml", ".yml")
+TABLES = (".csv", ".tsv", ".parquet")
 _FIELD = re.compile(r"[a-z_]{1,20}")
 """How fields of a scenario are named; other names may be secrets of a file that is none."""
 _SHORT = 2**16
