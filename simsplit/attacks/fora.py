@@ -46,6 +46,9 @@ class ForaConfig(OnlineConfig):
     """Adam's learning rate for the critic."""
     lr_decoder: float = Field(default=1e-4, gt=0)
     """Adam's learning rate for the pseudo decoder."""
+    critic_width: int = Field(default=256, ge=2)
+    """Channels of the critic's blocks: 256 as published. A step takes nearly all of its time in
+    them, which falls with the square of this number."""
 
     def build(self, known: Knowledge) -> "Fora":
         return Fora(self, known)
@@ -60,7 +63,7 @@ class Fora(Following):
         cut, image = known.shapes[0], known.image
         with isolate(known.seed, "fora"):
             self.substitute = fora_substitute(cut, image).to(known.device)
-            self.critic = critic(cut, image).to(known.device)
+            self.critic = critic(cut, image, width=config.critic_width).to(known.device)
             self.decoder = fora_decoder(cut, image).to(known.device)
         self.stack = known.surrogate("fora").stack
         learned: dict[str, tuple[nn.Module, float]] = {

@@ -51,6 +51,9 @@ class FshaConfig(OnlineConfig):
     """described: the critic's first layers halve the features, the more the larger they are.
     as_run: its first layer has stride 1 at every cut, since branches of the published code
     overwrite one another; slower at shallow cuts."""
+    critic_width: int = Field(default=256, ge=2)
+    """Channels of the critic's blocks: 256 as published. A step takes nearly all of its time in
+    them, which falls with the square of this number."""
     start: int = Field(default=0, ge=0)
     """Number of training steps in which the server is honest, before the attack begins."""
     active: ClassVar[bool] = True
@@ -69,7 +72,8 @@ class Fsha(Following):
         with isolate(known.seed, "fsha"):
             self.pilot = glorot(fsha_pilot(cut, image)).to(known.device)
             self.decoder = glorot(fsha_decoder(cut, image)).to(known.device)
-            judge = critic(cut, image, halves_first=config.critic == "described")
+            halves = config.critic == "described"
+            judge = critic(cut, image, halves_first=halves, width=config.critic_width)
             self.critic = glorot(judge).to(known.device)
         pair = {"pilot": self.pilot, "decoder": self.decoder}
         self.add_learner("pilot", pair, AdamConfig(lr=config.lr_pilot, eps=EPS))

@@ -129,8 +129,10 @@ class WithLabels(nn.Module):
         return out
 
 
-def critic(cut: Shape, image: InputShape, *, halves_first: bool = True) -> nn.Module:
-    """Build FORA's critic (8.04 million parameters at MobileNet's second level).
+def critic(
+    cut: Shape, image: InputShape, *, halves_first: bool = True, width: int = 256
+) -> nn.Module:
+    """Build FORA's critic (8.04 million parameters at MobileNet's second level, 256 wide).
 
     The more often the cut's size was halved, the fewer of its first layers halve it further. FSHA's
     published code intends this too, but its branches overwrite one another: it runs the last branch
@@ -140,15 +142,15 @@ def critic(cut: Shape, image: InputShape, *, halves_first: bool = True) -> nn.Mo
     times = count_doublings(cut, image) if halves_first else 3
     layers: list[nn.Module] = []
     if times < 2:
-        layers += [nn.Conv2d(cut[0], 128, 3, 2, padding=1), nn.ReLU()]
-        layers += [nn.Conv2d(128, 256, 3, 2, padding=1)]
+        layers += [nn.Conv2d(cut[0], width // 2, 3, 2, padding=1), nn.ReLU()]
+        layers += [nn.Conv2d(width // 2, width, 3, 2, padding=1)]
     else:
-        layers += [nn.Conv2d(cut[0], 256, 3, 2 if times == 2 else 1, padding=1)]
-    layers += [PreActivated(256) for _ in range(6)]
-    layers += [nn.Conv2d(256, 256, 3, 2, padding=1), nn.Flatten()]
+        layers += [nn.Conv2d(cut[0], width, 3, 2 if times == 2 else 1, padding=1)]
+    layers += [PreActivated(width) for _ in range(6)]
+    layers += [nn.Conv2d(width, width, 3, 2, padding=1), nn.Flatten()]
     shrunk = 8 if times < 2 else 4 if times == 2 else 2
-    height, width = (-(-side // shrunk) for side in cut[1:])
-    return nn.Sequential(*layers, nn.Linear(256 * height * width, 1))
+    places = math.prod(-(-side // shrunk) for side in cut[1:])
+    return nn.Sequential(*layers, nn.Linear(width * places, 1))
 
 
 class PreActivated(nn.Module):

@@ -25,6 +25,7 @@ ADDED: Mapping[str, object] = {
     "attacks.*.channels_last": False,
     "attacks.*.words": "all",
     "attacks.*.critic": "described",
+    "attacks.*.critic_width": 256,
     "attacks.*.components": 1,
     "method.*.scaled": False,
     "method.*.shift_alpha": 0.0,

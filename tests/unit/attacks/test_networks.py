@@ -109,6 +109,9 @@ def test_foras_networks_are_the_papers():
     first = 64 * 128 * 9 + 128 + 128 * 256 * 9 + 256
     assert count(judge) == first + 13 * (256 * 256 * 9 + 256) + 1024 + 1
     assert judge(torch.zeros(2, *MOBILE)).shape == (2, 1)
+    narrow = critic(MOBILE, IMAGE, width=16)
+    assert layers_of(narrow) == " ".join(["c8/2 r c16/2", *["r c16 r c16"] * 6, "c16/2"])
+    assert narrow(torch.zeros(2, *MOBILE)).shape == (2, 1)
     substitute = fora_substitute(MOBILE, IMAGE)
     assert count(substitute) == 38_976
     assert substitute(torch.zeros(2, *IMAGE)).shape == (2, *MOBILE)
