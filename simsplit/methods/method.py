@@ -7,7 +7,7 @@ side must know travels in packets. Learned parts are its `module`, stepped by th
     batch = transform(batch); in the head: embed(embeddings)
     z     = encode(head(x))        pack  --- SMASHED ------>  unpack; lift
     u     = decode(...)          unpack  <-- FEATURES ------  pack
-    compute_tail_loss
+    compute_task_loss, read_outputs, compute_tail_loss
     split_gradient(grad)           pack  --- FEATURES_GRAD ->  unpack
     compute_encode_loss, accept  unpack  <-- SMASHED_GRAD --  pack
 
@@ -275,6 +275,10 @@ class Method(Renamed):
     ) -> Tensor | None:
         """Return the client's task loss, if it differs from `loss` on the batch's labels."""
         return None
+
+    def read_outputs(self, outputs: Tensor, step: Step) -> Tensor:
+        """Turn the tail's outputs into those of which the client reads its predictions."""
+        return outputs
 
     def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the client's loss term on what was decoded, which is added to the task's loss."""

@@ -134,6 +134,12 @@ class Stack:
                 return own
         return loss(outputs, labels)
 
+    def read_outputs(self, outputs: Tensor, step: Step) -> Tensor:
+        """Let the methods turn the tail's outputs into those of predictions, in order."""
+        for method in self.smashed:
+            outputs = method.read_outputs(outputs, step)
+        return outputs
+
     def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the sum of the methods' terms on what was decoded, or None without any."""
         return _add_up([method.compute_tail_loss(step) for method in self.smashed])

@@ -156,6 +156,8 @@ class ClientEnd:
         with torch.no_grad(), self.autocast():
             arrived = self.stack.unpack(Leg.FEATURES, packet.tensors, pending.step)
             outputs = self.through_tail(self.stack.lift(arrived, pending.step), pending)
+        with torch.no_grad():
+            outputs = self.stack.read_outputs(outputs, pending.step)
         if pending.session is not None:
             outputs = outputs[:, -1]
         elif pending.labels.ndim > 1:  # a text's other tokens have nothing to be compared with
@@ -273,7 +275,8 @@ class ClientEnd:
             loss = self.stack.compute_task_loss(outputs, pending.labels, self.loss, pending.step)
             pending.step.outputs, pending.step.task = outputs, loss
         if pending.counted and pending.learns:
-            self.tally.add(loss, outputs, pending.labels)
+            predicted = self.stack.read_outputs(outputs.detach(), pending.step)
+            self.tally.add(loss, predicted, pending.labels)
         return loss
 
     def _recombine_reply(self, packet: Packet, step: Step) -> Tensor:

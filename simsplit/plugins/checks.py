@@ -109,6 +109,10 @@ def _check_unpacked(owner: Owner, _: Method, args: Sequence[Any], made: Tensor) 
     return None if shape is None else _compare(made, shape)
 
 
+def _check_read(_: Owner, __: Method, args: Sequence[Any], made: Tensor) -> Wrong | None:
+    return _compare(made, args[0].shape)
+
+
 def _check_loss(_: Owner, __: Method, ___: Sequence[Any], made: Tensor | None) -> Wrong | None:
     if made is None or made.numel() == 1:
         return None
@@ -214,6 +218,7 @@ CHECKS: dict[tuple[type, str], Check] = {
     (Method, "compute_encode_loss"): _check_loss,
     (Method, "compute_task_loss"): _check_loss,
     (Method, "compute_tail_loss"): _check_loss,
+    (Method, "read_outputs"): _check_read,
     (Method, "split_gradient"): _check_shares,
     (Method, "transform"): _check_transformed,
     (Poison, "on_batch"): _check_batch,

@@ -51,6 +51,7 @@ _LEGS = {
     "stand_in": Leg.SMASHED,
     "decode": Leg.FEATURES,
     "compute_task_loss": Leg.FEATURES_GRAD,
+    "read_outputs": Leg.FEATURES,
     "compute_tail_loss": Leg.FEATURES_GRAD,
     "split_gradient": Leg.FEATURES_GRAD,
     "compute_encode_loss": Leg.SMASHED_GRAD,

@@ -311,6 +311,7 @@ _HOOKS: dict[str, Need] = {
     "decode": need_leg(Leg.FEATURES),
     "compute_tail_loss": need_leg(Leg.FEATURES),
     "compute_task_loss": Need(Given.SCORING),
+    "read_outputs": Need(Given.SCORING),
     "split_gradient": need_leg(Leg.FEATURES_GRAD),
 }
 

@@ -218,6 +218,12 @@ CASES: dict[str, list[Case]] = {
         Case((of("marvell", sum_kl=None, power=1e-14),), noisy=True),
     ],
     "max_norm": [Case((of("max_norm"),), noisy=True, distorts=True)],
+    "cae": [Case((of("cae", steps=20),))],
+    "discrete_sgd": [
+        Case((of("discrete_sgd"),), distorts=True),
+        Case((of("discrete_sgd", bins=1, clip=True),), distorts=True),
+    ],
+    "grad_perturb": [Case((of("grad_perturb"),))],
     "private_backprop": [
         Case((of("private_backprop"),), num_messages=2, noisy=True),
         Case((of("private_backprop", messages=1),)),

@@ -30,12 +30,13 @@ FINE: dict[str, dict[str, Any]] = {
     "snd": {"warm_up": 1, "heads": 2, "layers": 1},
     "admi": {"warm_up": 1, "heads": 2},
     "dualguard": {"warm_up": 1, "inverter_rounds": 1, "hidden": 8},
+    "cae": {"steps": 20},
     "dp_sgd": {"multiplier": 1e-6, "clip": 100.0, "relative": False},
 }
 """Formats so fine that what they lose is no excuse; methods that act from the first batch on."""
-NOISED = {"marvell", "max_norm"}
-"""Whose noise is as large as the gradient, which is what they are for."""
-OF_LABELS = {"randomised_response", "marvell", "pslf"}
+NOISED = {"marvell", "max_norm", "discrete_sgd"}
+"""Whose noise or rounding is as large as the gradient, which is what they are for."""
+OF_LABELS = {"randomised_response", "marvell", "pslf", "cae", "grad_perturb"}
 """Whose effect is on labels, of which these steps have none (or many classes)."""
 KNOWN_BAD = {
     ("mixguard", "snd"),

@@ -51,6 +51,9 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "distance_correlation": [{"alpha": 0.1}],
     "pslf": [{"epsilon": 3.0, "pseudo_classes": 4}],
     "marvell": [{"sum_kl": 4.0}],
+    "cae": [{"steps": 200}],
+    "discrete_sgd": [{}, {"bins": 4, "clip": True}],
+    "grad_perturb": [{"epsilon": 20.0}],
     "p3eft": [{"alpha": 0.1}],
     "dp_sgd": [{}, {"noise": "laplace"}, {"relative": False, "clip": 0.01}],
 }
@@ -60,7 +63,10 @@ every = pytest.mark.parametrize(
 )
 
 
-ON_LABELS = ("randomised_response", "distance_correlation", "pslf", "marvell", "p3eft")
+ON_LABELS = (
+    *("randomised_response", "distance_correlation", "pslf", "marvell", "p3eft"),
+    *("cae", "grad_perturb"),
+)
 """Of texts with a class each; all others write texts."""
 OF_KNOWN_TAILS = ("admi", "dualguard")
 """For models whose start everybody knows."""

@@ -77,6 +77,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dualguard": {"warm_up": 1, "inverter_rounds": 1, "hidden": 8},
     "span_search": {"inverter": "gaussian", "starts": 2, "refinements": 1},
     "probe": {"trees": 2},
+    "cae": {"steps": 20},
     "mc_trained": {"epochs": 1},
     "known_pairs": {"sessions": 4},
     "vmi": {"steps": 1},

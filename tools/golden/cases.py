@@ -985,6 +985,13 @@ WORDS = {
     ),
     "pslf": texts(method=[{"kind": "pslf"}], model=CLASSIFIER, clients=OWN),
     "marvell": texts(method=[{"kind": "marvell"}], model=CLASSIFIER),
+    "dcae": texts(
+        method=[{"kind": "cae", "steps": 200}, {"kind": "discrete_sgd", "bins": 6}],
+        model=CLASSIFIER,
+    ),
+    "grad-perturb": texts(
+        method=[{"kind": "grad_perturb", "epsilon": 4.0}], model=CLASSIFIER, clients=OWN
+    ),
     "p3eft": texts(
         topology="api",
         method=[{"kind": "p3eft", "messages": 2}],

@@ -1,0 +1,80 @@
+"""This module implements DiscreteSGD: clients round the gradients that they send to a few values.
+
+It is a defence of VFL benchmarks (Fu et al., USENIX Security 2022; VFLAIR). Let sigma be the
+standard deviation of all values of a client's first gradient, and W one more than the number of
+bins. From then on each value is rounded to the nearest multiple of 2 sigma / floor(W / 2), so that
+about W values lie within 2 sigma of zero. As in VFLAIR's code the mean is not subtracted, and the
+interval never changes; clients that share a head share it. The paper limits values to 2 sigma,
+which `clip` does; the code rounds larger values like the others. Packets keep their size.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
+from simsplit.needs import need_leg
+from simsplit.packets import Leg
+
+
+class DiscreteSgdConfig(LabelDefenceConfig):
+    """Rounding of the feature gradients to multiples of one step."""
+
+    kind: Literal["discrete_sgd"] = "discrete_sgd"
+    bins: int = Field(default=12, ge=1)
+    """Number of intervals within two standard deviations of zero; fewer hide more. VFLAIR's
+    examples have 12."""
+    clip: bool = False
+    """Whether larger values are limited to two standard deviations. VFLAIR's code leaves them."""
+    requires = (need_leg(Leg.FEATURES_GRAD),)
+
+    def build(self, site: Site) -> Method:
+        return DiscreteSgd(self, site) if site.side == "client" else Method()
+
+
+class Interval(nn.Module):
+    """The distance between neighbouring values; 0 before the first gradient."""
+
+    size: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("size", torch.zeros(()))
+
+
+class DiscreteSgd(Method):
+    """The client's half, which rounds the feature gradients that it sends."""
+
+    def __init__(self, config: DiscreteSgdConfig, site: Site) -> None:
+        self.half, self.clip = (config.bins + 1) // 2, config.clip
+        # A buffer, so that a resumed run goes on with the same step.
+        self.interval = Interval().to(site.device)
+        self.module = self.interval
+
+    def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
+        """Return the rounded gradient as one message."""
+        size = self.interval.size
+        if not size:
+            size = compute_interval(grad, self.half)
+            if step.training:  # what only attacks see must not set the step of training
+                self.interval.size.copy_(size)
+        if not size:  # equal values, or a single one, have no spread to divide
+            return (Share(grad),)
+        return (Share(round_to_steps(grad, size, self.half if self.clip else None)),)
+
+
+def compute_interval(grad: Tensor, half: int) -> Tensor:
+    """Return the distance of values of which `half` lie on each side within two deviations."""
+    values = grad.float().flatten()
+    return 2 * values.std() / half if len(values) > 1 else values.new_zeros(())
+
+
+def round_to_steps(grad: Tensor, size: Tensor, most: int | None = None) -> Tensor:
+    """Return the nearest multiples of `size`, at most `most` of them from zero."""
+    steps = (grad.float() / size).round()
+    if most is not None:
+        steps = steps.clamp(-most, most)
+    return (steps * size).to(grad.dtype)
