@@ -58,7 +58,7 @@ def test_two_classes_have_the_soft_labels_of_the_closed_form(strength):
     assert made.compute_decoded_share() == 1
     # The published autoencoder of strength 1 gives its own class .0597 and .0568.
     if strength == 1:
-        assert own == pytest.approx((0.0597 + 0.0568) / 2, abs=0.001)
+        assert own == pytest.approx((0.0597 + 0.0568) / 2, abs=0.003)
 
 
 def build(**fields):
