@@ -112,7 +112,8 @@ class Autoencoder(nn.Module):
     def compute_decoded_share(self) -> Tensor:
         """Return the share of classes that the decoder finds in their soft labels."""
         found = self.decoder(self.make_soft_labels()).argmax(1)
-        return (found == torch.arange(self.classes, device=found.device)).double().mean()
+        right: Tensor = found == torch.arange(self.classes, device=found.device)
+        return right.double().mean()
 
 
 def _build_half(classes: int, units: int, rng: torch.Generator) -> nn.Sequential:
@@ -151,4 +152,5 @@ def compute_loss(autoencoder: Autoencoder, labels: Tensor, strength: float) -> T
     right = autoencoder.decoder(soft).softmax(1)
     entropy = -(soft * (soft + 1e-6).log()).mean()
     lost = _RIGHT * cross_entropy(right, labels) - cross_entropy(soft, labels)
-    return lost - strength * entropy
+    whole: Tensor = lost - strength * entropy
+    return whole

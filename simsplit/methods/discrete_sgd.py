@@ -35,7 +35,7 @@ class DiscreteSgdConfig(LabelDefenceConfig):
         return DiscreteSgd(self, site) if site.side == "client" else Method()
 
 
-class Interval(nn.Module):
+class RoundingInterval(nn.Module):
     """The distance between neighbouring values; 0 before the first gradient."""
 
     size: Tensor
@@ -51,7 +51,7 @@ class DiscreteSgd(Method):
     def __init__(self, config: DiscreteSgdConfig, site: Site) -> None:
         self.half, self.clip = (config.bins + 1) // 2, config.clip
         # A buffer, so that a resumed run goes on with the same step.
-        self.interval = Interval().to(site.device)
+        self.interval = RoundingInterval().to(site.device)
         self.module = self.interval
 
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:

@@ -80,7 +80,8 @@ class GradPerturb(Method):
         step.figures["perturbed"] = float(grad is not None)
         if grad is None:
             return None
-        return (grad * (u - u.detach())).sum()
+        term: Tensor = (grad * (u - u.detach())).sum()
+        return term
 
     def _draw_gradient(self, u: Tensor, outputs: Tensor, step: Step) -> Tensor | None:
         """Draw the sum over classes; None if the outputs do not depend on u."""
@@ -94,8 +95,9 @@ class GradPerturb(Method):
         of_row = draws.to(outputs.device)[rows.nonzero()[:, 0]]
         kind = torch.promote_types(outputs.dtype, torch.float32)
         noise = cross_entropy(outputs[rows].to(kind), of_row.to(kind))
-        (grad,) = torch.autograd.grad(noise, u, retain_graph=True, allow_unused=True)
-        return grad
+        grads: tuple[Tensor | None, ...]
+        grads = torch.autograd.grad(noise, u, retain_graph=True, allow_unused=True)
+        return grads[0]
 
 
 def draw_laplace(shape: tuple[int, ...], scale: float, rng: torch.Generator) -> Tensor:

@@ -180,6 +180,9 @@ DEFENCES = {
     "pslf": ["labels_flipped", "pseudo_accuracy"],
     "marvell": ["sum_kl", "noise_power", "marvell_left_out"],
     "max_norm": [],
+    "cae": ["cae_confusion", "cae_decoded"],
+    "discrete_sgd": [],
+    "grad_perturb": ["perturbed"],
     "private_backprop": [],
 }
 
