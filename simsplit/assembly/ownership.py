@@ -20,11 +20,13 @@ from simsplit.methods.stack import Stack, build_stack
 from simsplit.methods.tokens import Tokens
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import CutNetwork, Owner, Shape
+from simsplit.models.recomputing import recompute_units
 from simsplit.packets import ClientId
 from simsplit.parties.changes import Changes
 from simsplit.parties.client_end import ClientParts, Loss
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
+from simsplit.scenario.misfits import refuse_inspected_parts
 from simsplit.scenario.needs import refuse_idle, refuse_learning
 from simsplit.schedules.aggregation import AveragingConfig
 from simsplit.seeds import derive_seed
@@ -51,6 +53,8 @@ class Ownership:
         self.topology = scenario.crossings
         self.averages = scenario.aggregation.kind != "none"
         self.model: CutNetwork = self._build_model()
+        for segment in (self.model.head, self.model.trunk, self.model.tail):
+            self._prepare(segment)
         self.tokens = self._count_tokens(train)
         self.known_tail = self._copy_known_tail()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
@@ -58,6 +62,7 @@ class Ownership:
         self.client_stack = self._build_stack("client", derive_seed(scenario.seed, "client"))
         """The client's side of the methods: shared by clients, or a pattern for each one's own."""
         refuse_idle(scenario, self.client_stack)
+        refuse_inspected_parts(scenario, self.client_stack)
         refuse_learning(scenario, self.server_stack)
         self._common: Learner | None = None
 
@@ -138,7 +143,7 @@ class Ownership:
         shape, classes = self.info.shape, self.info.classes
         seed, scope = self._own_seed, ("client", number)
         made = self.scenario.model.segment(segment, shape, classes, seed, scope)
-        return self._place(made, segment)
+        return self._prepare(self._place(made, segment))
 
     def list_owned_modules(self) -> list[nn.Module]:
         """Return the modules that each client has a copy of, as patterns."""
@@ -248,6 +253,10 @@ class Ownership:
         inputs = torch.zeros(0, dtype=torch.int64) if train is None else train.inputs
         counts = inputs.flatten().bincount(minlength=reader.size)[: reader.size]
         return Tokens(kept[: reader.size], counts, reader.special)
+
+    def _prepare(self, segment: nn.Module) -> nn.Module:
+        """Let a segment that trains compute activations again, if the scenario says so."""
+        return recompute_units(segment) if self.scenario.train.checkpointing else segment
 
     def _place(self, module: nn.Module, owner: Owner) -> nn.Module:
         """Move a module to the device, and freeze it unless its segment learns."""

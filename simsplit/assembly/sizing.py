@@ -12,6 +12,7 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.data import Prepared
 from simsplit.data.batches import Batch
 from simsplit.methods.method import Step
+from simsplit.models.recomputing import watch_units
 from simsplit.network.clock import Flops, count_flops
 from simsplit.plugins.guard import accept_nan
 from simsplit.preflight import (
@@ -91,19 +92,26 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
 
 @accept_nan()
 def _measure_activations(owners: Ownership, data: Prepared) -> int:
-    """Return the bytes of activations that the largest batch of a client keeps for a step."""
+    """Return the bytes of activations that the largest batch of a client keeps for a step.
+
+    If they are computed again, the largest unit's count too: a backward pass has one at a time.
+    """
     model, batch, topology = owners.model, _make_batch(owners), owners.topology
-    layers = nn.ModuleList([model.head, model.trunk, model.tail])
+    layers = copy.deepcopy(nn.ModuleList([model.head, model.trunk, model.tail]))
+    head, trunk, tail = layers
 
     def outputs() -> torch.Tensor:
-        head, trunk, tail = copy.deepcopy(layers)
         made: torch.Tensor = tail(trunk(topology.headed(head, batch), *topology.beside(batch)))
         return made
 
-    kept = measure_activation_bytes(outputs)
-    weights = sum(p.nbytes for p in layers.parameters())
+    with watch_units(layers) as passes:
+        kept = measure_activation_bytes(outputs, layers.parameters())
+    again = (measure_activation_bytes(each, layers.parameters()) for each in passes)
+    kept += max(again, default=0)
     largest = max((len(part) for part in data.parts), default=0)
-    return max(0, kept - weights) // FEW * min(owners.scenario.train.batch_size, largest)
+    train = owners.scenario.train
+    rows = min(math.ceil(train.batch_size / train.accumulate), largest)
+    return kept // FEW * rows
 
 
 def _make_batch(owners: Ownership) -> Batch:

@@ -99,6 +99,8 @@ class Served(nn.Module):
         self.body, self.layout, self.pooling = body, dict(layout), pooling
         if layout:
             _add_placeholders(body, layout, scale)
+        # A decoder would fill a cache in each call, and again in a second pass; nothing reads it.
+        body.config.use_cache = False  # type: ignore[union-attr]
         self.requires_grad_(False)
         self.eval()
 
