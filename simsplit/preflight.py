@@ -65,6 +65,11 @@ def count_learned_bytes(modules: Iterable[nn.Module]) -> int:
     return sum(p.nbytes for module in modules for p in module.parameters() if p.requires_grad)
 
 
+def count_frozen_bytes(modules: Iterable[nn.Module]) -> int:
+    """Return the bytes of the parameters that never learn."""
+    return sum(p.nbytes for module in modules for p in module.parameters() if not p.requires_grad)
+
+
 def measure_activation_bytes(forward: Callable[[], Tensor], weights: Iterable[Tensor] = ()) -> int:
     """Run a forward pass and return the bytes that it keeps for its backward pass.
 

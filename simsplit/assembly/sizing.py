@@ -19,6 +19,7 @@ from simsplit.preflight import (
     READING,
     RUNTIME,
     Estimate,
+    count_frozen_bytes,
     count_learned_bytes,
     count_trained_bytes,
     measure_activation_bytes,
@@ -64,12 +65,17 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
     train, count = scenario.train, scenario.clients.count
     shared = list(owners.list_shared_modules().values())
     server = list(owners.list_server_modules().values())
-    per_client = count_trained_bytes(owners.list_owned_modules(), train.client.slots)
+    owned = owners.list_owned_modules()
+    per_client = count_trained_bytes(owned, train.client.slots)
+    common = 0
+    if scenario.clients.start == "same":
+        common += count_frozen_bytes(owned)
     if owners.averages:
         held = scenario.aggregation.kind != "none" and scenario.aggregation.bits is not None
         per_client += (
             count_trained_bytes(shared, train.client.slots) + count_learned_bytes(shared) * held
         )
+        common += count_frozen_bytes(shared)
     elif scenario.clients.handover == "weights":
         per_client += count_learned_bytes(shared) * train.client.slots
     copies, servers = 0, 1
@@ -79,7 +85,8 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
         copies = count_learned_bytes(server) * (1 + kept)  # a round's result, and kept moments
     return Estimate(
         {
-            "clients' own parts": per_client * count,
+            # Clients share what never learns.
+            "clients' own parts": (per_client - common) * count + common,
             "shared head and tail": count_trained_bytes(shared, train.client.slots) * (1 + hosts),
             "server": count_trained_bytes(server, train.server.slots) * servers,
             "trunk copies": copies * count,

@@ -30,6 +30,7 @@ ADDED: Mapping[str, object] = {
     "method.*.scaled": False,
     "method.*.shift_alpha": 0.0,
     "method.*.draws": 1,
+    "model.dtype": "float32",
     "train.accumulate": 1,
     "train.checkpointing": False,
 }

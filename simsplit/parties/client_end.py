@@ -326,6 +326,7 @@ class ClientEnd:
 
         def keep(module: nn.Module, ids: Tensors, made: Tensor) -> Tensor:
             # A frozen embedding gets a leaf, to which a method can still take gradients.
+            made = made.float()
             step.embedded = made if made.requires_grad else made.detach().requires_grad_()
             return step.embedded
 
