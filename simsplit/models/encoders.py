@@ -52,10 +52,10 @@ class EncoderBlocks(nn.Module):
         """Apply all layers; `mask` marks the tokens that are not padding."""
         assert past is None, "only models that predict tokens have a cache"
         if self.computes_in == torch.float32:
-            return self._apply(x_BLD, mask)
-        return self._apply(x_BLD.to(self.computes_in), mask).float()
+            return self._run_layers(x_BLD, mask)
+        return self._run_layers(x_BLD.to(self.computes_in), mask).float()
 
-    def _apply(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
+    def _run_layers(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
         if not len(self.layers):
             return x_BLD
         if self.shared is None:

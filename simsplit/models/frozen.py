@@ -37,7 +37,7 @@ def refuse_missing_dtype(model: object, device: torch.device) -> None:
 def _computes(dtype: torch.dtype, device: str) -> bool:
     """Return whether a device has the operations of a transformer in a type."""
     if device.startswith("cuda") and dtype == torch.bfloat16:
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     try:
         x = torch.ones(1, 1, 2, 2, dtype=dtype, device=device, requires_grad=True)
         made = nn.functional.scaled_dot_product_attention(x, x, nn.functional.linear(x, x[0, 0]))

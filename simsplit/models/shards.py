@@ -8,6 +8,7 @@ none of them are not opened, and of a model on the hub not even fetched.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,7 +58,7 @@ class Shards(NamedTuple):
 def find_shards(name: str, revision: str | None) -> Shards | None:
     """Return the files of a saved model; None if it has none of the format safetensors."""
     from safetensors import SafetensorError, safe_open
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     def fetch(file: str) -> Path | None:
         if Path(name).is_dir():
@@ -83,15 +84,35 @@ def find_shards(name: str, revision: str | None) -> Shards | None:
 @lru_cache(maxsize=2)
 def lay_out_model(name: str, revision: str | None, dtype: torch.dtype) -> "PreTrainedModel":
     """Build a saved model without its weights; buffers, such as rotary angles, are computed."""
-    from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
 
     factory: Any = AutoModelForCausalLM
-    with refuse_unloadable(name), init_empty_weights(include_buffers=False):
+    with refuse_unloadable(name), _leave_out_weights():
         model: PreTrainedModel = factory.from_config(load_config(name, revision), dtype=dtype)
     for prefix, module in model.named_modules():
         module.__dict__[PREFIX] = prefix
-    return model.eval()  # as the library loads it
+    model.train(False)  # as the library loads it
+    return model
+
+
+@contextmanager
+def _leave_out_weights() -> Iterator[None]:
+    """Open a context in which modules are built with parameters that take no memory.
+
+    Buffers are computed as ever, unlike under torch's device "meta".
+    """
+    register = nn.Module.register_parameter
+
+    def register_empty(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        register(self, name, param)
+        if param is not None:
+            self._parameters[name] = nn.Parameter(param.to("meta"), param.requires_grad)
+
+    nn.Module.register_parameter = register_empty  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def find_names(segment: nn.Module, model: "PreTrainedModel", shards: Shards) -> dict[str, str]:
