@@ -21,7 +21,7 @@ from simsplit.models.served import (
     ServedTail,
     build_layout,
 )
-from simsplit.models.shards import fill_segment, find_names, find_shards, lay_out_model
+from simsplit.models.shards import fill_segment, find_names, find_weight_files, lay_out_model
 from simsplit.models.text_model import Lora, TextModel, find_targets
 from simsplit.models.transformer import build_linear_reader
 from simsplit.models.whole import T5, draw_model, load_model
@@ -118,9 +118,9 @@ class AdaptedClassifier(TextModel):
         dtype = parse_dtype(self.dtype)
         if (laid_out := self._lay_out(dtype)) is not None:
             model, _ = laid_out
-            body, shards = _extract_body(model, copied=True), find_shards(*self._saved)
-            if shards is not None and (names := find_names(body, model, shards)):
-                return fill_segment(body, names, shards, dtype).requires_grad_(False)
+            body, saved = _extract_body(model, copied=True), find_weight_files(*self._saved)
+            if saved is not None and (names := find_names(body, model, saved)):
+                return fill_segment(body, names, saved, dtype).requires_grad_(False)
         body = _extract_body(self._load_whole(classes, seed)[0], copied=True)
         return hold_frozen(body.requires_grad_(False), dtype)
 

@@ -18,7 +18,7 @@ from simsplit.models.exactness import require_exact_cut
 from simsplit.models.families import get_token_reader
 from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
 from simsplit.models.frozen import hold_frozen, parse_dtype
-from simsplit.models.shards import fill_segment, find_names, find_shards, lay_out_model
+from simsplit.models.shards import fill_segment, find_names, find_weight_files, lay_out_model
 from simsplit.models.text_model import Lora, TextModel, add_adapters
 from simsplit.models.transformer import Cut, build_linear_reader, copy_segment
 from simsplit.models.whole import T5, Sizes, build_config, draw_model, load_config, load_model
@@ -86,13 +86,13 @@ class LanguageConfig(TextModel):
         if self.sizes is not None or self.encodes():
             return None
         self.compute_shapes(request.input_shape)
-        if (shards := find_shards(self.find_folder(), self.revision)) is None:
+        if (saved := find_weight_files(self.find_folder(), self.revision)) is None:
             return None
         model, made = self._cut_laid_out(request, dtype)
         # Families whose files have other names are loaded by the library, which knows these.
-        names = find_names(made, model, shards)
+        names = find_names(made, model, saved)
         weighs = any(weight.is_meta for weight in made.parameters())
-        return fill_segment(made, names, shards, dtype) if names or not weighs else None
+        return fill_segment(made, names, saved, dtype) if names or not weighs else None
 
     def _cut_laid_out(
         self, request: SegmentRequest, dtype: torch.dtype

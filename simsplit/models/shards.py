@@ -29,7 +29,7 @@ READ: Counter[str] = Counter()
 """How often each tensor has been read in this process, by name."""
 
 
-class Shards(NamedTuple):
+class WeightFiles(NamedTuple):
     """The files of a saved model, by the names of its tensors."""
 
     files: Mapping[str, str]
@@ -55,7 +55,7 @@ class Shards(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def find_shards(name: str, revision: str | None) -> Shards | None:
+def find_weight_files(name: str, revision: str | None) -> WeightFiles | None:
     """Return the files of a saved model; None if it has none of the format safetensors."""
     from safetensors import SafetensorError, safe_open
     from transformers.utils.hub import cached_file
@@ -71,12 +71,12 @@ def find_shards(name: str, revision: str | None) -> Shards | None:
 
     with refuse_unloadable(name):
         if (index := fetch(_INDEX)) is not None:
-            return Shards(json.loads(index.read_text(encoding="utf-8"))["weight_map"], fetch)
+            return WeightFiles(json.loads(index.read_text(encoding="utf-8"))["weight_map"], fetch)
         if (one := fetch(_ONE)) is None:
             return None
         try:
             with safe_open(one, framework="pt") as opened:
-                return Shards(dict.fromkeys(opened.keys(), _ONE), fetch)
+                return WeightFiles(dict.fromkeys(opened.keys(), _ONE), fetch)
         except SafetensorError:
             return None  # the library says what is wrong with it
 
@@ -115,11 +115,11 @@ def _leave_out_weights() -> Iterator[None]:
         nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
-def find_names(segment: nn.Module, model: "PreTrainedModel", shards: Shards) -> dict[str, str]:
+def find_names(segment: nn.Module, model: "PreTrainedModel", saved: WeightFiles) -> dict[str, str]:
     """Return the names in the files of a laid out segment's weights; empty if one is missing."""
     names: dict[str, str] = {}
     for own, full, tensor in _list_laid_out(segment):
-        found = next((each for each in _list_names(full, model) if each in shards.files), None)
+        found = next((each for each in _list_names(full, model) if each in saved.files), None)
         if found is not None:
             names[own] = found
         elif tensor.is_meta:
@@ -128,7 +128,7 @@ def find_names(segment: nn.Module, model: "PreTrainedModel", shards: Shards) -> 
 
 
 def fill_segment(
-    segment: nn.Module, names: Mapping[str, str], shards: Shards, dtype: torch.dtype
+    segment: nn.Module, names: Mapping[str, str], saved: WeightFiles, dtype: torch.dtype
 ) -> nn.Module:
     """Read a laid out segment's weights, in place; parameters become `dtype`."""
     wanted = {own: tensor for own, _, tensor in _list_laid_out(segment) if own in names}
@@ -136,7 +136,7 @@ def fill_segment(
         names[own]: dtype if isinstance(tensor, nn.Parameter) else tensor.dtype
         for own, tensor in wanted.items()
     }
-    stored = shards.read(types)
+    stored = saved.read(types)
     for own, tensor in wanted.items():
         read, owner, _, name = stored[names[own]], *own.rpartition(".")
         if read.shape != tensor.shape:
