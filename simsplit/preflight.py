@@ -65,9 +65,18 @@ def count_learned_bytes(modules: Iterable[nn.Module]) -> int:
     return sum(p.nbytes for module in modules for p in module.parameters() if p.requires_grad)
 
 
-def measure_activation_bytes(forward: Callable[[], Tensor]) -> int:
-    """Run a forward pass and return the bytes that it keeps for its backward pass."""
+def count_frozen_bytes(modules: Iterable[nn.Module]) -> int:
+    """Return the bytes of the parameters that never learn."""
+    return sum(p.nbytes for module in modules for p in module.parameters() if not p.requires_grad)
+
+
+def measure_activation_bytes(forward: Callable[[], Tensor], weights: Iterable[Tensor] = ()) -> int:
+    """Run a forward pass and return the bytes that it keeps for its backward pass.
+
+    `weights` are not counted, although they are kept.
+    """
     kept: dict[int, UntypedStorage] = {}
+    besides = {weight.untyped_storage().data_ptr() for weight in weights}
 
     def keep(tensor: Tensor) -> None:
         # The storages are kept alive, so that no address is used twice. The hook returns None: if
@@ -77,7 +86,7 @@ def measure_activation_bytes(forward: Callable[[], Tensor]) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
         forward()
-    return sum(storage.nbytes() for storage in kept.values())
+    return sum(storage.nbytes() for place, storage in kept.items() if place not in besides)
 
 
 def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:

@@ -71,14 +71,19 @@ class Assembler:
         data: Prepared,
         device: torch.device,
         secret: int | None = None,
+        *,
+        with_trunk: bool = True,
     ) -> None:
-        """Prepare to build; `secret` seeds a deployed client's draws in place of the known seed."""
+        """Prepare to build; `secret` seeds a deployed client's draws in place of the known seed.
+
+        Without trunk only clients can be built.
+        """
         self.scenario, self.data, self.device = scenario, data, device
         self.clients = range(scenario.clients.count)
         self.autocast = autocast_for(scenario.train.precision, device)
         train = data.train if data.has_samples else None
         self.supplies = Supplies(scenario, data, device)
-        self.owners = Ownership(scenario, data.info, device, train, secret)
+        self.owners = Ownership(scenario, data.info, device, train, secret, with_trunk=with_trunk)
 
     @cached_property
     def flops(self) -> Flops:
@@ -160,9 +165,11 @@ class HostRecipe:
     def build(self, numbers: Sequence[ClientId]) -> InlinePool:
         """Build these clients in their state before training."""
         hold(self.held)
-        assembler = Assembler(self.scenario, self.data, torch.device(self.device))
+        copies = self.scenario.aggregation.kind == "splitfed_v1"
+        device = torch.device(self.device)
+        assembler = Assembler(self.scenario, self.data, device, with_trunk=copies)
         pool = assembler.make_pool(numbers)
-        if self.scenario.aggregation.kind == "splitfed_v1":
+        if copies:
             pool.workshop = assembler.build_workshop(assembler.build_exchange(pool))
         return pool
 

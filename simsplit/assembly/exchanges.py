@@ -37,7 +37,8 @@ from simsplit.wire import Wire
 
 def build_exchange(owners: Ownership, autocast: Autocast, pool: Pool) -> Exchange:
     """Build a pool's exchange: a server, a wire, and a sensor if detectors ask for one."""
-    exchange = Exchange(pool, _build_server(owners, autocast), Wire(), owners.topology)
+    server, parts = _build_server(owners, autocast), owners.scenario.train.accumulate
+    exchange = Exchange(pool, server, Wire(), owners.topology, parts)
     exchange.watch = pool.watch(exchange.server.learner)
     detectors = owners.scenario.detectors
     if list_signals(detectors) or list_sketched(detectors):

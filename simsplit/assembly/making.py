@@ -49,7 +49,15 @@ class Maker:
             stock=self.supplies.stock,
         )
         feeds = self.feeds(number, poisons)
-        return Client.of(end, parts, owners.topology.protocols, feeds, self.exams, poisons=poisons)
+        return Client.of(
+            end,
+            parts,
+            owners.topology.protocols,
+            feeds,
+            self.exams,
+            poisons=poisons,
+            accumulate=self.scenario.train.accumulate,
+        )
 
     def feeds(self, number: ClientId, poisons: Sequence[Poison] = ()) -> dict[str, Feed]:
         """Return a client's streams of batches from its own samples and from public ones."""

@@ -20,11 +20,14 @@ from simsplit.methods.stack import Stack, build_stack
 from simsplit.methods.tokens import Tokens
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import CutNetwork, Owner, Shape
+from simsplit.models.frozen import copy_learning, refuse_missing_dtype, share_frozen
+from simsplit.models.recomputing import recompute_units
 from simsplit.packets import ClientId
 from simsplit.parties.changes import Changes
 from simsplit.parties.client_end import ClientParts, Loss
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
+from simsplit.scenario.misfits import refuse_inspected_parts
 from simsplit.scenario.needs import refuse_idle, refuse_learning
 from simsplit.schedules.aggregation import AveragingConfig
 from simsplit.seeds import derive_seed
@@ -40,8 +43,12 @@ class Ownership:
         device: torch.device,
         train: Samples | None = None,
         secret: int | None = None,
+        *,
+        with_trunk: bool = True,
     ) -> None:
         """Build the model and the methods of both sides.
+
+        Without trunk, as at a client's own process, that segment need not have weights.
 
         `train` holds all clients' samples, whose tokens are counted for methods that replace them;
         without it no text is replaced. `secret` seeds a client's own draws if it is given.
@@ -50,7 +57,11 @@ class Ownership:
         self._own_seed = scenario.seed if secret is None else secret
         self.topology = scenario.crossings
         self.averages = scenario.aggregation.kind != "none"
+        self.with_trunk = with_trunk
+        refuse_missing_dtype(scenario.model, device)
         self.model: CutNetwork = self._build_model()
+        for segment in (self.model.head, self.model.trunk, self.model.tail):
+            self._prepare(segment)
         self.tokens = self._count_tokens(train)
         self.known_tail = self._copy_known_tail()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
@@ -58,6 +69,7 @@ class Ownership:
         self.client_stack = self._build_stack("client", derive_seed(scenario.seed, "client"))
         """The client's side of the methods: shared by clients, or a pattern for each one's own."""
         refuse_idle(scenario, self.client_stack)
+        refuse_inspected_parts(scenario, self.client_stack)
         refuse_learning(scenario, self.server_stack)
         self._common: Learner | None = None
 
@@ -71,7 +83,7 @@ class Ownership:
         """Build a client's modules and learners, own and shared ones."""
         shared, own = self.list_shared_modules(), {}
         if self.averages:
-            shared = {name: copy.deepcopy(module) for name, module in shared.items()}
+            shared = {name: copy_learning(module) for name, module in shared.items()}
         stack = self.client_stack
         if self.scenario.clients.heads == "per_client":
             stack = self._build_stack("client", self.seed_of(number))
@@ -134,11 +146,13 @@ class Ownership:
     def _build_own(self, segment: Literal["head", "tail"], number: ClientId) -> nn.Module:
         """Build a client's own head or tail, with the common start or from its own stream."""
         if self.scenario.clients.start == "same":
-            return copy.deepcopy(self.model.head if segment == "head" else self.model.tail)
+            return copy_learning(self.model.head if segment == "head" else self.model.tail)
         shape, classes = self.info.shape, self.info.classes
         seed, scope = self._own_seed, ("client", number)
         made = self.scenario.model.segment(segment, shape, classes, seed, scope)
-        return self._place(made, segment)
+        made = self._prepare(self._place(made, segment))
+        # A pretrained model's frozen weights are the same for all clients.
+        return share_frozen(made, self.model.head if segment == "head" else self.model.tail)
 
     def list_owned_modules(self) -> list[nn.Module]:
         """Return the modules that each client has a copy of, as patterns."""
@@ -197,9 +211,13 @@ class Ownership:
         return self._build_model(), (client, server)
 
     def _build_model(self) -> CutNetwork:
-        model = self.scenario.model.build(self.info.shape, self.info.classes, self.scenario.seed)
+        info, seed = self.info, self.scenario.seed
+        model = self.scenario.model.build(
+            info.shape, info.classes, seed, with_trunk=self.with_trunk
+        )
         self._place(model.head, "head")
-        self._place(model.trunk, "trunk")
+        if not any(weight.is_meta for weight in model.trunk.parameters()):
+            self._place(model.trunk, "trunk")
         self._place(model.tail, "tail")
         return model
 
@@ -243,11 +261,15 @@ class Ownership:
             raise ScenarioError(
                 f"method.{asking[0]}.kind", f"{kind} needs a head that embeds tokens"
             )
-        kept = table.detach().clone() if table.requires_grad else table.detach()
+        kept = table.detach().clone() if table.requires_grad else table.detach().float()
         reader = self.scenario.text_reader()
         inputs = torch.zeros(0, dtype=torch.int64) if train is None else train.inputs
         counts = inputs.flatten().bincount(minlength=reader.size)[: reader.size]
         return Tokens(kept[: reader.size], counts, reader.special)
+
+    def _prepare(self, segment: nn.Module) -> nn.Module:
+        """Let a segment that trains compute activations again, if the scenario says so."""
+        return recompute_units(segment) if self.scenario.train.checkpointing else segment
 
     def _place(self, module: nn.Module, owner: Owner) -> nn.Module:
         """Move a module to the device, and freeze it unless its segment learns."""

@@ -12,12 +12,14 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.data import Prepared
 from simsplit.data.batches import Batch
 from simsplit.methods.method import Step
+from simsplit.models.recomputing import watch_units
 from simsplit.network.clock import Flops, count_flops
 from simsplit.plugins.guard import accept_nan
 from simsplit.preflight import (
     READING,
     RUNTIME,
     Estimate,
+    count_frozen_bytes,
     count_learned_bytes,
     count_trained_bytes,
     measure_activation_bytes,
@@ -63,12 +65,17 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
     train, count = scenario.train, scenario.clients.count
     shared = list(owners.list_shared_modules().values())
     server = list(owners.list_server_modules().values())
-    per_client = count_trained_bytes(owners.list_owned_modules(), train.client.slots)
+    owned = owners.list_owned_modules()
+    per_client = count_trained_bytes(owned, train.client.slots)
+    common = 0
+    if scenario.clients.start == "same":
+        common += count_frozen_bytes(owned)
     if owners.averages:
         held = scenario.aggregation.kind != "none" and scenario.aggregation.bits is not None
         per_client += (
             count_trained_bytes(shared, train.client.slots) + count_learned_bytes(shared) * held
         )
+        common += count_frozen_bytes(shared)
     elif scenario.clients.handover == "weights":
         per_client += count_learned_bytes(shared) * train.client.slots
     copies, servers = 0, 1
@@ -78,7 +85,8 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
         copies = count_learned_bytes(server) * (1 + kept)  # a round's result, and kept moments
     return Estimate(
         {
-            "clients' own parts": per_client * count,
+            # Clients share what never learns.
+            "clients' own parts": (per_client - common) * count + common,
             "shared head and tail": count_trained_bytes(shared, train.client.slots) * (1 + hosts),
             "server": count_trained_bytes(server, train.server.slots) * servers,
             "trunk copies": copies * count,
@@ -91,19 +99,26 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
 
 @accept_nan()
 def _measure_activations(owners: Ownership, data: Prepared) -> int:
-    """Return the bytes of activations that the largest batch of a client keeps for a step."""
+    """Return the bytes of activations that the largest batch of a client keeps for a step.
+
+    If they are computed again, the largest unit's count too: a backward pass has one at a time.
+    """
     model, batch, topology = owners.model, _make_batch(owners), owners.topology
-    layers = nn.ModuleList([model.head, model.trunk, model.tail])
+    layers = copy.deepcopy(nn.ModuleList([model.head, model.trunk, model.tail]))
+    head, trunk, tail = layers
 
     def outputs() -> torch.Tensor:
-        head, trunk, tail = copy.deepcopy(layers)
         made: torch.Tensor = tail(trunk(topology.headed(head, batch), *topology.beside(batch)))
         return made
 
-    kept = measure_activation_bytes(outputs)
-    weights = sum(p.nbytes for p in layers.parameters())
+    with watch_units(layers) as passes:
+        kept = measure_activation_bytes(outputs, layers.parameters())
+    again = (measure_activation_bytes(each, layers.parameters()) for each in passes)
+    kept += max(again, default=0)
     largest = max((len(part) for part in data.parts), default=0)
-    return max(0, kept - weights) // FEW * min(owners.scenario.train.batch_size, largest)
+    train = owners.scenario.train
+    rows = min(math.ceil(train.batch_size / train.accumulate), largest)
+    return kept // FEW * rows
 
 
 def _make_batch(owners: Ownership) -> Batch:

@@ -290,4 +290,4 @@ def _build_before_training(
     """Build a segment with its initial weights, or with other weights if only clients know them."""
     if owner != "trunk" and not model.is_start_public:
         seed = derive_seed(derive_seed(seed, "attack"), "stranger")
-    return model.segment(owner, info.shape, info.classes, seed).to(device)
+    return model.widen().segment(owner, info.shape, info.classes, seed).to(device)

@@ -175,7 +175,7 @@ class Knowledge(Renamed):
         """Build a client from public facts: its layers, and what methods announce to all."""
         # With the clients' seed it would start with their initial weights, which are private.
         seed = derive_seed(self.seed, "surrogate", *scope)
-        model = self.model
+        model = self.model.widen()
         return Surrogate(
             model.segment("head", self.image, self.classes, seed).to(self.device),
             model.segment("tail", self.image, self.classes, seed).to(self.device),

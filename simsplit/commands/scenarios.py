@@ -55,12 +55,20 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
         raise typer.Exit(2) from None
     if plugin:
         _rehearse(scenarios)
+    _divide_data(scenarios)
     if as_json:
         print_json({"file": str(file), **document, "warnings": warnings})
         return
     echo(f"{file}: {words}")
     for warning in warnings:
         say(f"warning: {warning}")
+
+
+def _divide_data(scenarios: "list[Scenario]") -> None:
+    """Read data that are at hand and small, and divide them among the clients, once each."""
+    for scenario in {repr((each.data, each.clients)): each for each in scenarios}.values():
+        if getattr(scenario.data.source, "is_quick", False):  # texts have no such property
+            scenario.prepare_data()
 
 
 def _rehearse(scenarios: "list[Scenario]") -> None:
@@ -106,7 +114,7 @@ def cite(
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Print BibTeX of the papers whose parts a scenario has, and of simsplit."""
+    """Print BibTeX of the papers that a scenario uses."""
     from simsplit import __version__
     from simsplit.catalogue.citing import OWN, choose_references, list_parts, read_references
 

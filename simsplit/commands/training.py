@@ -45,7 +45,7 @@ def run(
     try:
         known = load_plugins(plugin)
         from simsplit import experiment
-        from simsplit.running.directories import choose_run_directory
+        from simsplit.running.directories import choose_run_directory, holds_run
         from simsplit.scenario import load_scenario
         from simsplit.scenario.loading import remind_of_plugins
         from simsplit.scenario.sweeps import add_observers
@@ -55,6 +55,8 @@ def run(
             scenario = load_scenario(file, parse_pairs(overrides), known)
         scenario = add_observers(scenario, track or [])
         path = choose_run_directory(scenario, out, resume=resume)
+        if resume and not holds_run(path):
+            say(f"there is no run in {path} to go on with; it starts from round 1")
         again += ["--out", str(path), "--resume", *make_flags("--set", overrides)]
         again += [*make_flags("--plugin", plugin or []), *make_flags("--track", track or [])]
         observer = make_observer(make_console(stderr=True), quiet=quiet or as_json)

@@ -43,6 +43,12 @@ class Batch:
         """The tensors that all three segments take besides their input."""
         return () if self.mask is None else (self.mask,)
 
+    def take(self, rows: slice) -> "Batch":
+        """Return some of the rows."""
+        mask = None if self.mask is None else self.mask[rows]
+        lengths = None if self.lengths is None else self.lengths[rows]
+        return Batch(self.inputs[rows], self.labels[rows], self.indices[rows], mask, lengths)
+
     @property
     def real(self) -> Tensor:
         """Mask of the tokens that are not padding, for texts padded on the right."""

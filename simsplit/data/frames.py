@@ -58,10 +58,16 @@ class TableSource(FrameOptions, SourceConfig):
     training rows, before any are held out."""
     missing: tuple[str, ...] = ("?",)
     """Cell values that count as empty, besides empty cells."""
+    separator: str | None = Field(default=None, min_length=1, max_length=1)
+    """Character between the cells of a text file; null: a comma, and a tab in a .tsv file."""
 
     @property
     def modality(self) -> Literal["tables"]:
         return "tables"
+
+    @property
+    def is_quick(self) -> bool:
+        return self.path.is_file()
 
     def describe(self) -> DataInfo | None:
         """Return shape and classes, from the encoded rows; None if the file does not exist."""
@@ -80,7 +86,7 @@ class TableSource(FrameOptions, SourceConfig):
 def _load_cached(source: TableSource, changed: tuple[int, ...]) -> DataSet:
     del changed  # part of the cache's key: a changed file is read again
     train, test, public = (
-        None if file is None else read_frame(file, source.missing)
+        None if file is None else read_frame(file, source.missing, source.separator)
         for file in (source.path, source.test, source.public)
     )
     assert train is not None
@@ -99,6 +105,10 @@ class SklearnSource(SourceConfig):
     def modality(self) -> Literal["tables"]:
         return "tables"
 
+    @property
+    def is_quick(self) -> bool:
+        return True
+
     def describe(self) -> DataInfo:
         sizes = {"breast_cancer": (30, 2), "wine": (13, 3), "iris": (4, 3), "digits": (64, 10)}
         columns, classes = sizes[self.name]
@@ -114,7 +124,7 @@ class SklearnSource(SourceConfig):
         return encode_frames(self.name, frame, None, FrameOptions(target="target"))
 
 
-def read_frame(file: Path, missing: Sequence[str]) -> "pd.DataFrame":
+def read_frame(file: Path, missing: Sequence[str], separator: str | None = None) -> "pd.DataFrame":
     """Read the rows of a CSV or parquet file."""
     import pandas as pd
 
@@ -123,14 +133,26 @@ def read_frame(file: Path, missing: Sequence[str]) -> "pd.DataFrame":
         if kind == ".parquet":
             return pd.read_parquet(file)
         if kind in _FORMATS:
-            return pd.read_csv(
-                file, sep=_FORMATS[kind], skipinitialspace=True, na_values=list(missing)
-            )
+            sep = separator or _FORMATS[kind]
+            read = pd.read_csv(file, sep=sep, skipinitialspace=True, na_values=list(missing))
+            return _refuse_other_separator(read, file, sep)
     except (OSError, ValueError) as error:
         raise DataError(f"data.source.path: {file} cannot be read ({error})") from error
     raise DataError(
         f"data.source.path: {file} is not a table; allowed: {', '.join((*_FORMATS, '.parquet'))}"
     )
+
+
+def _refuse_other_separator(frame: "pd.DataFrame", file: Path, sep: str) -> "pd.DataFrame":
+    """Return a table; raise DataError if all of it is one column that another sign divides."""
+    if len(frame.columns) == 1:
+        name = str(frame.columns[0])
+        for other in (each for each in ";\t|," if each != sep and each in name):
+            raise DataError(
+                f"data.source.separator: {file} is one column if cells end at {sep!r}; its first "
+                f"line has {other!r}: set separator: {other!r}"
+            )
+    return frame
 
 
 def encode_frames(
@@ -144,7 +166,9 @@ def encode_frames(
     """Encode training and test rows: features as float32, classes by number."""
     target = _check_column(train, options.target or str(train.columns[-1]), "target")
     where = f"data.source.target: {name}, column '{target}'"
+    _refuse_measured(train[target], target)
     names = find_class_names(train[target].to_numpy(), where)
+    tested = "path" if test is None else "test"
     if test is None:
         labels = number_labels(train[target].to_numpy(), names, where)
         rng = numpy_rng_for(0, "table", "test")
@@ -157,6 +181,9 @@ def encode_frames(
             raise DataError(f"data.source.{which}: has no column '{lacking[0]}'")
     numbers = [column for column in features if not features[column]]
     categories = [column for column in features if features[column]]
+    for rows, which in ((train, "path"), (test, tested), (public, "public")):
+        if rows is not None:
+            _refuse_infinite(rows, numbers, which)
     # the test rows are split off by now: nothing is fitted on them
     fitted = _build_encoder(numbers, categories).fit(
         _fill_categories(train if public is None else public, categories)
@@ -184,6 +211,32 @@ def _check_column(frame: "pd.DataFrame", column: str, field: str) -> str:
             f"{', '.join(columns[:20])}"
         )
     return column
+
+
+def _refuse_measured(column: "pd.Series[Any]", name: str) -> None:
+    """Raise DataError if a target is measured, not classes."""
+    from pandas.api import types
+
+    distinct, rows = column.nunique(), len(column)
+    broken = types.is_float_dtype(column) and bool((column.dropna() % 1 != 0).any())
+    if distinct > (30 if broken else max(30, rows // 2)):
+        raise DataError(
+            f"data.source.target: column '{name}' has {distinct:,} different values in {rows:,} "
+            "rows, too many for classes; turn it into a few groups, or name another column"
+        )
+
+
+def _refuse_infinite(frame: "pd.DataFrame", numbers: list[str], which: str) -> None:
+    """Raise DataError if a column of numbers has an infinite one."""
+    for column in numbers:
+        infinite = np.flatnonzero(np.isinf(frame[column].to_numpy(dtype=np.float64)))
+        if len(infinite):
+            first = int(frame.index[infinite[0]]) + 1
+            raise DataError(
+                f"data.source.{which}: column '{column}' is infinite in {len(infinite):,} of "
+                f"{len(frame):,} rows, row {first} first; leave it empty, or leave the column out "
+                f"with drop: [{column}]"
+            )
 
 
 def _choose_features(frame: "pd.DataFrame", target: str, options: FrameOptions) -> dict[str, bool]:

@@ -22,6 +22,11 @@ class SourceConfig(Config, ABC):
         """The kind of samples: `images` (uint8) or `tables` (numbers, not scaled)."""
         return "images"
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether the data are at hand and read in no time, so that a check may read them."""
+        return False
+
     @abstractmethod
     def describe(self) -> DataInfo | None:
         """Return shape and classes without reading the data; None if they cannot be known yet."""

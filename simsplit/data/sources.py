@@ -38,6 +38,10 @@ class DigitsSource(SourceConfig):
     """Number of copies of each training digit, so that many clients all get some. Above 1, no
     validation or public data may be held out, since copies of them would be trained on."""
 
+    @property
+    def is_quick(self) -> bool:
+        return True
+
     def describe(self) -> DataInfo:
         return DataInfo((1, self.size, self.size), 10)
 

@@ -144,6 +144,8 @@ class Bounds:
                 legs = [probed, ()]
             case Begin() if phase is not None:
                 legs = [turns[0].sends if phase.crosses else ()]
+                if self.scenario.train.accumulate > 1:  # a small mini-batch has fewer parts
+                    legs.append(())
             case Proceed():
                 sends = next(turn.sends for turn in turns if turn.leg == call.making)
                 # a client that learns without gradients ends its step without an answer

@@ -64,6 +64,10 @@ class FigureBounds:
         batches = self.count_batches(client, phase.source)
         return self.scenario.schedule.count_local_steps({client: batches})[client]
 
+    def count_begun(self, client: ClientId, phase: Phase) -> int:
+        """Return how often a client is asked in a round to begin: once for each part of a step."""
+        return self.count_steps(client, phase) * self.scenario.train.accumulate
+
     def count_exam(self, split: str) -> int:
         """Return the number of batches in which a held-out split is evaluated."""
         return -(-self.holdings.held_out.get(split, 0) // self.scenario.evaluate.batch_size)

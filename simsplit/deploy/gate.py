@@ -197,7 +197,9 @@ class Gate:
         form, info = self.form, _read_info(self.form)
         samples = {client: int(each["samples"]) for client, each in self.greetings.items()}
         holdings = Holdings(samples, form["held_out"])
-        return Bounds(Ownership(self.scenario, info, torch.device("cpu")), holdings)
+        return Bounds(
+            Ownership(self.scenario, info, torch.device("cpu"), with_trunk=False), holdings
+        )
 
     @property
     def form(self) -> dict[str, Any]:
@@ -383,7 +385,7 @@ def find_most_bytes(scenario: Scenario, info: DataInfo | None) -> int:
     """Return the most bytes that any frame of a run may have."""
     if info is None:
         return MOST_UNKNOWN
-    return Bounds(Ownership(scenario, info, torch.device("cpu"))).most_bytes
+    return Bounds(Ownership(scenario, info, torch.device("cpu"), with_trunk=False)).most_bytes
 
 
 def _read_info(form: Mapping[str, Any]) -> DataInfo:

@@ -112,7 +112,7 @@ class RemotePool(Pool):
         else:
             number = self._send(client, call)
         answer = self._receive_answer(client, call, number)
-        if isinstance(call, Proceed | BeginInterleaved) and answer == ():
+        if isinstance(call, Begin | Proceed | BeginInterleaved) and answer == ():
             self._finish_step(client)
         return answer
 

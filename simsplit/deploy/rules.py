@@ -152,7 +152,7 @@ class Rules:
             raise ProtocolError(f"to begin a step of round {number} after one of {self.round}")
         self.round, self._entered = number, False
         self._steps_begun += 1
-        most = self.bounds.figures.count_steps(self.client, self._phase)
+        most = self.bounds.figures.count_begun(self.client, self._phase)
         if self._steps_begun > most:
             raise ProtocolError(
                 f"{self._steps_begun} steps in round {number}; the scenario allows {most}"
@@ -191,7 +191,7 @@ class Rules:
         """Check a report: figures of fewer steps than a round's could tell of single samples."""
         del call
         phase = self._phase
-        most = 0 if phase is None else self.bounds.figures.count_steps(self.client, phase)
+        most = 0 if phase is None else self.bounds.figures.count_begun(self.client, phase)
         is_over = phase is not None and self._steps_begun == most and not self._turn
         if not is_over or self._reported == self.round:
             raise ProtocolError("to report a round that is not over, or a second time")

@@ -176,7 +176,8 @@ class ClientSite:
 
     def _build(self) -> Assembler:
         """Build the client in its state before training."""
-        assembler = Assembler(self.scenario, self.data, self.device, self.secret)
+        scenario, device = self.scenario, self.device
+        assembler = Assembler(scenario, self.data, device, self.secret, with_trunk=False)
         self.client: Client = assembler.make_pool([self.number]).clients[self.number]
         self.client.examination.scores = self._make_scorer()
         self.client.examination.author = self._make_author()

@@ -30,6 +30,9 @@ ADDED: Mapping[str, object] = {
     "method.*.scaled": False,
     "method.*.shift_alpha": 0.0,
     "method.*.draws": 1,
+    "model.dtype": "float32",
+    "train.accumulate": 1,
+    "train.checkpointing": False,
 }
 """Field that came after rows were measured, such as `method.*.lift`, with `*` for a place in a list
 -> the value with which all is as before. A new field whose default is null need not stand here."""

@@ -232,6 +232,9 @@ class Method(Renamed):
     """Whether the tail's loss also reaches the head through this method, without the wire."""
     changes_embeddings: bool = False
     """Whether the head's embeddings of tokens go through `embed`."""
+    accepts_parts: bool = False
+    """Client: whether `accept` works on the sum of the gradients of a mini-batch's parts, with the
+    step of the last part (`train.accumulate`)."""
     freezes: frozenset[Segment] = frozenset()
     """Client: segments that do not learn in training proper."""
 

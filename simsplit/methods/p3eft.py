@@ -141,6 +141,8 @@ def draw_mixing_weights(sets: int, shape: Shape, spread: float, seed: int) -> Te
 class P3eft(Method):
     """The client's half, which mixes states and stores them for the regulariser."""
 
+    accepts_parts = True
+
     def __init__(self, config: P3eftConfig, weights: Tensor | None, *, sets: int) -> None:
         self.config, self.weights, self.sets = config, weights, sets
         self.backprop = PrivateBackprop(PrivateBackpropConfig(messages=config.messages))

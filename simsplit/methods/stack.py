@@ -90,6 +90,7 @@ class Stack:
             return
 
         def change(module: nn.Module, ids: object, x: Tensor) -> Tensor:
+            x = x.float()
             for method in changing:
                 x = _restore_dtype(method.embed(x, step), x)
             return x

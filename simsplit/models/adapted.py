@@ -3,13 +3,15 @@
 import copy
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import torch
 from pydantic import Field, model_validator
 from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, build_classifier
 from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
-from simsplit.models.lower_layers import find_lower_layers
+from simsplit.models.frozen import hold_frozen, parse_dtype
+from simsplit.models.lower_layers import LowerLayers, find_lower_layers
 from simsplit.models.served import (
     Adapters,
     Layout,
@@ -19,6 +21,7 @@ from simsplit.models.served import (
     ServedTail,
     build_layout,
 )
+from simsplit.models.shards import fill_segment, find_names, find_weight_files, lay_out_model
 from simsplit.models.text_model import Lora, TextModel, find_targets
 from simsplit.models.transformer import build_linear_reader
 from simsplit.models.whole import T5, draw_model, load_model
@@ -81,18 +84,61 @@ class AdaptedClassifier(TextModel):
         """Make adapters (head), the whole transformer (trunk) or classification layers (tail)."""
         owner, input_shape, num_classes, seed, scope = request
         self.compute_shapes(input_shape)
-        model, missing = self._load_whole(num_classes, seed)
+        if owner == "trunk":
+            body, lora = self._load_body(num_classes, seed), self._required_lora
+            lower = find_lower_layers(body, self.get_family(), find_targets(body, lora.targets))
+            return self._serve(body, lower)
+        model, missing = self._lay_out() or self._load_whole(num_classes, seed)
         if owner == "tail":
             return ServedTail(self._build_reader(model, missing, num_classes, seed, scope))
-        body, lora = _extract_body(model, copied=owner == "trunk"), self.lora
-        assert lora is not None, "the validator refuses null"
-        layout: Layout = {}
-        if "head" in self.learns:
-            layout = build_layout(body, lora.rank, lora.targets)
-        if owner == "trunk":
-            lower = find_lower_layers(body, self.get_family(), find_targets(body, lora.targets))
-            return Served(body, layout, lora.alpha / lora.rank, self.pooling, lower)
+        layout = self._build_layout(_extract_body(model, copied=False))
         return Adapters(layout, self.adapters, seed, scope) if layout else NoAdapters()
+
+    def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
+        """Make a segment; the trunk without weights, if the model comes from files."""
+        if request.owner != "trunk" or (laid_out := self._lay_out()) is None:
+            return self.make_segment(request)
+        return self._serve(_extract_body(laid_out[0], copied=True), None)
+
+    def _serve(self, body: nn.Module, lower: LowerLayers | None) -> Served:
+        layout, lora = self._build_layout(body), self._required_lora
+        return Served(body, layout, lora.alpha / lora.rank, self.pooling, lower)
+
+    @property
+    def _required_lora(self) -> Lora:
+        assert self.lora is not None, "the validator refuses null"
+        return self.lora
+
+    def _build_layout(self, body: nn.Module) -> Layout:
+        lora = self._required_lora
+        return build_layout(body, lora.rank, lora.targets) if "head" in self.learns else {}
+
+    def _load_body(self, classes: int, seed: int) -> nn.Module:
+        """Load the transformer, frozen and in its type: from its files alone, if they are known."""
+        dtype = parse_dtype(self.dtype)
+        if (laid_out := self._lay_out(dtype)) is not None:
+            model, _ = laid_out
+            body, saved = _extract_body(model, copied=True), find_weight_files(*self._saved)
+            if saved is not None and (names := find_names(body, model, saved)):
+                return fill_segment(body, names, saved, dtype).requires_grad_(False)
+        body = _extract_body(self._load_whole(classes, seed)[0], copied=True)
+        return hold_frozen(body.requires_grad_(False), dtype)
+
+    def _lay_out(
+        self, dtype: torch.dtype = torch.float32
+    ) -> "tuple[PreTrainedModel, frozenset[str]] | None":
+        """Build the model without weights; None for random ones, and for encoders.
+
+        An encoder's classification layers may be saved, too.
+        """
+        if self.sizes is not None or self.get_family() in (*ENCODERS, T5):
+            return None
+        return lay_out_model(*self._saved, dtype), frozenset()
+
+    @property
+    def _saved(self) -> tuple[str, str | None]:
+        """The folder or name of the saved model, and its revision."""
+        return self.find_folder(), self.revision
 
     @property
     def pooling(self) -> Pooling:

@@ -43,12 +43,19 @@ class EncoderBlocks(nn.Module):
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(layers)
+        self.computes_in = torch.float32
+        """The type of the layers' states; what crosses is float32 all the same."""
         self.shared = shared
         """DeBERTa's encoder without its layers: the parts that all layers share."""
 
     def forward(self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
         """Apply all layers; `mask` marks the tokens that are not padding."""
         assert past is None, "only models that predict tokens have a cache"
+        if self.computes_in == torch.float32:
+            return self._run_layers(x_BLD, mask)
+        return self._run_layers(x_BLD.to(self.computes_in), mask).float()
+
+    def _run_layers(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
         if not len(self.layers):
             return x_BLD
         if self.shared is None:
@@ -100,6 +107,8 @@ class EncoderHead(nn.Module):
     ) -> Tensor:
         """Continue from embeddings of tokens: add positions, and apply the layers."""
         config = self.blocks.config
+        if self.blocks.computes_in != torch.float32:
+            x_BLD = x_BLD.to(self.blocks.computes_in)  # a method's embeddings are float32
         given: dict[str, Tensor] = {}
         if config.model_type in _COUNTED_FROM_PADDING:
             real = _fill_mask(x_BLD, mask)
@@ -119,7 +128,10 @@ class EncoderTail(nn.Module):
 
     def forward(self, x_BLD: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
         """Return the text's logits, repeated at every position: the label is at one of them."""
-        logits_BC: Tensor = self.reader(self.blocks(x_BLD, mask, past))
+        out_BLD = self.blocks(x_BLD, mask, past)
+        if self.blocks.computes_in != torch.float32:
+            out_BLD = out_BLD.to(next(self.reader.parameters()).dtype)
+        logits_BC: Tensor = self.reader(out_BLD).float()
         return logits_BC[:, None].expand(-1, x_BLD.shape[1], -1)
 
 

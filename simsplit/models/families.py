@@ -21,6 +21,10 @@ _CUT = (FULL, SLIDING, CHUNKED)
 """The library's names of layers that need no more than a mask; all others carry a state."""
 
 
+PREFIX = "_simsplit_prefix"
+"""Attribute of the modules of a model without weights: the prefix of their names in its files."""
+
+
 class Family(NamedTuple):
     """The names of a model's parts in its body."""
 
@@ -130,6 +134,8 @@ class ScaledReader(nn.Linear):
         """Share the weights of the plain layer."""
         super().__init__(plain.in_features, plain.out_features, bias=False, device="meta")
         self.weight, self.bias, self.scaling = plain.weight, plain.bias, scaling
+        if PREFIX in plain.__dict__:
+            self.__dict__[PREFIX] = plain.__dict__[PREFIX]
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Return the scaled logits."""

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -121,18 +121,32 @@ class SplitConfig(Config):
     def make_segment(self, request: SegmentRequest) -> nn.Module:
         """Make the requested segment on the CPU."""
 
+    def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
+        """Make a segment for a side that does not hold it; it need not have weights."""
+        return self.make_segment(request)
+
+    def widen(self) -> Self:
+        """Return the model with all weights in float32, as an attacker reads public ones."""
+        return self
+
     def build(
         self,
         input_shape: InputShape,
         num_classes: int,
         seed: int,
         scope: tuple[Scope, ...] = (),
+        *,
+        with_trunk: bool = True,
     ) -> CutNetwork:
-        """Make the whole network; another `scope` gives another head and tail, but not trunk."""
+        """Make the whole network; another `scope` gives another head and tail, but not trunk.
+
+        Without trunk, that segment need not have weights.
+        """
         cut_shape, feature_shape = self.compute_shapes(input_shape)
+        trunk = SegmentRequest("trunk", input_shape, num_classes, seed)
         return CutNetwork(
             head=self.segment("head", input_shape, num_classes, seed, scope),
-            trunk=self.segment("trunk", input_shape, num_classes, seed),
+            trunk=self.make_segment(trunk) if with_trunk else self.lay_out_segment(trunk),
             tail=self.segment("tail", input_shape, num_classes, seed, scope),
             cut_shape=cut_shape,
             feature_shape=feature_shape,

@@ -8,6 +8,7 @@ since head and tail learn separately.
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+import torch
 from pydantic import Field
 from torch import nn
 
@@ -16,6 +17,8 @@ from simsplit.models.encoders import ENCODERS, build_classifier, copy_encoder_se
 from simsplit.models.exactness import require_exact_cut
 from simsplit.models.families import get_token_reader
 from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
+from simsplit.models.frozen import hold_frozen, parse_dtype
+from simsplit.models.shards import fill_segment, find_names, find_weight_files, lay_out_model
 from simsplit.models.text_model import Lora, TextModel, add_adapters
 from simsplit.models.transformer import Cut, build_linear_reader, copy_segment
 from simsplit.models.whole import T5, Sizes, build_config, draw_model, load_config, load_model
@@ -58,7 +61,52 @@ class LanguageConfig(TextModel):
         return (length, width), (length, width)
 
     def make_segment(self, request: SegmentRequest) -> nn.Module:
-        """Copy a segment out of the whole model; a random model's segments have separate draws."""
+        """Make a segment; a random model's segments have separate draws."""
+        owner, _, _, seed, scope = request
+        learns = owner in self.learns
+        adapted = self.lora is not None and learns
+        dtype = torch.float32 if learns and not adapted else parse_dtype(self.dtype)
+        made = self._read_segment(request, dtype) or self._copy_segment(request)
+        made.requires_grad_(learns)
+        if self.lora is not None and adapted and not (self.trunk == "skipped" and owner == "trunk"):
+            with isolate(seed, "lora", owner, *scope):
+                add_adapters(made, self.lora.model_dump(), keep=self._fresh_parts)
+        return hold_frozen(made, dtype)
+
+    def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
+        """Make a segment without weights, if it comes from files; else a whole one."""
+        if self.sizes is not None or self.encodes():
+            return self.make_segment(request)
+        self.compute_shapes(request.input_shape)
+        _, made = self._cut_laid_out(request, torch.float32)
+        return made
+
+    def _read_segment(self, request: SegmentRequest, dtype: torch.dtype) -> nn.Module | None:
+        """Read a segment from the model's own files; None if it does not come from such ones."""
+        if self.sizes is not None or self.encodes():
+            return None
+        self.compute_shapes(request.input_shape)
+        if (saved := find_weight_files(self.find_folder(), self.revision)) is None:
+            return None
+        model, made = self._cut_laid_out(request, dtype)
+        # Families whose files have other names are loaded by the library, which knows these.
+        names = find_names(made, model, saved)
+        weighs = any(weight.is_meta for weight in made.parameters())
+        return fill_segment(made, names, saved, dtype) if names or not weighs else None
+
+    def _cut_laid_out(
+        self, request: SegmentRequest, dtype: torch.dtype
+    ) -> "tuple[PreTrainedModel, nn.Module]":
+        """Cut a segment out of the model without weights."""
+        folder = self.find_folder()
+        _require_exact_cut(folder, self.revision, None)
+        model = lay_out_model(folder, self.revision, dtype)
+        cut = Cut(self.head, self.tail, self.trunk == "skipped")
+        reader = self._build_reader(model, request.num_classes, request.seed, request.scope)
+        return model, copy_segment(model, request.owner, cut, reader)
+
+    def _copy_segment(self, request: SegmentRequest) -> nn.Module:
+        """Copy a segment out of a model that is in memory as a whole."""
         owner, input_shape, num_classes, seed, scope = request
         self.compute_shapes(input_shape)
         classes, missing = num_classes if self.encodes() else None, frozenset[str]()
@@ -67,23 +115,15 @@ class LanguageConfig(TextModel):
         else:
             with isolate(seed, "model", owner, *scope):
                 model = draw_model(self.sizes, classes)
-        skipped = self.trunk == "skipped"
-        cut = Cut(self.head, self.tail, skipped)
+        cut = Cut(self.head, self.tail, self.trunk == "skipped")
         if classes is None:
             _require_exact_cut(
                 None if self.sizes else self.find_folder(), self.revision, self.sizes
             )
             reader = self._build_reader(model, num_classes, seed, scope)
-            made = copy_segment(model, owner, cut, reader)
-        else:
-            read = build_classifier(model, missing, seed, scope) if owner == "tail" else None
-            made = copy_encoder_segment(model, owner, cut, read)
-        learns = owner in self.learns
-        made.requires_grad_(learns)
-        if self.lora is not None and learns and not (skipped and owner == "trunk"):
-            with isolate(seed, "lora", owner, *scope):
-                add_adapters(made, self.lora.model_dump(), keep=self._fresh_parts)
-        return made
+            return copy_segment(model, owner, cut, reader)
+        read = build_classifier(model, missing, seed, scope) if owner == "tail" else None
+        return copy_encoder_segment(model, owner, cut, read)
 
     @property
     def classifies(self) -> bool:

@@ -99,6 +99,8 @@ class Served(nn.Module):
         self.body, self.layout, self.pooling = body, dict(layout), pooling
         if layout:
             _add_placeholders(body, layout, scale)
+        # A decoder would fill a cache in each call, and again in a second pass; nothing reads it.
+        body.config.use_cache = False  # type: ignore[union-attr]
         self.requires_grad_(False)
         self.eval()
 
@@ -147,7 +149,7 @@ class Served(nn.Module):
             known = self.lower.replaced(below, read_B)
         with known:
             out = functional_call(self.body, dict(adapters or {}), (), dict(given))
-        states_BLD: Tensor = out.last_hidden_state
+        states_BLD: Tensor = out.last_hidden_state.float()
         if states_BLD.shape[1] == 1:
             return states_BLD[:, 0]
         return self.pool(states_BLD, given["attention_mask"])

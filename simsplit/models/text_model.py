@@ -14,6 +14,7 @@ from simsplit.config import Config
 from simsplit.errors import ScenarioError, install_command, suggest
 from simsplit.models.encoders import ENCODERS, count_positions
 from simsplit.models.fresh import InputShape, SplitConfig
+from simsplit.models.frozen import Dtype
 from simsplit.models.tokenizers import Reader, load_tokenizer
 from simsplit.models.transformer import get_layers
 from simsplit.models.whole import T5, Sizes, load_config
@@ -57,6 +58,11 @@ class TextModel(SplitConfig):
     sizes: Sizes | None = None
     """Sizes of a model with random weights, instead of a pretrained one."""
 
+    dtype: Dtype = "float32"
+    """The type in which frozen weights are held and computed with. What learns (adapters, fresh
+    classification layers, segments without adapters) is held in float32, and what crosses is
+    float32."""
+
     @model_validator(mode="after")
     def _refuse_two_origins(self) -> Self:
         if self.name is not None and self.sizes is not None:
@@ -69,6 +75,9 @@ class TextModel(SplitConfig):
     def origin(self) -> str:
         """The name or folder of the pretrained weights."""
         return self.name or f"{OWN}demo"
+
+    def widen(self) -> Self:
+        return self if self.dtype == "float32" else self.model_copy(update={"dtype": "float32"})
 
     @property
     def is_available_offline(self) -> bool:

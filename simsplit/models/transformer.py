@@ -45,6 +45,8 @@ class Blocks(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.rotary = rotary
         self.cached_as = _find_cache_name(self.layers)
+        self.computes_in = torch.float32
+        """The type of the layers' states; what crosses is float32 all the same."""
         # Gemma 3's rotary angles differ by the kind of layer.
         self.turns_by_kind = rotary is not None and "layer_type" in _list_arguments(rotary)
 
@@ -53,7 +55,9 @@ class Blocks(nn.Module):
     ) -> Tensor:
         """Apply all layers; `mask` marks the tokens, those in `past` included, that are real."""
         if not len(self.layers):
-            return x_BLD
+            return x_BLD if self.computes_in == torch.float32 else x_BLD.float()
+        if self.computes_in != torch.float32:
+            x_BLD = x_BLD.to(self.computes_in)
         from transformers.masking_utils import LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING
 
         positions = compute_positions(x_BLD, mask, past)
@@ -72,7 +76,8 @@ class Blocks(nn.Module):
                 use_cache=past is not None,
                 **given,
             )
-        return x_BLD
+        # Without loss: the next segment computes in its own type, methods in float32.
+        return x_BLD.float() if self.computes_in != torch.float32 else x_BLD
 
     def _compute_angles(self, x_BLD: Tensor, positions: Tensor, kind: str) -> Any:  # noqa: ANN401
         if self.rotary is None:
@@ -161,8 +166,13 @@ class Tail(nn.Module):
     ) -> Tensor:
         """Return logits at every position, or only at the last, which is faster in writing."""
         out_BLD = self.blocks(x_BLD, mask, past)
-        out: Tensor = self.reader(self.norm(out_BLD[:, -1:] if last else out_BLD))
-        return out
+        if self.blocks.computes_in == torch.float32:
+            out: Tensor = self.reader(self.norm(out_BLD[:, -1:] if last else out_BLD))
+            return out
+        out_BLD = self.norm((out_BLD[:, -1:] if last else out_BLD).to(self.blocks.computes_in))
+        # A classification layer that learns is in float32.
+        out = self.reader(out_BLD.to(next(self.reader.parameters()).dtype))
+        return out.float()
 
 
 class Cut(NamedTuple):

@@ -33,10 +33,11 @@ class Client:
         exams: Mapping[str, Exam],
         *,
         poisons: Sequence[Poison] = (),
+        accumulate: int = 1,
     ) -> "Client":
         """Build a client around one end; `protocols` are those of training and of inference."""
         steps, inference = protocols
-        training = Training(end, steps, feeds, poisons)
+        training = Training(end, steps, feeds, poisons, accumulate=accumulate)
         return cls(
             training,
             Examination(end, inference, exams, training),

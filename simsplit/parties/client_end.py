@@ -63,6 +63,12 @@ class Pending:
     phase: Phase
     learns: bool = True
     """Whether the client learns from the step; not if it only exposes packets to attacks."""
+    share: float = 1.0
+    """The part's share of the samples of its mini-batch, if that crosses in parts."""
+    begins: bool = True
+    """Whether it is the first part of its mini-batch."""
+    ends: bool = True
+    """Whether it is the last part, after which the client learns."""
     counted: bool = True
     """Whether the step counts in the round's figures; not if it is interleaved."""
     turn: int = 0
@@ -86,6 +92,10 @@ class Pending:
     def beside(self, segment: str, x: Tensor) -> tuple[Any, ...]:
         """Return a segment's inputs beside the activations: masks, and in a session its cache."""
         return self.context if self.session is None else self.session.beside(segment, x)
+
+    def weigh(self, loss: Tensor) -> Tensor:
+        """Weight a loss by the part's share of its mini-batch."""
+        return loss if self.share == 1.0 else loss * self.share
 
 
 Makes = Mapping[Leg, Callable[[Any, Pending], Tensors]]
@@ -172,11 +182,16 @@ class ClientEnd:
         return out
 
     def learn(self, pending: Pending) -> None:
-        """End the step: take one optimizer step, unless a method refuses it."""
+        """End the step: take one optimizer step, unless a method refuses it.
+
+        Gradients of a mini-batch's earlier parts are kept for the last one.
+        """
         # What a session has cached was computed with the weights before this step.
         self.sessions.clear()
         if pending.counted:
             self.tally.add_reported(pending.step.figures)
+        if not pending.ends:
+            return
         if pending.over or self.stack.accepts(self.head, pending.step):
             step_together(self.learners)
             return
@@ -237,7 +252,7 @@ class ClientEnd:
         if pending.counted and pending.learns:
             self.tally.add_method_loss(extra, len(pending.labels))
         terms = [term for term in (loss, extra) if term is not None]
-        whole = sum(terms[1:], start=terms[0])
+        whole = pending.weigh(sum(terms[1:], start=terms[0]))
         if not pending.learns:
             # Gradients of parameters would be added to those of the next step.
             whole.backward(inputs=[arrived])
@@ -264,6 +279,7 @@ class ClientEnd:
         grad = self._recombine_reply(packet, pending.step)
         term = self.stack.compute_encode_loss(pending.step)
         self.tally.add_method_loss(term, len(pending.labels))
+        term = None if term is None else pending.weigh(term)
         if pending.sent.requires_grad:
             roots = [pending.sent] if term is None else [pending.sent, term]
             torch.autograd.backward(roots, [grad] if term is None else [grad, None])
@@ -276,7 +292,7 @@ class ClientEnd:
             pending.step.outputs, pending.step.task = outputs, loss
         if pending.counted and pending.learns:
             predicted = self.stack.read_outputs(outputs.detach(), pending.step)
-            self.tally.add(loss, predicted, pending.labels)
+            self.tally.add(loss, predicted, pending.labels, begins=pending.begins)
         return loss
 
     def _recombine_reply(self, packet: Packet, step: Step) -> Tensor:
@@ -310,6 +326,7 @@ class ClientEnd:
 
         def keep(module: nn.Module, ids: Tensors, made: Tensor) -> Tensor:
             # A frozen embedding gets a leaf, to which a method can still take gradients.
+            made = made.float()
             step.embedded = made if made.requires_grad else made.detach().requires_grad_()
             return step.embedded
 

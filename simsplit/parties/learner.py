@@ -304,7 +304,9 @@ class Versions:
         if updates != self._updates:
             self._updates = updates
             self._newest = {
-                number: nn.Parameter(place.live.detach().clone(), place.live.requires_grad)
+                number: nn.Parameter(place.live.detach().clone())
+                if place.live.requires_grad
+                else place.live  # frozen: the same before and after
                 for number, place in enumerate(self._places)
             }
         version = self._newest

@@ -60,7 +60,9 @@ class Seat:
     def busy(self) -> bool:
         """Whether the client is in the middle of a step or a pass, and needs its modules."""
         client = self.client
-        return client.training.is_waiting or client.examination.is_waiting
+        training = client.training
+        waits = training.is_waiting or training.is_between_parts
+        return waits or client.examination.is_waiting
 
     def leave(self, flat: Flat) -> None:
         """Copy everything that the client remembers into its flat form."""

@@ -17,10 +17,10 @@ from simsplit.parties.server_end import Flight, Member, ServerEnd
 from simsplit.phases import Phase
 from simsplit.protocol import Turn
 
-Manner = Literal["train", "infer", "skip", "abandon"]
-"""train: the trunk learns. infer: nothing learns. skip: nothing learns, and what arrived goes back
-without the trunk. abandon: as train, but no trace stays in the trunk, as the client will not
-answer."""
+Manner = Literal["train", "gather", "infer", "skip", "abandon"]
+"""train: the trunk learns. gather: as train, but gradients wait for a later step. infer: nothing
+learns. skip: nothing learns, and what arrived goes back without the trunk. abandon: as train, but
+no trace stays in the trunk, as the client will not answer."""
 
 
 class Server:
@@ -56,7 +56,8 @@ class Server:
         if manner == "abandon":
             with self.learner.leave_untouched():
                 return self._answer(arrived, turn, training=True)
-        answers = self._answer(arrived, turn, training=manner == "train", skipping=manner == "skip")
+        training = manner in ("train", "gather")
+        answers = self._answer(arrived, turn, training=training, skipping=manner == "skip")
         # The trunk learns once for the whole cohort: a step per client would make the order of
         # clients matter.
         if turn.last and manner == "train":

@@ -19,11 +19,12 @@ class Tally:
     def __init__(self) -> None:
         self._restart()
 
-    def add(self, loss: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Count one step.
+    def add(self, loss: Tensor, outputs: Tensor, labels: Tensor, *, begins: bool = True) -> None:
+        """Count one step, or with `begins` False a further part of its mini-batch.
 
         Means are over samples, and over the tokens that are learned in texts.
         """
+        self._steps += begins
         # Nothing is summed here: reading a scalar would wait for the device in every step.
         self._sizes.append(len(labels))
         self._learned.append(len(labels) if labels.ndim == 1 else (labels != IGNORED).sum())
@@ -52,7 +53,7 @@ class Tally:
         if self._sizes:
             learned = [int(count) for count in self._learned]
             row = {
-                "steps": len(self._sizes),
+                "steps": self._steps,
                 "samples": samples,
                 "method_loss": 0.0,
             }
@@ -76,6 +77,7 @@ class Tally:
     def _restart(self) -> None:
         self.plain_bytes = 0
         """Bytes that a cut without methods would have sent, dropouts included."""
+        self._steps = 0
         self._sizes: list[int] = []
         self._learned: list[int | Tensor] = []
         self._losses: list[Tensor] = []

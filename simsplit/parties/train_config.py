@@ -60,6 +60,10 @@ class TrainConfig(Config):
 
     batch_size: int = Field(default=64, ge=1)
     """Samples per mini-batch; the last one of an epoch may be smaller."""
+    accumulate: int = Field(default=1, ge=1)
+    """Number of parts in which each mini-batch crosses; both sides learn once, from all of them. So
+    memory need only hold the activations of one. It must divide `batch_size`. Batch normalisation,
+    and methods that compare or mix samples, see each part alone."""
     drop_last: bool = False
     """Whether to leave out a smaller last batch; a client with less than one batch keeps it."""
     group_by_length: bool = False
@@ -78,5 +82,8 @@ class TrainConfig(Config):
     """bf16 computes under autocast. A packet is as wide as the output of the head or the trunk:
     2 bytes a value from a convolution, 4 from a transformer, whose residual sum stays in fp32.
     Layers that methods add do not change it; the method `cast` sends fewer bytes."""
+    checkpointing: bool = False
+    """Whether activations are computed again in the backward pass, block by block, instead of kept:
+    less memory for one more forward pass, and the same results."""
     channels_last: bool = False
     """Whether to store images in channels-last layout, which is faster on some processors."""

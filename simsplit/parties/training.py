@@ -1,6 +1,9 @@
 """A client's training: its stream of batches, and its turns of a step."""
 
+import math
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from simsplit.errors import ProtocolError
 from simsplit.packets import Leg, Packets
@@ -20,26 +23,42 @@ class Training:
         protocol: Protocol,
         feeds: Mapping[str, Feed],
         poisons: Sequence[Poison] = (),
+        *,
+        accumulate: int = 1,
     ) -> None:
+        """Take part; each mini-batch crosses in up to `accumulate` parts."""
         self.end, self.feeds, self.poisons = end, feeds, poisons
         self.protocol = protocol
         self.turns = [turn for turn in protocol.turns if turn.by_client]
         self.taken = dict.fromkeys(feeds, 0)
         """Batches taken so far, by source."""
         self.phase = Phase(TRAIN, rounds=0)
+        self.accumulate = accumulate
         self._pending: Pending | None = None
+        self._parts: deque[Pending | None] = deque()
+        """Parts of the mini-batch under way that have yet to cross; None: there is no such part."""
 
     def enter(self, phase: Phase, lr_factor: float) -> None:
         """Start a round of `phase`."""
         self.phase, self.end.stage = phase, phase.name
+        self._parts.clear()  # of a round that was undone
         for learner in self.end.learners:
             learner.learn(phase.learns)
             learner.set_lr_factor(lr_factor, phase.lr)
 
     def begin(self, round_number: int, interleaved: Phase | None = None) -> Packets:
-        """Take the next batch of the phase, or of an interleaved one, and send first packets."""
+        """Take the next batch of the phase, or of an interleaved one, and send first packets.
+
+        Where mini-batches cross in parts it is the next part; nothing is sent for one that a small
+        batch does not have.
+        """
         phase = interleaved or self.phase
-        self._pending = pending = self._open(phase, round_number, counted=interleaved is None)
+        if interleaved is None and self.accumulate > 1:
+            self._pending = pending = self._take_part(round_number)
+        else:
+            self._pending = pending = self._open(phase, round_number, counted=interleaved is None)
+        if pending is None:
+            return ()
         if not phase.crosses:
             self.end.practise(pending)
             self._end(pending)
@@ -69,6 +88,8 @@ class Training:
         """Send a step's first packet and drop out; the client's state is unchanged."""
         with self.end.leave_untouched():
             pending = self._open(self.phase, round_number)
+            if self.accumulate > 1:
+                pending = self._cut(pending)[0]
             first = self.turns[0].sends[:1] if self.phase.crosses else ()
             sent = self._make(first, pending)
         # The bytes were sent, so a plain cut is charged for them too.
@@ -112,6 +133,39 @@ class Training:
         step.labels = batch.labels
         return Pending(batch, step, phase, counted=counted)
 
+    def _take_part(self, round_number: int) -> Pending | None:
+        """Return the next part of the mini-batch under way, or the first part of the next one."""
+        if not self._parts:
+            # A round that was given up may have left gradients of a mini-batch's first parts.
+            for learner in self.end.learners:
+                learner.clear()
+            parts = self._cut(self._open(self.phase, round_number))
+            self._parts.extend([*parts, *[None] * (self.accumulate - len(parts))])
+        return self._parts.popleft()
+
+    def _cut(self, whole: Pending) -> list[Pending]:
+        """Cut a mini-batch into parts, each with draws of its own; a small one has fewer parts."""
+        step, rows = whole.step, len(whole.given.labels)
+        size = math.ceil(self.feeds[whole.phase.source].batch_size / self.accumulate)
+        starts = range(0, rows, size)
+        return [
+            Pending(
+                (part := whole.given.take(slice(start, start + size))),
+                replace(
+                    step,
+                    number=step.number * self.accumulate + number,
+                    labels=part.labels,
+                    memo={},
+                    figures={},
+                ),
+                whole.phase,
+                share=len(part.labels) / rows,
+                begins=number == 0,
+                ends=number == len(starts) - 1,
+            )
+            for number, start in enumerate(starts)
+        ]
+
     def _make(self, legs: Sequence[Leg], pending: Pending) -> Packets:
         """Make the packets of these legs, and let poisons change them."""
         made = []
@@ -132,6 +186,11 @@ class Training:
     def is_waiting(self) -> bool:
         """Whether a step has begun that is not over."""
         return self._pending is not None
+
+    @property
+    def is_between_parts(self) -> bool:
+        """Whether parts of a mini-batch have yet to cross."""
+        return bool(self._parts)
 
     def _require_pending(self) -> Pending:
         if self._pending is None:

@@ -50,9 +50,14 @@ def claim(path: Path, *, resume: bool) -> Iterator[None]:
         yield
 
 
+def holds_run(path: Path) -> bool:
+    """Return whether a directory holds a run."""
+    return (path / SCENARIO).exists()
+
+
 def refuse_existing(path: Path) -> None:
     """Raise RunError if a directory holds a run."""
-    if (path / SCENARIO).exists():
+    if holds_run(path):
         raise RunError(
             f"{path} already holds a run; give another --out, or --resume to go on with it"
         )

@@ -17,7 +17,8 @@ from simsplit.data.texts import TextTable
 from simsplit.detectors import DetectorConfig
 from simsplit.errors import ScenarioError
 from simsplit.evaluation.generation import GENERATION_METRICS
-from simsplit.methods import MethodConfig
+from simsplit.methods import Method, MethodConfig
+from simsplit.methods.stack import Stack
 from simsplit.metrics.classification import METRICS, TOKEN_METRICS
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import Shape
@@ -105,6 +106,44 @@ def refuse_other_samples(scenario: ScenarioFields) -> None:
         # Attacks on texts match gradients of plain labels, which smoothing would change.
         reason = "is for classes of images and tables, got texts; use 0"
         raise ScenarioError("train.label_smoothing", reason)
+
+
+def refuse_parts(scenario: ScenarioFields) -> None:
+    """Raise ScenarioError if mini-batches cannot cross in parts."""
+    train, field = scenario.train, "train.accumulate"
+    if train.accumulate == 1:
+        return
+    got = f"got {train.accumulate}"
+    if train.batch_size % train.accumulate:
+        raise ScenarioError(
+            field, f"must divide train.batch_size, {train.batch_size}, without a rest, {got}"
+        )
+    if not scenario.crossings.tail_with_client:
+        other = find_topology(lambda each: each.tail_with_client)
+        raise ScenarioError(
+            field,
+            f"{got}; under topology: {scenario.topology} the server computes the loss, and a part "
+            f"does not tell its share of the mini-batch. Use 1, or topology: {other}",
+        )
+    if scenario.schedule.kind == "asynchronous" or scenario.aggregation.kind == "fused":
+        kind = "fused" if scenario.aggregation.kind == "fused" else "asynchronous"
+        raise ScenarioError(
+            field,
+            f"{got}; under {kind} steps of several clients share the trunk's gradients, so use 1",
+        )
+
+
+def refuse_inspected_parts(scenario: ScenarioFields, client: Stack) -> None:
+    """Raise ScenarioError if mini-batches cross in parts and a method judges whole steps."""
+    if scenario.train.accumulate == 1:
+        return
+    for method in client.smashed:
+        if type(method).accept is not Method.accept and not method.accepts_parts:
+            raise ScenarioError(
+                "train.accumulate",
+                f"got {scenario.train.accumulate}, but {type(method).__name__} judges the gradient "
+                "of each mini-batch as a whole; use 1",
+            )
 
 
 def refuse_unscorable(scenario: ScenarioFields) -> None:

@@ -25,6 +25,7 @@ from simsplit.scenario.misfits import (
     refuse_missing_network,
     refuse_other_samples,
     refuse_overlong,
+    refuse_parts,
     refuse_unequal_shapes,
     refuse_unknown_controls,
     refuse_unknown_metrics,
@@ -112,6 +113,7 @@ class Scenario(ScenarioFields):
         refuse_unserved(self)
         refuse_unknown_metrics(self)
         refuse_other_samples(self)
+        refuse_parts(self)
         refuse_unscorable(self)
         refuse_untunable(self.attacks)
         refuse_unknown_controls(self.evaluate.controls, self.method)
@@ -178,6 +180,8 @@ class Scenario(ScenarioFields):
         values = self.model_dump(mode="json")
         for name in ("output", "checkpoint", "threads", "device", "stop", "engine", "observers"):
             del values[name]
+        # The same results with less memory, so a run that ran out of it can be resumed.
+        del values["train"]["checkpointing"]
         # A longer run may resume a shorter one unless its learning rates depend on the length.
         if not self.train.lr_schedule.stretches:
             for name in ("rounds", "epochs"):

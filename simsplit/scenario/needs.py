@@ -195,7 +195,7 @@ def find_setting(scenario: ScenarioFields) -> Setting:
         Given.HANDED_ROUND: in_turn or not scenario.shares,
         Given.CLIENTS: scenario.clients.count,
         Given.ASKED: scenario.cohort.count_selected(scenario.clients.count),
-        Given.BATCH: scenario.train.batch_size,
+        Given.BATCH: scenario.train.batch_size // scenario.train.accumulate,
     }
     return {**of_legs, **{(what, None): int(amount) for what, amount in plain.items()}}
 

@@ -4,6 +4,7 @@ A run prints them before its first round; `simsplit validate` prints the ones th
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -28,6 +29,7 @@ def list_warnings(scenario: Scenario) -> list[str]:
     every = (
         _check_device,
         _check_threads,
+        _check_files,
         _check_clients,
         _check_servers,
         _check_proximal,
@@ -53,6 +55,14 @@ def _check_threads(scenario: Scenario) -> str:
     if threads <= available:
         return ""
     return f"scenario.threads: got {threads}, but this machine has {available} processors"
+
+
+def _check_files(scenario: Scenario) -> str:
+    """Return a warning if data are read from where nothing is; empty if something is there."""
+    path = getattr(scenario.data.source, "path", None)
+    if not isinstance(path, Path) or path.exists():
+        return ""
+    return f"scenario.data.source.path: there is nothing in {path.absolute()}, and a run reads it"
 
 
 def _check_clients(scenario: Scenario) -> str:

@@ -104,7 +104,11 @@ class InTurn(Course):
         # A client may only begin ahead of its turn if nothing of other turns reaches its head.
         if not (self.hands_over or self.pace.skips or lineup.drops):
             has_interleaved = lineup.phase.interleaved is not None
-            self.exchange.pool.expect(turns, lineup.round, has_interleaved=has_interleaved)
+            parts = self.exchange.parts
+            # Interleaved steps come after a mini-batch's last part, which no pool knows.
+            if parts == 1 or not has_interleaved:
+                begun = [client for client in turns for _ in range(parts)]
+                self.exchange.pool.expect(begun, lineup.round, has_interleaved=has_interleaved)
         for done, client in enumerate(turns, start=1):
             if self.turns is not None and left[client] == lineup.steps[client]:
                 self.turns.begin()

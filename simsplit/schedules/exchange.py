@@ -69,7 +69,11 @@ class _Walk:
 class Exchange:
     """Steps of clients with the server, over one wire."""
 
-    def __init__(self, pool: Pool, server: Server, wire: Wire, topology: Topology) -> None:
+    def __init__(
+        self, pool: Pool, server: Server, wire: Wire, topology: Topology, parts: int = 1
+    ) -> None:
+        """Connect both sides; `parts` is the number of parts in which each mini-batch crosses."""
+        self.parts = parts
         self.pool, self.server, self.wire, self.topology = pool, server, wire, topology
         self.moment = wire.moment
         self.sensor: Sensor | None = None
@@ -86,7 +90,11 @@ class Exchange:
 
     def step(self, client: ClientId) -> None:
         """Let one client take one training step."""
-        _exhaust(self._walk([client], self._plan_training()))
+        walk = self._plan_training()
+        if self.parts == 1:
+            _exhaust(self._walk([client], walk))
+        else:
+            self._step_in_parts(client, walk)
         self._step_interleaved(client)
 
     def step_by_events(self, client: ClientId) -> Iterator[Event]:
@@ -214,6 +222,20 @@ class Exchange:
     def _plan_training(self) -> _Walk:
         manner = _choose_manner(gradients=self.moment.phase.gradients)
         return _Walk(Begin(self.moment.round), self.topology.training.turns, manner)
+
+    def _step_in_parts(self, client: ClientId, walk: _Walk) -> None:
+        """Let a mini-batch cross part by part; both sides learn from all of them at the end."""
+        learns = walk.manner == "train"
+        # A step that was given up may have left gradients of its first parts.
+        self.server.learner.clear()
+        for _ in range(self.parts):
+            manner: Manner = "gather" if learns else walk.manner
+            _exhaust(self._walk([client], replace(walk, manner=manner)))
+        if learns:
+            with self.pool.work_on({client: ()}):
+                self.server.learn_now()
+                if self.watch is not None:
+                    self.watch.check_step({client: ()})
 
     def _step_interleaved(self, client: ClientId) -> None:
         """Let a client take the step that the phase has between its own, if one is due."""

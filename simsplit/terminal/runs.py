@@ -57,6 +57,8 @@ def describe_round(row: RoundRow) -> str:
 
 def _explain_idle(row: RoundRow) -> str:
     """Return why a round has no training loss."""
+    if row.round == 0:
+        return "before any training"
     named = {"dropped out": row.dropped, "late": row.late}
     counts = [f"{count} {word}" for word, count in named.items() if count]
     return f"nobody trained ({', '.join(counts) or 'no client could be reached'})"

@@ -51,6 +51,9 @@ CASES: dict[str, dict[str, Any]] = {
         "schedule": {"kind": "asynchronous", "rounds": 2},
         "network": SLOW,
     },
+    "in parts, recomputed": {
+        "train": {"client": ADAM, "accumulate": 2, "checkpointing": True},
+    },
     "channels last": {"train": {"channels_last": True}, "clients": OWN},
     "lightsplit": {"method": [{"kind": "lightsplit", "ratio": 8}, {"kind": "wcc"}]},
     "noise and bits": {"clients": OWN, "method": [{"kind": "noise"}, {"kind": "quantise"}]},

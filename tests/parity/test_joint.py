@@ -38,6 +38,11 @@ CASES: dict[str, dict[str, Any]] = {
         "train": {"label_smoothing": 0.2},
     },
     "augmented": {"data": {"augment": ["crop", "flip"]}, "clients": {"count": 1}},
+    "in parts, the last ones uneven": {
+        "clients": {"count": 1},
+        "train": {"batch_size": 16, "accumulate": 4, "client": ADAM, "server": ADAM},
+    },
+    "shared head, in parts": {"train": {"accumulate": 2}},
     "learning rate falls": {"train": {"lr_schedule": {"kind": "step", "every": 1, "gamma": 0.5}}},
 }
 
@@ -46,6 +51,7 @@ QUICK = (
     "one client, vanilla",
     "shared head, three in turn",
     "shared head, one after another",
+    "in parts, the last ones uneven",
     "shared head, moments of one's own that plain sgd has none of",
 )
 
@@ -95,12 +101,13 @@ def plain_loop(given: Scenario) -> tuple[dict[str, torch.Tensor], list[float]]:
         batch = batcher.batch(rows, rng, round_number - 1)
         optimizer.zero_grad()
         smoothing = given.train.label_smoothing
-        outputs = net(batch.inputs)
-        loss = nn.functional.cross_entropy(outputs, batch.labels, label_smoothing=smoothing)
-        loss.backward()
+        size = given.train.batch_size // given.train.accumulate
+        for x, y in zip(batch.inputs.split(size), batch.labels.split(size), strict=True):
+            loss = nn.functional.cross_entropy(net(x), y, label_smoothing=smoothing)
+            (loss * (len(y) / len(rows))).backward()
+            sums[round_number][0] += loss.item() * len(y)
+            sums[round_number][1] += len(y)
         optimizer.step()
-        sums[round_number][0] += loss.item() * len(rows)
-        sums[round_number][1] += len(rows)
     names = ("head", "trunk", "tail")
     weights = {
         f"{names[int(name[0])]}{name[1:]}": tensor for name, tensor in net.state_dict().items()

@@ -35,6 +35,10 @@ CASES: dict[str, dict[str, Any]] = {
     "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
     "own moments": {"clients": {"handover": "weights"}, "train": {"client": ADAM}},
     "own heads": {"clients": OWN, "train": {"client": ADAM}},
+    "own heads, in parts, recomputed": {
+        "clients": OWN,
+        "train": {"client": ADAM, "accumulate": 2, "checkpointing": True},
+    },
     "own heads, client by client": {
         "clients": OWN,
         "schedule": {"kind": "per_client", "rounds": 2},

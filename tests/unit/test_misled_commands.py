@@ -4,9 +4,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from simsplit.__main__ import app
 from simsplit.commands.fields import find_field
-from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.errors import DataError, ScenarioError, SimsplitError
 from simsplit.scenario import load_scenario
 
 
@@ -62,3 +64,70 @@ def test_a_table_in_a_scenarios_place_is_told_where_it_goes(tmp_path):
     assert str(table) in error.value.reason
     assert "data.source=" in error.value.reason
     assert "30,1" not in error.value.reason
+
+
+def write_table(folder, change=lambda text: text):
+    """Write a table of two features and two classes, and return its path."""
+    rows = [f"{20 + i % 25},{i / 100},{'ab'[i % 2]}" for i in range(60)]
+    table = folder / "people.csv"
+    table.write_text(change("\n".join(["age,income,group", *rows]) + "\n"))
+    return table
+
+
+def load_table(table, **options):
+    from simsplit.data.frames import TableSource
+
+    return TableSource(path=table, **options).load()
+
+
+def test_semicolons_are_asked_about_and_read(tmp_path):
+    table = write_table(tmp_path, lambda text: text.replace(",", ";"))
+    with pytest.raises(DataError, match=r"data\.source\.separator: .*';'"):
+        load_table(table)
+    assert load_table(table, separator=";").info.shape == (2,)
+
+
+def test_an_infinite_cell_is_named_by_column_and_row(tmp_path):
+    table = write_table(tmp_path, lambda text: text.replace("0.07,", "inf,"))
+    with pytest.raises(DataError, match=r"data\.source\.path: .*'income'.* row 8 "):
+        load_table(table)
+
+
+def test_a_measured_target_is_refused(tmp_path):
+    table = write_table(tmp_path)
+    with pytest.raises(DataError, match=r"data\.source\.target: .*'income' has 60 "):
+        load_table(table, target="income")
+    assert load_table(table, target="age").info.classes == 25  # whole numbers may be classes
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "named"),
+    [
+        ({}, 0, ""),
+        ({"data.partition": "natural"}, 2, "data.partition"),
+        ({"clients.count": "2000"}, 2, "clients.count"),
+        ({"data.source": "{kind: table, path: nothing.csv}", "model": "mlp"}, 0, "nothing.csv"),
+        ({"data.source": "{kind: npz, path: nothing.npz}"}, 0, "nothing.npz"),
+    ],
+)
+def test_validate_reads_small_data_and_misses_what_is_not_there(changes, code, named):
+    words = [word for name, value in changes.items() for word in ("--set", f"{name}={value}")]
+    done = CliRunner().invoke(app, ["validate", "quickstart", *words])
+    said = done.output + str(done.exception or "")
+    assert (done.exit_code or 0) == (code and 1)  # main makes it 2
+    assert named in said
+
+
+def test_a_run_that_goes_on_from_nothing_says_so(tmp_path):
+    code, said = answer(
+        "run",
+        "quickstart",
+        "--set",
+        "schedule.rounds=0",
+        "--resume",
+        "--out",
+        str(tmp_path / "new"),
+    )
+    assert code == 0
+    assert str(tmp_path / "new") in said.splitlines()[0]
+    assert "could be reached" not in said

@@ -55,6 +55,19 @@ def get_refusal(values, plugins=()):
             {"train": {"client": {"kind": "sgd", "mometum": 1}}},
             "train.client.mometum: unknown ... 'momentum'",
         ),
+        ({"train": {"batch_size": 16, "accumulate": 5}}, "train.accumulate: ... 16, ... got 5"),
+        (
+            {"train": {"accumulate": 2}, "topology": "vanilla"},
+            "train.accumulate: got 2; ... vanilla ... topology: u_shaped",
+        ),
+        (
+            {
+                "train": {"accumulate": 2},
+                "aggregation": "fused",
+                "schedule": {"kind": "parallel"},
+            },
+            "train.accumulate: got 2; under fused",
+        ),
         # fields that are called as a kind is must not be taken for pydantic's tags
         ({"train": {"client": {"kind": "sgd", "sgd": 1}}}, "train.client.sgd: unknown field"),
         ({"data": {"source": {"kind": "folder"}}}, "data.source.path: missing"),

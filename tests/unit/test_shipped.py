@@ -28,7 +28,7 @@ def test_a_shipped_scenario_is_loaded_by_name(empty: Path) -> None:
     expected = load_scenario(find_folder() / "quickstart.yaml")
     for name in ("quickstart", "quickstart.yaml", "scenarios/quickstart.yaml"):
         assert load_scenario(name) == expected
-    assert len(load_sweep("papers/mixguard/small/sst2").cells) == 24  # and what it extends
+    assert len(load_sweep("papers/mixguard/small/sst2").cells) == 18  # and what it extends
 
 
 def test_a_file_in_the_folder_comes_first(empty: Path) -> None:

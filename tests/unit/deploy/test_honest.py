@@ -10,7 +10,7 @@ from contracts.test_text_methods import CASES as TEXTS
 from contracts.test_text_methods import make_scenario as text_given
 from direct import Sites
 from pace import quick
-from texts import CAUSAL, api_scenario, text_scenario
+from texts import CAUSAL, LORA, api_scenario, text_scenario
 
 from simsplit.methods import METHODS
 from simsplit.scenario import Scenario, parse
@@ -59,6 +59,13 @@ RUNS: dict[str, dict[str, Any]] = {
         "topology": "vanilla",
     },
     "full batches": {"train": {"drop_last": True, "batch_size": 8}},
+    "in parts, some of which small batches lack": {
+        "train": {"batch_size": 8, "accumulate": 4, "checkpointing": True},
+    },
+    "in parts, handed on": {
+        "clients": {"heads": "shared"},
+        "train": {"batch_size": 8, "accumulate": 2},
+    },
     "few steps": {"schedule": {"local_steps": 1}, "data": {"validation": 0.2}},
     "bf16": {"train": {"precision": "bf16"}},
     "bf16, vanilla": {"train": {"precision": "bf16"}, "topology": "vanilla"},
@@ -88,6 +95,9 @@ RUNS_OF_TEXTS: dict[str, dict[str, Any]] = {
     "classes, vanilla": {"topology": "vanilla"},
     "classes, quantised": {"method": [{"kind": "quantise", "bits": 4}]},
     "words": {"model": CAUSAL},
+    "words, frozen in 16 bits": {
+        "model": {**CAUSAL, "dtype": "bfloat16", "learns": ["head", "tail"], "lora": LORA},
+    },
     "words, vanilla": {"model": CAUSAL, "topology": "vanilla"},
     "words that are written": {
         "model": CAUSAL,

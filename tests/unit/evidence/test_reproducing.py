@@ -288,17 +288,18 @@ def test_where_data_lie_is_not_in_the_digest_but_which_they_are(paper):
 def test_a_field_that_comes_later_changes_no_digest_while_all_is_as_before(paper, monkeypatch):
     from simsplit.evidence import digests
 
+    known = digests.ADDED
     sweep = merge(paper.SWEEP, {"sweep": {"method": [[{"kind": "noise", "sigma": 50}]]}})
     paper.write(sweep=sweep)
     (cell, *_) = table_here().cells
     before = digests.digest_of(cell.base)
-    monkeypatch.setattr(digests, "ADDED", {"method.*.unit": "value"})
+    monkeypatch.setattr(digests, "ADDED", {**known, "method.*.unit": "value"})
     later = digests.digest_of(cell.base)
     assert later != before  # rows of before there was the field have this one
     method = [{"kind": "noise", "sigma": 50, "unit": "batch_std"}]
     other = cell.base.model_copy(update={"method": method})
     assert digests.digest_of(other) != later
-    monkeypatch.setattr(digests, "ADDED", {"method.*.unit": "batch_std"})
+    monkeypatch.setattr(digests, "ADDED", {**known, "method.*.unit": "batch_std"})
     assert digests.digest_of(cell.base) == before
 
 

@@ -109,7 +109,7 @@ def test_validate_warns_of_what_is_hardly_meant(simsplit, tmp_path, words, gist)
 
 
 def test_validate_warns_of_more_clients_than_samples(simsplit, tmp_path):
-    (tmp_path / "s.yaml").write_text("data: {train_samples: 300}")
+    (tmp_path / "s.yaml").write_text("data: {source: cifar10, train_samples: 300}")
     _, _, err = simsplit("validate", "s.yaml", "--set", "clients.count=1000")
     assert says(err, "warning: scenario.clients.count: ... 1,000 ... 300")
 

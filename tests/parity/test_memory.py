@@ -1,0 +1,104 @@
+"""Runs that keep less for a step: recomputed activations, and mini-batches in parts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import experiment, run_to_end, scenario
+from comparing import assert_equal
+from pace import quick
+from texts import CAUSAL, LORA, api_scenario, text_scenario
+
+from simsplit.errors import ScenarioError
+from simsplit.parties.calls import OwnState
+from simsplit.results import Run
+
+ADAM = {"kind": "adam", "lr": 2e-3}
+SGD = {"kind": "sgd", "lr": 0.1}
+OWN = {"heads": "per_client"}
+WIFI = {"device": "laptop", "link": "wifi"}
+BATCH_NORM = {"cut": "l2h"}
+CHEAP = {"checkpointing": True}
+IMAGES: dict[str, dict[str, Any]] = {
+    "in turn": {"model": BATCH_NORM, "train": {"client": ADAM, "server": ADAM}},
+    "vanilla": {"model": BATCH_NORM, "topology": "vanilla"},
+    "each a trunk": {"model": BATCH_NORM, "aggregation": "splitfed_v1"},
+    "at their own pace": {
+        "model": BATCH_NORM,
+        "clients": OWN,
+        "schedule": {"kind": "asynchronous", "rounds": 2},
+        "network": WIFI,
+    },
+    "bf16": {"model": BATCH_NORM, "train": {"precision": "bf16"}},
+    "nothing learns at the server": {"model": {**BATCH_NORM, "learns": ["head", "tail"]}},
+}
+
+
+@pytest.mark.parametrize("case", quick(IMAGES, "in turn", "at their own pace"))
+def test_recomputed_activations_of_images_train_the_same(case: str, tmp_path: Path) -> None:
+    given = scenario(**IMAGES[case])
+    train = {**given.train.model_dump(), **CHEAP}
+    run_to_end(given, tmp_path / "kept")
+    run_to_end(given.model_copy(update={"train": train}), tmp_path / "again")
+    assert_equal(tmp_path / "kept", tmp_path / "again")
+
+
+TEXTS: dict[str, dict[str, Any]] = {
+    "causal, dropout": {
+        "model": {**CAUSAL, "lora": {**LORA, "dropout": 0.2}},
+    },
+    "frozen in 16 bits": {
+        "model": {**CAUSAL, "lora": LORA, "dtype": "bfloat16", "learns": ["head", "tail"]},
+        "clients": {"heads": "per_client"},
+    },
+    "encoder": {"model": {"sizes": {"family": "bert"}, "dtype": "bfloat16", "lora": LORA}},
+    "relative positions": {"model": {"sizes": {"family": "deberta-v2"}}},
+    "a method reads embeddings": {
+        "model": {**CAUSAL, "sizes": {**CAUSAL["sizes"], "public": True}},
+        "data": {"auxiliary": 0.3},
+        "method": [{"kind": "admi", "warm_up": 1, "heads": 2}],
+    },
+}
+
+
+@pytest.mark.parametrize("case", quick(TEXTS, "causal, dropout"))
+def test_recomputed_activations_of_texts_train_the_same(case: str, tmp_path: Path) -> None:
+    given = text_scenario(tmp_path, **TEXTS[case])
+    train = {**given.train.model_dump(), **CHEAP}
+    run_to_end(given, tmp_path / "kept")
+    run_to_end(given.model_copy(update={"train": train}), tmp_path / "again")
+    assert_equal(tmp_path / "kept", tmp_path / "again")
+
+
+@pytest.mark.parametrize("family", quick(["llama", "bert", "t5"], "llama"))
+def test_recomputed_activations_under_an_api_train_the_same(family: str, tmp_path: Path) -> None:
+    given = api_scenario(tmp_path, family, method=[{"kind": "p3eft"}])
+    train = {**given.train.model_dump(), **CHEAP}
+    run_to_end(given, tmp_path / "kept")
+    run_to_end(given.model_copy(update={"train": train}), tmp_path / "again")
+    assert_equal(tmp_path / "kept", tmp_path / "again")
+
+
+def test_methods_that_judge_whole_mini_batches_refuse_parts(tmp_path: Path) -> None:
+    given = scenario(train={"accumulate": 2}, method=[{"kind": "splitguard"}])
+    with pytest.raises(ScenarioError) as caught:
+        experiment(given, tmp_path / "run")
+    assert caught.value.field == "train.accumulate"
+
+
+@pytest.mark.slow
+def test_parts_of_an_api_are_one_step(tmp_path: Path) -> None:
+    """Texts are computed by themselves, so only rounding tells parts from the whole."""
+    runs = [
+        run_to_end(
+            api_scenario(tmp_path, train={"accumulate": parts, "client": SGD}),
+            tmp_path / str(parts),
+        )
+        for parts in (1, 4)
+    ]
+    whole, parted = ([*each.parts.pool.ask(0, OwnState()).values()] for each in runs)
+    for one, other in zip(whole, parted, strict=True):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
+    steps = [Run.load(tmp_path / str(parts)).clients["samples"].tolist() for parts in (1, 4)]
+    assert steps[0] == steps[1]

@@ -1,0 +1,151 @@
+"""Segments of a saved model: read alone, once, in one type, and the same as the whole's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from simsplit.assembly.ownership import Ownership
+from simsplit.data.samples import DataInfo
+from simsplit.errors import ScenarioError
+from simsplit.models.frozen import copy_learning
+from simsplit.models.language import CausalLM
+from simsplit.models.shards import READ
+from simsplit.models.whole import Sizes, build_config
+from simsplit.parties.client_end import ClientParts
+from simsplit.scenario import parse
+
+SEGMENTS = ("head", "trunk", "tail")
+LENGTH, VOCABULARY = 16, 259
+CPU = torch.device("cpu")
+
+
+def save(folder: Path, family: str, *, tied: bool) -> Path:
+    """Save a random model of four layers in many files."""
+    config = build_config(Sizes(family=family, width=32, layers=4))
+    config.tie_word_embeddings = tied
+    torch.default_generator.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(folder, max_shard_size="40KB")
+    return folder
+
+
+@pytest.fixture(scope="module", params=[("llama", False), ("qwen3", True), ("gpt2", True)])
+def folder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    family, tied = request.param
+    return save(tmp_path_factory.mktemp(family), family, tied=tied)
+
+
+def cut(folder: Path, dtype: str, **changes: object) -> CausalLM:
+    return CausalLM(name=str(folder), head=1, tail=1, dtype=dtype, **changes)
+
+
+def make(model: CausalLM, *owners: str) -> list[torch.nn.Module]:
+    return [model.segment(owner, (LENGTH,), VOCABULARY, 0) for owner in owners or SEGMENTS]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_cut_is_the_whole_in_the_same_type(folder: Path, dtype: str) -> None:
+    READ.clear()
+    parts = make(cut(folder, dtype, learns=[]))
+    whole = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    out = ids = torch.arange(2 * LENGTH).view(2, LENGTH)
+    with torch.no_grad():
+        for part in parts:
+            out = part(out)
+            assert out.dtype == torch.float32
+        expected = whole(ids, use_cache=False).logits.float()
+    assert torch.equal(out, expected)
+    assert {weight.dtype for part in parts for weight in part.parameters()} == {
+        getattr(torch, dtype)
+    }
+    again = [name for name, times in READ.items() if times > 1]
+    assert len(again) <= 1  # embeddings that are the output layer, too
+    assert set(whole.state_dict()) - {"lm_head.weight"} <= set(READ)
+
+
+def test_what_learns_is_in_float32_and_adapters_train(folder: Path) -> None:
+    model = cut(folder, "bfloat16", learns=["head", "tail"], lora={"rank": 2})
+    head, trunk, tail = make(model)
+    types = {
+        weight.requires_grad: weight.dtype for part in (head, tail) for weight in part.parameters()
+    }
+    assert types == {True: torch.float32, False: torch.bfloat16}
+    ids = torch.arange(LENGTH)[None]
+    tail(trunk(head(ids))).logsumexp(-1).sum().backward()
+    grads = [w.grad for part in (head, tail) for w in part.parameters() if w.requires_grad]
+    assert all(grad is not None and grad.isfinite().all() for grad in grads)
+    whole = cut(folder, "bfloat16", learns=["head"])
+    assert {weight.dtype for weight in make(whole, "head")[0].parameters()} == {torch.float32}
+    assert make(whole)[2](make(whole)[1](make(whole)[0](ids))).isfinite().all()
+
+
+def test_a_client_needs_none_of_the_trunks_files(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "llama", tied=False)
+    READ.clear()
+    make(cut(folder, "float32"), "trunk")
+    of_trunk = set(READ)
+    for file in folder.glob("*.safetensors"):
+        from safetensors import safe_open
+
+        with safe_open(file, framework="pt") as opened:
+            names = set(opened.keys())
+        if names <= of_trunk:
+            file.write_bytes(b"no weights")
+    READ.clear()
+    make(cut(folder, "float32"), "head", "tail")
+    assert READ
+    assert not of_trunk & set(READ)
+    with pytest.raises(ScenarioError) as caught:
+        make(cut(folder, "float32"), "trunk")
+    assert caught.value.field == "model.name"
+
+
+def list_frozen(parts: ClientParts) -> dict[int, int]:
+    """Return the bytes of frozen weights by their place in memory."""
+    assert parts.tail is not None
+    weights = [*parts.head.parameters(), *parts.tail.parameters()]
+    return {w.data_ptr(): w.nbytes for w in weights if not w.requires_grad}
+
+
+@pytest.mark.parametrize("start", ["same", "own"])
+def test_clients_share_frozen_weights_and_hold_no_trunk(start: str, tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "llama", tied=False)
+    given = parse(
+        {
+            "data": {"source": {"kind": "python_docs", "length": LENGTH}},
+            "model": {
+                "kind": "causal_lm",
+                "name": str(folder),
+                "head": 1,
+                "tail": 1,
+                "dtype": "bfloat16",
+                "learns": ["head", "tail"],
+                "lora": {"rank": 2},
+            },
+            "clients": {"count": 3, "heads": "per_client", "start": start},
+        }
+    )
+    info = DataInfo((LENGTH,), VOCABULARY, texts=True)
+    owners = Ownership(given, info, CPU, with_trunk=False)
+    assert all(weight.is_meta for weight in owners.model.trunk.parameters())
+    clients = [owners.build_client_parts(number) for number in range(3)]
+    first, *others = map(list_frozen, clients)
+    assert all(other == first for other in others)
+    embeddings, layer = VOCABULARY * 32, 4 * 32 * 32 + 3 * 32 * 96 + 2 * 32
+    assert sum(first.values()) == 2 * (2 * embeddings + 2 * layer + 32)
+    adapters = [{w.data_ptr() for w in c.head.parameters() if w.requires_grad} for c in clients]
+    assert not adapters[0] & adapters[1]
+
+
+def test_a_copy_shares_what_is_frozen_alone() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    net[0].requires_grad_(False)
+    made = copy_learning(net)
+    assert made[0].weight is net[0].weight
+    assert made[1].weight is not net[1].weight
+    assert torch.equal(made[1].weight, net[1].weight)
