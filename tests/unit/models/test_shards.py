@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from gists import says
 from transformers import AutoModelForCausalLM
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.data.samples import DataInfo
 from simsplit.errors import ScenarioError
+from simsplit.models import frozen
 from simsplit.models.frozen import copy_learning
 from simsplit.models.language import CausalLM
 from simsplit.models.shards import READ
@@ -149,3 +151,13 @@ def test_a_copy_shares_what_is_frozen_alone() -> None:
     assert made[0].weight is net[0].weight
     assert made[1].weight is not net[1].weight
     assert torch.equal(made[1].weight, net[1].weight)
+
+
+def test_a_type_that_a_device_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen, "_computes", lambda dtype, device: dtype != torch.float16)
+    sizes = {"family": "llama", "width": 16}
+    frozen.refuse_missing_dtype(CausalLM(sizes=sizes, dtype="bfloat16"), CPU)
+    with pytest.raises(ScenarioError) as caught:
+        frozen.refuse_missing_dtype(CausalLM(sizes=sizes, dtype="float16"), CPU)
+    assert caught.value.field == "model.dtype"
+    assert says(str(caught.value), "got float16 ... float32, bfloat16")
