@@ -20,7 +20,7 @@ from simsplit.bench.overhead import (
 )
 from simsplit.bench.sides import PlainLoop
 from simsplit.bench.writing import _refuse_other_texts, measure_writing
-from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
+from simsplit.errors import ProtocolError, SimsplitError
 from simsplit.network.clock import Flops
 from simsplit.report.tables import Table
 
@@ -45,7 +45,7 @@ def test_losses_that_differ_are_no_comparison() -> None:
 
 
 def test_an_unknown_bench_is_named() -> None:
-    with pytest.raises(ScenarioError, match=r"'overhed'.*'overhead'"):
+    with pytest.raises(SimsplitError, match=r"'overhed'.*'overhead'"):
         next(benches("overhed", device="cpu", quick=True, say=print))
 
 

@@ -413,7 +413,7 @@ def test_a_plugins_fields_are_named_like_any_other():
     assert parse({"method": [{"kind": "halve", "times": 2}]}, plugins).method[0].times == 2
     message = get_refusal({"method": [{"kind": "halve", "time": 2}]}, plugins)
     assert says(message, "scenario.method.0.time: ... 'times'")
-    assert "private_backprop, halve" in get_refusal({"method": [{"kind": "halv"}]}, plugins)
+    assert "grad_perturb, halve" in get_refusal({"method": [{"kind": "halv"}]}, plugins)
     assert "halve" not in get_refusal({"method": [{"kind": "halv"}]})
 
 
