@@ -30,6 +30,8 @@ class Given(StrEnum):
     """Clients hold the tail and so compute the task's loss."""
     CLASSIFIES = "classifies"
     """A sample has one label, a class."""
+    TASK_GRADIENT = "task_gradient"
+    """The loss on a client's labels is part of the gradient that goes back to the server."""
     TWO_CLASSES = "two_classes"
     """There are two classes; it is checked when the data are known."""
     ADAPTER_SETS = "adapter_sets"

@@ -27,7 +27,7 @@ from simsplit.parties.changes import Changes
 from simsplit.parties.client_end import ClientParts, Loss
 from simsplit.parties.learner import Learner
 from simsplit.scenario import Scenario
-from simsplit.scenario.misfits import refuse_inspected_parts
+from simsplit.scenario.misfits import refuse_inspected_parts, refuse_second_loss
 from simsplit.scenario.needs import refuse_idle, refuse_learning
 from simsplit.schedules.aggregation import AveragingConfig
 from simsplit.seeds import derive_seed
@@ -70,6 +70,7 @@ class Ownership:
         """The client's side of the methods: shared by clients, or a pattern for each one's own."""
         refuse_idle(scenario, self.client_stack)
         refuse_inspected_parts(scenario, self.client_stack)
+        refuse_second_loss(scenario, self.client_stack)
         refuse_learning(scenario, self.server_stack)
         self._common: Learner | None = None
 

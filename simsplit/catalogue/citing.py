@@ -55,20 +55,18 @@ def list_parts(scenario: Scenario) -> frozenset[str]:
 
 def _walk(scenario: Scenario) -> Iterator[tuple[str, Config]]:
     malicious = scenario.clients.malicious
+    strategy = getattr(scenario.aggregation, "strategy", None)
     named: dict[str, Iterable[Config]] = {
         "methods": scenario.method,
         "attacks": scenario.attacks,
         "detectors": scenario.detectors,
         "poisons": malicious.poison if malicious else (),
         "models": (scenario.model,),
+        "aggregations": (scenario.aggregation,),
+        "strategies": () if strategy is None else (strategy,),
     }
     for name, parts in named.items():
         yield from ((name, part) for part in parts)
-    aggregation = getattr(scenario.schedule, "aggregation", None)
-    if aggregation is not None:
-        yield "aggregations", aggregation
-        if (strategy := getattr(aggregation, "strategy", None)) is not None:
-            yield "strategies", strategy
 
 
 def choose_references(parts: Iterable[str]) -> tuple[Reference, ...]:

@@ -48,6 +48,7 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
             scenarios = [scenario]
             words, document = describe_scenario(scenario), document_scenario(scenario)
             warnings = list_warnings(scenario)
+        _divide_data(scenarios)
     except ScenarioError as error:
         if not as_json:
             raise
@@ -55,7 +56,6 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
         raise typer.Exit(2) from None
     if plugin:
         _rehearse(scenarios)
-    _divide_data(scenarios)
     if as_json:
         print_json({"file": str(file), **document, "warnings": warnings})
         return

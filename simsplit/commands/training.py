@@ -55,7 +55,7 @@ def run(
             scenario = load_scenario(file, parse_pairs(overrides), known)
         scenario = add_observers(scenario, track or [])
         path = choose_run_directory(scenario, out, resume=resume)
-        if resume and not holds_run(path):
+        if resume and not (quiet or as_json or holds_run(path)):
             say(f"there is no run in {path} to go on with; it starts from round 1")
         again += ["--out", str(path), "--resume", *make_flags("--set", overrides)]
         again += [*make_flags("--plugin", plugin or []), *make_flags("--track", track or [])]

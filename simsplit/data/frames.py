@@ -4,6 +4,7 @@ Medians, means, scales and categories are fitted on the training rows, which are
 clients, or on a file of public rows. A run's `data.json` says which.
 """
 
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -150,7 +151,7 @@ def _refuse_other_separator(frame: "pd.DataFrame", file: Path, sep: str) -> "pd.
         for other in (each for each in ";\t|," if each != sep and each in name):
             raise DataError(
                 f"data.source.separator: {file} is one column if cells end at {sep!r}; its first "
-                f"line has {other!r}: set separator: {other!r}"
+                f"line has others: set separator: {json.dumps(other)}"
             )
     return frame
 
@@ -164,6 +165,7 @@ def encode_frames(
     public: "pd.DataFrame | None" = None,
 ) -> DataSet:
     """Encode training and test rows: features as float32, classes by number."""
+    train = train.reset_index(drop=True)  # rows are told by their place in the file
     target = _check_column(train, options.target or str(train.columns[-1]), "target")
     where = f"data.source.target: {name}, column '{target}'"
     _refuse_measured(train[target], target)
@@ -229,7 +231,7 @@ def _refuse_measured(column: "pd.Series[Any]", name: str) -> None:
 def _refuse_infinite(frame: "pd.DataFrame", numbers: list[str], which: str) -> None:
     """Raise DataError if a column of numbers has an infinite one."""
     for column in numbers:
-        infinite = np.flatnonzero(np.isinf(frame[column].to_numpy(dtype=np.float64)))
+        infinite = np.flatnonzero(np.isinf(frame[column].to_numpy(np.float64, na_value=np.nan)))
         if len(infinite):
             first = int(frame.index[infinite[0]]) + 1
             raise DataError(

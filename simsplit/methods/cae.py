@@ -15,11 +15,10 @@ followed by `discrete_sgd`. We depart in two sizes, for speed: hidden layers hav
 for K classes, but at most 1024, and `steps` are fewer than published (12,000 for two classes), at
 which the soft labels hardly move any more.
 
-For two classes the best encoder has a closed form, but for the decoder's small say in it: it gives
-the true class the probability q with log((1 - q) / q) = (2 / strength)(1 - tanh(q - 1/2)), below
-one half at any strength. At the published strengths (up to 2) q is about 0.2 at most: the classes
-are as good as swapped. An attack that
-finds two groups without names reads them as before.
+For two classes, and without the decoder's term, the best encoder has a closed form: it gives the
+true class the probability q with log((1 - q) / q) = (2 / strength)(1 - tanh(q - 1/2)), which is
+below one half at any strength. At the published strengths (up to 2) q is about 0.2 at most: the
+classes are as good as swapped, and an attack that finds two groups without names reads them.
 """
 
 from functools import lru_cache

@@ -44,6 +44,7 @@ class GradPerturbConfig(LabelDefenceConfig):
         need_leg(Leg.FEATURES_GRAD),
         Need(Given.SCORING),
         Need(Given.CLASSIFIES),
+        Need(Given.TASK_GRADIENT),
     )
 
     @property
@@ -59,7 +60,7 @@ class GradPerturb(Method):
     """The client's half, which adds the term to what goes back from the tail's input.
 
     In the table of clients, `perturbed` is the share of a round's batches whose gradient was
-    perturbed. It is 0 where another method keeps the tail's gradient from the server (`pslf`).
+    perturbed.
     """
 
     def __init__(self, epsilon: float) -> None:

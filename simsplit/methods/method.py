@@ -352,6 +352,8 @@ class MethodConfig(Config, ABC):
     cannot: its server has no text."""
     reads_tail: ClassVar[bool] = False
     """Whether clients give the method the public tail (`Site.tail`)."""
+    keeps_task: ClassVar[bool] = False
+    """Whether the task's loss trains the tail alone, and the trunk learns from another one."""
     stops: ClassVar[frozenset[Leg]] = frozenset()
     """The legs on which the method stops all packets in training."""
     start_field: ClassVar[str | None] = None

@@ -40,6 +40,7 @@ class PslfConfig(LabelDefenceConfig):
     pseudo_classes: int = Field(default=9, ge=2)
     """The number K of pseudo-classes of both classes together. P3EFT's runs use 2 to 18."""
     required_traits = frozenset({Trait.SAMPLES})
+    keeps_task = True
     columns = ("labels_flipped", "pseudo_accuracy")
     requires = (
         need_leg(Leg.FEATURES_GRAD),

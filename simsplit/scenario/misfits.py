@@ -146,6 +146,23 @@ def refuse_inspected_parts(scenario: ScenarioFields, client: Stack) -> None:
             )
 
 
+def refuse_second_loss(scenario: ScenarioFields, client: Stack) -> None:
+    """Raise ScenarioError if two methods define the task's loss: the first alone would count."""
+    chain = [pair for pair in enumerate(scenario.method) if Leg.SMASHED in pair[1].acts_on]
+    own = [
+        pair
+        for pair, method in zip(chain, client.smashed, strict=True)
+        if type(method).compute_task_loss is not Method.compute_task_loss
+    ]
+    if len(own) > 1:
+        (_, first), (index, second) = own[:2]
+        raise ScenarioError(
+            f"method.{index}.kind",
+            f"{second.kind_name} defines the loss of the task, as {first.kind_name} does, and one "
+            "method alone can; use one of them",
+        )
+
+
 def refuse_unscorable(scenario: ScenarioFields) -> None:
     """Raise ScenarioError for splits that are not there, or a figure that no table has."""
     for field, names in (("metrics", scenario.metrics), ("on", scenario.splits)):

@@ -67,6 +67,10 @@ _LACKS: dict[Given, _Lack] = {
     Given.CLASSIFIES: _Lack(
         "is for samples with one label each, and those of {model} are tokens", "sequence_classifier"
     ),
+    Given.TASK_GRADIENT: _Lack(
+        "changes the gradient of the task's loss, which another method keeps from the server",
+        "one of both methods",
+    ),
     Given.TWO_CLASSES: _Lack("is for two classes"),
     Given.ADAPTER_SETS: _Lack(
         "mixes the states of several sets of adapters, and clients have {got}",
@@ -168,6 +172,7 @@ def find_setting(scenario: ScenarioFields) -> Setting:
         or isinstance(data.source.task, Classification),
         Given.SCORING: tail,
         Given.CLASSIFIES: scenario.model.kind != "causal_lm",
+        Given.TASK_GRADIENT: not any(method.keeps_task for method in methods),
         # Checked by `refuse_classes`, when the number of classes is known.
         Given.TWO_CLASSES: True,
         Given.FROZEN_TRUNK: not learned,

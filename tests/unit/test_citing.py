@@ -61,6 +61,15 @@ def test_a_scenario_cites_its_parts_alone():
     assert keys == {"cihangiroglu2026lightsplit"}
 
 
+def test_an_average_is_cited_with_its_strategy():
+    average = {"kind": "splitfed_v1", "strategy": "fedadam"}
+    changes = {"aggregation": average, "schedule.kind": "parallel"}
+    keys = {
+        each.key for each in choose_references(list_parts(load_scenario("quickstart", changes)))
+    }
+    assert {"thapa2022splitfed", "reddi2021adaptive"} < keys
+
+
 def test_the_command_prints_bibtex_of_every_cell():
     outcome = CliRunner().invoke(app, ["cite", "mixguard"])
     assert outcome.exit_code == 0, outcome.output

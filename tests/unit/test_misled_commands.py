@@ -1,9 +1,12 @@
 """Commands typed nearly right: what they answer leads to what was meant."""
 
+import json
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from simsplit.__main__ import app
@@ -80,11 +83,27 @@ def load_table(table, **options):
     return TableSource(path=table, **options).load()
 
 
-def test_semicolons_are_asked_about_and_read(tmp_path):
-    table = write_table(tmp_path, lambda text: text.replace(",", ";"))
-    with pytest.raises(DataError, match=r"data\.source\.separator: .*';'"):
+@pytest.mark.parametrize("sign", [";", "\t", "|"])
+def test_another_separator_is_asked_about_and_read_as_advised(tmp_path, sign):
+    table = write_table(tmp_path, lambda text: text.replace(",", sign))
+    with pytest.raises(DataError, match=r"data\.source\.separator: ") as error:
         load_table(table)
-    assert load_table(table, separator=";").info.shape == (2,)
+    advised = yaml.safe_load(str(error.value).rpartition("set ")[2])
+    assert advised == {"separator": sign}
+    assert load_table(table, **advised).info.shape == (2,)
+
+
+def test_empty_cells_of_whole_numbers_and_named_rows_are_no_fault(tmp_path):
+    rows = pd.DataFrame(
+        {"age": pd.array([*range(59), None], dtype="Int64"), "group": list("ab") * 30}
+    )
+    rows.index = [f"row {number}" for number in range(60)]
+    rows.to_parquet(tmp_path / "people.parquet")
+    assert load_table(tmp_path / "people.parquet").info.shape == (1,)
+    rows["age"] = rows["age"].astype("float64").replace(7, float("inf"))
+    rows.to_parquet(tmp_path / "infinite.parquet")
+    with pytest.raises(DataError, match=r"'age'.* row 8 "):
+        load_table(tmp_path / "infinite.parquet")
 
 
 def test_an_infinite_cell_is_named_by_column_and_row(tmp_path):
@@ -116,6 +135,8 @@ def test_validate_reads_small_data_and_misses_what_is_not_there(changes, code, n
     said = done.output + str(done.exception or "")
     assert (done.exit_code or 0) == (code and 1)  # main makes it 2
     assert named in said
+    document = CliRunner().invoke(app, ["validate", "quickstart", *words, "--json"])
+    assert json.loads(document.stdout)["valid"] is (code == 0)
 
 
 def test_a_run_that_goes_on_from_nothing_says_so(tmp_path):

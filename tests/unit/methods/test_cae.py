@@ -1,6 +1,7 @@
 """The autoencoder against a plain loop, its closed form of two classes, and runs that learn."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from simsplit.methods.cae import Autoencoder, compute_loss, train_autoencoder
 from simsplit.methods.method import Labels, Site, Step
 from simsplit.packets import Leg
 from simsplit.results import Run
+from simsplit.scenario.misfits import refuse_second_loss
 from simsplit.seeds import rng_for
 
 TWO = {"data": {"classes": [3, 8]}}
@@ -99,3 +101,13 @@ def test_a_run_predicts_true_classes(tmp_path):
 def test_a_tail_at_the_server_is_refused():
     with pytest.raises(ScenarioError, match=r"method\.0\.kind: cae"):
         scenario(method=["cae"], topology="vanilla")
+
+
+def test_two_methods_cannot_both_define_the_loss():
+    site = Site("client", Leg.SMASHED, (4, 8), 3, torch.device("cpu"))
+    configs = [METHODS[kind]() for kind in ("noise", "naive_mix", "cae")]
+    built = SimpleNamespace(smashed=[config.build(site) for config in configs])
+    with pytest.raises(ScenarioError, match=r"method\.2\.kind: cae .* naive_mix "):
+        refuse_second_loss(SimpleNamespace(method=configs), built)
+    built.smashed.pop(), configs.pop()
+    refuse_second_loss(SimpleNamespace(method=configs), built)

@@ -80,3 +80,10 @@ def test_draws_are_laplacian():
 def test_a_tail_at_the_server_is_refused():
     with pytest.raises(ScenarioError, match=r"method\.0\.kind: grad_perturb"):
         scenario(method=["grad_perturb"], topology="vanilla")
+
+
+@pytest.mark.parametrize("methods", [["pslf", "grad_perturb"], ["grad_perturb", "pslf"]])
+def test_it_is_refused_where_the_tasks_gradient_stays_at_the_client(methods):
+    where = rf"method\.{methods.index('grad_perturb')}\.kind: grad_perturb"
+    with pytest.raises(ScenarioError, match=where):
+        scenario(method=methods, data={"classes": [3, 8]})
