@@ -28,6 +28,7 @@ _WORDS: dict[Given, str] = {
     Given.FLOATS: "{leg} as floats",
     Given.CLASSES: "gradients of single samples, or labels",
     Given.CLASSIFIES: "one label a sample",
+    Given.TASK_GRADIENT: "a trunk that the task's loss trains (not pslf)",
     Given.TWO_CLASSES: "two classes",
     Given.ADAPTER_SETS: "{least} sets of adapters",
     Given.OWN_ADAPTERS: "adapters that one client alone trains",
