@@ -53,10 +53,10 @@ def attack(
             run = attack_finished(
                 run_dir, kind, changes, resume=resume, progress=progress, plugins=known
             )
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:
         again = ["simsplit", "attack", str(run_dir), "--kind", kind, "--resume"]
         again += [*make_flags("--set", set_ or []), *make_flags("--plugin", plugin or [])]
-        end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
+        end_interrupted(f"go on with: {shlex.join(again)}")
     if as_json:
         print_json(document_attack(run, name))
     elif not quiet:

@@ -104,8 +104,8 @@ def board(
             outcome = _measure(
                 built, only, jobs=jobs, minutes=minutes, data=data, quiet=quiet or as_json
             )
-        except KeyboardInterrupt as interrupt:
-            end_interrupted(interrupt, f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
+        except KeyboardInterrupt:
+            end_interrupted(f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
         built = _build(track, tier, guest, wanted)
     _print(built, format_, quiet=quiet, as_json=as_json)
     if figure is not None:

@@ -165,8 +165,8 @@ def reproduce(
             dry=dry,
             quiet=quiet or as_json,
         )
-    except KeyboardInterrupt as interrupt:
-        end_interrupted(interrupt, f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
+    except KeyboardInterrupt:
+        end_interrupted(f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
     _finish(built, outcome, quiet=quiet, as_json=as_json)
 
 

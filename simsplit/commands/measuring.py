@@ -109,8 +109,8 @@ def pretrain(
             pin_threads(threads),
         ):
             training.pretrain(config, out, watch, place)
-    except KeyboardInterrupt as interrupt:
-        end_interrupted(interrupt, "nothing was kept")
+    except KeyboardInterrupt:
+        end_interrupted("nothing was kept")
     facts = training.read_facts(out)
     if as_json:
         print_json({**facts, "path": str(out)})

@@ -61,8 +61,8 @@ def run(
         again += [*make_flags("--plugin", plugin or []), *make_flags("--track", track or [])]
         observer = make_observer(make_console(stderr=True), quiet=quiet or as_json)
         result = experiment.run(scenario, path, resume=resume, observers=[observer])
-    except KeyboardInterrupt as interrupt:
-        end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
+    except KeyboardInterrupt:
+        end_interrupted(f"go on with: {shlex.join(again)}")
     if as_json:
         print_json({**result.summary, "path": str(path)})
     elif not quiet:
@@ -116,8 +116,8 @@ def sweep(
         again += make_flags("--track", track or [])
         with watch_sweep(make_console(stderr=True), quiet=quiet or as_json) as watch:
             result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
-    except KeyboardInterrupt as interrupt:
-        end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
+    except KeyboardInterrupt:
+        end_interrupted(f"go on with: {shlex.join(again)}")
     if as_json:
         print_json(result.to_dict())
     elif not quiet:

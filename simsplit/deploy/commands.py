@@ -130,8 +130,8 @@ def serve(
             observers=[make_observer(console, quiet=quiet)],
             say=_ignore if quiet else say,
         )
-    except KeyboardInterrupt as interrupt:
-        end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
+    except KeyboardInterrupt:
+        end_interrupted(f"go on with: {shlex.join(again)}")
     if not quiet:
         print_run(run)
         echo(f"The run is in {path}  ({shlex.join(['simsplit', 'show', str(path)])})")
@@ -177,8 +177,8 @@ def join(
         site = make_site(scenario, client, place, mode, data=data, resume=resume)
         try:
             join_run(address, proof, site, patience_s=patience, say=tell)
-        except KeyboardInterrupt as interrupt:
-            end_interrupted(interrupt, f"go on with: {shlex.join(again)}")
+        except KeyboardInterrupt:
+            end_interrupted(f"go on with: {shlex.join(again)}")
         except RunFailedError as error:
             raise RunFailedError(f"{error}\ngo on with: {shlex.join(again)}") from None
     tell(f"the run is over; this client sent {site.steps} batches; its checkpoints are in {place}")

@@ -74,21 +74,26 @@ def hush() -> None:
         os.environ.setdefault(variable, "1")
 
 
-class Terminated(KeyboardInterrupt):
-    """The interrupt that a request to terminate raises."""
+_was_terminated = threading.Event()
+"""Whether this process was asked to terminate.
+
+The exception cannot say it: Ray drops the one that arises in its calls, and raises its own.
+"""
 
 
 def heed_termination() -> None:
-    """Raise Terminated in the main thread whenever the process is asked to terminate."""
+    """Raise KeyboardInterrupt in the main thread whenever the process is asked to terminate."""
     if threading.current_thread() is threading.main_thread():
+        _was_terminated.clear()
         signal.signal(signal.SIGTERM, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise Terminated
+    _was_terminated.set()
+    raise KeyboardInterrupt
 
 
-def end_interrupted(interrupt: KeyboardInterrupt, message: str) -> NoReturn:
+def end_interrupted(message: str) -> NoReturn:
     """Print how to continue, and exit with the code of the signal."""
     say(f"\ninterrupted; {message}")
-    raise typer.Exit(TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED) from None
+    raise typer.Exit(TERMINATED if _was_terminated.is_set() else INTERRUPTED) from None

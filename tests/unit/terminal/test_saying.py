@@ -1,10 +1,14 @@
 """Nothing foreign moves a terminal's cursor; what rich writes itself is kept."""
 
 import io
+import os
 import re
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import typer
 from builders import run_to_end, scenario
 from rich.live import Live
 from rich.text import Text
@@ -71,3 +75,20 @@ def test_consoles_are_made_in_one_place():
     folder = Path(simsplit.__file__).parent
     making = [file for file in folder.rglob("*.py") if "Console(" in file.read_text()]
     assert making == [Path(saying.__file__)]
+
+
+def test_a_request_to_terminate_is_remembered_where_a_library_drops_its_exception():
+    """As Ray does: an exception that arises in its calls is replaced by a KeyboardInterrupt."""
+    heeded = signal.getsignal(signal.SIGTERM)
+    codes = []
+    for ask in (lambda: os.kill(os.getpid(), signal.SIGTERM), lambda: None):
+        try:
+            saying.heed_termination()
+            with suppress(KeyboardInterrupt):
+                ask()
+            with pytest.raises(typer.Exit) as end:
+                saying.end_interrupted("go on")
+            codes.append(end.value.exit_code)
+        finally:
+            signal.signal(signal.SIGTERM, heeded)
+    assert codes == [143, 130]
