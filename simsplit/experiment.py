@@ -115,7 +115,9 @@ class Experiment:
         self.data = data or scenario.prepare_data()
         scenario.shapes(self.data.info)  # raises ScenarioError before anything is written
         self.live = live = LiveRun(scenario, self.data, find_device(scenario.device), hosts)
-        self.ledger = Ledger(path, table_columns(scenario), live.clock)
+        names = self.data.client_names
+        columns = table_columns(scenario, named=bool(names))
+        self.ledger = Ledger(path, columns, live.clock, names)
         writer = self.ledger.writer
         self.stopping = Stopping(scenario.stop, live)
         self.checkpoints = Checkpoints(live, path, writer, self.stopping)
@@ -270,6 +272,7 @@ class Experiment:
             samples=len(self.data.train),
             memory=str(self.live.estimate),
             engine=self.engine,
+            client_names=self.data.client_names.names,
         )
 
     def _evaluate(self, number: int) -> tuple[Figures, Mapping[ClientId, Figures]]:
@@ -315,8 +318,9 @@ class Experiment:
                     continue
                 if self.parts.pool.remote:
                     raise OutOfRangeError("a training loss that is not finite")
+                who = self.data.client_names.describe(client)
                 raise RunFailedError(
-                    f"round {number}: client {client}'s training loss is no longer finite; the "
+                    f"round {number}: {who}'s training loss is no longer finite; the "
                     f"run's state after round {self.checkpoints.kept} is kept. A smaller learning "
                     "rate or train.clip_norm may help"
                 )

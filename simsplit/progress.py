@@ -24,6 +24,8 @@ class RunPlan:
     samples: int
     memory: str
     engine: str
+    client_names: tuple[str, ...] = ()
+    """The clients' names, where they have any."""
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,8 @@ class ClientRow(TableRow):
 
     round: int
     client: ClientId
+    name: str | None = None
+    """Its name, where clients have names."""
     steps: int = 0
     samples: int = 0
     dropped: int | None = None

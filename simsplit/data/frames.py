@@ -16,6 +16,7 @@ from pydantic import Field
 
 from simsplit.config import Config
 from simsplit.data.arrays import find_class_names, number_labels
+from simsplit.data.client_names import name_owners
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
@@ -190,7 +191,7 @@ def encode_frames(
     fitted = _build_encoder(numbers, categories).fit(
         _fill_categories(train if public is None else public, categories)
     )
-    owners = _number_owners(train, options)
+    owners, owner_names = _number_owners(train, options)
     made = [
         Samples(
             torch.from_numpy(
@@ -202,7 +203,7 @@ def encode_frames(
         for rows, split, whose in ((train, "train", owners), (test, "test", None))
     ]
     on = "training rows, which are clients' own" if public is None else "public rows"
-    return DataSet(name, made[0], made[1], names, fitted=on)
+    return DataSet(name, made[0], made[1], names, fitted=on, owner_names=owner_names)
 
 
 def _check_column(frame: "pd.DataFrame", column: str, field: str) -> str:
@@ -302,12 +303,14 @@ def _fill_categories(frame: "pd.DataFrame", categories: list[str]) -> "pd.DataFr
     return frame
 
 
-def _number_owners(frame: "pd.DataFrame", options: FrameOptions) -> np.ndarray | None:
-    """Return each row's client by number; None if rows belong to no client."""
+def _number_owners(
+    frame: "pd.DataFrame", options: FrameOptions
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Return each row's client by number, and their names; None if rows belong to no client."""
     if options.client is None:
-        return None
+        return None, ()
     column = frame[_check_column(frame, options.client, "client")]
     if column.isna().any():
         raise DataError(f"data.source.client: column '{options.client}' has empty cells")
-    owners: np.ndarray = np.unique(column.astype(str).to_numpy(dtype=str), return_inverse=True)[1]
-    return owners.astype(np.int64)
+    values, owners = np.unique(column.astype(str).to_numpy(dtype=str), return_inverse=True)
+    return owners.astype(np.int64), name_owners(options.client, values.tolist())

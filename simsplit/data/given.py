@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from simsplit.data.arrays import find_class_names, make_samples, split_off_test
+from simsplit.data.client_names import DEALT
 from simsplit.data.forms import (
     FORMS,
     build_options,
@@ -151,14 +152,11 @@ def _read_frames(
 
     if dealt:
         # with leading zeros: owners are numbered in the order of their names
-        owned = [part.assign(**{_OWNER: f"{number:06d}"}) for number, part in enumerate(parts)]
+        owned = [part.assign(**{DEALT: f"{number:06d}"}) for number, part in enumerate(parts)]
         target = options.target or str(parts[0].columns[-1])
-        options = options.model_copy(update={"client": _OWNER, "target": target})
+        options = options.model_copy(update={"client": DEALT, "target": target})
         return encode_frames(NAME, pd.concat(owned, ignore_index=True), test, options)
     return encode_frames(NAME, parts[0], test, options)
-
-
-_OWNER = "(client)"
 
 
 def _read_hub(parts: list[Any], test: Any) -> DataSet:  # noqa: ANN401

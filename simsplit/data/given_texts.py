@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from simsplit.data.arrays import find_class_names, number_labels
+from simsplit.data.client_names import DEALT
 from simsplit.data.forms import (
     build_options,
     get_passed,
@@ -32,7 +33,7 @@ from simsplit.seeds import numpy_rng_for
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TEXT, _LABEL, _OWNER = "text", "label", "(client)"
+_TEXT, _LABEL = "text", "label"
 _LABELS = "data (labels)"
 _TEST_FRACTION = 0.2
 
@@ -90,8 +91,8 @@ def build_given_texts(data: Any, **options: Any) -> TextGiven:  # noqa: ANN401
         options |= {"task": _choose_task(names)}
     if dealt:
         owners = np.repeat([f"{n:06d}" for n in range(len(parts))], [*map(len, tables)])
-        whole = whole.append_column(_OWNER, pa.array(owners))
-        options |= {"client": _OWNER}
+        whole = whole.append_column(DEALT, pa.array(owners))
+        options |= {"client": DEALT}
     source = build_options(TextGiven, options)
     made = _split_off_test(whole, source) if other is None else {"train": whole, "test": other}
     digest = _compute_digest(made)

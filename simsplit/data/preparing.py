@@ -16,7 +16,9 @@ from simsplit.data.batches import (
     NumberBatcher,
     measure_channels,
 )
+from simsplit.data.client_names import NO_NAMES, ClientNames
 from simsplit.data.data_config import DataConfig, EvenConfig, Normalisation
+from simsplit.data.holdings import format_holdings
 from simsplit.data.image_tables import TableConfig
 from simsplit.data.partitions import Natural, Partition
 from simsplit.data.samples import Choices, DataInfo, DataSet, Samples, Vocabulary
@@ -52,6 +54,8 @@ class Prepared:
     has_samples: bool = True
     """Whether the samples are in this process. A deployed server knows only their number and
     form."""
+    client_names: ClientNames = NO_NAMES
+    """The names of the clients, for tables and messages alone."""
 
     def build_batcher(
         self,
@@ -83,6 +87,7 @@ class Prepared:
             "auxiliary": self.auxiliary,
             "test": self.test,
         }
+        named = {"clients": [*self.client_names.names]} if self.client_names else {}
         return {
             "name": self.name,
             "sample": list(self.info.shape),
@@ -91,20 +96,13 @@ class Prepared:
             "fitted": self.fitted,
             "mean": list(self.mean),
             "std": list(self.std),
+            **named,
         }
 
     def format_holdings(self) -> str:
-        """Return a CSV with each client's number of samples per class.
-
-        A deployed server does not know the classes; it lists each client's number of samples.
-        """
-        rows = ["client,class,samples"]
-        if not self.has_samples:
-            return "\n".join([*rows, *(f"{c},,{len(p)}" for c, p in enumerate(self.parts))]) + "\n"
-        for client, part in enumerate(self.parts):
-            numbers, counts = np.unique(self.train.groups[part], return_counts=True)
-            rows += [f"{client},{n},{c}" for n, c in zip(numbers, counts, strict=True)]
-        return "\n".join(rows) + "\n"
+        """Return a CSV with each client's number of samples per class."""
+        groups = self.train.groups if self.has_samples else None
+        return format_holdings(self.parts, groups, self.client_names)
 
     @property
     def nbytes(self) -> int:
@@ -160,6 +158,7 @@ def prepare(
         mean=mean,
         std=std,
         class_names=data.class_names,
+        client_names=_choose_names(config.partition, data),
         fitted=data.fitted,
         vocabulary=None if reader is None else _build_vocabulary(config.source, reader),
     )
@@ -177,6 +176,11 @@ def _divide(config: DataConfig, samples: Samples, num_clients: int, seed: int) -
             left = np.setdiff1d(left, own[client])
     dealt = iter(config.partition.deal(groups[left], num_clients - len(own), seed))
     return [own[client] if client in own else left[next(dealt)] for client in range(num_clients)]
+
+
+def _choose_names(partition: Partition, data: DataSet) -> ClientNames:
+    """Return the names that the data give to clients, if clients are those that the data name."""
+    return ClientNames(data.owner_names if isinstance(partition, Natural) else ())
 
 
 def _refuse_uneven(

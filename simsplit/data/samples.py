@@ -149,6 +149,8 @@ class DataSet:
     class_names: tuple[str, ...]
     fitted: str | None = None
     """The rows on which scales and categories of a table were fitted; None of other data."""
+    owner_names: tuple[str, ...] = ()
+    """The names of the clients that `owners` of the training samples number; empty: none."""
 
     @property
     def info(self) -> DataInfo:

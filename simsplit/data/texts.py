@@ -18,6 +18,7 @@ from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.data.batches import Batch
+from simsplit.data.client_names import name_owners
 from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, TextInfo, Vocabulary
 from simsplit.data.splits import Limit, hold_out
 from simsplit.data.stored import (
@@ -89,8 +90,9 @@ class TextTable(Config):
 
     def load(self, reader: Reader, limit: Limit | None = None) -> DataSet:
         """Read both splits as tokens of a model's tokenizer."""
-        train, test = (self.read(split, reader, limit) for split in ("train", "test"))
-        return DataSet(self._get_name(), train, test, self.class_names)
+        train, names = self._read("train", reader, limit)
+        test = self.read("test", reader, limit)
+        return DataSet(self._get_name(), train, test, self.class_names, owner_names=names)
 
     def read(
         self,
@@ -101,6 +103,17 @@ class TextTable(Config):
         public: bool = False,
     ) -> Samples:
         """Read one split as tokens; public texts get no labels if the model is a classifier."""
+        return self._read(split, reader, limit, public=public)[0]
+
+    def _read(
+        self,
+        split: Literal["train", "test"],
+        reader: Reader,
+        limit: Limit | None = None,
+        *,
+        public: bool = False,
+    ) -> tuple[Samples, tuple[str, ...]]:
+        """Read one split as tokens, and the names of the clients that texts belong to."""
         table, where = self.read_table(split)
         task = self._complete_task()
         client = self.client if split == "train" and not public else None
@@ -114,12 +127,13 @@ class TextTable(Config):
         if groups is None:
             groups = np.array([piece.label for piece in pieces], dtype=np.int64)
         owners = _number_values(records, client)
+        named = sorted({str(record[client]) for record in records}) if client else []
         rows = None if limit is None else limit.choose_rows(groups, split)
         if rows is not None:
             pieces, groups = [pieces[row] for row in rows], groups[rows]
             owners = None if owners is None else owners[rows]
         samples = encode_pieces(pieces, groups, self, reader, public=public)
-        return replace(samples, owners=owners)
+        return replace(samples, owners=owners), name_owners(client, named)
 
     def _choose_columns(self, client: str | None, columns: Sequence[str], where: str) -> list[str]:
         """Return the columns to read; raise DataError if the table lacks one."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from simsplit.data import DataInfo, Prepared, Samples
+from simsplit.data.client_names import NO_NAMES, ClientNames
 from simsplit.data.samples import TextInfo
 from simsplit.errors import ProtocolError
 
@@ -57,10 +58,16 @@ def check_form(form: object) -> dict[str, Any]:
     return dict(form)  # type: ignore[call-overload, no-any-return]
 
 
-def make_remote_data(name: str, form: Mapping[str, Any], samples: Sequence[int]) -> Prepared:
+def make_remote_data(
+    name: str,
+    form: Mapping[str, Any],
+    samples: Sequence[int],
+    client_names: ClientNames = NO_NAMES,
+) -> Prepared:
     """Make stand-ins for the clients' data: the right form and counts, without any sample.
 
-    `samples` holds each client's number of training samples.
+    `samples` holds each client's number of training samples. The server's own scenario may name
+    them; nothing that a client sends does.
     """
     shape, ends = tuple(form["sample"]), np.cumsum([0, *samples])
     held_out = {
@@ -79,6 +86,7 @@ def make_remote_data(name: str, form: Mapping[str, Any], samples: Sequence[int])
         std=tuple(form["std"]),
         class_names=tuple(form["classes"]),
         has_samples=False,
+        client_names=client_names,
     )
 
 

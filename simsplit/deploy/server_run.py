@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from simsplit.data.client_names import ClientNames
 from simsplit.deploy.client_session import ClientLost
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.keys import Keys, check_validity
@@ -85,7 +86,8 @@ def _build_experiment(
         # Again after each loss: data are planned anew for those who remain.
         gate.wait()
         source = gate.scenario.data.source.kind
-        data = make_remote_data(source, gate.form, gate.count_samples())
+        names = ClientNames(gate.scenario.clients.names or ())
+        data = make_remote_data(source, gate.form, gate.count_samples(), names)
         present = format_count(gate.count - len(gate.left_out), "client")
         engine = f"deployed ({mode}), {present} of their owners"
         try:

@@ -23,9 +23,11 @@ _OWN = ("output", "checkpoint", "threads", "device", "engine", "observers")
 
 
 def select_terms(scenario: Scenario) -> dict[str, Any]:
-    """Return the settings on which all parties must agree; paths of data are not among them."""
+    """Return the settings on which all parties must agree, without paths of data and names."""
     values = scenario.model_dump(mode="json", exclude=set(_OWN))
     values["data"]["source"].pop("path", None)
+    # What a party calls the others changes nothing, and is not to be sent.
+    del values["clients"]["names"]
     return values
 
 

@@ -2,9 +2,10 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from simsplit.config import Config
+from simsplit.data.client_names import LONGEST, clean_name, find_repeated
 from simsplit.machine import Precision
 from simsplit.parties.optimizers import ConstantLr, LrSchedule, Optimizer, SgdConfig
 from simsplit.poisons.malicious import MaliciousConfig
@@ -15,6 +16,9 @@ class ClientsConfig(Config):
 
     count: int = Field(default=10, ge=1)
     """Number of clients."""
+    names: tuple[str, ...] | None = None
+    """Names of the clients in order, such as `[Bonn, Graz, Oslo]`, for tables and pictures; null:
+    those that data with `partition: natural` give, or numbers."""
     heads: Literal["shared", "per_client"] = "shared"
     """One head handed from client to client (SCH), or each client its own (PCH)."""
     tail: Literal["own", "shared"] | None = None
@@ -34,6 +38,31 @@ class ClientsConfig(Config):
 
     malicious: MaliciousConfig | None = None
     """Malicious clients, and their poisons; null: none."""
+
+    @field_validator("names", mode="before")
+    @classmethod
+    def _read_names(cls, value: object) -> object:
+        # YAML reads a name such as 3 as a number
+        return [str(each) for each in value] if isinstance(value, list | tuple) else value
+
+    @field_validator("names")
+    @classmethod
+    def _check_names(
+        cls, value: tuple[str, ...] | None, others: ValidationInfo
+    ) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        names, count = tuple(map(clean_name, value)), others.data.get("count", len(value))
+        if len(names) != count:
+            raise ValueError(f"must name each of {count} clients, got {len(names)} names")
+        if "" in names:
+            raise ValueError(f"entry {names.index('')} is blank; give each client a name")
+        if (twice := find_repeated(names)) is not None:
+            raise ValueError(
+                f"entries {twice[0]} and {twice[1]} are alike, got '{names[twice[1]]}' "
+                f"({LONGEST} characters of a name count)"
+            )
+        return names
 
     @model_validator(mode="after")
     def _refuse_own_tail(self) -> Self:

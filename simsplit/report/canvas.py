@@ -26,6 +26,12 @@ def colour_of_leg(leg: str) -> str:
     return _LEG_COLOURS[LEGS.index(leg) % len(_LEG_COLOURS) if leg in LEGS else -1]
 
 
+def escape_text(text: str) -> str:
+    """Return a text that matplotlib draws as it stands: no formula, and in every legend."""
+    text = text.replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
 def ensure_axes(ax: "Axes | None") -> "Axes":
     """Return the given axes, or those of a new figure."""
     if ax is not None:

@@ -144,20 +144,21 @@ def _read_verdicts(run: Run, detector: str) -> "pd.Series[Any]":
     return known.groupby("client")[f"{detector}_flagged"].last()
 
 
-def write_clients(clients: Sequence[int]) -> str:
-    """Write the numbers of a few clients for a cell."""
-    return format_list(clients, 6) or "none"
+def write_clients(run: Run, clients: Sequence[int]) -> str:
+    """Write a few clients of a run for a cell, by name or number."""
+    return format_list(map(run.client_names.get, clients), 6) or "none"
 
 
 _NAMED = 3
 """The most runs whose clients a cell names; for more runs it gives their number."""
 
 
-def _write_clients_of(runs: Sequence[Sequence[int]]) -> str:
-    """Write the clients of each run for a cell, or their number over many runs."""
+def _write_clients_of(runs: Sequence[Run], choose: Callable[[Run], Sequence[int]]) -> str:
+    """Write the chosen clients of each run for a cell, or their number over many runs."""
+    chosen = [choose(run) for run in runs]
     if len(runs) <= _NAMED:
-        return " | ".join(write_clients(clients) for clients in runs)
-    return f"{sum(map(len, runs))} in {len(runs)} runs"
+        return " | ".join(map(write_clients, runs, chosen))
+    return f"{sum(map(len, chosen))} in {len(runs)} runs"
 
 
 def _make_rows(
@@ -174,7 +175,7 @@ def _make_rows(
     if list_malicious(first.run):
         common[_CLEAN] = write_success([twin.run for twin in twins], "attack_success", figure)
     taken = [run for run in runs if _is_taken(run, figure)]
-    common["malicious"] = _write_clients_of([list_malicious(run) for run in runs])
+    common["malicious"] = _write_clients_of(runs, list_malicious)
     if not len(first.run.detections):
         return [{**common, "detector": "none"}]
     rows = []
@@ -229,8 +230,8 @@ def _summarise_detector(runs: Sequence[Run], name: str) -> dict[str, str]:
             malicious = int(end["malicious"])
             ranked += Count(round(end["tpr_at_1pct_fpr"] * malicious), malicious)
     row = {"detector": name, **{field: str(ends[0].get(field, "")) for field in _OF_DETECTOR}}
-    row["malicious"] = _write_clients_of([list_malicious(run) for run in known])
-    row["flagged"] = _write_clients_of([list_flagged(run, name) for run in known])
+    row["malicious"] = _write_clients_of(known, list_malicious)
+    row["flagged"] = _write_clients_of(known, lambda run: list_flagged(run, name))
     row |= {"caught": _sum_counts(known, name, _count_caught).cell, "caught at 1% FPR": ranked.cell}
     row["AUROC"] = _average(end["auroc"] for end in ends)
     row["F1"] = _average(score_f1(run, name) for run in known)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simsplit.errors import RunError, suggest
-from simsplit.report.canvas import HONEST, colour_of_leg, ensure_axes
+from simsplit.report.canvas import HONEST, colour_of_leg, ensure_axes, escape_text
 from simsplit.report.canvas import figure_of as drawn
 from simsplit.report.canvas import save_figure as saved
 from simsplit.report.detections import list_flagged, list_malicious, score_f1
@@ -115,7 +115,8 @@ def signal(
         known = table[["round", column]].dropna()
         is_bad = client in bad
         colour, front = (MALICIOUS, 3) if is_bad else (HONEST, 2)
-        label = f"client {client}, malicious" if is_bad else None
+        who = escape_text(run.client_names.label(int(str(client))))
+        label = f"{who}, malicious" if is_bad else None
         ax.plot(known["round"], known[column], color=colour, zorder=front, marker=".", label=label)
     for cut in cuts if cuts is not None else (-3, 3) * z:
         ax.axhline(cut, color="black", linewidth=0.8, linestyle=":")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics import format_column
 from simsplit.preflight import format_size
-from simsplit.report.canvas import colour_of_leg, save_figure
+from simsplit.report.canvas import colour_of_leg, escape_text, save_figure
 from simsplit.report.detections import find_cut, list_detectors
 from simsplit.report.figures import signal
 from simsplit.report.presentations import PRESENTATIONS, Drawing
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FOLDER = "figures"
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
 _MIB = 2**20
+_NAMED = 60
+"""The most clients whose names stand beside their bars."""
 _LEGEND = 20
 """The most classes that a legend names; for more classes, colours show only their order."""
 _MOST = 6
@@ -110,7 +112,9 @@ def draw_holdings(run: Run) -> "Figure | None":
     )
     named: dict[Any, str] = dict(enumerate(run.data["classes"]))
     clients = list(table.index)
-    figure = _make_figure(9, max(2.2, min(8.0, 0.9 + 0.22 * len(clients))), left=0.7, bottom=0.6)
+    longest = max(map(len, run.client_names.names), default=0) if len(clients) <= _NAMED else 0
+    left = max(0.7, 0.3 + 0.085 * longest)
+    figure = _make_figure(9, max(2.2, min(8.0, 0.9 + 0.22 * len(clients))), left=left, bottom=0.6)
     figure.subplots_adjust(right=0.8)
     ax, before = figure.subplots(), [0.0] * len(clients)
     colours = colormaps["tab10" if table.shape[1] <= 10 else "viridis"]
@@ -121,7 +125,9 @@ def draw_holdings(run: Run) -> "Figure | None":
         ax.barh(clients, counts, left=before, height=0.85, color=colours(share), label=label)
         before = [start + count for start, count in zip(before, counts, strict=True)]
     ax.invert_yaxis()
-    ax.set(xlabel="training samples", ylabel="client")
+    ax.set(xlabel="training samples", ylabel="" if run.client_names else "client")
+    if run.client_names and len(clients) <= _NAMED:
+        ax.set_yticks(clients, [escape_text(run.client_names.get(int(c))) for c in clients])
     ax.spines[["top", "right"]].set_visible(False)
     if table.shape[1] <= _LEGEND:
         ax.legend(title="class", frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from simsplit.data.client_names import NO_NAMES, ClientNames
 from simsplit.network.clock import ClientWork, Clock
 from simsplit.network.events import RoundTimes
 from simsplit.packets import ClientId, Leg
@@ -49,6 +50,8 @@ class TableColumns:
     """Columns of the tables that attacks fill, by table."""
     reported: Sequence[str] = ()
     """Figures that methods report for each client."""
+    named: bool = False
+    """Whether clients have names."""
     handed: bool = False
     """Whether clients hand shared weights on, so that a client receives what another one sent."""
 
@@ -81,8 +84,14 @@ class Round:
 class Ledger:
     """The writer of rounds as rows of the tables."""
 
-    def __init__(self, path: Path, columns: TableColumns, clock: Clock | None) -> None:
-        self.clock = clock
+    def __init__(
+        self,
+        path: Path,
+        columns: TableColumns,
+        clock: Clock | None,
+        names: ClientNames = NO_NAMES,
+    ) -> None:
+        self.clock, self.names = clock, names
         chosen = {"method_loss": columns.methods, "staleness": columns.staleness}
         extra = tuple(name for name, wanted in chosen.items() if wanted)
         self.averaged = ("train_loss", "train_accuracy", *extra)
@@ -97,7 +106,9 @@ class Ledger:
                     *(TIME_COLUMNS if timed else ()),
                 ),
                 "clients": (
-                    *(*CLIENT_COLUMNS, *extra, *who[1:]),
+                    *CLIENT_COLUMNS[:2],
+                    *(("name",) if columns.named else ()),
+                    *(*CLIENT_COLUMNS[2:], *extra, *who[1:]),
                     *columns.own_figures,
                     *(CLIENT_TIME_COLUMNS if timed else ()),
                     *(TRUTH_COLUMNS if columns.malicious else ()),
@@ -208,6 +219,7 @@ class Ledger:
         cells: dict[str, object] = {
             "round": done.number,
             "client": client,
+            "name": self.names.get(client),
             "dropped": int(client in done.dropped),
             "late": int(client in done.late),
             "malicious": int(client in done.malicious),

@@ -4,6 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simsplit.data.client_names import NO_NAMES, ClientNames, read_names
 from simsplit.errors import RunError, format_count, format_list
 from simsplit.results.directory import (
     AFTERWARDS,
@@ -64,7 +65,12 @@ class Run:
     @cached_property
     def clients(self) -> "pd.DataFrame":
         """One row per client and round."""
-        return self._table("clients")
+        return self._name(self._table("clients"))
+
+    @cached_property
+    def client_names(self) -> ClientNames:
+        """The clients' names, where they have any: `run.client_names.get(3)`."""
+        return read_names(self.data) if (self.path / DATA).exists() else NO_NAMES
 
     @cached_property
     def wire(self) -> "pd.DataFrame":
@@ -84,7 +90,7 @@ class Run:
     @cached_property
     def holdings(self) -> "pd.DataFrame":
         """One row per client and class: how many samples the client has."""
-        return self._table("holdings")
+        return self._name(self._table("holdings"))
 
     @cached_property
     def scenario(self) -> dict[str, Any]:
@@ -183,6 +189,12 @@ class Run:
         import pandas as pd
 
         return self._table(name) if (self.path / f"{name}.csv").exists() else pd.DataFrame()
+
+    def _name(self, table: "pd.DataFrame") -> "pd.DataFrame":
+        """Fill the column of names: pandas would read a client called NA as nothing."""
+        if "name" in table:
+            table["name"] = [self.client_names.get(int(client)) for client in table["client"]]
+        return table
 
     def _table(self, name: str) -> "pd.DataFrame":
         return read_table(self.path / f"{name}.csv")

@@ -62,6 +62,7 @@ class DataShape(Shape):
     classes: list[str]
     mean: list[float]
     std: list[float]
+    clients: list[str] = []
 
 
 class EnvironmentShape(Shape):

@@ -40,7 +40,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 }
 """Columns that have no gaps, by the tables' names."""
 _TEXT = frozenset(
-    {"phase", "leg", "detector", "window", "threshold", "class"}
+    {"phase", "leg", "detector", "window", "threshold", "class", "name"}
     | {"attack", "view", "figure", "side"}
 )
 """Columns of text in these tables; all others hold numbers."""

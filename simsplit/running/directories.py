@@ -105,11 +105,12 @@ def describe_resumption(writer: RunWriter, scenario: Scenario, path: Path) -> No
     writer.write_json(ENVIRONMENT, add_resumption(before))
 
 
-def table_columns(scenario: Scenario) -> TableColumns:
-    """Return the columns that this scenario adds to those of every run."""
+def table_columns(scenario: Scenario, *, named: bool = False) -> TableColumns:
+    """Return the columns that this scenario adds to those of every run; `named`: clients' names."""
     return TableColumns(
         scenario.figures,
         own_figures=_own_figures(scenario),
+        named=named,
         handed=scenario.shares,
         methods=bool(scenario.method),
         cohort=not scenario.cohort.whole,

@@ -60,6 +60,7 @@ class LiveRun:
 
     def _build(self, assembler: Assembler) -> None:
         self.parts = self._assemble(assembler)
+        self.parts.exchange.names = self.data.client_names
         self.detection = Detection(self.scenario, self.parts, self.data.info.classes)
         self.attacking = Attacking(self.scenario, self.parts, self.data, self.device)
 

@@ -4,13 +4,14 @@ A user's mistake raises a ScenarioError that names the field.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pydantic import ValidationError, field_validator, model_validator
 
 from simsplit.config import expand_kind
 from simsplit.data import DataInfo, Prepared, prepare
+from simsplit.data.client_names import ClientNames
 from simsplit.errors import ScenarioError, blame
 from simsplit.methods.stack import compute_sent_shapes, refuse_disorder
 from simsplit.models.fresh import LaidOut, Shape
@@ -165,7 +166,9 @@ class Scenario(ScenarioFields):
         """Return the scenario's data, loaded and divided among the clients."""
         reader = self.text_reader() if self.reads_texts else None
         mixes = mixes_texts(self.method)
-        return prepare(self.data, self.clients.count, self.seed, reader, mixes=mixes)
+        data = prepare(self.data, self.clients.count, self.seed, reader, mixes=mixes)
+        own = self.clients.names
+        return data if own is None else replace(data, client_names=ClientNames(own))
 
     def yaml(self) -> str:
         """Return the complete scenario as YAML, in the form that is saved with a run."""
@@ -182,6 +185,9 @@ class Scenario(ScenarioFields):
             del values[name]
         # The same results with less memory, so a run that ran out of it can be resumed.
         del values["train"]["checkpointing"]
+        # Runs from before there were names can be resumed; the tables of named ones have names.
+        if self.clients.names is None:
+            del values["clients"]["names"]
         # A longer run may resume a shorter one unless its learning rates depend on the length.
         if not self.train.lr_schedule.stretches:
             for name in ("rounds", "epochs"):

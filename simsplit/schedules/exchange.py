@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from simsplit.data.client_names import NO_NAMES
 from simsplit.detectors import Sensor
 from simsplit.engine.pool import ClientError, Pool, StepWatch
 from simsplit.errors import RunFailedError, SimsplitError
@@ -76,6 +77,8 @@ class Exchange:
         self.parts = parts
         self.pool, self.server, self.wire, self.topology = pool, server, wire, topology
         self.moment = wire.moment
+        self.names = NO_NAMES
+        """What messages call the clients."""
         self.sensor: Sensor | None = None
         """The tap of the wire by which detectors see."""
         self.watch: StepWatch | None = None
@@ -311,14 +314,16 @@ class Exchange:
         except SimsplitError:
             raise
         except ClientError as error:  # its cause says where on a host it came from
-            raise RunFailedError(f"round {self.moment.round}, {error}") from (
-                error.__cause__ or error
-            )
+            who = self.names.describe(error.client)
+            raise RunFailedError(
+                f"round {self.moment.round}, {who}, {error.where}: {error.cause}"
+            ) from (error.__cause__ or error)
         except Exception as error:
             if self._at is None:
                 raise  # an observer's, for example: no side of the cut had a part in it
             client, leg = self._at
-            where = f"round {self.moment.round}, client {client}, leg {leg} (at the server)"
+            who = self.names.describe(client)
+            where = f"round {self.moment.round}, {who}, leg {leg} (at the server)"
             raise RunFailedError(f"{where}: {type(error).__name__}: {error}") from error
 
 

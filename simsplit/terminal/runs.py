@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn
 from rich.text import Text
 
-from simsplit.errors import format_count
+from simsplit.errors import format_count, format_list
 from simsplit.metrics import find_headline, format_column
 from simsplit.preflight import format_size
 from simsplit.progress import Observer, RoundEnded, RunPlan, Status
@@ -33,8 +33,9 @@ def describe_plan(plan: RunPlan) -> str:
     """Return the lines that are printed before training."""
     going_on = f", going on after round {plan.done}" if plan.done else ""
     engine = "" if plan.engine == "inline" else f"\nengine: {plan.engine}"
+    named = f" ({format_list(plan.client_names, 6)})" if plan.client_names else ""
     return (
-        f"{plan.name}: {format_count(plan.clients, 'client')}, "
+        f"{plan.name}: {format_count(plan.clients, 'client')}{named}, "
         f"{format_count(plan.samples, 'sample')}, {format_count(plan.rounds, 'round')}{going_on}\n"
         f"memory: about {plan.memory}{engine}\nrun directory: {plan.path}"
     )

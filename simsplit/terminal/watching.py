@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from simsplit.errors import RunError, format_count
+from simsplit.errors import RunError, format_count, format_list
 from simsplit.results import SCENARIO, SWEEP, Run, SweepDirectory, read_summary
 from simsplit.results.directory import ENVIRONMENT, SUMMARY
 from simsplit.results.environment import is_alive
@@ -96,6 +96,8 @@ class _FollowedRun:
     def follow(self) -> bool:
         seen = read_snapshot(self.path)
         self._say(f"{seen.summary.get('name', self.path.name)}: {self.path}")
+        if names := _list_clients(self.path):
+            self._say(f"clients: {format_list(names)}")
         if (skipped := seen.done - _EARLIER) > 0:
             self.shown = skipped
             self._say(f"(before: {format_count(skipped, 'round')}, not shown)")
@@ -197,6 +199,14 @@ class _FollowedSweep:
         command = (directory.process or {}).get("command", ())
         again = _make_sweep_command(command, self.path)
         lines.say(f"the sweep has ended; {how}\ngo on with: {again}")
+
+
+def _list_clients(path: Path) -> Sequence[str]:
+    """Return the clients' names, if they have any and the run has written them."""
+    try:
+        return Run(path).client_names.names
+    except RunError:
+        return ()
 
 
 def _describe_round(seen: Snapshot, number: int) -> str:

@@ -1,6 +1,7 @@
 """What is allowed and hardly meant is warned of; what cannot be meant is refused."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from simsplit.progress import Observer
 from simsplit.report.detections import write_clients
 from simsplit.report.input_tables import _shorten
 from simsplit.report.timing import time_to_accuracy
-from simsplit.results import read_progress
+from simsplit.results import Run, read_progress
 from simsplit.rows import RoundRow
 from simsplit.scenario.warnings import list_data_warnings, list_warnings
 from simsplit.terminal.runs import describe_round
@@ -223,8 +224,9 @@ def test_words_for_numbers_and_lists():
 
 
 def test_long_lists_of_clients_say_how_many_more_there_are():
-    assert write_clients(range(9)) == "0, 1, 2, 3, 4, 5 and 3 more"
-    assert write_clients([]) == "none"
+    unnamed = Run(Path("nowhere"))
+    assert write_clients(unnamed, range(9)) == "0, 1, 2, 3, 4, 5 and 3 more"
+    assert write_clients(unnamed, []) == "none"
     assert "(clients 0, 1, 2, 3, 4 and 7 more)" in str(HostLost(1, range(12), "killed"))
 
 

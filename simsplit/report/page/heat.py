@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 _ROUNDS, _CLIENTS, _VIEWS = 40, 40, 14
 _LEVELS = 9
-_CELL, _GAP, _LEFT, _TOP, _BOTTOM = 18, 1.5, 84, 4, 34
+_CELL, _GAP, _TOP, _BOTTOM = 18, 1.5, 4, 34
+_LEFT, _WIDEST_LEFT, _LETTER = 84, 210, 7
+"""Pixels before the cells, at least and at most, and of a letter of a client's name."""
 _Facts = tuple[int, float, bool, int | None]
 """A cell's round, value, whether the client was flagged, and colour."""
 _MEASURES = ("train_loss", "train_accuracy", "test_accuracy")
@@ -40,6 +42,12 @@ class _Map:
     def levels(self) -> str:
         """The name of the colour scale: from low to high, or for z away from zero."""
         return "q" if self.detector is None else "d"
+
+    @property
+    def left(self) -> int:
+        """The pixels before the cells, where clients' names stand."""
+        longest = max((len(name) for name in self.run.client_names.names), default=0)
+        return max(_LEFT, min(_WIDEST_LEFT, _LETTER * (longest + 3)))
 
 
 def draw_heat_maps(subject: Subject) -> Markup:
@@ -86,19 +94,19 @@ def _draw_map(made: _Map) -> Markup:
         of = wide[f"{made.detector}_flagged"].unstack()
         flags = of.reindex(index=clients, columns=rounds).to_numpy(float)
     levels = _choose_levels(values, diverging=made.detector is not None)
-    wide_px = _LEFT + _CELL * len(rounds) + 4
+    wide_px = made.left + _CELL * len(rounds) + 4
     tall_px = _TOP + _CELL * len(clients) + _BOTTOM
     lines = []
     for place, client in enumerate(clients):
         facts = zip(rounds, values[place], flags[place] == 1, levels[place], strict=True)
-        who = f"client {client}{', malicious' if client in bad else ''}"
+        who = f"{made.run.client_names.label(client)}{', malicious' if client in bad else ''}"
         cells = [_draw_cell(made, who, place, i, each) for i, each in enumerate(facts)]
-        name = _write_client(place, client, bad=client in bad)
+        name = _write_client(made, place, client, bad=client in bad)
         lines.append(join((name, tag("g", *cells, data_group=""))))
     drawing = tag(
         "svg",
         *lines,
-        _draw_rounds_axis(rounds, len(clients)),
+        _draw_rounds_axis(rounds, len(clients), made.left),
         viewBox=f"0 0 {wide_px} {tall_px}",
         role="group",
         aria_label=f"{made.name} by client and round. Arrow keys move between cells.",
@@ -108,11 +116,15 @@ def _draw_map(made: _Map) -> Markup:
     return join((_draw_scale(made, values), tag("div", drawing, class_="wide plain")))
 
 
-def _write_client(place: int, client: int, *, bad: bool) -> Markup:
-    """Write a client's name before its row."""
-    at = {"x": _LEFT - 6, "y": _TOP + (place + 0.5) * _CELL, "dy": "0.32em"}
+def _write_client(made: _Map, place: int, client: int, *, bad: bool) -> Markup:
+    """Write a client's name before its row, as much of it as there is room for."""
+    at = {"x": made.left - 6, "y": _TOP + (place + 0.5) * _CELL, "dy": "0.32em"}
     style = "bad" if bad else None
-    words = f"client {client}{' ▲' if bad else ''}"
+    name = made.run.client_names.label(client)
+    most = made.left // _LETTER - 3
+    if made.run.client_names and len(name) > most:
+        name = name[: most - 1] + "…"
+    words = f"{name}{' ▲' if bad else ''}"
     return tag("text", words, **at, text_anchor="end", class_=style, aria_hidden="true")
 
 
@@ -123,7 +135,7 @@ def _draw_cell(made: _Map, who: str, row: int, column: int, facts: _Facts) -> Ma
     colour = "none" if level is None else f"{made.levels}{level}"
     return void(
         "rect",
-        x=_LEFT + column * _CELL,
+        x=made.left + column * _CELL,
         y=_TOP + row * _CELL,
         width=_CELL - _GAP,
         height=_CELL - _GAP,
@@ -135,15 +147,15 @@ def _draw_cell(made: _Map, who: str, row: int, column: int, facts: _Facts) -> Ma
     )
 
 
-def _draw_rounds_axis(rounds: Sequence[int], clients: int) -> Markup:
+def _draw_rounds_axis(rounds: Sequence[int], clients: int, left: int) -> Markup:
     bottom = _TOP + clients * _CELL + 13
     every = max(1, len(rounds) // 10)
     marks = [
-        tag("text", str(number), x=_LEFT + (i + 0.5) * _CELL, y=bottom, text_anchor="middle")
+        tag("text", str(number), x=left + (i + 0.5) * _CELL, y=bottom, text_anchor="middle")
         for i, number in enumerate(rounds)
         if i % every == 0 or (i == len(rounds) - 1 and i % every > every / 2)
     ]
-    at = {"x": _LEFT + len(rounds) * _CELL / 2, "y": bottom + 17}
+    at = {"x": left + len(rounds) * _CELL / 2, "y": bottom + 17}
     label = tag("text", "round", **at, text_anchor="middle", class_="label")
     return tag("g", *marks, label, aria_hidden="true")
 
