@@ -113,7 +113,7 @@ def draw_holdings(run: Run) -> "Figure | None":
     named: dict[Any, str] = dict(enumerate(run.data["classes"]))
     clients = list(table.index)
     longest = max(map(len, run.client_names.names), default=0) if len(clients) <= _NAMED else 0
-    left = max(0.7, 0.3 + 0.085 * longest)
+    left = max(0.7, 0.3 + 0.078 * longest)
     figure = _make_figure(9, max(2.2, min(8.0, 0.9 + 0.22 * len(clients))), left=left, bottom=0.6)
     figure.subplots_adjust(right=0.8)
     ax, before = figure.subplots(), [0.0] * len(clients)
