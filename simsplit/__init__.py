@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from simsplit.methods.method import CodecConfig, Method, MethodConfig
     from simsplit.models import SplitModel
     from simsplit.report.numbers import compare
+    from simsplit.report.ranking import rank
     from simsplit.results import Run
     from simsplit.scenario import Scenario, load_scenario, load_sweep, own
     from simsplit.sweep import run_sweep
@@ -44,6 +45,7 @@ _HOMES = {
     "load_trained": "simsplit.assembly.trained",
     "own": "simsplit.scenario",
     "papers": "simsplit.evidence.data_frames",
+    "rank": "simsplit.report.ranking",
     "run": "simsplit.experiment",
     "run_sweep": "simsplit.sweep",
 }
@@ -69,6 +71,7 @@ __all__ = [
     "load_trained",
     "own",
     "papers",
+    "rank",
     "run",
     "run_sweep",
 ]

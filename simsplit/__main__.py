@@ -57,6 +57,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "show": results.show_,
     "watch": training.watch_,
     "compare": results.compare,
+    "rank": results.rank,
     "report": results.report,
     "papers": evidence.papers,
     "reproduce": evidence.reproduce,

@@ -77,6 +77,53 @@ def compare(
             print_comparison(run_dirs, format_, figure, baseline, say, table=table)
 
 
+def rank(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="SWEEP...", help="Sweep and run directories.")
+    ],
+    *,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="FIGURE", help="Default: the task's main one on validation data."),
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="FILE", help="Write the best setting as a scenario."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw all settings, an axis for each field."),
+    ] = None,
+    format_: Format = "table",
+    plugin: Plugin = None,
+    as_json: Json = False,
+) -> None:
+    """Rank the settings of a search, and say which are as good as the best."""
+    from simsplit.report.canvas import save_figure
+    from simsplit.report.grouping import load_entries
+    from simsplit.report.parallel import draw_parallel
+    from simsplit.report.ranking import rank_entries, warn_of_test_data
+    from simsplit.results.stored import explain_misfits
+    from simsplit.sweep.answers import write_best
+    from simsplit.terminal.documents import document_ranking
+    from simsplit.terminal.printing import print_ranking
+
+    known = load_plugins(plugin)
+    with explain_misfits(run_dirs):
+        ranking = rank_entries(*load_entries(run_dirs), by=by)
+        for line in filter(None, (*ranking.left_out, warn_of_test_data(ranking))):
+            say(line)
+        if as_json:
+            print_json(document_ranking(ranking))
+        else:
+            print_ranking(ranking, format_)
+        if write is not None:
+            write_best(ranking, write, known)
+            say(f"the best setting: {write}  (simsplit run {write})")
+        if plot is not None:
+            say(f"figure: {save_figure(draw_parallel(ranking), plot)}")
+
+
 def report(
     run_dirs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Run and sweep directories.")

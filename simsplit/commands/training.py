@@ -126,10 +126,21 @@ def sweep(
         if result.runs:
             print_comparison([result.path])
             print_pictures(result.runs, result.path)
+            if loaded.is_search and len(result.runs) > 1:
+                _print_answer(result.path)
         show = shlex.join(["simsplit", "compare", str(result.path)])
         echo(f"The sweep lies in {result.path}  ({show})")
     if result.failed:
         raise RunFailedError(f"{result.why()}\ngo on with: {shlex.join(again)}")
+
+
+def _print_answer(path: Path) -> None:
+    """Print which setting of a search is best, and the command that writes it as a scenario."""
+    from simsplit.report.grouping import load_entries
+    from simsplit.report.ranking import describe_best, rank_entries
+
+    echo(describe_best(rank_entries(*load_entries([path]))))
+    echo(f"all in order: {shlex.join(['simsplit', 'rank', str(path), '--write', 'best.yaml'])}")
 
 
 def watch_(

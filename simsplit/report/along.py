@@ -62,7 +62,7 @@ class Along:
 def read_along(table: "pd.DataFrame", name: str, beside: Sequence[str] = ()) -> Along:
     """Read a figure from the rows of `numbers.frame`; the figures in `beside` share its axis."""
     largest = max(float(table[f"{each}_mean"].max()) for each in (name, *beside))
-    scale, unit = _choose_unit(name, largest)
+    scale, unit = choose_unit(name, largest)
     means, deviations = (
         (table[f"{name}_{what}"].astype(float) * scale) for what in ("mean", "std")
     )
@@ -106,7 +106,7 @@ _MANY_BYTES = 10 * 2**30
 """From this many bytes on, an axis in MiB would have too many digits."""
 
 
-def _choose_unit(name: str, largest: float) -> tuple[float, str]:
+def choose_unit(name: str, largest: float) -> tuple[float, str]:
     """Return the factor that converts a figure to its axis' unit, and the unit's words."""
     if name.startswith("bytes") and name != "bytes_ratio":
         return (1 / 2**30, ", GiB") if largest >= _MANY_BYTES else (1 / 2**20, ", MiB")

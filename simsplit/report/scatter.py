@@ -11,6 +11,7 @@ from simsplit.errors import RunError, suggest
 from simsplit.report.along import Along, join_figures, list_words_of_ends, read_along
 from simsplit.report.grouping import Entry, write_label
 from simsplit.report.numbers import label_settings, make_frame
+from simsplit.report.parallel import is_log
 from simsplit.report.tables import Better
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
         x, y, families = _place_over_swept(table, (first, numbers[first]), others, given)
         _draw_lines(ax, x, y, families)
         _draw_points(ax, x, y, families)
+        if is_log(x.means):
+            ax.set_xscale("log")
     else:
         known = _keep_known(table, [first, *others])
         x, y = read_along(known, first), read_along(known, others[0])

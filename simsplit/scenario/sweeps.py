@@ -41,6 +41,8 @@ class Sweep:
     cells: Sequence[Cell]
     plugins: Plugins = NO_PLUGINS
     """The plugins whose parts the cells' scenarios may name."""
+    is_search: bool = False
+    """Whether settings are drawn to find the best, rather than listed to compare all."""
 
     @property
     def fields(self) -> dict[str, str]:
@@ -89,7 +91,7 @@ def load_sweep(
             problems.note(error, draft.name)
     problems.raise_any(len(drafts))
     _refuse_twins(cells)
-    return Sweep(name, tuple(cells), known)
+    return Sweep(name, tuple(cells), known, is_search="random" in declared)
 
 
 def _make_cell(draft: Draft, base: Values, plugins: Plugins) -> Cell:

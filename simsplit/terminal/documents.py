@@ -11,6 +11,7 @@ from simsplit.errors import ScenarioError
 from simsplit.packets import Leg
 from simsplit.report.grouping import load_entries
 from simsplit.report.presentations import PRESENTATIONS
+from simsplit.report.ranking import Ranking
 from simsplit.report.tables import Table
 from simsplit.results import Run
 from simsplit.scenario import Scenario
@@ -35,6 +36,24 @@ def document_comparison(paths: Sequence[Path]) -> Document:
         for entry in entries
     ]
     return {"runs": runs, "left_out": left_out}
+
+
+def document_ranking(ranking: Ranking) -> Document:
+    """Return the places of a ranking, and the figure that ranks."""
+    places = [
+        {
+            "place": number,
+            "tied": number > 1 and not place.is_resolved,
+            "set": dict(place.row.settings),
+            "runs": [str(entry.run.path) for entry in place.row.entries],
+            ranking.by: list(place.by_seed.values()),
+            "seeds": list(place.by_seed),
+            "change": list(place.changes),
+            "interval": place.interval and list(place.interval),
+        }
+        for number, place in enumerate(ranking.places, 1)
+    ]
+    return {"by": ranking.by, "places": places, "left_out": list(ranking.left_out)}
 
 
 def document_attack(run: Run, name: str) -> Document:

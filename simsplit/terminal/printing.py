@@ -23,6 +23,7 @@ from simsplit.report.numbers import (
 from simsplit.report.overview import has_several_kinds, tabulate_overview
 from simsplit.report.page import Subject, write_page
 from simsplit.report.presentations import PRESENTATIONS, Compare
+from simsplit.report.ranking import Ranking, describe_best, tabulate_ranking
 from simsplit.report.run_figures import draw_figures
 from simsplit.report.runs import show, write_heading
 from simsplit.report.tables import Format, Table
@@ -101,6 +102,13 @@ def print_comparison(
 
 def _compare(make: Compare, entries: Sequence[Entry], baseline: str | None) -> Sequence[Table]:
     return make(entries, parse_baseline(baseline, entries))
+
+
+def print_ranking(ranking: Ranking, form: Format = "table") -> None:
+    """Print a ranking, on a terminal with the verdict first."""
+    if form == "table":
+        echo(describe_best(ranking))
+    print_table(tabulate_ranking(ranking), form)
 
 
 def print_table(table: Table, form: Format) -> None:

@@ -1,0 +1,267 @@
+"""A search ends in an answer: its settings ranked, and those that are as good as the best.
+
+Settings are ranked by validation data where there are any, since the best of many on the test data
+is flattered by the choice. Each is compared with the best seed by seed.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simsplit.errors import RunError, suggest
+from simsplit.metrics import find_headline, format_column
+from simsplit.metrics.intervals import compute_half_width
+from simsplit.report.grouping import Entry, Row, load_entries, write_label
+from simsplit.report.numbers import find_better, label_settings, measure
+from simsplit.report.tables import Table, decimals, format_mean, write_mean
+from simsplit.results import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SPLITS = ("validation_", "test_")
+_FIGURE = "best_on_validation"
+"""The round of a run whose figures are ranked."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A setting in the ranking."""
+
+    label: Mapping[str, str]
+    row: Row
+    by_seed: Mapping[int, float]
+    """The figure that ranks, by seed."""
+    tested: Sequence[float]
+    """The task's main figure on the test data, run by run."""
+    changes: Sequence[float] = ()
+    """The differences from the best setting, seed by seed; empty for the best itself."""
+
+    @property
+    def mean(self) -> float:
+        """The mean of the figure that ranks."""
+        return statistics.fmean(self.by_seed.values())
+
+    @cached_property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the difference from the best; None for one seed, and the best."""
+        half = compute_half_width(self.changes) if self.changes else None
+        if half is None:
+            return None
+        mean = statistics.fmean(self.changes)
+        return mean - half, mean + half
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the setting is worse than the best by more than the seeds' spread explains."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Settings in order, the best first."""
+
+    by: str
+    """The figure that ranks."""
+    test: str | None
+    """The task's main figure on the test data, which is shown beside it."""
+    places: Sequence[Place]
+    left_out: Sequence[str] = ()
+    """A line with the reason for each cell that is not ranked."""
+
+    @property
+    def best(self) -> Place:
+        """The first setting."""
+        return self.places[0]
+
+    @property
+    def ties(self) -> int:
+        """How many settings are not resolved from the best."""
+        return sum(1 for place in self.places[1:] if not place.is_resolved)
+
+
+def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
+    """Rank the settings of sweeps: a row per setting, the best first.
+
+    `place` counts from 1; `tied` says whether a setting is not resolved from the best; `change` is
+    its mean difference from the best, seed by seed, with a 95 % interval from two seeds on.
+
+    Args:
+        runs: Sweep and run directories.
+        by: The figure that ranks; by default the task's main figure on the validation data.
+
+    >>> rank("runs/search")[["place", "tied", "lr", "change"]]  # doctest: +SKIP
+    """
+    import pandas as pd
+
+    paths = [run.path if isinstance(run, Run) else run for run in runs]
+    ranking = rank_entries(*load_entries(paths), by=by)
+    rows = []
+    for number, place in enumerate(ranking.places, 1):
+        low, high = place.interval or (None, None)
+        values = list(place.by_seed.values())
+        rows.append(
+            {
+                "place": number,
+                "tied": number > 1 and not place.is_resolved,
+                **place.label,
+                "seeds": len(values),
+                f"{ranking.by}_mean": place.mean,
+                f"{ranking.by}_std": statistics.stdev(values) if len(values) > 1 else None,
+                "change": statistics.fmean(place.changes) if place.changes else 0.0,
+                "change_low": low,
+                "change_high": high,
+            }
+        )
+        if ranking.test is not None and ranking.test != ranking.by and place.tested:
+            rows[-1][f"{ranking.test}_mean"] = statistics.fmean(place.tested)
+    return pd.DataFrame(rows)
+
+
+def rank_entries(
+    entries: Sequence[Entry], left_out: Sequence[str] = (), by: str | None = None
+) -> Ranking:
+    """Rank loaded entries; raise RunError if the figure is unknown or neither way is better."""
+    settings = _keep_differing(label_settings(entries))
+    figures = [[measure([entry.run], _FIGURE) for entry in row.entries] for _, row in settings]
+    known = list(dict.fromkeys(name for row in figures for run in row for name in run))
+    test = find_headline(known)
+    by = by or find_headline(known, "validation") or test
+    if by is None:
+        raise RunError(f"--by: give the figure that ranks; known: {', '.join(known)}")
+    if by not in known:
+        raise RunError(f"--by: unknown '{by}'{suggest(by, known) or ','} known: {', '.join(known)}")
+    if (way := find_better(by)) is None:
+        raise RunError(f"--by: of {by} neither more nor less is better")
+    places, lacking = [], list(left_out)
+    for (label, row), runs in zip(settings, figures, strict=True):
+        seeds = [entry.scenario["seed"] for entry in row.entries]
+        by_seed = {seed: run[by][0] for seed, run in zip(seeds, runs, strict=True) if by in run}
+        if not by_seed:
+            lacking.append(f"not ranked, since it has no {by}: {write_label(label)}")
+            continue
+        tested = [run[test][0] for run in runs if test is not None and test in run]
+        places.append(Place(label, row, by_seed, tested))
+    places.sort(key=lambda place: place.mean, reverse=way == "more")
+    return Ranking(by, test, _compare_with_best(places), lacking)
+
+
+def _keep_differing(
+    settings: Sequence[tuple[Mapping[str, str], Row]],
+) -> list[tuple[dict[str, str], Row]]:
+    """Drop the parts of labels that are the same in all settings."""
+    names = dict.fromkeys(name for label, _ in settings for name in label)
+    differ = [name for name in names if len({label.get(name) for label, _ in settings}) > 1]
+    return [({name: label.get(name, "") for name in differ}, row) for label, row in settings]
+
+
+def _compare_with_best(places: Sequence[Place]) -> list[Place]:
+    """Give each setting its differences from the first, of the seeds that both have."""
+    best = places[0]
+    compared = [best]
+    for place in places[1:]:
+        common = [seed for seed in place.by_seed if seed in best.by_seed]
+        changes = [place.by_seed[seed] - best.by_seed[seed] for seed in common]
+        changes = changes or [place.mean - best.mean]
+        compared.append(Place(place.label, place.row, place.by_seed, place.tested, changes))
+    return compared
+
+
+def describe_best(ranking: Ranking) -> str:
+    """Say in a sentence which setting is best, and how many are as good as far as seeds tell."""
+    best, others = ranking.best, len(ranking.places) - 1
+    name = write_label(best.label) or "the only setting"
+    figures = [f"{format_column(ranking.by)} {_write(ranking.by, list(best.by_seed.values()))}"]
+    if ranking.test not in (None, ranking.by) and best.tested:
+        assert ranking.test is not None, "as the condition says"
+        figures.append(f"{format_column(ranking.test)} {_write(ranking.test, best.tested)}")
+    words = f"best: {name} ({', '.join(figures)})"
+    if not others:
+        return words
+    if len(best.by_seed) < 2:
+        return f"{words}; with one seed, no order of settings is settled"
+    if not ranking.ties:
+        return f"{words}; it is ahead of all others by more than the spread over seeds"
+    if ranking.ties == others:
+        return f"{words}; no other is behind it by more than the spread over seeds"
+    return f"{words}; {ranking.ties} of {others} others may be as good, by the spread over seeds"
+
+
+def tabulate_ranking(ranking: Ranking) -> Table:
+    """Tabulate the ranking; `=` marks settings that are not resolved from the best."""
+    names = list(ranking.best.label)
+    shows_test = ranking.test not in (None, ranking.by)
+    figures = [format_column(ranking.by), *([format_column(str(ranking.test))] * shows_test)]
+    rows = [
+        (
+            f"{number} =" if number > 1 and not place.is_resolved else str(number),
+            *(place.label[name] for name in names),
+            str(len(place.by_seed)),
+            _write(ranking.by, list(place.by_seed.values())),
+            *([_write(str(ranking.test), place.tested)] * shows_test),
+            _write_change(ranking.by, place),
+        )
+        for number, place in enumerate(ranking.places, 1)
+    ]
+    ranked = f"ranked by {format_column(ranking.by)}"
+    title = f"{ranked}; = may be as good as the best, by 95 % intervals over seeds"
+    return Table(
+        title,
+        ("place", *names, "seeds", *figures, "behind the best"),
+        rows,
+        "r" + "l" * len(names) + "r" * (2 + len(figures)),
+    )
+
+
+def warn_of_test_data(ranking: Ranking) -> str | None:
+    """Return a warning if the settings were chosen by the test data."""
+    if not ranking.by.startswith("test_"):
+        return None
+    return (
+        "chosen by the test data, whose figure of the best is therefore too good; hold data out "
+        "for the choice with data.validation"
+    )
+
+
+def _write(figure: str, values: Sequence[float]) -> str:
+    """Write a figure's mean and deviation: a share of the task in per cent, others as they are."""
+    if _is_of_task(figure):
+        unit = " %" if decimals(_strip_split(figure)) is None else ""
+        return write_mean(_strip_split(figure), values) + unit
+    return format_mean(values, _choose_digits(values))
+
+
+def _choose_digits(values: Sequence[float]) -> int:
+    """Return the decimals of a figure that is none of the task's: four digits of the mean."""
+    size = abs(statistics.fmean(values))
+    return min(4, max(0, 3 - math.floor(math.log10(size)))) if size else 0
+
+
+def _write_change(figure: str, place: Place) -> str:
+    """Write how far a setting is behind the best, with its interval."""
+    if not place.changes:
+        return ""
+    if _is_of_task(figure):
+        own = decimals(_strip_split(figure))
+        scale, digits = (100, 2) if own is None else (1, own)
+    else:
+        scale, digits = 1, _choose_digits(list(place.by_seed.values()))
+    mean = f"{scale * statistics.fmean(place.changes):+.{digits}f}"
+    if place.interval is None:
+        return mean
+    low, high = (f"{scale * end:+.{digits}f}" for end in place.interval)
+    return f"{mean} [{low}, {high}]"
+
+
+def _is_of_task(figure: str) -> bool:
+    return figure.startswith(_SPLITS)
+
+
+def _strip_split(figure: str) -> str:
+    for split in _SPLITS:
+        figure = figure.removeprefix(split)
+    return figure
