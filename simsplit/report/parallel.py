@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simsplit.errors import RunError
 from simsplit.metrics import format_column
 from simsplit.report.along import choose_unit
-from simsplit.report.ranking import Place, Ranking
+from simsplit.report.ranking import Ranked, Ranking
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,7 @@ def _build_numeric(title: str, values: Sequence[float]) -> _Axis:
     return _Axis(f"{title} (log)" if log else title, [put(value) for value in values], ticks)
 
 
-def _choose_look(index: int, place: Place) -> tuple[str, float]:
+def _choose_look(index: int, place: Ranked) -> tuple[str, float]:
     if index == 0:
         return _BEST, 2.4
     return (_TIED, 1.2) if not place.is_resolved else (_OTHER, 0.9)

@@ -29,7 +29,7 @@ _FIGURE = "best_on_validation"
 
 
 @dataclass(frozen=True)
-class Place:
+class Ranked:
     """A setting in the ranking."""
 
     label: Mapping[str, str]
@@ -69,12 +69,12 @@ class Ranking:
     """The figure that ranks."""
     test: str | None
     """The task's main figure on the test data, which is shown beside it."""
-    places: Sequence[Place]
+    places: Sequence[Ranked]
     left_out: Sequence[str] = ()
     """A line with the reason for each cell that is not ranked."""
 
     @property
-    def best(self) -> Place:
+    def best(self) -> Ranked:
         """The first setting."""
         return self.places[0]
 
@@ -145,7 +145,7 @@ def rank_entries(
             lacking.append(f"not ranked, since it has no {by}: {write_label(label)}")
             continue
         tested = [run[test][0] for run in runs if test is not None and test in run]
-        places.append(Place(label, row, by_seed, tested))
+        places.append(Ranked(label, row, by_seed, tested))
     places.sort(key=lambda place: place.mean, reverse=way == "more")
     return Ranking(by, test, _compare_with_best(places), lacking)
 
@@ -159,7 +159,7 @@ def _keep_differing(
     return [({name: label.get(name, "") for name in differ}, row) for label, row in settings]
 
 
-def _compare_with_best(places: Sequence[Place]) -> list[Place]:
+def _compare_with_best(places: Sequence[Ranked]) -> list[Ranked]:
     """Give each setting its differences from the first, of the seeds that both have."""
     best = places[0]
     compared = [best]
@@ -167,7 +167,7 @@ def _compare_with_best(places: Sequence[Place]) -> list[Place]:
         common = [seed for seed in place.by_seed if seed in best.by_seed]
         changes = [place.by_seed[seed] - best.by_seed[seed] for seed in common]
         changes = changes or [place.mean - best.mean]
-        compared.append(Place(place.label, place.row, place.by_seed, place.tested, changes))
+        compared.append(Ranked(place.label, place.row, place.by_seed, place.tested, changes))
     return compared
 
 
@@ -241,7 +241,7 @@ def _choose_digits(values: Sequence[float]) -> int:
     return min(4, max(0, 3 - math.floor(math.log10(size)))) if size else 0
 
 
-def _write_change(figure: str, place: Place) -> str:
+def _write_change(figure: str, place: Ranked) -> str:
     """Write how far a setting is behind the best, with its interval."""
     if not place.changes:
         return ""
