@@ -86,7 +86,7 @@ def run(
         with provide_hosts(scenario, data.nbytes) as hosts:
             experiment = Experiment(scenario, path, watching, data, hosts)
             experiment.run(resume=resume)
-    return Run.load(path)
+    return Run.load(path, scenario.plugins)
 
 
 def _run_simulated(scenario: Scenario, data: Prepared, path: Path) -> Run:

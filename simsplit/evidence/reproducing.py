@@ -235,7 +235,7 @@ def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
     cells = {(cell.digest, cell.seed): cell for cell in table.cells}
     lacking = {cell.name for cell in table.lacking}
     pairs = [
-        (cells.get((digest, int(run.scenario["seed"]))), run) for digest, run in find_runs(folder)
+        (cells.get((digest, int(run.fields["seed"]))), run) for digest, run in find_runs(folder)
     ]
     if not any(cell is not None for cell, _ in pairs):
         raise RunError(

@@ -283,7 +283,7 @@ def _describe_handover(run: Run) -> str:
     wire = run.wire
     if not (wire["leg"] == "handover").any():
         return ""
-    values = run.scenario
+    values = run.fields
     aggregation = values.get("aggregation") or {}
     if bits := aggregation.get("bits"):
         return f"changes of weights in {bits} bits"

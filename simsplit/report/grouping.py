@@ -47,7 +47,7 @@ class Entry:
     @property
     def scenario(self) -> dict[str, Any]:
         """The saved scenario's plain values."""
-        return self.run.scenario
+        return self.run.fields
 
     @property
     def titles(self) -> dict[str, str]:

@@ -39,7 +39,7 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
     """
     figure = find_headline(map(str, run.rounds.columns)) or "test_accuracy"
     marks = _find_marks(run.rounds, figure)
-    scenario = run.scenario
+    scenario = run.fields
     if scenario["topology"] not in TOPOLOGIES:
         marks = []  # the saved run does not contain the protocol of a plugin's topology
     own = scenario.get("network")

@@ -1,6 +1,7 @@
 """A `Run` reads a run directory: its tables as DataFrames, its summary as a dict."""
 
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from simsplit.results.directory import (
     TUNED,
 )
 from simsplit.results.input_results import average_over_targets
+from simsplit.results.notebook_view import write_html
 from simsplit.results.recovers import RECOVERS
 from simsplit.results.shapes import (
     DataShape,
@@ -35,8 +37,8 @@ class Run:
     >>> Run.load("runs/first").rounds.plot(x="round", y="test_accuracy")  # doctest: +SKIP
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, plugins: Any = ()) -> None:  # noqa: ANN401 - as `run` takes them
+        self.path, self.plugins = path, plugins
 
     def __repr__(self) -> str:
         try:
@@ -47,15 +49,26 @@ class Run:
             how = "without a summary"
         return f"<Run {self.path}: {how}>"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of the run."""
+        try:
+            facts = self.summary
+        except RunError as error:
+            facts = {"reason": str(error)}
+        return write_html(self.path, facts)
+
     @classmethod
-    def load(cls, path: str | Path) -> "Run":
-        """Open a run directory; raise RunError if the path is none."""
+    def load(cls, path: str | Path, plugins: Any = ()) -> "Run":  # noqa: ANN401
+        """Open a run directory; raise RunError if the path is none.
+
+        `plugins` are those that the run was made with; only `scenario` needs them.
+        """
         path = Path(path)
         if not (path / SCENARIO).is_file():
             runs = sorted(str(file.parent) for file in path.glob(f"*/{SCENARIO}"))
             held = f"; it holds runs: {format_list(runs)}" if runs else ""
             raise RunError(f"{path} is no run directory (no {SCENARIO} in it){held}")
-        return cls(path)
+        return cls(path, plugins)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
@@ -93,11 +106,17 @@ class Run:
         return self._name(self._table("holdings"))
 
     @cached_property
-    def scenario(self) -> dict[str, Any]:
-        """The resolved scenario as plain values.
+    def scenario(self) -> Any:  # noqa: ANN401 - a Scenario, which is of a room above this one
+        """The resolved scenario: `run.scenario.clients.count`, or `["clients"]["count"]`.
 
-        `load_scenario(run.path / "scenario.yaml")` returns it as a Scenario.
+        A run with plugins' parts needs `Run.load(path, plugins=[...])`; `fields` needs none.
         """
+        loading = import_module("simsplit.scenario")
+        return loading.load_scenario(self.path / SCENARIO, plugins=self.plugins)
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The resolved scenario as plain values, which another version may have written."""
         return load_saved_scenario(self.path)
 
     @cached_property

@@ -72,6 +72,27 @@ class Scenario(ScenarioFields):
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**kept | dict(update))
 
+    def __getitem__(self, field: str) -> Any:  # noqa: ANN401 - plain values
+        """Return a field as plain values: `scenario["clients"]["count"]`."""
+        if field not in type(self).model_fields:
+            raise KeyError(field)
+        return self.model_dump(mode="json", include={field})[field]
+
+    def __contains__(self, field: object) -> bool:
+        return field in type(self).model_fields
+
+    def keys(self) -> list[str]:
+        """Return the names of the fields, so that `dict(scenario)` has them as plain values."""
+        return list(type(self).model_fields)
+
+    def get(self, field: str, default: Any = None) -> Any:  # noqa: ANN401
+        """Return a field as plain values, or the default if there is no such field."""
+        return self[field] if field in type(self).model_fields else default
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the fields' names, and their plain values."""
+        return [*self.model_dump(mode="json").items()]
+
     @property
     def least_clients(self) -> LeastClients:
         """The fewest clients with which a run continues, if no detector has flagged any."""
