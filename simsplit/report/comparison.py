@@ -28,8 +28,10 @@ from simsplit.report.tables import Better, Table, find_best, write_mean
 from simsplit.report.timing import write_duration
 from simsplit.results import Run
 
-Numbers = tuple[Sequence[Mapping[str, float]], Mapping[str, Better]]
-"""The numbers in a table's cells, row by row, and the better way of its columns."""
+Numbers = tuple[Sequence[Mapping[str, Mapping[int, float]]], Mapping[str, Better]]
+"""The numbers behind a table's cells by seed, row by row, and the better way of its columns."""
+_EXACT = ("bytes", "of Raw", "of baseline", "per client", "per sample")
+"""Columns of counts, which chance does not change: one seed decides there."""
 _HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "threads"}
 """A sweep over one of these asks about cost, so its table has the columns of costs."""
 _COSTS = ("per client", "per sample", "simulated", "time", "time per sample", "memory")
@@ -240,30 +242,31 @@ def tabulate(
     ]
     align = "".join(_ALIGN.get(name, "r") if name not in swept else "l" for name in kept)
     cells = [tuple(row.get(name, "") for name in kept) for row in rows]
-    return Table(title, tuple(kept), cells, align, find_best(kept, *numbers))
+    return Table(title, tuple(kept), cells, align, find_best(kept, *numbers, _EXACT))
 
 
-def collect_values(row: Row, figure: str, ratio: str) -> dict[str, float]:
-    """Return the number behind each cell of a row, for columns that have a better way."""
+def collect_values(row: Row, figure: str, ratio: str) -> dict[str, dict[int, float]]:
+    """Return the numbers behind each cell of a row by seed, for columns with a better way."""
     known = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
     known |= {name: name for name in row.further(figure)}
-    means = {title: row.values(figure, name) for title, name in known.items()}
-    values = {title: statistics.fmean(each) for title, each in means.items() if each}
-    for name, title in SUCCESS.items():
-        ends = [v for e in row.entries if (v := read_quoted(e.run, name, figure)) is not None]
-        values |= {title: statistics.fmean(ends)} if ends else {}
-    values |= {"bytes": row.nbytes}
-    if row.baseline is not None and row.baseline.nbytes:
-        values[ratio] = row.nbytes / row.baseline.nbytes
-    values["per client"] = row.nbytes / row.entries[0].scenario["clients"]["count"]
-    for title, (part, name) in _COST_PLACES.items():
-        parts = [e.run.summary.get(part, {}) if part else e.run.summary for e in row.entries]
-        costs = [each[name] for each in parts if each.get(name) is not None]
-        values |= {title: statistics.fmean(costs)} if costs else {}
-    return values
+    values = {title: row.by_seed(figure, name) for title, name in known.items()}
+    clients = row.entries[0].scenario["clients"]["count"]
+    base = row.baseline.nbytes if row.baseline is not None else 0
+    for entry in row.entries:
+        costs = {title: read_quoted(entry.run, name, figure) for name, title in SUCCESS.items()}
+        nbytes = entry.run.summary["bytes"]["total"]
+        costs |= {"bytes": nbytes, "per client": nbytes / clients}
+        costs |= {ratio: nbytes / base} if base else {}
+        for title, (part, name) in _COST_PLACES.items():
+            place = entry.run.summary.get(part, {}) if part else entry.run.summary
+            costs[title] = place.get(name)
+        for title, value in costs.items():
+            if value is not None:
+                values.setdefault(title, {})[entry.scenario["seed"]] = float(value)
+    return {title: by_seed for title, by_seed in values.items() if by_seed}
 
 
-def find_ways(values: Iterable[Mapping[str, float]]) -> dict[str, Better]:
+def find_ways(values: Iterable[Mapping[str, object]]) -> dict[str, Better]:
     """Return each column's better way; for attacks' columns, that of the client under attack."""
     named = dict.fromkeys(name for each in values for name in each)
     return {name: "less" if name in _LESS or is_lower_better(name) else "more" for name in named}

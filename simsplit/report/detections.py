@@ -21,7 +21,7 @@ from simsplit.detectors.thresholds import FixedConfig, SequentialConfig, Side, t
 from simsplit.errors import format_list
 from simsplit.report.grouping import Entry
 from simsplit.report.rates import SUCCESS, Count, describe_round, read_quoted, write_success
-from simsplit.report.tables import Better, Table, find_best
+from simsplit.report.tables import Table
 from simsplit.results import Run, load_saved_scenario
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def compare_detections(
         title += f"; attack success at the round: {quoted}"
     if _TAKEN in kept:
         title += f", and it takes above {TAKES:.0%}"
-    values = [{n: float(row[n]) for n in _WAYS if row.get(n)} for row in rows]
-    return Table(f"{title}; {_BRACKETS}", tuple(kept), cells, align, find_best(kept, values, _WAYS))
+    return Table(f"{title}; {_BRACKETS}", tuple(kept), cells, align)
 
 
 def _find_implied_columns(rows: Sequence[dict[str, str]], swept: Collection[str]) -> set[str]:
@@ -106,7 +105,6 @@ _RATES = ("caught", "caught at 1% FPR", *_FIGURES, "false alarms")
 _TAKEN, _HONEST, _CLEAN_HONEST = "caught where it takes", "honest flagged", "clean run's flagged"
 TAKES = 0.5
 """A backdoor that succeeds less often does not work, so missing its clients means little."""
-_WAYS: dict[str, Better] = dict.fromkeys(_FIGURES, "more")
 _CLEAN, _CLEAN_ALARMS = "clean run's success", "clean run's alarms"
 _COLUMNS = (
     *("seeds", *SUCCESS.values(), _CLEAN, "detector", *_OF_DETECTOR),

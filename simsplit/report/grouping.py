@@ -132,14 +132,25 @@ def group_rows(entries: Iterable[Entry]) -> list[Row]:
 def label_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     """Label each row by its run, swept fields, setting and methods."""
     methods = distinguish_methods([row.entries[0].scenario for row in rows])
+    names = _name_runs([row.entries[0] for row in rows])
     labels = []
     for row, method in zip(rows, methods, strict=True):
         first = row.entries[0]
-        cells = {"run": first.sweep_name or first.run.summary["name"]}
+        cells = {"run": names[first.run.path]}
         # the column of methods describes a swept method in more detail
         cells |= {first.titles[name]: v for name, v in row.settings.items() if name != "method"}
         labels.append(cells | {"setting": describe_setting(first.scenario), "method": method})
     return _drop_implied_columns(rows, _add_differing_fields(rows, labels))
+
+
+def _name_runs(entries: Sequence[Entry]) -> dict[Path, str]:
+    """Return the name of each run or its sweep by path: its folder's where two runs share one."""
+    names = {each.run.path: each.sweep_name or each.run.summary["name"] for each in entries}
+    alone = [names[each.run.path] for each in entries if each.sweep is None]
+    for each in entries:
+        if each.sweep is None and alone.count(names[each.run.path]) > 1:
+            names[each.run.path] = each.run.path.name
+    return names
 
 
 def _drop_implied_columns(

@@ -164,7 +164,7 @@ def compare_recoveries(entries: Sequence[Entry], baseline: Baseline = None) -> l
         _tabulate_figure(
             figure,
             cells,
-            [row for row, _ in rows],
+            rows,
             entries,
             (
                 _count_judged(cells, [lasts for _, lasts in rows]),
@@ -247,7 +247,7 @@ def _has_image_ssim(last: "pd.DataFrame") -> bool:
 def _tabulate_figure(
     figure: str,
     cells: Sequence[dict[str, str]],
-    rows: Sequence[Row],
+    rows: Sequence[tuple[Row, Sequence[Mapping[str, "pd.DataFrame"]]]],
     entries: Sequence[Entry],
     count_and_dropped: tuple[int, str],
 ) -> Table:
@@ -264,15 +264,25 @@ def _tabulate_figure(
     if any(" (" in cell for row in cells for cell in row.values()):
         title += ", with 95 % intervals over texts and seeds"
     of_attacks = [{n: cell for n, cell in row.items() if n not in same} for row in cells]
-    both = [label | row for label, row in zip(label_rows(rows), of_attacks, strict=True)]
+    labels = label_rows([row for row, _ in rows])
+    both = [label | row for label, row in zip(labels, of_attacks, strict=True)]
     way = find_way(f"attack_{figure}", WAYS)
-    blind = set(BLIND.values())
-    means = [
-        {name: float(cell.partition(" ")[0]) for name, cell in row.items() if name not in blind}
-        for row in of_attacks
-    ]
-    ways = {name: way for row in means for name in row if way is not None}
-    return tabulate(title, both, entries, (means, ways))
+    numbers = [_collect_by_seed(figure, row, lasts) for row, lasts in rows]
+    ways = {name: way for row in numbers for name in row if way is not None}
+    return tabulate(title, both, entries, (numbers, ways))
+
+
+def _collect_by_seed(
+    figure: str, row: Row, lasts: Sequence[Mapping[str, "pd.DataFrame"]]
+) -> dict[str, dict[int, float]]:
+    """Return each attack's mean of a figure by seed, without the blind guesses."""
+    by_attack: dict[str, dict[int, float]] = {}
+    for entry, last in zip(row.entries, lasts, strict=True):
+        for attack, group in last.items():
+            if attack not in BLIND and figure in group:
+                by_seed = by_attack.setdefault(attack, {})
+                by_seed[entry.scenario["seed"]] = float(group[figure].mean())
+    return by_attack
 
 
 def keep_last_judged(run: Run) -> "pd.DataFrame":

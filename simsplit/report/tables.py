@@ -8,17 +8,22 @@ import io
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
+
+from simsplit.metrics.intervals import compute_half_width
 
 if TYPE_CHECKING:
     import rich.table
 
 Format = Literal["table", "markdown", "csv", "latex"]
 Better = Literal["more", "less"]
-BOLD = "in bold the best of its column: less of costs, errors and of what leaks, more of the rest"
+BOLD = (
+    "in bold the best of its column (less of costs, errors and of what leaks, more of the rest), "
+    "where it is ahead of all others by more than the spread over seeds"
+)
 
 _GAP = 3
 """Characters between two columns on a terminal."""
@@ -189,22 +194,50 @@ class Table:
 
 def find_best(
     columns: Sequence[str],
-    values: Sequence[Mapping[str, float]],
+    values: Sequence[Mapping[str, Mapping[int, float]]],
     ways: Mapping[str, Better],
+    exact: Collection[str] = (),
 ) -> frozenset[tuple[int, int]]:
-    """Return the (row, column) of the best values, in columns with a known better way.
+    """Return the (row, column) of the best values that are ahead by more than seeds' spread.
 
-    `values` are the rows' numbers by column. A column whose values are all the same has no best.
+    Args:
+        columns: The table's columns.
+        values: The rows' numbers by column and seed.
+        ways: The better way of columns; others have no best.
+        exact: Columns whose numbers do not depend on chance, where one seed decides.
     """
     places = set()
     for place, name in enumerate(columns):
-        known = {row: each[name] for row, each in enumerate(values) if name in each}
-        known = {row: value for row, value in known.items() if not math.isnan(value)}
-        if name not in ways or len(set(known.values())) < 2:
+        known = {
+            row: known
+            for row, each in enumerate(values)
+            if name in ways and (known := _drop_unknown(each.get(name, {})))
+        }
+        means = {row: statistics.fmean(each.values()) for row, each in known.items()}
+        if len(set(means.values())) < 2:
             continue
-        most = (max if ways[name] == "more" else min)(known.values())
-        places |= {(row, place) for row, value in known.items() if math.isclose(value, most)}
+        most = (max if ways[name] == "more" else min)(means.values())
+        best = {row for row, value in means.items() if math.isclose(value, most)}
+        others = [known[row] for row in known if row not in best]
+        places |= {
+            (row, place)
+            for row in best
+            if all(_differ(known[row], other, exact=name in exact) for other in others)
+        }
     return frozenset(places)
+
+
+def _drop_unknown(by_seed: Mapping[int, float]) -> dict[int, float]:
+    return {seed: value for seed, value in by_seed.items() if not math.isnan(value)}
+
+
+def _differ(one: Mapping[int, float], other: Mapping[int, float], *, exact: bool) -> bool:
+    """Return whether the 95 % interval of the difference, seed by seed, excludes zero."""
+    changes = [value - other[seed] for seed, value in one.items() if seed in other]
+    half = compute_half_width(changes) if changes else None
+    if half is None:
+        return exact
+    return abs(statistics.fmean(changes)) > half
 
 
 _LATEX = str.maketrans(

@@ -287,3 +287,12 @@ def test_every_form_has_every_row(variant, form):
     text = table.text(form)
     assert "lightsplit 8 fixed" in text
     assert (r"raw\_1" if form == "latex" else "raw_1") in text
+
+
+def test_runs_of_one_name_are_called_by_their_folders(variant):
+    fields = {"train": {"batch_size": 4}, "name": "same"}
+    one = variant("first", {"name": "same"})
+    two = variant("second", fields)
+    for run in (one, two):
+        run.summary["name"] = "same"
+    assert list(cells(compare([one, two]))) == ["first", "second"]

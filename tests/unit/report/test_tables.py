@@ -109,15 +109,28 @@ def test_latex_escapes_every_special_character_once(cell, escaped):
     assert lines[4] == rf"x & {escaped} \\"
 
 
-def test_the_best_of_a_column_is_bold_where_values_differ():
-    columns = ("name", "accuracy", "bytes", "same", "unknown")
+def test_the_best_of_a_column_is_bold_where_the_seeds_resolve_it():
+    columns = ("name", "accuracy", "loss", "bytes", "same", "unknown", "close")
+    ways = {"accuracy": "more", "loss": "less", "bytes": "less", "same": "more", "close": "more"}
+
+    def make(accuracy, loss, nbytes, close):
+        figures = {"accuracy": accuracy, "close": close, "unknown": accuracy}
+        made = {name: dict(enumerate(values)) for name, values in figures.items()}
+        return made | {"loss": {0: loss}, "bytes": {0: nbytes}, "same": {0: 1.0}}
+
     numbers = [
-        {"accuracy": 0.9, "bytes": 20.0, "same": 1.0, "unknown": 1.0},
-        {"accuracy": 0.9, "bytes": 10.0, "same": 1.0, "unknown": 2.0},
-        {"accuracy": 0.8, "bytes": math.nan, "same": 1.0},
+        make((0.90, 0.92, 0.91), 0.1, 20.0, (0.90, 0.92, 0.91)),
+        make((0.80, 0.83, 0.81), 0.2, 10.0, (0.91, 0.90, 0.90)),
+        make((0.70, 0.71, 0.72), 0.3, math.nan, (0.70, 0.71, 0.72)),
     ]
-    bold = find_best(columns, numbers, {"accuracy": "more", "bytes": "less", "same": "more"})
-    assert bold == {(0, 1), (1, 1), (1, 2)}
+    # One seed settles a count of bytes and no loss; two close accuracies are not told apart.
+    assert find_best(columns, numbers, ways, ("bytes",)) == {(0, 1), (1, 3)}
+    # Differences of +.1, +.1, -.14: the best mean is not ahead on every seed.
+    numbers = [make((0.9, 0.9, 0.7), 0.1, 1, (1,)), make((0.8, 0.8, 0.84), 0.2, 2, (1,))]
+    assert (0, 1) not in find_best(columns, numbers, ways)
+
+
+def test_a_table_writes_its_bold_cells():
     table = Table("t", ("a", "b"), [("x_1", "5%"), ("y", "3%")], bold=frozenset({(0, 1)}))
     assert table.markdown().splitlines()[2:] == ["| x_1 | **5%** |", "| y | 3% |"]
     assert table.latex().splitlines()[4:6] == [r"x\_1 & \textbf{5\%} \\", r"y & 3\% \\"]
