@@ -19,6 +19,7 @@ from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.models.fresh import CutNetwork, LaidOut, Owner
 from simsplit.models.language import LanguageConfig
+from simsplit.models.quantised import collect_weights, dequantise
 from simsplit.models.tokenizers import load_tokenizer
 from simsplit.packets import ClientId, Leg
 from simsplit.plugins import Given
@@ -99,7 +100,7 @@ class Trained(Renamed, nn.Module):
 
     def _collect_weights(self, owner: Owner) -> dict[str, Tensor]:
         """Return a segment's weights by their names in the whole network."""
-        model, state = self.scenario.model, getattr(self, owner).state_dict()
+        model, state = self.scenario.model, collect_weights(getattr(self, owner))
         before = model.get_name_prefix(owner)[1] if isinstance(model, LaidOut) else ""
         return {f"{before}{key}": tensor for key, tensor in state.items()}
 
@@ -217,8 +218,8 @@ def convert_to_transformers(network: Trained) -> "PreTrainedModel":
 
 
 def _merge_adapters(segment: nn.Module) -> Any:  # noqa: ANN401 - one of three kinds of segments
-    """Return a copy of a segment with its adapters added to the weights."""
-    made = copy.deepcopy(segment)
+    """Return a copy of a segment with its adapters added to the weights, quantised or not."""
+    made = dequantise(copy.deepcopy(segment))
     for module in made.modules():
         if hasattr(module, "base_layer"):
             cast("Any", module).merge()

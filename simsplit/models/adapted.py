@@ -12,6 +12,7 @@ from simsplit.models.encoders import ENCODERS, build_classifier
 from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
 from simsplit.models.frozen import hold_frozen, parse_dtype
 from simsplit.models.lower_layers import LowerLayers, find_lower_layers
+from simsplit.models.quantised import QuantisedForm, quantise
 from simsplit.models.served import (
     Adapters,
     Layout,
@@ -21,7 +22,13 @@ from simsplit.models.served import (
     ServedTail,
     build_layout,
 )
-from simsplit.models.shards import fill_segment, find_names, find_weight_files, lay_out_model
+from simsplit.models.shards import (
+    WeightFiles,
+    WeightReader,
+    find_unsaved,
+    find_weight_files,
+    lay_out_model,
+)
 from simsplit.models.text_model import Lora, TextModel, find_targets
 from simsplit.models.transformer import build_linear_reader
 from simsplit.models.whole import T5, draw_model, load_model
@@ -88,15 +95,16 @@ class AdaptedClassifier(TextModel):
             body, lora = self._load_body(num_classes, seed), self._required_lora
             lower = find_lower_layers(body, self.get_family(), find_targets(body, lora.targets))
             return self._serve(body, lower)
-        model, missing = self._lay_out() or self._load_whole(num_classes, seed)
+        model, missing = self._lay_out(num_classes) or self._load_whole(num_classes, seed)
         if owner == "tail":
-            return ServedTail(self._build_reader(model, missing, num_classes, seed, scope))
+            reader = self._build_reader(model, missing, num_classes, seed, scope)
+            return ServedTail(self._read(reader, model, torch.float32) or reader)
         layout = self._build_layout(_extract_body(model, copied=False))
         return Adapters(layout, self.adapters, seed, scope) if layout else NoAdapters()
 
     def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
         """Make a segment; the trunk without weights, if the model comes from files."""
-        if request.owner != "trunk" or (laid_out := self._lay_out()) is None:
+        if request.owner != "trunk" or (laid_out := self._lay_out(request.num_classes)) is None:
             return self.make_segment(request)
         return self._serve(_extract_body(laid_out[0], copied=True), None)
 
@@ -116,24 +124,44 @@ class AdaptedClassifier(TextModel):
     def _load_body(self, classes: int, seed: int) -> nn.Module:
         """Load the transformer, frozen and in its type: from its files alone, if they are known."""
         dtype = parse_dtype(self.dtype)
-        if (laid_out := self._lay_out(dtype)) is not None:
+        if (laid_out := self._lay_out(classes, dtype)) is not None:
             model, _ = laid_out
-            body, saved = _extract_body(model, copied=True), find_weight_files(*self._saved)
-            if saved is not None and (names := find_names(body, model, saved)):
-                return fill_segment(body, names, saved, dtype).requires_grad_(False)
+            made = _extract_body(model, copied=True)
+            body = self._read(made, model, dtype, self.quantise)
+            if body is not None:
+                return hold_frozen(body.requires_grad_(False), dtype)
         body = _extract_body(self._load_whole(classes, seed)[0], copied=True)
+        quantise(body, self.quantise, dtype)
         return hold_frozen(body.requires_grad_(False), dtype)
 
     def _lay_out(
-        self, dtype: torch.dtype = torch.float32
+        self, classes: int, dtype: torch.dtype = torch.float32
     ) -> "tuple[PreTrainedModel, frozenset[str]] | None":
-        """Build the model without weights; None for random ones, and for encoders.
-
-        An encoder's classification layers may be saved, too.
+        """Build the model without weights, and return it with the names of weights that no file
+        has; None if it does not come from files.
         """
-        if self.sizes is not None or self.get_family() in (*ENCODERS, T5):
+        if (saved := self._find_files()) is None:
             return None
-        return lay_out_model(*self._saved, dtype), frozenset()
+        if self.get_family() not in ENCODERS:
+            return lay_out_model(*self._saved, dtype), frozenset()
+        model = lay_out_model(*self._saved, torch.float32, classes)
+        return model, find_unsaved(model, saved)
+
+    def _read(
+        self,
+        part: nn.Module,
+        model: "PreTrainedModel",
+        dtype: torch.dtype,
+        form: QuantisedForm | None = None,
+    ) -> nn.Module | None:
+        """Read the weights of a laid out part; None if no file has one of them."""
+        if (saved := self._find_files()) is None:
+            return None
+        return WeightReader(model, saved, dtype, form).fill(part, part)
+
+    def _find_files(self) -> WeightFiles | None:
+        """Return the model's files; None if it is random, or has none that can be read in parts."""
+        return find_weight_files(*self._saved) if self.sizes is None else None
 
     @property
     def _saved(self) -> tuple[str, str | None]:

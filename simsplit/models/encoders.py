@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
+from simsplit.models.families import PREFIX
 from simsplit.models.transformer import Cut
 from simsplit.seeds import Scope, isolate
 
@@ -150,7 +151,10 @@ class PooledClassifier(nn.Module):
 def build_classifier(
     model: "PreTrainedModel", missing: Iterable[str], seed: int, scope: tuple[Scope, ...]
 ) -> nn.Module:
-    """Copy the classification layers of a whole model, and draw those without saved weights."""
+    """Copy the classification layers of a model, and draw those without saved weights.
+
+    The model may be laid out without weights; those that are drawn are then not read from files.
+    """
     # BERT's pooler belongs to the body, DeBERTa's to the whole model, and RoBERTa's classifier
     # contains the pooling.
     pooler = getattr(model.base_model, "pooler", None) or getattr(model, "pooler", None)
@@ -164,6 +168,8 @@ def build_classifier(
             for name, module in made.named_modules():
                 path = ".".join(filter(None, (names[id(part)], name)))
                 if any(key.rpartition(".")[0] == path for key in fresh):
+                    if any(weight.is_meta for weight in module.parameters(recurse=False)):
+                        module.to_empty(device="cpu", recurse=False).__dict__.pop(PREFIX)
                     model._init_weights(module)  # type: ignore[no-untyped-call]
     if pooler is None:
         return copies[0]

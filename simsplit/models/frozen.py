@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from simsplit.errors import ScenarioError
+from simsplit.models.quantised import list_scales
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -50,11 +51,13 @@ def _computes(dtype: torch.dtype, device: str) -> bool:
 def hold_frozen(segment: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Hold a segment's frozen weights in `dtype` and all others in float32, in place.
 
-    Buffers keep their types: the library computes rotary angles in float32.
+    Buffers keep their types: the library computes rotary angles in float32. So do scales of
+    quantised weights.
     """
+    scales = {id(each) for each in list_scales(segment)}
     for weight in segment.parameters():
         wanted = torch.float32 if weight.requires_grad else dtype
-        if weight.is_floating_point() and weight.dtype != wanted:
+        if weight.is_floating_point() and weight.dtype != wanted and id(weight) not in scales:
             weight.data = weight.data.to(wanted)
     held = dtype if any(not weight.requires_grad for weight in segment.parameters()) else None
     for module in segment.modules():

@@ -6,10 +6,10 @@ since head and tail learn separately.
 """
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from simsplit.errors import ScenarioError
@@ -18,9 +18,16 @@ from simsplit.models.exactness import require_exact_cut
 from simsplit.models.families import get_token_reader
 from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
 from simsplit.models.frozen import hold_frozen, parse_dtype
-from simsplit.models.shards import fill_segment, find_names, find_weight_files, lay_out_model
+from simsplit.models.quantised import QuantisedForm, quantise
+from simsplit.models.shards import (
+    WeightFiles,
+    WeightReader,
+    find_unsaved,
+    find_weight_files,
+    lay_out_model,
+)
 from simsplit.models.text_model import Lora, TextModel, add_adapters
-from simsplit.models.transformer import Cut, build_linear_reader, copy_segment
+from simsplit.models.transformer import Cut, build_linear_reader, copy_segment, get_layers
 from simsplit.models.whole import T5, Sizes, build_config, draw_model, load_config, load_model
 from simsplit.seeds import Scope, isolate
 
@@ -42,6 +49,22 @@ class LanguageConfig(TextModel):
     """Segments that learn; the others keep their pretrained weights."""
     lora: Lora | None = None
     """Low-rank adapters in the segments that learn; null: all weights of these segments learn."""
+
+    @model_validator(mode="after")
+    def _refuse_idle_quantisation(self) -> Self:
+        trunk: set[Owner] = {"trunk"} if self.trunk == "skipped" else set()
+        if (
+            self.quantise
+            and self.lora is None
+            and {"head", "trunk", "tail"} == trunk | {*self.learns}
+        ):
+            raise ScenarioError(
+                "model.quantise",
+                f"got {self.quantise}, but all weights learn, and those that learn cannot be "
+                "quantised; add adapters (model.lora: {rank: 8}), or leave segments out of "
+                "model.learns",
+            )
+        return self
 
     @property
     def learning(self) -> tuple[Owner, ...]:
@@ -66,44 +89,58 @@ class LanguageConfig(TextModel):
         learns = owner in self.learns
         adapted = self.lora is not None and learns
         dtype = torch.float32 if learns and not adapted else parse_dtype(self.dtype)
-        made = self._read_segment(request, dtype) or self._copy_segment(request)
-        made.requires_grad_(learns)
-        if self.lora is not None and adapted and not (self.trunk == "skipped" and owner == "trunk"):
+        form = self.quantise if adapted or not learns else None
+        made = self._read_segment(request, dtype, form) or self._copy_segment(request)
+        quantise(get_layers(made), form, dtype)
+        adapted = adapted and not (self.trunk == "skipped" and owner == "trunk")
+        made.requires_grad_(learns and not adapted)
+        if self.lora is not None and adapted:
             with isolate(seed, "lora", owner, *scope):
                 add_adapters(made, self.lora.model_dump(), keep=self._fresh_parts)
         return hold_frozen(made, dtype)
 
     def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
         """Make a segment without weights, if it comes from files; else a whole one."""
-        if self.sizes is not None or self.encodes():
-            return self.make_segment(request)
-        self.compute_shapes(request.input_shape)
-        _, made = self._cut_laid_out(request, torch.float32)
-        return made
+        laid_out = self._lay_out(request, torch.float32)
+        return self.make_segment(request) if laid_out is None else laid_out[1]
 
-    def _read_segment(self, request: SegmentRequest, dtype: torch.dtype) -> nn.Module | None:
+    def _read_segment(
+        self, request: SegmentRequest, dtype: torch.dtype, form: QuantisedForm | None
+    ) -> nn.Module | None:
         """Read a segment from the model's own files; None if it does not come from such ones."""
-        if self.sizes is not None or self.encodes():
+        laid_out = self._lay_out(request, dtype)
+        saved = None if laid_out is None else self._find_files()
+        if laid_out is None or saved is None:
             return None
-        self.compute_shapes(request.input_shape)
-        if (saved := find_weight_files(self.find_folder(), self.revision)) is None:
-            return None
-        model, made = self._cut_laid_out(request, dtype)
-        # Families whose files have other names are loaded by the library, which knows these.
-        names = find_names(made, model, saved)
-        weighs = any(weight.is_meta for weight in made.parameters())
-        return fill_segment(made, names, saved, dtype) if names or not weighs else None
+        model, made = laid_out
+        learning = self._fresh_parts if request.owner in self.learns else ()
+        return WeightReader(model, saved, dtype, form, learning).fill(made, get_layers(made))
 
-    def _cut_laid_out(
+    def _find_files(self) -> WeightFiles | None:
+        return find_weight_files(self.find_folder(), self.revision)
+
+    def _lay_out(
         self, request: SegmentRequest, dtype: torch.dtype
-    ) -> "tuple[PreTrainedModel, nn.Module]":
-        """Cut a segment out of the model without weights."""
-        folder = self.find_folder()
-        _require_exact_cut(folder, self.revision, None)
-        model = lay_out_model(folder, self.revision, dtype)
-        cut = Cut(self.head, self.tail, self.trunk == "skipped")
-        reader = self._build_reader(model, request.num_classes, request.seed, request.scope)
-        return model, copy_segment(model, request.owner, cut, reader)
+    ) -> "tuple[PreTrainedModel, nn.Module] | None":
+        """Cut a segment out of the model without weights; None if no files have them."""
+        if self.sizes is not None:
+            return None
+        owner, input_shape, num_classes, seed, scope = request
+        self.compute_shapes(input_shape)
+        folder, cut = self.find_folder(), Cut(self.head, self.tail, self.trunk == "skipped")
+        if not self.encodes():
+            _require_exact_cut(folder, self.revision, None)
+            model = lay_out_model(folder, self.revision, dtype)
+            reader = self._build_reader(model, num_classes, seed, scope)
+            return model, copy_segment(model, owner, cut, reader)
+        if (saved := self._find_files()) is None:
+            return None
+        # Layers without saved weights are drawn, in float32 whatever the type of the others.
+        model = lay_out_model(folder, self.revision, torch.float32, num_classes)
+        read = None
+        if owner == "tail":
+            read = build_classifier(model, find_unsaved(model, saved), seed, scope)
+        return model, copy_encoder_segment(model, owner, cut, read)
 
     def _copy_segment(self, request: SegmentRequest) -> nn.Module:
         """Copy a segment out of a model that is in memory as a whole."""

@@ -5,11 +5,13 @@ model is laid out without weights, cut, and each segment's weights alone are rea
 none of them are not opened, and of a model on the hub not even fetched.
 """
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +20,9 @@ from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.families import PREFIX
+from simsplit.models.quantised import QuantisedForm, hold_packed, list_weights
 from simsplit.models.tokenizers import refuse_unloadable
-from simsplit.models.whole import load_config
+from simsplit.models.whole import get_class, load_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -29,7 +32,8 @@ READ: Counter[str] = Counter()
 """How often each tensor has been read in this process, by name."""
 
 
-class WeightFiles(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class WeightFiles:
     """The files of a saved model, by the names of its tensors."""
 
     files: Mapping[str, str]
@@ -37,21 +41,57 @@ class WeightFiles(NamedTuple):
     fetch: Callable[[str], Path | None]
     """Finds a file in the folder, or fetches it from the hub."""
 
-    def read(self, names: Mapping[str, torch.dtype]) -> dict[str, Tensor]:
-        """Read tensors by name, each into memory of its own and as the given type."""
+    @contextmanager
+    def open(self) -> Iterator[Callable[[str], Any]]:
+        """Open a context with a function that finds a tensor in its file, without reading it."""
         from safetensors import SafetensorError, safe_open
 
-        made: dict[str, Tensor] = {}
-        for file in sorted({self.files[name] for name in names}):
-            try:
-                with safe_open(self.fetch(file), framework="pt") as opened:
-                    for name, dtype in names.items():
-                        if self.files[name] == file:
-                            made[name] = opened.get_tensor(name).to(dtype, copy=True)
-            except (OSError, SafetensorError, TypeError) as error:
-                raise ScenarioError("model.name", f"{file} cannot be read ({error})") from None
-        READ.update(list(names))
-        return made
+        with ExitStack() as stack:
+            opened: dict[str, Any] = {}
+
+            def find(name: str) -> Any:  # noqa: ANN401 - safetensors has no types
+                file = self.files[name]
+                try:
+                    if file not in opened:
+                        one = safe_open(self.fetch(file), framework="pt")
+                        opened[file] = stack.enter_context(one)
+                    return opened[file].get_slice(name)
+                except (OSError, SafetensorError, TypeError) as error:
+                    raise ScenarioError("model.name", f"{file} cannot be read ({error})") from None
+
+            yield find
+
+
+class Source(NamedTuple):
+    """What a weight is made of."""
+
+    names: tuple[str, ...]
+    """Names of tensors in the files."""
+    converter: Any = None
+    """The library's converter of tensors into weights, such as experts into one; None: there is
+    one tensor, which is the weight."""
+    target: str = ""
+    """The name of the converter's first weight."""
+    patterns: tuple[str, ...] = ()
+    """The converter's pattern that each of the names matches."""
+
+    def read(
+        self, full: str, dtype: torch.dtype, find: Callable[[str], Any], model: "PreTrainedModel"
+    ) -> Tensor:
+        """Read a weight into memory of its own; `full` is its name in the model."""
+
+        def load(name: str) -> Tensor:
+            READ[name] += 1
+            return find(name)[...].to(dtype, copy=True)  # type: ignore[no-any-return]
+
+        if self.converter is None:
+            return load(self.names[0])
+        converter = copy.deepcopy(self.converter)
+        for name, pattern in zip(self.names, self.patterns, strict=True):
+            converter.add_tensor(self.target, name, pattern, partial(load, name))
+        made = converter.convert(self.target, model=model, config=model.config)[full]
+        tensor: Tensor = made[0] if isinstance(made, list) else made
+        return tensor.contiguous()
 
 
 @lru_cache(maxsize=8)
@@ -82,13 +122,20 @@ def find_weight_files(name: str, revision: str | None) -> WeightFiles | None:
 
 
 @lru_cache(maxsize=2)
-def lay_out_model(name: str, revision: str | None, dtype: torch.dtype) -> "PreTrainedModel":
-    """Build a saved model without its weights; buffers, such as rotary angles, are computed."""
-    from transformers import AutoModelForCausalLM
+def lay_out_model(
+    name: str, revision: str | None, dtype: torch.dtype, classes: int | None = None
+) -> "PreTrainedModel":
+    """Build a saved model without its weights; buffers, such as rotary angles, are computed.
 
-    factory: Any = AutoModelForCausalLM
+    `classes` is set for encoders.
+    """
     with refuse_unloadable(name), _leave_out_weights():
-        model: PreTrainedModel = factory.from_config(load_config(name, revision), dtype=dtype)
+        config = copy.deepcopy(load_config(name, revision))
+        if classes is not None:
+            config.num_labels = classes
+        kind = get_class(config.model_type, classes)
+        build = getattr(kind, "from_config", None)
+        model: PreTrainedModel = build(config, dtype=dtype) if build else kind(config)
     for prefix, module in model.named_modules():
         module.__dict__[PREFIX] = prefix
     model.train(False)  # as the library loads it
@@ -115,41 +162,120 @@ def _leave_out_weights() -> Iterator[None]:
         nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
-def find_names(segment: nn.Module, model: "PreTrainedModel", saved: WeightFiles) -> dict[str, str]:
-    """Return the names in the files of a laid out segment's weights; empty if one is missing."""
-    names: dict[str, str] = {}
+def find_sources(
+    segment: nn.Module, model: "PreTrainedModel", saved: WeightFiles
+) -> dict[str, Source]:
+    """Return the sources of a laid out segment's weights, by name; empty if one is missing."""
+    sources: dict[str, Source] = {}
     for own, full, tensor in _list_laid_out(segment):
-        found = next((each for each in _list_names(full, model) if each in saved.files), None)
+        found = _find_source(full, model, saved)
         if found is not None:
-            names[own] = found
+            sources[own] = found
         elif tensor.is_meta:
             return {}
-    return names
+    return sources
 
 
-def fill_segment(
-    segment: nn.Module, names: Mapping[str, str], saved: WeightFiles, dtype: torch.dtype
-) -> nn.Module:
-    """Read a laid out segment's weights, in place; parameters become `dtype`."""
-    wanted = {own: tensor for own, _, tensor in _list_laid_out(segment) if own in names}
-    types = {
-        names[own]: dtype if isinstance(tensor, nn.Parameter) else tensor.dtype
-        for own, tensor in wanted.items()
-    }
-    stored = saved.read(types)
-    for own, tensor in wanted.items():
-        read, owner, _, name = stored[names[own]], *own.rpartition(".")
-        if read.shape != tensor.shape:
-            sizes = " and ".join("x".join(map(str, each.shape)) for each in (read, tensor))
-            raise ScenarioError("model.name", f"has {names[own]} of two sizes: {sizes}")
-        module = segment.get_submodule(owner)
-        if isinstance(tensor, nn.Parameter):
+def _find_source(full: str, model: "PreTrainedModel", saved: WeightFiles) -> Source | None:
+    plain = next((each for each in _list_names(full, model) if each in saved.files), None)
+    return _list_converted(model, saved).get(full) if plain is None else Source((plain,))
+
+
+@lru_cache(maxsize=2)
+def _list_converted(model: "PreTrainedModel", saved: WeightFiles) -> dict[str, Source]:
+    """Return the sources of weights whose files have other names or shapes, by name.
+
+    The library knows of these: it has tensors of single experts, and older names.
+    """
+    try:
+        from transformers import core_model_loading as loading
+        from transformers.conversion_mapping import get_model_conversion_mapping
+    except ImportError:  # a version of the library whose files have its names
+        return {}
+    known = get_model_conversion_mapping(model)
+    renamings = [each for each in known if isinstance(each, loading.WeightRenaming)]
+    converters = [each for each in known if isinstance(each, loading.WeightConverter)]
+    by_pattern = {pattern: each for each in converters for pattern in each.source_patterns}
+    weights, made = model.state_dict(), dict[str, Source]()
+    for name in sorted(saved.files, key=loading.dot_natural_key):
+        target, pattern = loading.rename_source_key(
+            name, renamings, converters, model.base_model_prefix, weights
+        )
+        if pattern is None:
+            made.setdefault(target, Source((name,)))
+            continue
+        first, *others = by_pattern[pattern].target_patterns
+        old = made.get(target, Source((), by_pattern[pattern], target))
+        new = old._replace(names=(*old.names, name), patterns=(*old.patterns, pattern))
+        made |= {target.replace(first, each): new for each in (first, *others)}
+    return made
+
+
+def find_unsaved(model: "PreTrainedModel", saved: WeightFiles) -> frozenset[str]:
+    """Return the weights of a laid out encoder's classification layers that no file has.
+
+    Those of another number of classes have another size, and count as unsaved, too.
+    """
+    unsaved = set()
+    with saved.open() as find:
+        for _, full, tensor in _list_laid_out(model):
+            if {"classifier", "pooler"}.isdisjoint(full.split(".")):
+                continue
+            source = _find_source(full, model, saved)
+            if source is None or list(tensor.shape) != find(source.names[0]).get_shape():
+                unsaved.add(full)
+    return frozenset(unsaved)
+
+
+class WeightReader(NamedTuple):
+    """How weights are read from files."""
+
+    model: "PreTrainedModel"
+    saved: WeightFiles
+    dtype: torch.dtype
+    """The type of parameters."""
+    form: QuantisedForm | None = None
+    """The form in which layers are held; None: as they are read."""
+    learning: tuple[str, ...] = ()
+    """Names of a segment's parts that learn, and are read in float32 whatever the type."""
+
+    def fill(self, segment: nn.Module, layers: nn.Module) -> nn.Module | None:
+        """Read a laid out segment's weights, in place; None if the files lack one.
+
+        `layers` are the parts of it that are quantised.
+        """
+        sources = find_sources(segment, self.model, self.saved)
+        if not sources and any(weight.is_meta for weight in segment.parameters()):
+            return None
+        packed = {(id(owner), name) for owner, name, _ in list_weights(layers)}
+        with self.saved.open() as find:
+            for own, full, tensor in list(_list_laid_out(segment)):
+                if own in sources:
+                    owner, _, name = own.rpartition(".")
+                    learns = own.partition(".")[0] in self.learning
+                    dtype = torch.float32 if learns else self.dtype
+                    dtype = dtype if isinstance(tensor, nn.Parameter) else tensor.dtype
+                    read = sources[own].read(full, dtype, find, self.model)
+                    if read.shape != tensor.shape:
+                        raise _explain_sizes(sources[own], read, tensor)
+                    module = segment.get_submodule(owner)
+                    self._put(module, name, read, packed=(id(module), name) in packed)
+        for module in segment.modules():
+            module.__dict__.pop(PREFIX, None)
+        return segment
+
+    def _put(self, module: nn.Module, name: str, read: Tensor, *, packed: bool) -> None:
+        if packed and self.form is not None:  # at once, so that one weight is in memory as it was
+            hold_packed(module, name, read, self.form)
+        elif name in module._parameters:
             module._parameters[name] = nn.Parameter(read)
         else:
             module._buffers[name] = read
-    for module in segment.modules():
-        module.__dict__.pop(PREFIX, None)
-    return segment
+
+
+def _explain_sizes(source: Source, read: Tensor, tensor: Tensor) -> ScenarioError:
+    sizes = " and ".join("x".join(map(str, each.shape)) for each in (read, tensor))
+    return ScenarioError("model.name", f"has {source.names[0]} of two sizes: {sizes}")
 
 
 def _list_laid_out(segment: nn.Module) -> Iterator[tuple[str, str, Tensor]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import torch
 from pydantic import Field, field_validator, model_validator
 from torch import nn
 
@@ -15,6 +16,7 @@ from simsplit.errors import ScenarioError, install_command, suggest
 from simsplit.models.encoders import ENCODERS, count_positions
 from simsplit.models.fresh import InputShape, SplitConfig
 from simsplit.models.frozen import Dtype
+from simsplit.models.quantised import QuantisedForm
 from simsplit.models.tokenizers import Reader, load_tokenizer
 from simsplit.models.transformer import get_layers
 from simsplit.models.whole import T5, Sizes, load_config
@@ -62,6 +64,11 @@ class TextModel(SplitConfig):
     """The type in which frozen weights are held and computed with. What learns (adapters, fresh
     classification layers, segments without adapters) is held in float32, and what crosses is
     float32."""
+    quantise: QuantisedForm | None = None
+    """The form in which weights of linear layers and experts are held, in segments that are frozen
+    or learn by adapters (QLoRA): int8, a byte for each and a scale for each output; or nf4, four
+    bits for each and a scale for each 64. They are computed with in `dtype`. Null: as in `dtype`.
+    """
 
     @model_validator(mode="after")
     def _refuse_two_origins(self) -> Self:
@@ -77,7 +84,9 @@ class TextModel(SplitConfig):
         return self.name or f"{OWN}demo"
 
     def widen(self) -> Self:
-        return self if self.dtype == "float32" else self.model_copy(update={"dtype": "float32"})
+        if self.dtype == "float32" and self.quantise is None:
+            return self
+        return self.model_copy(update={"dtype": "float32", "quantise": None})
 
     @property
     def is_available_offline(self) -> bool:
@@ -187,16 +196,22 @@ def inject(layers: nn.Module, names: list[str], rank: int, alpha: Any, **options
     config = LoraConfig(
         r=rank, lora_alpha=alpha, target_modules=names, fan_in_fan_out=transposed, **options
     )
+    bases = [layers.get_submodule(name) for name in names]
+    for base in bases:
+        # Else peft draws adapters in the type of the frozen weights, which rounds them.
+        base.__dict__["compute_dtype"] = torch.float32
     inject_adapter_in_model(config, layers)
+    for base in bases:
+        del base.__dict__["compute_dtype"]
 
 
 def find_targets(layers: nn.Module, targets: Sequence[str] | str) -> dict[str, tuple[int, int]]:
     """Return the linear layers that get adapters: their numbers of inputs and outputs, by name."""
     linear = {
-        name: (int(w.shape[0]), int(w.shape[1]))
+        name: (rows, columns) if _is_transposed(module) else (columns, rows)
         for name, module in layers.named_modules()
         if isinstance(module, nn.Linear) or _is_transposed(module)
-        for w in [module.weight if _is_transposed(module) else module.weight.T]
+        for rows, columns in [map(int, module.weight.shape)]
     }
     if targets == "all-linear":
         return linear

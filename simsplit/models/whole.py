@@ -65,6 +65,11 @@ def draw_model(sizes: Sizes, classes: int | None) -> "PreTrainedModel":
     return model
 
 
+def get_class(family: str, classes: int | None) -> Any:  # noqa: ANN401 - the library's classes are untyped
+    """Return the library's class that builds models of a family; `classes` is set for encoders."""
+    return _get_t5_class() if family == T5 else _get_auto_class(classes)
+
+
 def _get_auto_class(classes: int | None) -> Any:  # noqa: ANN401 - the library's classes are untyped
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
@@ -149,8 +154,7 @@ def load_model(
     logging.set_verbosity(40)  # errors only: a missing classifier is expected
     try:
         with refuse_unloadable(name):
-            is_t5 = load_config(name, revision).model_type == T5
-            kind = _get_t5_class() if is_t5 else _get_auto_class(classes)
+            kind = get_class(load_config(name, revision).model_type, classes)
             model, report = kind.from_pretrained(
                 str(where) if where.is_dir() else name,
                 revision=revision,

@@ -13,7 +13,7 @@ import pytest
 import torch
 from builders import TINY, image_folder, run_to_end
 from deployed import Deployment, assert_as_inline
-from texts import CAUSAL, api_scenario, text_scenario
+from texts import CAUSAL, LORA, api_scenario, text_scenario
 
 from simsplit.deploy import frames as codec
 from simsplit.results import Run
@@ -102,7 +102,12 @@ def test_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
     compare(deployment, scenario(**CASES[case]), tmp_path)
 
 
-@pytest.mark.parametrize("model", [{}, CAUSAL], ids=["sequence_classifier", "causal_lm"])
+QUANTISED: dict[str, Any] = {**CAUSAL, "lora": LORA, "quantise": "nf4"}
+
+
+@pytest.mark.parametrize(
+    "model", [{}, CAUSAL, QUANTISED], ids=["sequence_classifier", "causal_lm", "quantised"]
+)
 def test_texts_as_inline(model: dict[str, Any], deployment: Deployment, tmp_path: Path) -> None:
     compare(deployment, text_scenario(tmp_path, model=model), tmp_path)
 

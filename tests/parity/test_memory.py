@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from builders import experiment, run_to_end, scenario
+from builders import StopAt, experiment, run_to_end, scenario
 from comparing import assert_equal
 from pace import quick
 from texts import CAUSAL, LORA, api_scenario, text_scenario
 
+from simsplit.assembly.trained import load_trained
 from simsplit.errors import ScenarioError
+from simsplit.experiment import Experiment
 from simsplit.parties.calls import OwnState
 from simsplit.results import Run
 
@@ -52,6 +54,10 @@ TEXTS: dict[str, dict[str, Any]] = {
         "model": {**CAUSAL, "lora": LORA, "dtype": "bfloat16", "learns": ["head", "tail"]},
         "clients": {"heads": "per_client"},
     },
+    "frozen in four bits": {
+        "model": {**CAUSAL, "lora": LORA, "quantise": "nf4", "learns": ["head", "tail"]},
+        "clients": {"heads": "per_client"},
+    },
     "encoder": {"model": {"sizes": {"family": "bert"}, "dtype": "bfloat16", "lora": LORA}},
     "relative positions": {"model": {"sizes": {"family": "deberta-v2"}}},
     "a method reads embeddings": {
@@ -69,6 +75,23 @@ def test_recomputed_activations_of_texts_train_the_same(case: str, tmp_path: Pat
     run_to_end(given, tmp_path / "kept")
     run_to_end(given.model_copy(update={"train": train}), tmp_path / "again")
     assert_equal(tmp_path / "kept", tmp_path / "again")
+
+
+@pytest.mark.parametrize("api", quick([False, True], False))
+def test_quantised_runs_are_resumed_and_rebuilt(api: bool, tmp_path: Path) -> None:
+    if api:
+        given = api_scenario(tmp_path, model={"quantise": "int8"})
+    else:
+        given = text_scenario(tmp_path, model={**CAUSAL, "lora": LORA, "quantise": "nf4"})
+    run_to_end(given, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(given, tmp_path / "stopped", [StopAt(steps=10)]).run(resume=False)
+    experiment(given, tmp_path / "stopped").run(resume=True)
+    assert_equal(tmp_path / "whole", tmp_path / "stopped")
+    network = load_trained(tmp_path / "stopped", 0 if api else None)
+    weights = network.weights()
+    assert any(not tensor.requires_grad and tensor.ndim == 2 for tensor in weights.values())
+    assert all(tensor.is_floating_point() for tensor in weights.values())
 
 
 @pytest.mark.parametrize("family", quick(["llama", "bert", "t5"], "llama"))

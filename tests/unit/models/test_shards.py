@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 from gists import says
-from transformers import AutoModelForCausalLM
+from pace import quick
+from transformers import AutoModelForCausalLM, MixtralConfig
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.data.samples import DataInfo
 from simsplit.errors import ScenarioError
-from simsplit.models import frozen
+from simsplit.models import adapted, frozen, language
+from simsplit.models.adapted import AdaptedClassifier
+from simsplit.models.fresh import SegmentRequest
 from simsplit.models.frozen import copy_learning
-from simsplit.models.language import CausalLM
+from simsplit.models.language import CausalLM, SequenceClassifier
 from simsplit.models.shards import READ
 from simsplit.models.whole import Sizes, build_config
 from simsplit.parties.client_end import ClientParts
@@ -34,7 +37,10 @@ def save(folder: Path, family: str, *, tied: bool) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[("llama", False), ("qwen3", True), ("gpt2", True)])
+FAMILIES = [("llama", False), ("qwen3", True), ("gpt2", True), ("qwen3_moe", False)]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
 def folder(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
@@ -46,7 +52,7 @@ def cut(folder: Path, dtype: str, **changes: object) -> CausalLM:
     return CausalLM(name=str(folder), head=1, tail=1, dtype=dtype, **changes)
 
 
-def make(model: CausalLM, *owners: str) -> list[torch.nn.Module]:
+def make(model: CausalLM | SequenceClassifier, *owners: str) -> list[torch.nn.Module]:
     return [model.segment(owner, (LENGTH,), VOCABULARY, 0) for owner in owners or SEGMENTS]
 
 
@@ -67,7 +73,9 @@ def test_the_cut_is_the_whole_in_the_same_type(folder: Path, dtype: str) -> None
     }
     again = [name for name, times in READ.items() if times > 1]
     assert len(again) <= 1  # embeddings that are the output layer, too
-    assert set(whole.state_dict()) - {"lm_head.weight"} <= set(READ)
+    # Experts are saved one by one.
+    together = {name for name in whole.state_dict() if ".experts." in name}
+    assert set(whole.state_dict()) - {"lm_head.weight"} - together <= set(READ)
 
 
 def test_what_learns_is_in_float32_and_adapters_train(folder: Path) -> None:
@@ -105,6 +113,146 @@ def test_a_client_needs_none_of_the_trunks_files(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         make(cut(folder, "float32"), "trunk")
     assert caught.value.field == "model.name"
+
+
+def save_encoder(folder: Path, family: str, form: str, classes: int = 2) -> Path:
+    """Save a random encoder with the classification layers of some form, or none."""
+    from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+    from transformers import T5ForConditionalGeneration as WholeT5
+
+    config = build_config(Sizes(family=family, width=32, layers=4))
+    config.num_labels = classes
+    torch.default_generator.manual_seed(0)
+    kinds = {"classes": AutoModelForSequenceClassification, "words": AutoModelForMaskedLM}
+    kinds |= {"bare": AutoModel}
+    made = WholeT5(config) if family == "t5" else kinds[form].from_config(config)
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    made.save_pretrained(folder, max_shard_size="40KB")
+    return folder
+
+
+def forbid(*args: object) -> None:
+    raise AssertionError(f"loaded whole: {args}")
+
+
+def compare_with_the_whole(
+    model: CausalLM | SequenceClassifier | AdaptedClassifier,
+    classes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Make each segment from files and from the whole model: the same names, weights and types."""
+    request = [SegmentRequest(each, (LENGTH,), classes, 5) for each in SEGMENTS]
+    with monkeypatch.context() as patched:
+        for place in (language, adapted):
+            patched.setattr(place, "load_model", forbid)
+        read = [model.make_segment(each) for each in request]
+    for place in (language, adapted):
+        monkeypatch.setattr(place, "find_weight_files", lambda *given: None)
+    for one, each in zip(read, request, strict=True):
+        other = model.make_segment(each)
+        mine, expected = one.state_dict(), other.state_dict()
+        assert mine.keys() == expected.keys()
+        for name, tensor in expected.items():
+            assert mine[name].dtype == tensor.dtype
+            assert torch.equal(mine[name], tensor), name
+        learned = [n for n, w in other.named_parameters() if w.requires_grad]
+        assert [n for n, w in one.named_parameters() if w.requires_grad] == learned
+
+
+@pytest.mark.parametrize(
+    "saved",
+    quick(
+        [
+            ("bert", "classes", 2),
+            ("bert", "classes", 5),
+            ("bert", "words", 2),
+            ("bert", "bare", 2),
+            ("roberta", "classes", 2),
+            ("roberta", "words", 2),
+            ("deberta-v2", "classes", 2),
+            ("deberta-v2", "words", 2),
+            ("deberta-v2", "bare", 2),
+        ],
+        ("bert", "classes", 2),
+        ("bert", "words", 2),
+        ("roberta", "words", 2),
+        ("deberta-v2", "bare", 2),
+    ),
+)
+@pytest.mark.parametrize("served", [False, True])
+def test_encoders_are_read_in_parts(
+    served: bool, saved: tuple[str, str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = str(save_encoder(tmp_path, *saved))
+    given = {"name": name, "dtype": "bfloat16", "lora": {"rank": 2}}
+    if served:
+        compare_with_the_whole(AdaptedClassifier(**given), 2, monkeypatch)
+    else:
+        model = SequenceClassifier(head=1, tail=1, learns=["head", "tail"], **given)
+        compare_with_the_whole(model, 2, monkeypatch)
+
+
+def test_a_client_of_an_encoder_needs_none_of_the_trunks_files(tmp_path: Path) -> None:
+    model = SequenceClassifier(
+        name=str(save_encoder(tmp_path, "bert", "classes")), head=1, tail=1, learns=["tail"]
+    )
+    READ.clear()
+    make(model, "trunk")
+    of_trunk = set(READ)
+    assert all(".layer." in name for name in of_trunk)
+    READ.clear()
+    make(model, "head", "tail")
+    assert not of_trunk & set(READ)
+
+
+def test_older_names_are_those_that_the_library_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    save_encoder(tmp_path, "bert", "classes")
+    for file in tmp_path.glob("*.safetensors"):
+        tensors = {
+            name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor
+            for name, tensor in load_file(file).items()
+        }
+        save_file(tensors, file, metadata={"format": "pt"})
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("LayerNorm.weight", "LayerNorm.gamma"))
+    model = SequenceClassifier(name=str(tmp_path), head=1, tail=1)
+    compare_with_the_whole(model, 2, monkeypatch)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_t5_is_read_without_its_decoder(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = AdaptedClassifier(
+        name=str(save_encoder(tmp_path, "t5", "")), dtype=dtype, lora={"rank": 2}
+    )
+    READ.clear()
+    compare_with_the_whole(model, 2, monkeypatch)
+    assert not any(name.startswith("decoder") for name in READ)
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "mixtral"])
+def test_experts_are_read_in_parts(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    if family == "mixtral":
+        config = MixtralConfig(
+            vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=4,
+            num_attention_heads=2, num_key_value_heads=2, num_local_experts=4,
+        )  # fmt: skip
+        torch.default_generator.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder, max_shard_size="40KB")
+    else:
+        save(folder, family, tied=False)
+    model = cut(folder, "bfloat16", learns=["head"], lora={"rank": 2})
+    compare_with_the_whole(model, VOCABULARY, monkeypatch)
 
 
 def list_frozen(parts: ClientParts) -> dict[int, int]:
