@@ -10,7 +10,8 @@ from simsplit.boards.track import NONE
 from simsplit.errors import RunError
 from simsplit.evidence.verdicts import BySeed
 from simsplit.metrics.intervals import compute_half_width
-from simsplit.report.scatter import COLOURS, MARKS, find_front
+from simsplit.report.canvas import COLOURS, MARKS
+from simsplit.report.scatter import find_front
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 
 HONEST = "0.6"
 """The grey of honest clients and other background."""
+COLOURS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
+    *("#7f7f7f", "#332288", "#882255", "#44aa99", "#8c6d00", "#000000"),
+)
+"""The colours of Okabe and Ito, then of Tol: colour-blind readers can tell them apart too."""
+MARKS = "osD^vPX<>*hp"
+"""Marks of points, as many as colours: two lines of near colours still differ in their marks."""
+HATCHES = ("", "", "", "", "", "", "//", "//", "//", "//", "//", "//")
+"""Fillings of areas: those of the second half of the colours are hatched."""
 _LEG_COLOURS = (
     *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#8c6d00"),
     *("#56b4e9", "#d55e00", "#6a3d9a", "#999999", "#000000"),
@@ -38,7 +47,29 @@ def ensure_axes(ax: "Axes | None") -> "Axes":
         return ax
     import matplotlib.pyplot as plt
 
-    return plt.subplots(figsize=(6, 4))[1]
+    axes = plt.subplots(figsize=(7, 4), layout="constrained")[1]
+    use_cycle(axes)
+    return axes
+
+
+def use_cycle(ax: "Axes") -> None:
+    """Give the lines and areas of axes the colours of all pictures, and lines a mark each."""
+    from cycler import cycler
+
+    ax.set_prop_cycle(cycler(color=COLOURS) + cycler(marker=list(MARKS)))
+
+
+def put_legend_outside(ax: "Axes", title: str | None = None) -> None:
+    """Put the legend to the right of the axes, where it hides nothing; none where nothing is named.
+
+    Small axes of a larger figure keep it inside, since their neighbours have no room for it.
+    """
+    if not ax.get_legend_handles_labels()[1]:
+        return
+    if len(figure_of(ax).axes) > 1:
+        ax.legend(frameon=False, fontsize="small", title=title)
+        return
+    ax.legend(frameon=False, fontsize="small", title=title, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def figure_of(ax: "Axes") -> "Figure":

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simsplit.errors import RunError, suggest
-from simsplit.report.canvas import HONEST, colour_of_leg, ensure_axes, escape_text
+from simsplit.metrics import format_column
+from simsplit.report.canvas import (
+    HONEST,
+    colour_of_leg,
+    ensure_axes,
+    escape_text,
+    put_legend_outside,
+)
 from simsplit.report.canvas import figure_of as drawn
 from simsplit.report.canvas import save_figure as saved
 from simsplit.report.detections import list_flagged, list_malicious, score_f1
@@ -62,11 +69,15 @@ def accuracy(
     for name, run in runs.items():
         _refuse_column(run, x, figure)
         known = run.rounds.dropna(subset=[figure])
-        ax.plot(known[x], known[figure], marker=".", label=name)
+        ax.plot(known[x], known[figure], markersize=4, label=name)
     ax.set(xlabel=x.replace("_", " "), ylabel=figure.replace("_", " "))
     if x.startswith("bytes"):
         ax.xaxis.set_major_formatter(lambda value, _: f"{value / 2**20:,.0f} MiB")
-    ax.legend()
+    if x == "round":
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    over = "rounds" if x == "round" else format_column(x)
+    ax.set_title(f"{format_column(figure)} over {over}", fontsize=10)
+    put_legend_outside(ax)
     return ax
 
 
@@ -91,7 +102,8 @@ def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
             ax.bar(list(runs), sent, bottom=bottom, label=words, color=colour)
         bottom += sent
     ax.set(ylabel="MiB sent")
-    ax.legend()
+    ax.set_title("Bytes sent in training, by leg", fontsize=10)
+    put_legend_outside(ax)
     return ax
 
 
@@ -123,8 +135,10 @@ def signal(
     if z:
         _spread_out(ax)
     ax.set(xlabel="round", ylabel=f"{detector}, z" if z else detector)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set_title("What the detector sees of each client", fontsize=10)
     if bad:
-        ax.legend()
+        put_legend_outside(ax)
     return ax
 
 
@@ -134,10 +148,16 @@ def attack(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     for name, run in runs.items():
         _refuse_column(run, "attack_success", "test_accuracy")
         known = run.rounds.dropna(subset=["attack_success"])
-        (line,) = ax.plot(known["round"], known["attack_success"], marker=".", label=name)
-        ax.plot(known["round"], known["test_accuracy"], color=line.get_color(), linestyle="--")
+        (line,) = ax.plot(known["round"], known["attack_success"], markersize=4, label=name)
+        ax.plot(
+            *(known["round"], known["test_accuracy"]),
+            color=line.get_color(),
+            linestyle="--",
+            marker="",
+        )
     ax.set(xlabel="round", ylabel="attack success (dashed: accuracy)", ylim=(-0.02, 1.02))
-    ax.legend()
+    ax.set_title("Success of the backdoor, and accuracy beside it", fontsize=10)
+    put_legend_outside(ax)
     return ax
 
 
@@ -152,10 +172,11 @@ def roc(runs: Sequence[Run], detectors: Sequence[str], ax: "Axes | None" = None)
     for detector in detectors:
         bad, away = _pool(runs, detector)
         fpr, tpr, _ = roc_curve(bad, away)
-        ax.step(fpr, tpr, where="post", label=f"{detector} ({auc(fpr, tpr):.2f})")
+        ax.step(fpr, tpr, where="post", markersize=4, label=f"{detector} ({auc(fpr, tpr):.2f})")
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
     ax.set(xlabel="honest clients flagged", ylabel="malicious clients caught")
-    ax.legend()
+    ax.set_title("ROC of each detector, with its area", fontsize=10)
+    put_legend_outside(ax)
     return ax
 
 
@@ -166,16 +187,16 @@ def caught(runs: Mapping[str, Run], detectors: Sequence[str], ax: "Axes | None" 
             _refuse_unknown(run, name)
     ax = ensure_axes(ax)
     values = np.array([[_score_f1(run, name) for name in detectors] for run in runs.values()])
-    ax.imshow(values, cmap="RdYlGn", vmin=0, vmax=1, aspect="auto")
-    ax.set_xticks(range(len(detectors)), detectors, rotation=20, ha="right")
+    ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    ax.set_xticks(range(len(detectors)), detectors, rotation=35, ha="right", fontsize=8)
+    ax.set_title("F1 of each detector; of a clean run, clients flagged", fontsize=10)
     ax.set_yticks(range(len(runs)), list(runs))
     for row, run in enumerate(runs.values()):
         for column, name in enumerate(detectors):
             alarms = len(set(list_flagged(run, name)) - set(list_malicious(run)))
             cell = f"{values[row, column]:.2f}" if list_malicious(run) else f"{alarms} flagged"
-            dark = abs(values[row, column] - 0.5) > 0.35
-            colour = "white" if dark else "black"
-            ax.text(column, row, cell, ha="center", va="center", color=colour)
+            colour = "white" if values[row, column] < 0.5 else "black"
+            ax.text(column, row, cell, ha="center", va="center", color=colour, fontsize=8)
     return ax
 
 
@@ -192,11 +213,12 @@ def against(
         bad, honest = zip(
             *(_find_extremes(runs[value], detector) for value in settings), strict=True
         )
-        (line,) = ax.plot(settings, bad, marker="o", label=f"{detector}, malicious")
+        (line,) = ax.plot(settings, bad, label=detector)
         ax.plot(settings, honest, marker="x", linestyle=":", color=line.get_color())
-    ax.set(xlabel=xlabel, ylabel="|z| (dotted: the worst honest client)")
+    ax.set(xlabel=xlabel, ylabel="|z| of malicious clients (dotted: the worst honest one)")
+    ax.set_title("How far malicious clients stand out from honest ones", fontsize=10)
     _spread_out(ax)
-    ax.legend()
+    put_legend_outside(ax)
     return ax
 
 

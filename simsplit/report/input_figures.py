@@ -57,6 +57,7 @@ def recovered(
             ax.spines[:].set_visible(False)
         axes[0].set_ylabel(label, rotation=0, ha="right", va="center")
     figure.subplots_adjust(wspace=0.04, hspace=0.04)
+    figure.suptitle("Private images, and what attacks made of them", fontsize=10, y=0.98)
     return figure
 
 
@@ -89,6 +90,7 @@ def read(
     names = [_write_words(name).replace(" ", "\n") for name in named]
     ax.set(xticks=np.arange(len(named)), xticklabels=names, ylabel=_READ.get(figure, figure))
     ax.set_ylim(0, 1)
+    ax.set_title("How much of private texts was read (dashed: guessed)", fontsize=10)
     if len(lasts) > 1:
         ax.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return ax

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError, suggest
-from simsplit.report.canvas import ensure_axes
+from simsplit.report.canvas import COLOURS, ensure_axes, put_legend_outside
 from simsplit.report.label_views import (
     Panel,
     Strip,
@@ -66,13 +66,14 @@ def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
         worst: dict[int, float] = {}
         for (number, _, _), value in find_leaks_by_view(run).items():
             worst[number] = max(value, worst.get(number, 0))
-        ax.plot(list(worst), [100 * value for value in worst.values()], marker=".", label=name)
+        ax.plot(list(worst), [100 * value for value in worst.values()], label=name)
     chances = [c for run in runs.values() if (c := read_chance(run)) is not None]
     for chance in sorted(set(chances)):
         ax.axhline(100 * chance, color="0.6", lw=1, ls=":")
     ax.set(xlabel="round", ylabel="labels inferred by the worst attack, %")
+    ax.set_title("What the worst attack learns of labels (dotted: chance)", fontsize=10)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend()
+    put_legend_outside(ax)
     return ax
 
 
@@ -108,11 +109,11 @@ def _choose_colours(labels: Sequence[int]) -> dict[int, str]:
     """Choose the colour of each label."""
     from matplotlib import colormaps, colors
 
-    if len(labels) <= len(_TWO):
-        return dict(zip(labels, _TWO, strict=False))
-    few = len(labels) <= _LEGEND
-    scale = colormaps["tab10" if few else "viridis"]
-    shades = [scale(n if few else n / (len(labels) - 1)) for n in range(len(labels))]
+    for few in (_TWO, COLOURS):
+        if len(labels) <= len(few):
+            return dict(zip(labels, few, strict=False))
+    scale = colormaps["viridis"]
+    shades = [scale(n / (len(labels) - 1)) for n in range(len(labels))]
     return {label: colors.to_hex(shade) for label, shade in zip(labels, shades, strict=True)}
 
 

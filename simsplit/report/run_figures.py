@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics import format_column
 from simsplit.preflight import format_size
-from simsplit.report.canvas import colour_of_leg, escape_text, save_figure
+from simsplit.report.canvas import COLOURS, HATCHES, colour_of_leg, escape_text, save_figure
 from simsplit.report.detections import find_cut, list_detectors
 from simsplit.report.figures import signal
 from simsplit.report.presentations import PRESENTATIONS, Drawing
@@ -58,7 +58,10 @@ def draw_learning_curve(run: Run) -> "Figure | None":
     name = choose_headline(run)
     if name is None:
         return None
-    figure = _make_figure(9, 3.4, left=0.7, bottom=0.6)
+    figure = _make_figure(9, 3.7, left=0.7, bottom=0.6, top=0.4)
+    figure.suptitle(
+        _write_title(run, f"{format_column(name)} over rounds and over bytes"), fontsize=10
+    )
     rounds = run.rounds.assign(sent=run.rounds["bytes_total"] / _MIB)
     styles = {
         f"test_{name}": {"ls": "-", "color": _BLUE},
@@ -86,7 +89,8 @@ def draw_bytes_by_leg(run: Run) -> "Figure | None":
     sent = sent.reindex(sort_legs(sent.index[sent > 0]))  # without legs that carried nothing
     if sent.empty:
         return None
-    figure = _make_figure(7, 0.9 + 0.4 * len(sent), left=1.9, bottom=0.6)
+    figure = _make_figure(7, 1.2 + 0.4 * len(sent), left=2.2, bottom=0.6, top=0.4)
+    figure.suptitle(_write_title(run, "bytes sent in training, by leg"), fontsize=10)
     ax = figure.subplots()
     bars = ax.barh(
         [describe_leg(leg) for leg in sent.index],
@@ -114,15 +118,19 @@ def draw_holdings(run: Run) -> "Figure | None":
     clients = list(table.index)
     longest = max(map(len, run.client_names.names), default=0) if len(clients) <= _NAMED else 0
     left = max(0.7, 0.3 + 0.078 * longest)
-    figure = _make_figure(9, max(2.2, min(8.0, 0.9 + 0.22 * len(clients))), left=left, bottom=0.6)
+    tall = max(2.5, min(8.3, 1.2 + 0.22 * len(clients)))
+    figure = _make_figure(9, tall, left=left, bottom=0.6, top=0.4)
+    figure.suptitle(_write_title(run, "who holds what"), fontsize=10)
     figure.subplots_adjust(right=0.8)
     ax, before = figure.subplots(), [0.0] * len(clients)
-    colours = colormaps["tab10" if table.shape[1] <= 10 else "viridis"]
+    few = table.shape[1] <= len(COLOURS)
     for place, number in enumerate(table.columns):
-        share = place if table.shape[1] <= 10 else place / (table.shape[1] - 1)
+        colour = COLOURS[place] if few else colormaps["viridis"](place / (table.shape[1] - 1))
+        hatch = HATCHES[place] if few else ""
         counts = table[number].tolist()
         label = named.get(number, str(number)) if table.shape[1] <= _LEGEND else None
-        ax.barh(clients, counts, left=before, height=0.85, color=colours(share), label=label)
+        ax.barh(clients, counts, left=before, height=0.85, color=colour, hatch=hatch,
+                edgecolor="white", linewidth=0, label=label)  # fmt: skip
         before = [start + count for start, count in zip(before, counts, strict=True)]
     ax.invert_yaxis()
     ax.set(xlabel="training samples", ylabel="" if run.client_names else "client")
@@ -142,12 +150,13 @@ def draw_signals(run: Run) -> "Figure | None":
     shown = named[:_MOST]
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
-    figure = _make_figure(4.2 * columns, 3 * lines, left=0.7, bottom=0.7, gap=0.5)
+    figure = _make_figure(4.2 * columns, 3 * lines + 0.3, left=0.7, bottom=0.7, top=0.5, gap=0.5)
+    figure.suptitle(_write_title(run, "what detectors see of each client"), fontsize=10)
     for place, detector in enumerate(shown, start=1):
         ax = figure.add_subplot(lines, columns, place)
         _draw_signal(run, detector, ax)
-        if (legend := ax.get_legend()) is not None and place > 1:
-            legend.remove()
+        if (legend := ax.get_legend()) is not None:
+            legend.remove()  # the words below say what red is
     words = "red: malicious; circled: flagged; dotted: the threshold"
     if len(named) > _MOST:
         words += f"; {len(named) - _MOST} more detectors are in `simsplit report`"
@@ -169,8 +178,13 @@ def _draw_signal(run: Run, detector: str, ax: "Axes") -> None:
     ax.tick_params(labelsize=7)
 
 
+def _write_title(run: Run, words: str) -> str:
+    """Write a picture's title: the run's name, and what is drawn."""
+    return escape_text(f"{run.summary['name']}: {words}")
+
+
 def _make_figure(
-    width: float, height: float, *, left: float, bottom: float, gap: float = 0.0
+    width: float, height: float, *, left: float, bottom: float, top: float = 0.2, gap: float = 0.0
 ) -> "Figure":
     """Make an empty figure with margins in inches, since fitting margins to texts is slow."""
     from matplotlib.figure import Figure
@@ -180,7 +194,7 @@ def _make_figure(
         left=left / width,
         right=1 - 0.2 / width,
         bottom=bottom / height,
-        top=1 - (0.2 + gap / 2) / height,
+        top=1 - (top + gap / 2) / height,
         hspace=gap,
         wspace=0.25 if gap else 0.08,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, suggest
 from simsplit.report.along import Along, join_figures, list_words_of_ends, read_along
+from simsplit.report.canvas import COLOURS, MARKS
 from simsplit.report.grouping import Entry, write_label
 from simsplit.report.numbers import label_settings, make_frame
 from simsplit.report.parallel import is_log
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
-"""The colours of Okabe and Ito, and grey: colour-blind readers can distinguish them too."""
-MARKS = "osD^vPX"
-"""Marks of points, as many as colours."""
 _FRONT = "0.35"
 _PLACES = [(1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1)]
 """Directions from a point in which its label may stand."""
@@ -59,6 +56,7 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
         _draw_points(ax, x, y, [families[index] for index in known.index])
     _draw_chance(ax, x, y)
     ax.set(xlabel=x.label(), ylabel=y.label())
+    ax.set_title(f"{y.words} over {x.words}", fontsize=10)
     ax.grid(color="0.92")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

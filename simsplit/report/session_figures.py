@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, suggest
-from simsplit.report.canvas import HONEST, ensure_axes
+from simsplit.report.canvas import HONEST, ensure_axes, put_legend_outside
 from simsplit.report.session_tables import WORDS
 from simsplit.results import Run
 from simsplit.results.kept import load_sessions
@@ -59,12 +59,15 @@ def sessions(
         if name not in (*FLOORS, WRITTEN):
             values = [last[column].get(name, float("nan")) for last in lasts.values()]
             line, title = (":", f"{name} (ceiling)") if is_ceiling(name) else ("-", name)
-            ax.plot(range(len(lasts)), values, line, marker="o", label=title)
+            ax.plot(range(len(lasts)), values, line, label=title)
     floors = [last[column].reindex(FLOORS).max() for last in lasts.values()]
-    ax.plot(range(len(lasts)), floors, ":", color=HONEST, label="best guess without attack")
+    ax.plot(
+        range(len(lasts)), floors, ":", color=HONEST, marker="", label="best guess without attack"
+    )
     ax.set(ylim=(-0.02, 1.02), ylabel=f"{WORDS[figure]}, {side}")
     ax.set_xticks(range(len(lasts)), list(lasts))
-    ax.legend(fontsize="small")
+    ax.set_title("How much each attack read of sessions", fontsize=10)
+    put_legend_outside(ax)
     return ax
 
 

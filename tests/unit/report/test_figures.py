@@ -109,3 +109,12 @@ def test_over_a_setting(runs: dict[str, Run]):
     away = last["cosine_payload_z"].abs()
     assert bad.get_ydata() == pytest.approx(away[last["malicious"] == 1].min())
     assert honest.get_ydata() == pytest.approx(away[last["malicious"] == 0].max())
+
+
+def test_a_dozen_lines_differ_in_colour_and_mark_and_pictures_have_titles(finished_run):
+    ax = figures.accuracy({f"run {number}": finished_run for number in range(12)})
+    looks = {(line.get_color(), line.get_marker()) for line in ax.lines}
+    assert len(looks) == len({colour for colour, _ in looks}) == 12
+    assert ax.get_title()
+    legend, axes = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert legend.x0 >= axes.x1, "a legend hides no line"
