@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simsplit.errors import DataError, ProtocolError, RunError, ScenarioError, SimsplitError
     from simsplit.evidence.data_frames import papers
     from simsplit.experiment import run
+    from simsplit.forecasting.planning import plan, plan_sweep
     from simsplit.methods.method import CodecConfig, Method, MethodConfig
     from simsplit.models import SplitModel
     from simsplit.report.numbers import compare
@@ -45,6 +46,8 @@ _HOMES = {
     "load_trained": "simsplit.assembly.trained",
     "own": "simsplit.scenario",
     "papers": "simsplit.evidence.data_frames",
+    "plan": "simsplit.forecasting.planning",
+    "plan_sweep": "simsplit.forecasting.planning",
     "rank": "simsplit.report.ranking",
     "run": "simsplit.experiment",
     "run_sweep": "simsplit.sweep",
@@ -71,6 +74,8 @@ __all__ = [
     "load_trained",
     "own",
     "papers",
+    "plan",
+    "plan_sweep",
     "rank",
     "run",
     "run_sweep",

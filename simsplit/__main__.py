@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 import typer.core
 
-from simsplit.commands import attacking, boards, evidence, measuring, results, scenarios, training
+from simsplit.commands import (
+    attacking,
+    boards,
+    evidence,
+    measuring,
+    planning,
+    results,
+    scenarios,
+    training,
+)
 from simsplit.commands.fields import CommandOfFields, takes_fields
 from simsplit.deploy import commands as deployment
 from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
@@ -50,6 +59,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": training.run,
     "sweep": training.sweep,
     "validate": scenarios.validate,
+    "plan": planning.plan,
     "new": scenarios.new,
     "schema": scenarios.schema,
     "list": scenarios.list_,

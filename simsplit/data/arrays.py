@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.samples import DataInfo, DataSet, Samples, SplitSizes
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
 from simsplit.errors import DataError, format_list
@@ -174,6 +174,17 @@ class NpzSource(SourceConfig):
         with self._open() as arrays:
             classes = len(find_class_names(self._read(arrays, pairs.y), f"{where}, {pairs.y}"))
         return DataInfo(tuple(form.shape[1:]), classes)
+
+    def count_samples(self) -> SplitSizes | None:
+        """Read the number of samples from headers; None if the file does not exist."""
+        if not self.path.is_file():
+            return None
+        pairs = self._find_arrays()
+        (count, *_), _ = self._read_header(pairs.x)
+        if pairs.x_test:
+            return SplitSizes(count, self._read_header(pairs.x_test)[0][0])
+        out = math.ceil(self.test_fraction * count)
+        return SplitSizes(count - out, out)
 
     def load(self) -> DataSet:
         if not self.path.is_file():

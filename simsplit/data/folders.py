@@ -1,5 +1,6 @@
 """This module reads a user's own images from a folder of files for each class."""
 
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -8,7 +9,7 @@ import torch
 from pydantic import Field
 
 from simsplit.data.images import Channels, Form, stack_images
-from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.samples import DataInfo, DataSet, Samples, SplitSizes
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
 from simsplit.errors import DataError
@@ -38,6 +39,18 @@ class FolderSource(SourceConfig):
             return None
         return DataInfo((self.channels, self.size, self.size), len(_list_classes(folder)))
 
+    def count_samples(self) -> SplitSizes | None:
+        """Count the files; None if the folder does not exist."""
+        folder = self._find_train_folder()
+        if not folder.is_dir():
+            return None
+        names = _list_classes(folder)
+        files = len(_list_files(folder, names))
+        if folder != self.path:
+            return SplitSizes(files, len(_list_files(self._find_test_folder(), names)))
+        out = math.ceil(self.test_fraction * files)
+        return SplitSizes(files - out, out)
+
     def load(self) -> DataSet:
         """Decode and resize every image of both splits."""
         train_folder = self._find_train_folder()
@@ -65,21 +78,28 @@ class FolderSource(SourceConfig):
         )
 
     def _read(self, folder: Path, names: tuple[str, ...]) -> Samples:
-        from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
-
-        _check_classes(folder, names)
-        numbers = {name: number for number, name in enumerate(names)}
-        files = make_dataset(str(folder), numbers, IMG_EXTENSIONS, allow_empty=True)
-        if not files:
-            raise DataError(
-                f"data.source.path: no image files below {folder}; allowed: "
-                f"{' '.join(IMG_EXTENSIONS)}"
-            )
+        files = _list_files(folder, names)
         images = ((Path(file), f"data.source.path: {file}") for file, _ in files)
         form = Form(self.channels, self.size, self.size, resize=True)
         # the scenario sets `channels`, so colour may turn grey here
         inputs = stack_images(images, len(files), form, strict=False)
         return Samples(inputs, torch.tensor(np.array([number for _, number in files])))
+
+
+def _list_files(folder: Path, names: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Return the image files below a folder, each with the number of its class."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
+
+    _check_classes(folder, names)
+    numbers = {name: number for number, name in enumerate(names)}
+    files: list[tuple[str, int]] = make_dataset(
+        str(folder), numbers, IMG_EXTENSIONS, allow_empty=True
+    )
+    if not files:
+        raise DataError(
+            f"data.source.path: no image files below {folder}; allowed: {' '.join(IMG_EXTENSIONS)}"
+        )
+    return files
 
 
 def _list_classes(folder: Path) -> tuple[str, ...]:

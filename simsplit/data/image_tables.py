@@ -17,9 +17,15 @@ from pydantic import Field
 from simsplit.config import Config
 from simsplit.data.arrays import find_class_names, number_labels
 from simsplit.data.images import Channels, Form, choose_form, open_image, stack_images
-from simsplit.data.samples import DataInfo, DataSet, Samples, check_labels
+from simsplit.data.samples import DataInfo, DataSet, Samples, SplitSizes, check_labels
 from simsplit.data.splits import Limit
-from simsplit.data.stored import build_unreadable, find_parquet_files, load_hub_table, read_parquet
+from simsplit.data.stored import (
+    build_unreadable,
+    count_rows,
+    find_parquet_files,
+    load_hub_table,
+    read_parquet,
+)
 from simsplit.errors import DataError, suggest
 
 if TYPE_CHECKING:
@@ -50,6 +56,10 @@ class TableConfig(Config):
     channels: Channels | None = None
     """1 for grey, 3 for colour; null: as in the first image."""
 
+    def count_samples(self) -> SplitSizes | None:
+        """Return the number of samples without reading them; None if it cannot be known yet."""
+        return None
+
 
 class ParquetSource(TableConfig):
     """A folder of parquet files of images, as downloaded from the Hugging Face hub."""
@@ -78,6 +88,12 @@ class ParquetSource(TableConfig):
             return DataInfo(form.shape, len(columns.names))
         names = _find_classes(read_parquet(files, [columns.label]), columns, str(self.path))
         return DataInfo(form.shape, len(names))
+
+    def count_samples(self) -> SplitSizes | None:
+        if not self.path.is_dir():
+            return None
+        train, test = (("train",), ("test", "validation"))
+        return SplitSizes(*(count_rows(find_parquet_files(self.path, s)) for s in (train, test)))
 
     def load(self, limit: Limit | None = None) -> DataSet:
         """Decode every image that a limit leaves."""

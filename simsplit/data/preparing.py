@@ -3,7 +3,7 @@
 No sample is in two of the parts train, validation, auxiliary and test.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -113,6 +113,10 @@ class Prepared:
         return sum(samples.nbytes for samples in splits if samples is not None)
 
 
+ReadPublic = Callable[[TextTable, Reader | None], Samples]
+"""Reads the texts of a source that are public."""
+
+
 def prepare(
     config: DataConfig,
     num_clients: int,
@@ -130,6 +134,21 @@ def prepare(
     limit = Limit(config.train_samples, config.test_samples, seed, config.classes)
     with blame("source"):
         data = _load(config.source, limit, reader)
+    return divide(config, data, num_clients, seed, reader, mixes=mixes, read_public=_read_public)
+
+
+def divide(
+    config: DataConfig,
+    data: DataSet,
+    num_clients: int,
+    seed: int,
+    reader: Reader | None,
+    *,
+    mixes: bool,
+    read_public: ReadPublic,
+) -> Prepared:
+    """Limit, hold out, divide and measure data that are loaded."""
+    limit = Limit(config.train_samples, config.test_samples, seed, config.classes)
     if config.classes is not None:
         data, limit = data.select_classes(config.classes), replace(limit, classes=None)
     train = _apply_limit(data.train, limit, "train")
@@ -138,11 +157,11 @@ def prepare(
     kept, auxiliary = _hold_out(kept, config.auxiliary, len(train), seed, "auxiliary")
     if config.public is not None:
         with blame("public"):
-            auxiliary = _read_public(config.public, reader)
+            auxiliary = read_public(config.public, reader)
     support = auxiliary
     if config.support is not None:
         with blame("support"):
-            support = _read_public(config.support, reader)
+            support = read_public(config.support, reader)
     if config.support is None and mixes and auxiliary is not None:
         auxiliary, support = _halve(auxiliary, seed)
     mean, std = _measure_scale(kept, config.normalise)

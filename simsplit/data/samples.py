@@ -60,6 +60,13 @@ class TextInfo:
         return TextInfo(lengths, prompts, groups, self.left, self.masked)
 
 
+class SplitSizes(NamedTuple):
+    """The number of samples of a source, known without reading them."""
+
+    train: int
+    test: int
+
+
 class Choices(NamedTuple):
     """The answer tokens that tell classes apart: the first at which the classes' names differ."""
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Literal
 
 from simsplit.config import Config
-from simsplit.data.samples import DataInfo, DataSet
+from simsplit.data.samples import DataInfo, DataSet, SplitSizes
 
 
 class SourceConfig(Config, ABC):
@@ -30,6 +30,10 @@ class SourceConfig(Config, ABC):
     @abstractmethod
     def describe(self) -> DataInfo | None:
         """Return shape and classes without reading the data; None if they cannot be known yet."""
+
+    def count_samples(self) -> SplitSizes | None:
+        """Return the number of samples without reading them; None if it cannot be known yet."""
+        return None
 
     @abstractmethod
     def load(self) -> DataSet:

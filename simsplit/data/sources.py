@@ -20,7 +20,7 @@ from simsplit.data.given import GivenSource
 from simsplit.data.given_texts import TextGiven
 from simsplit.data.image_tables import HubSource, ParquetSource
 from simsplit.data.images import Form, convert_image
-from simsplit.data.samples import DataInfo, DataSet, Samples, images_to_samples
+from simsplit.data.samples import DataInfo, DataSet, Samples, SplitSizes, images_to_samples
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
 from simsplit.data.texts import PythonDocs, TextHub, TextParquet
@@ -44,6 +44,9 @@ class DigitsSource(SourceConfig):
 
     def describe(self) -> DataInfo:
         return DataInfo((1, self.size, self.size), 10)
+
+    def count_samples(self) -> SplitSizes:
+        return SplitSizes(1437 * self.repeat, 360)
 
     def load(self) -> DataSet:
         """Return 1,437 training and 360 test digits, stratified, the same in every run."""
@@ -75,6 +78,13 @@ _KNOWN = {
     "cifar100": DataInfo((3, 32, 32), 100),
     "gtsrb": DataInfo((3, 32, 32), 43),
 }
+_SIZES = {
+    "mnist": SplitSizes(60_000, 10_000),
+    "fashion_mnist": SplitSizes(60_000, 10_000),
+    "cifar10": SplitSizes(50_000, 10_000),
+    "cifar100": SplitSizes(50_000, 10_000),
+    "gtsrb": SplitSizes(26_640, 12_630),
+}
 
 
 class TorchvisionSource(SourceConfig):
@@ -89,6 +99,9 @@ class TorchvisionSource(SourceConfig):
     def describe(self) -> DataInfo:
         """Return the known shape and classes; GTSRB's images are resized to 32x32."""
         return _KNOWN[self.kind]
+
+    def count_samples(self) -> SplitSizes:
+        return _SIZES[self.kind]
 
     def load(self) -> DataSet:
         """Read training and test samples as the data set divides them."""

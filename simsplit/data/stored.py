@@ -71,6 +71,20 @@ def read_parquet_columns(file: Path) -> list[str]:
     return names
 
 
+def count_rows(files: list[Path]) -> int:
+    """Count the rows of some files without reading them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    count = 0
+    for file in files:
+        try:
+            count += pq.read_metadata(file).num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise build_unreadable(file, error) from error
+    return count
+
+
 def build_unreadable(file: Path, error: Exception) -> DataError:
     """Return the error for a file that is not a parquet file."""
     return DataError(f"data.source.path: {file} cannot be read ({error}); download it again")

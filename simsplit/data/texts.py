@@ -19,9 +19,18 @@ from torch import Tensor
 from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.client_names import name_owners
-from simsplit.data.samples import IGNORED, DataInfo, DataSet, Samples, TextInfo, Vocabulary
+from simsplit.data.samples import (
+    IGNORED,
+    DataInfo,
+    DataSet,
+    Samples,
+    SplitSizes,
+    TextInfo,
+    Vocabulary,
+)
 from simsplit.data.splits import Limit, hold_out
 from simsplit.data.stored import (
+    count_rows,
     find_parquet_files,
     load_hub_table,
     read_parquet,
@@ -78,6 +87,10 @@ class TextTable(Config):
     def describe(self) -> DataInfo | None:
         """Return shape and classes, which are known without reading the data."""
         return DataInfo((self.length,), len(self.class_names), texts=True)
+
+    def count_samples(self) -> SplitSizes | None:
+        """Return the number of texts without reading them; None if it cannot be known yet."""
+        return None
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -214,6 +227,14 @@ class TextParquet(TextTable):
             first, *_ = find_parquet_files(self.path, ("train",))
             self._choose_columns(self.client, read_parquet_columns(first), f"{self.path} (train)")
         return super().describe()
+
+    def count_samples(self) -> SplitSizes | None:
+        """Count the rows; a task may leave some of them out. None if there is no folder."""
+        if not self.path.is_dir():
+            return None
+        names = (("train",), ("test", "validation"))
+        counts = [count_rows(find_parquet_files(self.path, each)) for each in names]
+        return SplitSizes(*(min(count, self.rows or count) for count in counts))
 
     def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         names = ("train",) if split == "train" else ("test", "validation")

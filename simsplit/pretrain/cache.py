@@ -50,6 +50,11 @@ def fetch_pretrained(
     return folder
 
 
+def has_pretrained(tier: str) -> bool:
+    """Return whether the cache has a tier's model, so that it need not be pretrained."""
+    return (find_cached(find_tier(tier)) / FACTS).is_file()
+
+
 def find_cached(config: PretrainConfig) -> Path:
     """Return a config's folder in the cache, named by its tier and a digest of config and text."""
     name = next((name for name, known in TIERS.items() if known == config), "own")

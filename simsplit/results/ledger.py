@@ -140,9 +140,9 @@ class Ledger:
             bytes_down=wire.down - down,
             bytes_total=wire.up + wire.down,
         )
-        times = self._simulate(done, sent)
-        if times is not None:
-            seconds = times.seconds + self._simulate_announcements(done, sent)
+        times = None
+        if self.clock is not None:
+            times, seconds = self._simulate(self.clock, done, sent)
             row = replace(
                 row,
                 simulated_s=seconds,
@@ -169,28 +169,19 @@ class Ledger:
     def _append(self, table: str, rows: Iterable[TableRow]) -> None:
         self.writer.append(table, (row.cells for row in rows))
 
-    def _simulate(self, done: Round, sent: Sequence[WireRow]) -> RoundTimes | None:
-        """Return the round's simulated times, or None without a network.
-
-        Every row of `sent` gets the time of its own transfer.
-        """
-        if self.clock is None:
-            return None
+    def _simulate(
+        self, clock: Clock, done: Round, sent: Sequence[WireRow]
+    ) -> tuple[RoundTimes, float]:
+        """Return the round's simulated times and seconds; rows get the time of their transfer."""
         for row in sent:
-            received_s = self.clock.rates[row.client].compute_received_s(*row.received)
-            sent_s = self.clock.compute_transfer_s(row.client, row.leg, row.packets, row.bytes)
+            received_s = clock.rates[row.client].compute_received_s(*row.received)
+            sent_s = clock.compute_transfer_s(row.client, row.leg, row.packets, row.bytes)
             row.transfer_s = sent_s + received_s
         counts = {
             client: (int(report.get("steps", 0)), int(report.get("samples", 0)))
             for client, report in done.reports.items()
         }
-        return self.clock.time_round(collect_works(counts, sent, done.number))
-
-    def _simulate_announcements(self, done: Round, sent: Sequence[WireRow]) -> float:
-        """Return the time of the announcements; it counts into the first round, as bytes do."""
-        assert self.clock is not None, "`_simulate` has returned times"
-        idle = dict.fromkeys(done.everybody, (0, 0))
-        return self.clock.time_round(collect_works(idle, sent, 0)).seconds
+        return simulate_round(clock, counts, done.everybody, sent, done.number)
 
     def _make_round_row(self, done: Round) -> RoundRow:
         """Return the round's row: sums, and sample-weighted means over the clients that trained."""
@@ -238,6 +229,23 @@ class Ledger:
         """Return the cells whose columns the table has."""
         columns = self.writer.columns[table]
         return {name: value for name, value in cells.items() if name in columns}
+
+
+def simulate_round(
+    clock: Clock,
+    counts: Mapping[ClientId, tuple[int, int]],
+    everybody: Iterable[ClientId],
+    sent: Sequence[WireRow],
+    round_number: int,
+) -> tuple[RoundTimes, float]:
+    """Return a round's simulated times, and its seconds with those of announcements before it.
+
+    `counts` are the steps and samples of the clients that take part. Announcements count into the
+    first round, as their bytes do.
+    """
+    times = clock.time_round(collect_works(counts, sent, round_number))
+    idle = dict.fromkeys(everybody, (0, 0))
+    return times, times.seconds + clock.time_round(collect_works(idle, sent, 0)).seconds
 
 
 def collect_works(

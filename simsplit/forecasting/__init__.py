@@ -1,0 +1,1 @@
+"""What a run will take is forecast here: bytes, FLOPs, memory and time, without training."""

@@ -1,0 +1,223 @@
+"""A draft of a run: its rounds on paper, one after another, with what crosses in each."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+from simsplit.assembly import Assembly
+from simsplit.assembly.exchanges import build_course, build_pace
+from simsplit.evaluation.evaluator import Evaluator, choose
+from simsplit.forecasting.book import StepBook
+from simsplit.forecasting.paper import PaperExchange, PaperPool, build_paper_federation
+from simsplit.forecasting.probing import Prober, count_announced
+from simsplit.network.clock import Clock
+from simsplit.packets import ClientId, Leg, Packet
+from simsplit.parties.calls import Plan
+from simsplit.phases import EVALUATE, Phase
+from simsplit.program import Program
+from simsplit.results.ledger import simulate_round
+from simsplit.rows import WireRow
+from simsplit.scenario import Scenario
+from simsplit.schedules.aggregation import SplitFedV1
+from simsplit.schedules.cohort import Lineup
+from simsplit.schedules.courses import TrunkCopies
+from simsplit.wire import Counts
+
+
+@dataclass(frozen=True)
+class DraftRound:
+    """One round of a draft."""
+
+    number: int
+    phase: Phase
+    clients: int
+    """The number of clients that take part."""
+    work: Mapping[ClientId, tuple[int, int]]
+    """Steps and samples by client."""
+    sent: Sequence[WireRow]
+    seconds: Mapping[str, float]
+    """Simulated seconds by the name of a clock."""
+    was_repeated: bool = False
+    """Whether `work`, `sent` and `seconds` are those of an earlier round."""
+
+
+@dataclass(frozen=True)
+class _Played:
+    """A round that was played, and the state after it."""
+
+    round: DraftRound
+    taken: Mapping[ClientId, Counter[str]]
+    """Batches that clients took in it."""
+    holder: ClientId | None
+    up_to_date: set[ClientId] | None
+
+
+class Draft:
+    """A run's parts on paper."""
+
+    def __init__(self, scenario: Scenario, prober: Prober, clocks: Mapping[str, Clock]) -> None:
+        """Prepare to play the rounds; the first of `clocks` drives them."""
+        self.scenario, self.prober, self.clocks = scenario, prober, clocks
+        self.clients = range(scenario.clients.count)
+        self.book = StepBook(prober)
+        pool = PaperPool(self.book.count_batches, self._plan, self.book.hand_over)
+        parts = scenario.train.accumulate
+        self.exchange = PaperExchange(
+            pool, scenario.crossings, parts, self.book.take_next, self.book.take_between
+        )
+        owners, aggregation = prober.assembler.owners, scenario.aggregation
+        clock = next(iter(clocks.values()), None)
+        federation = None
+        if aggregation.kind != "none":
+            common = owners.build_client_learner(owners.list_shared_modules())
+            copies = isinstance(aggregation, SplitFedV1)
+            federation = build_paper_federation(
+                pool,
+                self.exchange,
+                common.weights(),
+                owners.build_changes(common),
+                copies=copies,
+            )
+        if isinstance(aggregation, SplitFedV1):
+            pace = build_pace(scenario, self.exchange, clock)
+            pool.workshop = TrunkCopies(
+                self.exchange, pace, keep_moments=False, elsewhere=lambda: _refuse()
+            )
+        self.course = build_course(scenario, self.exchange, federation, clock)
+        self.program = Program(
+            scenario,
+            Assembly(
+                pool=pool,
+                server=self.exchange.server,
+                wire=self.exchange.wire,
+                exchange=self.exchange,
+                federation=federation,
+                course=self.course,
+                evaluator=cast("Evaluator", None),  # nothing is scored
+                clients=self.clients,
+                frozen=None,
+            ),
+        )
+        self.federation = federation
+        self._memory: dict[object, _Played] = {}
+
+    def play(self) -> Iterable[DraftRound]:
+        """Yield the rounds; the first one has the announcements before it."""
+        announced = count_announced(self.prober.announced)
+        self.exchange.announce_forms(self.clients, announced)
+        if not self.program.rounds:
+            self._evaluate(0, self.program.phases[-1])
+            yield self._note(Lineup(0, self.program.phases[-1], 1.0, {}), {})
+        for number in range(1, self.program.rounds + 1):
+            lineup = self.program.choose_lineup(number)
+            self.book.phase = lineup.phase
+            key = self._build_key(lineup)
+            if key in self._memory:
+                yield self._repeat(lineup, key)
+            else:
+                yield self._play_round(lineup, key)
+
+    def _play_round(self, lineup: Lineup, key: object) -> DraftRound:
+        before = {client: Counter(self.book.taken[client]) for client in lineup.clients}
+        with self.exchange.moment.enter_round(lineup.round, lineup.phase, lineup.clients):
+            done = self.course.run(lineup, lambda done, total: None)
+            self._evaluate(lineup.round, lineup.phase)
+        work = {
+            client: (int(report.get("steps", 0)), int(report.get("samples", 0)))
+            for client, report in done.reports.items()
+        }
+        made = self._note(lineup, work)
+        if key is not None:
+            more = {c: self.book.taken[c] - earlier for c, earlier in before.items()}
+            self._memory[key] = _Played(made, more, self.exchange.holder, self._get_up_to_date())
+        return made
+
+    def _note(self, lineup: Lineup, work: Mapping[ClientId, tuple[int, int]]) -> DraftRound:
+        sent = self.exchange.wire.drain()
+        number = lineup.round
+        seconds = {
+            name: simulate_round(clock, work, self.clients, sent, number)[1]
+            for name, clock in self.clocks.items()
+        }
+        return DraftRound(number, lineup.phase, len(lineup.steps), work, sent, seconds)
+
+    def _build_key(self, lineup: Lineup) -> object:
+        """Return all on which a round's packets depend; None if it is different every time."""
+        if self.book.varies or lineup.round == 1:  # the first round has announcements
+            return None
+        phase = lineup.phase
+        sources = {phase.source, *((phase.interleaved.phase.source,) if phase.interleaved else ())}
+        every = phase.interleaved.every if phase.interleaved else 1
+        places = tuple(
+            (self.book.taken[client][source] % (self.book.count_batches(client, source) * every))
+            for client in lineup.clients
+            for source in sorted(sources)
+            if self.book.count_batches(client, source)
+        )
+        due = self.scenario.evaluate.due(lineup.round, self.program.rounds)
+        steps = tuple(lineup.steps.items())
+        up_to_date = self._get_up_to_date()
+        had_it = None if up_to_date is None else frozenset(up_to_date)
+        state = self.exchange.holder, self.book.is_trained, had_it
+        return phase.name, steps, lineup.drops, places, due, state
+
+    def _repeat(self, lineup: Lineup, key: object) -> DraftRound:
+        """Return an earlier round again, with the state after it."""
+        played = self._memory[key]
+        for client, counts in played.taken.items():
+            self.book.taken[client] += counts
+        self.exchange.holder = played.holder
+        if self.federation is not None:
+            self.federation._up_to_date = played.up_to_date
+        return replace(played.round, number=lineup.round, was_repeated=True)
+
+    def _get_up_to_date(self) -> set[ClientId] | None:
+        """Return the clients that had the last broadcast, where that matters."""
+        known = None if self.federation is None else self.federation._up_to_date
+        return None if known is None else set(known)
+
+    def _plan(self, rounds: int) -> tuple[list[Phase], Phase]:
+        return self.prober.pool.ask(self.prober.number, Plan(rounds))
+
+    def _evaluate(self, number: int, phase: Phase) -> None:
+        """Carry what crosses when the models are scored."""
+        if not self.scenario.evaluate.due(number, self.program.rounds):
+            return
+        counts: Counts = {}
+        for client in self.list_scored():
+            for leg, (packets, nbytes) in self._exam.items():
+                counts[number, client, EVALUATE, leg] = [packets, nbytes, 0, 0]
+        self.exchange.wire.absorb(counts)
+
+    def list_scored(self) -> Sequence[ClientId]:
+        """List the clients whose models are scored now."""
+        if self.scenario.clients.heads == "per_client":
+            return choose(self.clients, self.scenario.evaluate.clients, self.scenario.seed)
+        return [self.exchange.holder or 0]
+
+    @cached_property
+    def _exam(self) -> dict[Leg, tuple[int, int]]:
+        """Packets and bytes by leg of the evaluation of one model."""
+        found: dict[Leg, tuple[int, int]] = {}
+        main = self.program.phases[-1]
+        for split in self.scenario.splits:
+            batches = list(self.book.list_exams(split))
+            sizes = [len(batch) for batch in batches]
+            rows = sum(sizes if self.book.varies else set(sizes))
+            with self.prober.replace_if_costly(rows):
+                for control in ("", *self.scenario.evaluate.controls):
+                    known: dict[int, Sequence[Packet]] = {}
+                    for batch in batches:
+                        if self.book.varies or len(batch) not in known:
+                            events = self.prober.predict(main, split, batch, control)
+                            known[len(batch)] = [e for e in events if isinstance(e, Packet)]
+                        for packet in known[len(batch)]:
+                            packets, nbytes = found.get(packet.leg, (0, 0))
+                            found[packet.leg] = packets + 1, nbytes + packet.nbytes
+        return found
+
+
+def _refuse() -> TrunkCopies:
+    raise AssertionError("clients of one process share one trunk")

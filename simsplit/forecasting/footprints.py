@@ -1,0 +1,123 @@
+"""What each party of a run holds in memory, in bytes of tensors, counted on the run's own parts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from simsplit.forecasting.probing import Prober
+from simsplit.models.recomputing import watch_units
+from simsplit.parties.learner import Learner
+from simsplit.phases import Phase
+from simsplit.preflight import measure_activation_bytes
+from simsplit.protocol import Turn
+
+FEW = 2
+"""Rows on which activations are measured, and half of them: batch normalisation refuses one."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of one party."""
+
+    party: str
+    weights: int
+    """Parameters and buffers, frozen ones too."""
+    gradients: int
+    moments: int
+    """Tensors that optimizers keep."""
+    activations: int
+    """Tensors of one step that are kept between its forward and backward pass."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.gradients + self.moments + self.activations
+
+
+def measure_footprints(prober: Prober, phase: Phase, *, activations: bool) -> list[Footprint]:
+    """Measure the footprint of a client and of the server; optimizers must have taken a step."""
+    kept = _estimate_activations(prober, phase) if activations else {}
+    learners = {
+        "client": prober.client.keeping.parts.learners,
+        "server": (prober.exchange.server.learner,),
+    }
+    return [
+        Footprint(party, *_count_held(owned), kept.get(party, 0))
+        for party, owned in learners.items()
+    ]
+
+
+def _count_held(learners: Iterable[Learner]) -> tuple[int, int, int]:
+    """Return the bytes of weights, gradients and moments."""
+    owned = list(learners)
+    tensors = {
+        id(tensor): tensor
+        for learner in owned
+        for module in learner.modules.values()
+        for tensor in (*module.parameters(), *module.buffers())
+    }
+    learned = {id(p): p for learner in owned for p in learner.parameters}
+    moments = {id(t): t for learner in owned for t in learner.moments().values()}
+    weights, gradients, kept = (
+        sum(tensor.nbytes for tensor in each.values()) for each in (tensors, learned, moments)
+    )
+    return weights, gradients, kept
+
+
+def _estimate_activations(prober: Prober, phase: Phase) -> dict[str, int]:
+    """Estimate what a whole batch keeps from what a few and twice as many samples keep."""
+    few, more = (_measure_activations(prober, phase, rows) for rows in (FEW, 2 * FEW))
+    rows = -(-prober.batch_rows // prober.scenario.train.accumulate)
+    made = {}
+    for party in few:
+        each = (more[party] - few[party]) / FEW
+        made[party] = round(few[party] + (rows - FEW) * each)
+    return made
+
+
+def _measure_activations(prober: Prober, phase: Phase, rows: int) -> dict[str, int]:
+    """Return the bytes that each side of a step keeps, weights not counted."""
+    end, server = prober.client.training.end, prober.exchange.server.end
+    modules = {
+        "client": [end.head, *([end.tail] if end.tail is not None else [])],
+        "server": [server.trunk, *([server.tail] if server.tail is not None else [])],
+    }
+    learners = (*prober.client.keeping.parts.learners, prober.exchange.server.learner)
+    held = {
+        _place(tensor)
+        for learner in learners
+        for module in learner.modules.values()
+        for tensor in (*module.parameters(), *module.buffers())
+    }
+    kept: dict[str, dict[int, torch.UntypedStorage]] = {"client": {}, "server": {}}
+    side = "client"
+
+    def keep(tensor: Tensor) -> Tensor:
+        if _place(tensor) not in held:
+            kept[side][_place(tensor)] = tensor.untyped_storage()
+        return tensor.detach()  # the tensor itself would form a cycle with its graph
+
+    batch = torch.arange(rows) % max(1, len(prober.feeds[phase.source].part))
+    units = {party: nn.ModuleList(parts) for party, parts in modules.items()}
+    with watch_units(units["client"]) as ours, watch_units(units["server"]) as theirs:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            for event in prober.walk(phase, batch):
+                if isinstance(event, Turn):
+                    side = "client" if event.by_client else "server"
+        bytes_kept = {
+            party: sum(storage.nbytes() for storage in each.values())
+            for party, each in kept.items()
+        }
+        # Units that are computed again add what is inside of one at a time.
+        for party, passes in (("client", ours), ("server", theirs)):
+            weights = list(units[party].parameters())
+            again = (measure_activation_bytes(each, weights) for each in list(passes))
+            bytes_kept[party] += max(again, default=0)
+    return bytes_kept
+
+
+def _place(tensor: Tensor) -> int:
+    place: int = tensor.untyped_storage()._cdata
+    return place

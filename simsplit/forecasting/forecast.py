@@ -1,0 +1,263 @@
+"""A forecast says what a run will take: bytes, FLOPs, memory and time, as tables."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from simsplit.forecasting.drafting import DraftRound
+from simsplit.forecasting.footprints import Footprint
+from simsplit.network.clock import Flops
+from simsplit.packets import ClientId, Leg
+from simsplit.phases import EVALUATE
+from simsplit.preflight import Estimate
+from simsplit.rows import WireRow
+from simsplit.topologies import Topology
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OWN = ""
+"""The name of the clock of the scenario's own network."""
+_SEGMENTS = ("head", "trunk", "tail")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a scenario before its rounds are played."""
+
+    name: str
+    num_clients: int
+    samples: Mapping[str, int]
+    """The number of samples of each split."""
+    network: str
+    """The devices and links by which time is simulated."""
+    is_network_given: bool
+    """Whether the scenario names this network."""
+    topology: Topology
+    flops: Flops
+    footprints: Sequence[Footprint]
+    process: Estimate
+    """Bytes of the whole run in one process."""
+    wall_s: float | None = None
+    """Seconds that the run takes here; None if nothing was timed."""
+    notes: Sequence[str] = field(default_factory=tuple)
+    """What was assumed, and what is not counted."""
+
+
+class Forecast:
+    """What a run will take.
+
+    >>> import simsplit
+    >>> forecast = simsplit.plan("quickstart", timing=False)  # doctest: +SKIP
+    >>> forecast.bytes, forecast.memory  # doctest: +SKIP
+    """
+
+    def __init__(self, facts: Facts, rounds: Iterable[DraftRound]) -> None:
+        self.facts = facts
+        self._rounds = list(rounds)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Forecast {self.facts.name}: {self.facts.num_clients} clients, "
+            f"{self.num_rounds} rounds, {self.bytes_total:,} bytes>"
+        )
+
+    @property
+    def num_rounds(self) -> int:
+        """The number of rounds of training."""
+        return sum(each.number > 0 for each in self._rounds)
+
+    @property
+    def bytes_total(self) -> int:
+        """The bytes of training that cross."""
+        return sum(row.bytes for _, row in self._list_rows() if row.phase != EVALUATE)
+
+    @property
+    def simulated_s(self) -> float | None:
+        """Simulated seconds on the scenario's network; None if they are not known."""
+        return self.times_s.get(OWN)
+
+    @cached_property
+    def times_s(self) -> dict[str, float]:
+        """Simulated seconds by network; that of the scenario has an empty name."""
+        names = self._rounds[0].seconds if self._rounds else {}
+        return {name: sum(each.seconds[name] for each in self._rounds) for name in names}
+
+    @cached_property
+    def wire(self) -> "pd.DataFrame":
+        """One row per round, client, phase and leg, as in the table `wire` of a run."""
+        rows = [
+            (_get_round(each, row), row.client, row.phase, str(row.leg), row.packets, row.bytes)
+            for each, row in self._list_rows()
+        ]
+        return _make_frame(("round", "client", "phase", "leg", "packets", "bytes"), rows)
+
+    @cached_property
+    def bytes(self) -> "pd.DataFrame":
+        """One row per leg: its direction, packets, bytes of training and of evaluation."""
+        sums: dict[Leg, Counter[str]] = {}
+        for _, row in self._list_rows():
+            what = "evaluation" if row.phase == EVALUATE else "training"
+            sums.setdefault(row.leg, Counter()).update({what: row.bytes, "packets": row.packets})
+        rows = [
+            (str(leg), "up" if leg.up else "down", s["packets"], s["training"], s["evaluation"])
+            for leg, s in sums.items()
+        ]
+        return _make_frame(("leg", "direction", "packets", "training", "evaluation"), rows)
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """One row per round: who takes part, bytes of training, and simulated time."""
+        rows, total, seconds = [], 0, 0.0
+        for each in self._rounds:
+            up, down = _sum_directions(each.sent)
+            total += up + down
+            cells: list[Any] = [each.number, each.phase.name, each.clients]
+            cells += [sum(work[place] for work in each.work.values()) for place in (0, 1)]
+            cells += [up, down, total]
+            if OWN in each.seconds:
+                seconds += each.seconds[OWN]
+                cells += [each.seconds[OWN], seconds]
+            rows.append(tuple(cells))
+        names = ["round", "phase", "clients", "steps", "samples"]
+        names += ["bytes_up", "bytes_down", "bytes_total"]
+        timed = ["simulated_s", "simulated_total_s"] if OWN in self.times_s else []
+        return _make_frame([*names, *timed], rows)
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """One row per client: rounds in which it takes part, steps, samples, bytes of training."""
+        sums: dict[ClientId, Counter[str]] = {c: Counter() for c in range(self.facts.num_clients)}
+        for each in self._rounds:
+            for client, (steps, samples) in each.work.items():
+                sums[client].update({"rounds": 1, "steps": steps, "samples": samples})
+            for row in each.sent:
+                if row.phase != EVALUATE:
+                    way = "bytes_up" if row.leg.up else "bytes_down"
+                    sums[row.client].update({way: row.bytes})
+        names = ("rounds", "steps", "samples", "bytes_up", "bytes_down")
+        rows = [(client, *(each[name] for name in names)) for client, each in sums.items()]
+        return _make_frame(("client", *names), rows)
+
+    @cached_property
+    def memory(self) -> "pd.DataFrame":
+        """One row per party (a client, the server): bytes of tensors by purpose."""
+        rows = [
+            (each.party, each.weights, each.gradients, each.moments, each.activations, each.total)
+            for each in self.facts.footprints
+        ]
+        names = ("party", "weights", "gradients", "moments", "activations", "total")
+        return _make_frame(names, rows)
+
+    @cached_property
+    def flops(self) -> "pd.DataFrame":
+        """One row per segment: its party, FLOPs of a sample's passes, and of all training."""
+        rows = []
+        for segment in _SEGMENTS:
+            each = float(getattr(self.facts.flops, segment))
+            forward, backward = self._count_passes(segment)
+            party = "server" if segment in self.facts.topology.served else "client"
+            rows.append((segment, party, each, 2 * each, forward * each, backward * each))
+        names = ("segment", "party", "forward", "backward", "forward_total", "backward_total")
+        return _make_frame(names, rows)
+
+    @cached_property
+    def times(self) -> "pd.DataFrame":
+        """One row per link profile: simulated seconds of all rounds."""
+        rows = [(name, seconds) for name, seconds in self.times_s.items() if name != OWN]
+        return _make_frame(("link", "simulated_s"), rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as `simsplit plan --json` prints them."""
+        facts = self.facts
+        frames = {
+            name: getattr(self, name).to_dict("records")
+            for name in ("bytes", "rounds", "clients", "memory", "flops", "times")
+        }
+        return {
+            "name": facts.name,
+            "clients": facts.num_clients,
+            "rounds": self.num_rounds,
+            "samples": dict(facts.samples),
+            "bytes_total": self.bytes_total,
+            "simulated_s": self.simulated_s,
+            "network": facts.network,
+            "network_given": facts.is_network_given,
+            "wall_s": facts.wall_s,
+            "process_bytes": facts.process.total,
+            "process_parts": dict(facts.process.parts),
+            "tables": frames,
+            "notes": list(facts.notes),
+        }
+
+    def _list_rows(self) -> Iterator[tuple[DraftRound, WireRow]]:
+        for each in self._rounds:
+            for row in each.sent:
+                yield each, row
+
+    def _count_passes(self, segment: str) -> tuple[int, int]:
+        """Return the samples that pass a segment forward and backward in training.
+
+        A backward pass counts as two. Where nothing crosses, the trunk takes no part; without
+        gradients of the cut only the tail learns.
+        """
+        work = Counter[str]()
+        protocol = self.facts.topology.training
+        for turn in protocol.turns:
+            work.update(turn.work)
+        forward = backward = 0
+        for each in self._rounds:
+            samples = sum(samples for _, samples in each.work.values())
+            if segment == "trunk" and not each.phase.crosses:
+                continue
+            forward += samples
+            if each.phase.gradients or segment == "tail":
+                backward += samples * max(0, work[segment] - 1)
+        return forward, backward
+
+
+@dataclass(frozen=True)
+class SweepForecast:
+    """What a sweep's cells will take."""
+
+    name: str
+    cells: Mapping[str, Forecast]
+
+    @cached_property
+    def table(self) -> "pd.DataFrame":
+        """One row per cell: rounds, bytes, simulated and wall seconds, memory."""
+        rows = []
+        for name, each in self.cells.items():
+            client, server = (part.total for part in each.facts.footprints)
+            cells = (each.bytes_total, each.simulated_s, each.facts.wall_s, client, server)
+            rows.append((name, each.facts.num_clients, each.num_rounds, *cells))
+        names = ("cell", "clients", "rounds", "bytes_total", "simulated_s", "wall_s")
+        return _make_frame((*names, "client_bytes", "server_bytes"), rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as `simsplit plan --json` prints them."""
+        return {
+            "name": self.name,
+            "cells": {name: each.to_dict() for name, each in self.cells.items()},
+        }
+
+
+def _sum_directions(sent: Iterable[WireRow]) -> tuple[int, int]:
+    """Return the bytes of training up and down."""
+    sums = Counter({True: 0, False: 0})
+    for row in sent:
+        if row.phase != EVALUATE:
+            sums[row.leg.up] += row.bytes
+    return sums[True], sums[False]
+
+
+def _get_round(each: DraftRound, row: WireRow) -> int:
+    return each.number if each.was_repeated else row.round
+
+
+def _make_frame(names: Iterable[str], rows: Sequence[tuple[Any, ...]]) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=list(names))

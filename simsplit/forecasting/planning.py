@@ -1,0 +1,217 @@
+"""A scenario is planned: its parts are probed on a few samples, and its rounds played on paper."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simsplit.assembly.exchanges import build_clock
+from simsplit.assembly.sizing import estimate_memory
+from simsplit.forecasting.drafting import Draft
+from simsplit.forecasting.footprints import measure_footprints
+from simsplit.forecasting.forecast import OWN, Facts, Forecast, SweepForecast
+from simsplit.forecasting.outline import Outline, outline_data
+from simsplit.forecasting.probing import Prober
+from simsplit.machine import pin_threads
+from simsplit.models.text_model import OWN as OWN_MODELS
+from simsplit.models.text_model import TextModel
+from simsplit.network.clock import Clock
+from simsplit.network.profiles import LINKS, NetworkConfig
+from simsplit.packets import ClientId
+from simsplit.phases import Phase
+from simsplit.plugins import Given
+from simsplit.preflight import Estimate
+from simsplit.pretrain import TIERS
+from simsplit.pretrain.cache import has_pretrained
+from simsplit.scenario import Scenario, Sweep, own, scenario_of
+
+Work = Mapping[ClientId, tuple[int, int]]
+TIMED = 30e9
+"""Operations of a timed step, at most; a larger batch is timed on fewer samples."""
+MOST_TIMED, ENOUGH_S = 5, 1.0
+"""Steps that are timed, at most, and seconds after which no other one is."""
+_SKIPPED = {
+    "attacks": "attacks take time and, for what they ask clients, evaluation bytes of their own",
+    "detectors": "detectors take time, and clients that they flag may be left out",
+    "stop": "the run may stop before its last round",
+}
+
+
+def plan(
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    *,
+    timing: bool = True,
+    read_data: bool = False,
+    data: Any = None,  # noqa: ANN401 - many forms
+    model: Any = None,  # noqa: ANN401
+    plugins: Given = (),
+    **columns: Any,  # noqa: ANN401
+) -> Forecast:
+    """Say what a run of a scenario will take, without training it.
+
+    Args:
+        scenario: A file or shipped name, its fields as a dict, or a scenario.
+        timing: Whether to time a step or two on this machine.
+        read_data: Whether to read the data wherever they are. Otherwise only small ones that are at
+            hand are read; of others the shape and the number of samples are known.
+        data: Arrays, texts, a Dataset, a frame, ... in place of the scenario's data (see `own`).
+        model: A `SplitModel`, or head, trunk and tail, in place of the scenario's model.
+        plugins: Modules with parts of your own; a loaded scenario has its own plugins already.
+        columns: How `data` are read: a frame's `target`, texts' `task`, ... (see `own`).
+
+    >>> plan("scenarios/quickstart.yaml").memory  # doctest: +SKIP
+    """
+    given = scenario_of(scenario, own(data, model, **columns), plugins)
+    with pin_threads(given.threads):
+        return _plan(given, timing=timing, read=read_data)
+
+
+def plan_sweep(
+    sweep: Sweep,
+    *,
+    timing: bool = True,
+    read_data: bool = False,
+    tell: Callable[[str], None] = lambda cell: None,
+) -> SweepForecast:
+    """Say what the cells of a sweep will take; `tell` is told each cell before it is planned."""
+    made: dict[str, Forecast] = {}
+    for cell in sweep.cells:
+        tell(cell.name)
+        made[cell.name] = plan(cell.scenario, timing=timing, read_data=read_data)
+    return SweepForecast(sweep.name, made)
+
+
+def _plan(scenario: Scenario, *, timing: bool, read: bool) -> Forecast:
+    kept, notes = _strip(scenario), _list_omissions(scenario)
+    kept, more = _settle_model(kept)
+    outline = outline_data(kept, read=read)
+    prober = Prober(kept, outline)
+    network = kept.network or NetworkConfig()
+    clocks = _build_clocks(kept, prober, network)
+    draft = Draft(kept, prober, clocks)
+    rounds = list(draft.play())
+    main = draft.program.phases[-1]
+    wall_s = None
+    if timing:
+        wall_s = _estimate_wall_s(prober, main, draft, [each.work for each in rounds])
+    facts = Facts(
+        name=scenario.name,
+        num_clients=scenario.clients.count,
+        samples=outline.counts,
+        network=describe_network(network),
+        is_network_given=scenario.network is not None,
+        topology=kept.crossings,
+        flops=prober.assembler.flops,
+        footprints=measure_footprints(prober, main, activations=True),
+        process=_estimate_process(prober, outline),
+        wall_s=wall_s,
+        notes=(*outline.notes, *more, *notes),
+    )
+    return Forecast(facts, rounds)
+
+
+def _strip(scenario: Scenario) -> Scenario:
+    """Return the scenario without what is not planned."""
+    clients = scenario.clients.model_copy(update={"malicious": None})
+    return scenario.model_copy(
+        update={
+            "attacks": (),
+            "detectors": (),
+            "observers": (),
+            "stop": None,
+            "clients": clients,
+            "engine": {"kind": "inline"},
+        }
+    )
+
+
+def _list_omissions(scenario: Scenario) -> list[str]:
+    """List what the scenario has and the forecast leaves out."""
+    left_out = [words for name, words in _SKIPPED.items() if getattr(scenario, name)]
+    if scenario.clients.malicious is not None and scenario.clients.malicious.has_aim:
+        left_out.append("triggered test samples cross in evaluation too")
+    return [f"not counted: {words}" for words in left_out]
+
+
+def _settle_model(scenario: Scenario) -> tuple[Scenario, list[str]]:
+    """Return the scenario with random weights for a model of ours that is not pretrained yet."""
+    model = scenario.model
+    if not isinstance(model, TextModel) or model.sizes is not None:
+        return scenario, []
+    tier = model.origin.removeprefix(OWN_MODELS)
+    if not model.origin.startswith(OWN_MODELS) or tier not in TIERS or has_pretrained(tier):
+        return scenario, []
+    sizes = {"public": True}
+    sizes |= TIERS[tier].model_dump(include={"family", "width", "layers", "heads", "vocabulary"})
+    made = type(model).model_validate({**model.model_dump(), "name": None, "sizes": sizes})
+    note = f"{model.origin} is to be pretrained first, for minutes; its layers' widths are assumed"
+    return scenario.model_copy(update={"model": made}), [note]
+
+
+def _build_clocks(scenario: Scenario, prober: Prober, network: NetworkConfig) -> dict[str, Clock]:
+    """Build the clock of a network, and those with each link profile in its place."""
+    if not scenario.crossings.accounted:
+        return {}
+    timed = scenario if scenario.network else scenario.model_copy(update={"network": network})
+    own_clock = build_clock(timed, prober.assembler.flops)
+    clocks = {OWN: own_clock}
+    for link in LINKS:
+        other = network.model_copy(
+            update={"link": link, "up_mbps": None, "down_mbps": None, "latency_ms": None}
+        )
+        rates = other.draw_rates(scenario.clients.count, scenario.seed)
+        clocks[link] = replace(own_clock, rates=rates)
+    return clocks
+
+
+def describe_network(network: NetworkConfig) -> str:
+    """Return the devices and links of a network in words."""
+    device, link = (
+        each if isinstance(each, str) else " and ".join(each)
+        for each in (network.device, network.link)
+    )
+    return f"{link}, {device}"
+
+
+def _estimate_process(prober: Prober, outline: Outline) -> Estimate:
+    """Estimate the memory of the whole run in one process."""
+    estimate = estimate_memory(prober.assembler.owners, outline.data)
+    return replace(estimate, parts={**estimate.parts, "samples": outline.nbytes})
+
+
+def _estimate_wall_s(prober: Prober, phase: Phase, draft: Draft, works: Sequence[Work]) -> float:
+    """Time a step and an evaluation, and return the seconds that all of them take."""
+    flops = prober.assembler.flops
+    each = 3 * (flops.head + flops.trunk + flops.tail)
+    rows = max(2, min(prober.batch_rows, int(TIMED / each) if each else prober.batch_rows))
+    batch = torch.arange(rows) % len(prober.feeds["private"].part)
+    spent: list[float] = []
+    while len(spent) < MOST_TIMED and sum(spent) < ENOUGH_S:  # the first one warms up
+        begun = time.perf_counter()
+        prober.step(phase, batch)
+        spent.append(time.perf_counter() - begun)
+    samples = sum(count for work in works for _, count in work.values())
+    steps = sum(count for work in works for count, _ in work.values())
+    full = rows == prober.batch_rows
+    trained_s = min(spent) * (steps if full else samples / rows)
+    return trained_s + _estimate_evaluation_s(prober, phase, draft, rows)
+
+
+def _estimate_evaluation_s(prober: Prober, phase: Phase, draft: Draft, rows: int) -> float:
+    """Time the evaluation of a few samples, and return the seconds that all of them take."""
+    config = prober.scenario.evaluate
+    rounds = draft.program.rounds
+    due = sum(config.due(number, rounds) for number in range(1, rounds + 1)) + (rounds == 0)
+    splits = prober.scenario.splits
+    if not (due and splits):
+        return 0.0
+    few = torch.arange(min(rows, prober.outline.counts[splits[0]]))
+    begun = time.perf_counter()
+    prober.predict(phase, splits[0], few, "")
+    spent = time.perf_counter() - begun
+    samples = sum(prober.outline.counts[split] for split in splits)
+    models = len(draft.list_scored()) * (1 + len(config.controls))
+    return spent / len(few) * samples * models * due

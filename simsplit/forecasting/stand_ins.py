@@ -1,0 +1,73 @@
+"""Segments whose passes are too costly for a forecast are replaced by others of the same shapes.
+
+What crosses depends on a segment's shapes alone, so a stand-in returns random numbers, and its
+weights get gradients of zeros. Methods, optimizers and the protocol around it are the run's own.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+
+
+@dataclass(frozen=True)
+class Form:
+    """The part of a segment's output that does not depend on the batch."""
+
+    lead: int
+    """Dimensions that it has in common with the input: samples, and tokens of texts."""
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, output: Tensor, *, texts: bool) -> "Form":
+        """Return the form of an output."""
+        lead = 2 if texts else 1
+        return cls(lead, tuple(output.shape[lead:]), output.dtype)
+
+
+class _Passing(torch.autograd.Function):
+    """Returns numbers that are made up, with gradients of zeros for all that they stand for."""
+
+    @staticmethod
+    def forward(ctx: Any, made: Tensor, *inputs: Tensor) -> Tensor:  # noqa: ANN401 - torch's
+        ctx.inputs = inputs
+        return made
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> Any:  # noqa: ANN401
+        inputs: tuple[Tensor, ...] = ctx.inputs  # type: ignore[attr-defined]
+        needed = ctx.needs_input_grad[1:]  # type: ignore[attr-defined]
+        zeros = [torch.zeros_like(x) if n else None for x, n in zip(inputs, needed, strict=True)]
+        return None, *zeros
+
+
+@contextmanager
+def replace_segments(segments: Mapping[nn.Module, Form]) -> Iterator[None]:
+    """Open a context in which these segments only return numbers of their form."""
+    before = {segment: segment.__dict__.get("forward") for segment in segments}
+    for segment, form in segments.items():
+        segment.__dict__["forward"] = MethodType(_make_forward(form), segment)
+    try:
+        yield
+    finally:
+        for segment, forward in before.items():
+            del segment.__dict__["forward"]
+            if forward is not None:
+                segment.__dict__["forward"] = forward
+
+
+def _make_forward(form: Form) -> Any:  # noqa: ANN401 - a method of any module
+    def forward(self: nn.Module, x: Tensor, *_beside: object, **_options: object) -> Tensor:
+        made = torch.randn(*x.shape[: form.lead], *form.shape).to(form.dtype)
+        weights = [weight for weight in self.parameters() if weight.requires_grad]
+        given = [x] if x.is_floating_point() else []
+        made_up: Tensor = _Passing.apply(made, *given, *weights)
+        return made_up
+
+    return forward

@@ -1,0 +1,211 @@
+"""What `simsplit plan` prints: a sentence that answers, then small tables."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from simsplit.errors import format_count
+from simsplit.forecasting.forecast import Forecast, SweepForecast
+from simsplit.network.profiles import MEANINGS
+from simsplit.preflight import format_size
+from simsplit.report.tables import Table
+from simsplit.terminal.pace import format_clock
+from simsplit.terminal.printing import print_table
+from simsplit.terminal.saying import echo
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL = 10
+"""The most clients of which each has a row; of more, the least, median and busiest are shown."""
+_SHORT = 10.0
+"""Seconds below which a time is shown with decimals."""
+
+
+def print_forecast(forecast: Forecast) -> None:
+    """Print what a run will take."""
+    echo(describe_forecast(forecast))
+    tables = [
+        tabulate_bytes(forecast),
+        tabulate_rounds(forecast),
+        tabulate_clients(forecast),
+        tabulate_memory(forecast),
+        tabulate_flops(forecast),
+        tabulate_times(forecast),
+    ]
+    echo("")
+    for table in filter(lambda each: each.rows, tables):
+        print_table(table, "table")
+    _print_notes(forecast.facts.notes)
+
+
+def print_sweep_forecast(forecast: SweepForecast) -> None:
+    """Print a line for each cell of a sweep, and the sum."""
+    cells = forecast.cells.values()
+    nbytes = format_size(sum(each.bytes_total for each in cells))
+    walls = [each.facts.wall_s for each in cells]
+    words = [f"{format_count(len(forecast.cells), 'cell')}: {nbytes} cross"]
+    if all(wall is not None for wall in walls):
+        words.append(f"about {_format_time(sum(filter(None, walls)))} here, one cell at a time")
+    echo(f"{', '.join(words)}\n")
+    print_table(tabulate_cells(forecast), "table")
+    _print_notes(dict.fromkeys(note for each in cells for note in each.facts.notes))
+
+
+def describe_forecast(forecast: Forecast) -> str:
+    """Return what a run will take in a sentence."""
+    facts = forecast.facts
+    words = [
+        f"{format_count(facts.num_clients, 'client')}, "
+        f"{format_count(forecast.num_rounds, 'round')}: {format_size(forecast.bytes_total)} cross"
+    ]
+    if forecast.simulated_s is not None:
+        where = f"on {facts.network}" + ("" if facts.is_network_given else " (assumed)")
+        words.append(f"{_format_time(forecast.simulated_s)} simulated {where}")
+    if facts.wall_s is not None:
+        words.append(f"about {_format_time(facts.wall_s)} here")
+    client, server = (format_size(each.total) for each in facts.footprints)
+    words.append(f"a client needs {client}, the server {server}")
+    return ", ".join(words)
+
+
+def tabulate_bytes(forecast: Forecast) -> Table:
+    """Tabulate packets and bytes by leg."""
+    frame = forecast.bytes
+    rows = [
+        (
+            str(row.leg).replace("_", " "),
+            str(row.direction),
+            f"{row.packets:,}",
+            format_size(row.training) if row.training else "",
+            format_size(row.evaluation) if row.evaluation else "",
+        )
+        for row in frame.itertuples()
+    ]
+    return Table("What crosses", ("leg", "way", "packets", "training", "evaluation"), rows, "llrrr")
+
+
+def tabulate_rounds(forecast: Forecast) -> Table:
+    """Tabulate the rounds of each phase: their least and most clients, bytes and seconds."""
+    frame = forecast.rounds
+    timed = "simulated_s" in frame
+    frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"])
+    rows = []
+    for phase, group in frame.groupby("phase", sort=False):
+        cells = [str(phase), f"{len(group):,}"]
+        cells += [_format_range(group[name], "{:,.0f}".format) for name in ("clients", "steps")]
+        cells.append(_format_range(group["bytes"], format_size))
+        if timed:
+            cells.append(_format_range(group["simulated_s"], _format_time))
+        rows.append(tuple(cells))
+    columns = ("phase", "rounds", "clients", "steps", "bytes", *(["simulated"] if timed else []))
+    return Table("Each round", columns, rows)
+
+
+def tabulate_clients(forecast: Forecast) -> Table:
+    """Tabulate clients; of many, the one that sends least, the median and the busiest."""
+    frame = forecast.clients
+    if len(frame) > ALL:
+        ordered = frame.sort_values("bytes_up", kind="stable")
+        frame = ordered.iloc[[0, len(ordered) // 2, -1]]
+    rows = [
+        (
+            f"{row.client}",
+            f"{row.rounds:,}",
+            f"{row.steps:,}",
+            f"{row.samples:,}",
+            format_size(row.bytes_up),
+            format_size(row.bytes_down),
+        )
+        for row in frame.itertuples()
+    ]
+    few = len(frame) < forecast.facts.num_clients
+    title = "Clients: least, median and most sent" if few else "Clients, in training"
+    columns = ("client", "rounds", "steps", "samples", "up", "down")
+    return Table(title, columns, rows)
+
+
+def tabulate_memory(forecast: Forecast) -> Table:
+    """Tabulate the memory of each party, and of the whole run here."""
+    rows = [
+        (
+            each.party,
+            *map(
+                format_size,
+                (each.weights, each.gradients, each.moments, each.activations, each.total),
+            ),
+        )
+        for each in forecast.facts.footprints
+    ]
+    rows.append(("this process", *[""] * 4, format_size(forecast.facts.process.total)))
+    columns = ("memory", "weights", "gradients", "moments", "activations", "total")
+    return Table("Memory, in tensors", columns, rows)
+
+
+def tabulate_flops(forecast: Forecast) -> Table:
+    """Tabulate the FLOPs of each segment, of a sample and of all training."""
+    rows = [
+        (
+            str(row.segment),
+            str(row.party),
+            _format_flops(row.forward),
+            _format_flops(row.backward),
+            _format_flops(row.forward_total + row.backward_total),
+        )
+        for row in forecast.flops.itertuples()
+    ]
+    columns = ("segment", "party", "forward", "backward", "all training")
+    return Table("FLOPs of a sample", columns, rows, "llrrr")
+
+
+def tabulate_times(forecast: Forecast) -> Table:
+    """Tabulate simulated time by link."""
+    rows = [
+        (str(row.link), MEANINGS[str(row.link)], _format_time(row.simulated_s))
+        for row in forecast.times.itertuples()
+    ]
+    return Table("Simulated time by link", ("link", "meaning", "time"), rows, "llr")
+
+
+def tabulate_cells(forecast: SweepForecast) -> Table:
+    """Tabulate the cells of a sweep, and their sum."""
+    frame = forecast.table
+    rows = []
+    for row in frame.itertuples():
+        times = [_format_maybe(row.simulated_s), _format_maybe(row.wall_s)]
+        sizes = map(format_size, (row.client_bytes, row.server_bytes))
+        cells = (f"{row.clients:,}", f"{row.rounds:,}", format_size(row.bytes_total))
+        rows.append((str(row.cell), *cells, *times, *sizes))
+    sums = frame[["bytes_total", "simulated_s", "wall_s"]].sum(min_count=len(frame))
+    total = format_size(sums["bytes_total"])
+    times = [_format_maybe(sums[name]) for name in ("simulated_s", "wall_s")]
+    rows.append(("all", "", "", total, *times, "", ""))
+    columns = ("cell", "clients", "rounds", "bytes", "simulated", "here", "client", "server")
+    return Table("Cells", columns, rows)
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        echo(f"note: {note}")
+
+
+def _format_range(values: "pd.Series", form: "Sequence[str] | object") -> str:
+    assert callable(form), "a function of a number"
+    least, most = (form(value) for value in (values.min(), values.max()))
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _format_maybe(seconds: object) -> str:
+    known = isinstance(seconds, int | float) and seconds == seconds  # noqa: PLR0124 - NaN
+    return _format_time(float(seconds)) if known else ""  # type: ignore[arg-type]
+
+
+def _format_time(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < _SHORT else format_clock(seconds)
+
+
+def _format_flops(number: float) -> str:
+    for unit in ("", "k", "M", "G", "T"):
+        if number < 1000:
+            return f"{number:.3g} {unit}".rstrip()
+        number /= 1000
+    return f"{number:,.3g} P"

@@ -1,0 +1,219 @@
+"""A forecast equals what a run then takes: bytes to the byte, and simulated time."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from builders import enter_round, experiment, run_to_end, scenario
+from pandas.testing import assert_frame_equal
+from texts import CAUSAL, text_scenario
+from torch import Tensor
+
+import simsplit
+from simsplit.forecasting import outline, probing
+from simsplit.results import Run
+from simsplit.scenario import Scenario
+
+API: dict[str, Any] = {
+    "kind": "adapted_classifier",
+    "sizes": {"width": 16, "layers": 3},
+    "adapters": 2,
+    "lora": {"rank": 2},
+}
+CHANGES: dict[str, dict[str, Any]] = {
+    "shared heads": {"method": [{"kind": "lightsplit", "ratio": 8}]},
+    "own heads": {
+        "clients": {"heads": "per_client"},
+        "method": [{"kind": "quantise", "bits": 3}],
+        "evaluate": {"every": 2, "batch_size": 16},
+        "schedule": {"rounds": 4, "local_steps": 3},
+    },
+    "top-k": {
+        "method": [{"kind": "topk", "ratio": 8}],
+        "data": {"partition": {"kind": "dirichlet", "alpha": 0.5}, "validation": 0.2},
+        "network": {"device": {"phone": 0.5, "laptop": 0.5}, "spread": 0.5},
+    },
+    "the server has the tail": {
+        "topology": "vanilla",
+        "schedule": {"kind": "per_client", "rounds": 2},
+        "network": {},
+    },
+    "averages of trunks": {
+        "schedule": {"kind": "parallel", "rounds": 3},
+        "aggregation": {"kind": "splitfed_v1"},
+        "network": {"server": {"slots": 2}},
+    },
+    "averages in few bits": {
+        "clients": {"count": 5},
+        "schedule": {"kind": "parallel", "rounds": 4, "order": "random"},
+        "aggregation": {"kind": "splitfed_v2", "bits": 4},
+        "cohort": {"fraction": 0.5, "dropout": 0.4},
+        "network": {},
+    },
+    "a deadline": {
+        "clients": {"count": 5, "heads": "per_client"},
+        "schedule": {"kind": "parallel", "rounds": 3},
+        "cohort": {"deadline_s": 0.3, "late": "skip"},
+        "network": {"device": {"phone": 0.5, "edge": 0.5}, "link": "lte", "spread": 1.0},
+    },
+    "one step together": {
+        "schedule": {"kind": "parallel", "rounds": 2},
+        "aggregation": "fused",
+        "network": {},
+    },
+    "as they come": {
+        "clients": {"heads": "per_client"},
+        "schedule": {"kind": "asynchronous", "rounds": 2, "max_ahead": 2},
+        "network": {"device": {"phone": 0.5, "laptop": 0.5}, "spread": 0.5},
+    },
+    "in parts": {"train": {"accumulate": 4}, "network": {}},
+    "no rounds": {"schedule": {"rounds": 0}},
+}
+TEXTS: dict[str, dict[str, Any]] = {
+    "a warm-up": {
+        "model": {**CAUSAL, "sizes": {**CAUSAL["sizes"], "public": True}},
+        "method": [{"kind": "admi", "warm_up": 1}],
+        "clients": {"heads": "per_client"},
+        "schedule": {"rounds": 2},
+        "network": {},
+    },
+    "an API": {
+        "topology": "api",
+        "model": API,
+        "servers": 2,
+        "method": [{"kind": "p3eft", "messages": 2}],
+        "network": {},
+    },
+    "classes": {"network": {}},
+    "encoder": {"model": {"sizes": {"family": "bert"}}, "clients": {"heads": "per_client"}},
+    "tokens": {
+        "model": CAUSAL,
+        "data": {"auxiliary": 0.4},
+        "method": [{"kind": "mixguard", "warm_up": 1, "refine_every": 2}],
+        "evaluate": {"controls": ["without_trunk"]},
+        "network": {},
+    },
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_forecast_of_images_equals_the_run(name: str, tmp_path: Path) -> None:
+    compare(scenario(**CHANGES[name]), tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_forecast_of_texts_equals_the_run(name: str, tmp_path: Path) -> None:
+    compare(text_scenario(tmp_path, **TEXTS[name]), tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["shared heads", "top-k", "the server has the tail", "in parts"])
+def test_stand_ins_for_segments_change_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "COSTLY", 0)
+    compare(scenario(**CHANGES[name]), tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_stand_ins_change_nothing_with_texts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "COSTLY", 0)
+    compare(text_scenario(tmp_path, **TEXTS[name]), tmp_path / "run")
+
+
+@pytest.mark.parametrize("partition", ["iid", "linear", "exponential"])
+def test_data_that_are_not_read_are_divided_as_in_the_run(
+    partition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outline, "_is_at_hand", lambda scenario: False)
+    data = {"partition": partition, "validation": 0.1, "train_samples": 200}
+    compare(scenario(data=data, network={}, evaluate={"batch_size": 16}), tmp_path / "run")
+
+
+def test_texts_that_are_not_read_are_bounded_from_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outline, "_is_at_hand", lambda scenario: False)
+    given = text_scenario(tmp_path, model=CAUSAL, method=[{"kind": "quantise", "bits": 4}])
+    forecast = simsplit.plan(given, timing=False)
+    assert outline.LONGEST in forecast.facts.notes
+    run_to_end(given, tmp_path / "run")
+    rounds = Run.load(tmp_path / "run").rounds
+    assert forecast.rounds["samples"].tolist() == rounds["samples"].tolist()
+    assert forecast.bytes_total > rounds["bytes_total"].iloc[-1]
+
+
+def test_a_party_holds_what_its_tensors_hold_in_a_run(tmp_path: Path) -> None:
+    given = scenario(train={"client": {"kind": "adam"}, "server": {"kind": "sgd", "momentum": 0.9}})
+    forecast = simsplit.plan(given, timing=False)
+    run = run_to_end(given, tmp_path / "run")
+    parts = run.parts.pool.clients[0].keeping.parts
+    held = {"client": parts.learners, "server": (run.parts.server.learner,)}
+    for planned in forecast.facts.footprints:
+        learners = held[planned.party]
+        tensors = [
+            tensor
+            for learner in learners
+            for module in learner.modules.values()
+            for tensor in (*module.parameters(), *module.buffers())
+        ]
+        moments = [t for learner in learners for t in learner.moments().values()]
+        learned = [p for learner in learners for p in learner.parameters]
+        assert planned.weights == sum(t.nbytes for t in tensors)
+        assert planned.gradients == sum(p.nbytes for p in learned)
+        assert planned.moments == sum(t.nbytes for t in moments)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_activations_are_those_that_a_step_of_the_run_keeps(
+    checkpointing: bool, tmp_path: Path
+) -> None:
+    given = scenario(
+        model={"kind": "resnet18"},
+        data={"source": {"size": 32}},
+        train={"checkpointing": checkpointing},
+    )
+    _, server = simsplit.plan(given, timing=False).facts.footprints
+    run = experiment(given, tmp_path / "run")
+    enter_round(run, 1)
+    model = run.live.parts.server.end.trunk
+    kept: dict[int, int] = {}
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        place = tensor.untyped_storage().data_ptr()
+        if place not in weights:
+            kept[place] = tensor.untyped_storage().nbytes()
+            alive.append(tensor.detach())
+        return tensor.detach()
+
+    alive: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.train()(torch.randn(16, *given.shapes(run.data.info)[0][0], requires_grad=True))
+    counted = sum(kept.values())
+    if checkpointing:
+        assert server.activations > counted  # and the largest unit's
+    else:
+        assert server.activations == pytest.approx(counted, rel=0.02)
+
+
+def compare(given: Scenario, path: Path) -> None:
+    """Hold a forecast against the tables of a run."""
+    forecast = simsplit.plan(given, timing=False)
+    run_to_end(given, path)
+    run = Run.load(path)
+    assert_frame_equal(sort(forecast.wire), sort(run.wire[list(forecast.wire.columns)]))
+    ours, theirs = forecast.rounds, run.rounds
+    for column in ("bytes_up", "bytes_down", "bytes_total", "steps", "samples"):
+        assert ours[column].tolist() == theirs[column].tolist(), column
+    if given.network is not None:
+        assert ours["simulated_s"].tolist() == pytest.approx(theirs["simulated_s"].tolist())
+        assert forecast.simulated_s == pytest.approx(theirs["simulated_total_s"].iloc[-1])
+
+
+def sort(wire: pd.DataFrame) -> pd.DataFrame:
+    keys = ["round", "client", "phase", "leg"]
+    return wire.sort_values(keys).reset_index(drop=True)
