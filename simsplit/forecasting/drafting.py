@@ -54,7 +54,7 @@ class _Played:
     up_to_date: set[ClientId] | None
 
 
-class Draft:
+class RunDraft:
     """A run's parts on paper."""
 
     def __init__(self, scenario: Scenario, prober: Prober, clocks: Mapping[str, Clock]) -> None:

@@ -40,10 +40,29 @@ class Facts:
     footprints: Sequence[Footprint]
     process: Estimate
     """Bytes of the whole run in one process."""
-    wall_s: float | None = None
-    """Seconds that the run takes here; None if nothing was timed."""
+    train_s: float | None = None
+    """Seconds that training takes here; None if nothing was timed."""
+    evaluate_s: float | None = None
+    """Seconds that evaluation takes here."""
     notes: Sequence[str] = field(default_factory=tuple)
     """What was assumed, and what is not counted."""
+
+    @property
+    def wall_s(self) -> float | None:
+        """Seconds that the run takes here; None if nothing was timed."""
+        if self.train_s is None or self.evaluate_s is None:
+            return None
+        return self.train_s + self.evaluate_s
+
+    @property
+    def evaluation_share(self) -> float:
+        """The share of evaluation in these seconds."""
+        return (self.evaluate_s or 0.0) / (self.wall_s or 1.0)
+
+    @property
+    def evaluates_long(self) -> bool:
+        """Whether evaluation takes longer than training."""
+        return self.evaluation_share > 0.5
 
 
 class Forecast:
@@ -186,6 +205,8 @@ class Forecast:
             "network": facts.network,
             "network_given": facts.is_network_given,
             "wall_s": facts.wall_s,
+            "train_s": facts.train_s,
+            "evaluate_s": facts.evaluate_s,
             "process_bytes": facts.process.total,
             "process_parts": dict(facts.process.parts),
             "tables": frames,

@@ -10,7 +10,7 @@ import torch
 
 from simsplit.assembly.exchanges import build_clock
 from simsplit.assembly.sizing import estimate_memory
-from simsplit.forecasting.drafting import Draft
+from simsplit.forecasting.drafting import RunDraft
 from simsplit.forecasting.footprints import measure_footprints
 from simsplit.forecasting.forecast import OWN, Facts, Forecast, SweepForecast
 from simsplit.forecasting.outline import Outline, outline_data
@@ -91,12 +91,13 @@ def _plan(scenario: Scenario, *, timing: bool, read: bool) -> Forecast:
     prober = Prober(kept, outline)
     network = kept.network or NetworkConfig()
     clocks = _build_clocks(kept, prober, network)
-    draft = Draft(kept, prober, clocks)
+    draft = RunDraft(kept, prober, clocks)
     rounds = list(draft.play())
     main = draft.program.phases[-1]
-    wall_s = None
+    train_s = evaluate_s = None
     if timing:
-        wall_s = _estimate_wall_s(prober, main, draft, [each.work for each in rounds])
+        works = [each.work for each in rounds]
+        train_s, evaluate_s = _estimate_wall_s(prober, main, draft, works)
     facts = Facts(
         name=scenario.name,
         num_clients=scenario.clients.count,
@@ -107,7 +108,8 @@ def _plan(scenario: Scenario, *, timing: bool, read: bool) -> Forecast:
         flops=prober.assembler.flops,
         footprints=measure_footprints(prober, main, activations=True),
         process=_estimate_process(prober, outline),
-        wall_s=wall_s,
+        train_s=train_s,
+        evaluate_s=evaluate_s,
         notes=(*outline.notes, *more, *notes),
     )
     return Forecast(facts, rounds)
@@ -182,8 +184,10 @@ def _estimate_process(prober: Prober, outline: Outline) -> Estimate:
     return replace(estimate, parts={**estimate.parts, "samples": outline.nbytes})
 
 
-def _estimate_wall_s(prober: Prober, phase: Phase, draft: Draft, works: Sequence[Work]) -> float:
-    """Time a step and an evaluation, and return the seconds that all of them take."""
+def _estimate_wall_s(
+    prober: Prober, phase: Phase, draft: RunDraft, works: Sequence[Work]
+) -> tuple[float, float]:
+    """Time a step and an evaluation, and return the seconds that all take."""
     flops = prober.assembler.flops
     each = 3 * (flops.head + flops.trunk + flops.tail)
     rows = max(2, min(prober.batch_rows, int(TIMED / each) if each else prober.batch_rows))
@@ -197,10 +201,10 @@ def _estimate_wall_s(prober: Prober, phase: Phase, draft: Draft, works: Sequence
     steps = sum(count for work in works for count, _ in work.values())
     full = rows == prober.batch_rows
     trained_s = min(spent) * (steps if full else samples / rows)
-    return trained_s + _estimate_evaluation_s(prober, phase, draft, rows)
+    return trained_s, _estimate_evaluation_s(prober, phase, draft, rows)
 
 
-def _estimate_evaluation_s(prober: Prober, phase: Phase, draft: Draft, rows: int) -> float:
+def _estimate_evaluation_s(prober: Prober, phase: Phase, draft: RunDraft, rows: int) -> float:
     """Time the evaluation of a few samples, and return the seconds that all of them take."""
     config = prober.scenario.evaluate
     rounds = draft.program.rounds

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from simsplit.assembly import Assembler
 from simsplit.assembly.making import Maker
 from simsplit.forecasting.outline import Outline
-from simsplit.forecasting.stand_ins import Form, replace_segments
+from simsplit.forecasting.stand_ins import SegmentForm, replace_segments
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Enter, HandOver, Hear, Probe
 from simsplit.parties.client import Client
@@ -102,7 +102,7 @@ class Prober:
             yield
 
     @cached_property
-    def _forms(self) -> dict[nn.Module, Form]:
+    def _forms(self) -> dict[nn.Module, SegmentForm]:
         """The forms of the segments' outputs; empty if a method looks into a segment."""
         end, server = self.client.training.end, self.exchange.server.end
         topology, texts = self.exchange.topology, self.assembler.owners.info.texts
@@ -117,7 +117,7 @@ class Prober:
             u = server.trunk(z, *beside)
             y = tail(u, *beside)
         made = {end.head: z, server.trunk: u, tail: y}
-        return {segment: Form.of(output, texts=texts) for segment, output in made.items()}
+        return {segment: SegmentForm.of(output, texts=texts) for segment, output in made.items()}
 
     def step(self, phase: Phase, rows: Tensor) -> Events:
         """Let the client take a step of a phase on these rows, and return its events."""
@@ -194,7 +194,7 @@ class Prober:
     @contextmanager
     def _record(self) -> Iterator[list[Packet]]:
         """Open a context that records what crosses the wire."""
-        tap = _Tap()
+        tap = _FormTap()
         self.exchange.wire.taps.append(tap)
         try:
             yield tap.sent
@@ -202,7 +202,7 @@ class Prober:
             self.exchange.wire.taps.remove(tap)
 
 
-class _Tap:
+class _FormTap:
     """A tap that keeps the forms of packets."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from torch.autograd.function import FunctionCtx
 
 
 @dataclass(frozen=True)
-class Form:
+class SegmentForm:
     """The part of a segment's output that does not depend on the batch."""
 
     lead: int
@@ -25,13 +25,13 @@ class Form:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, output: Tensor, *, texts: bool) -> "Form":
+    def of(cls, output: Tensor, *, texts: bool) -> "SegmentForm":
         """Return the form of an output."""
         lead = 2 if texts else 1
         return cls(lead, tuple(output.shape[lead:]), output.dtype)
 
 
-class _Passing(torch.autograd.Function):
+class _MadeUp(torch.autograd.Function):
     """Returns numbers that are made up, with gradients of zeros for all that they stand for."""
 
     @staticmethod
@@ -48,7 +48,7 @@ class _Passing(torch.autograd.Function):
 
 
 @contextmanager
-def replace_segments(segments: Mapping[nn.Module, Form]) -> Iterator[None]:
+def replace_segments(segments: Mapping[nn.Module, SegmentForm]) -> Iterator[None]:
     """Open a context in which these segments only return numbers of their form."""
     before = {segment: segment.__dict__.get("forward") for segment in segments}
     for segment, form in segments.items():
@@ -62,12 +62,12 @@ def replace_segments(segments: Mapping[nn.Module, Form]) -> Iterator[None]:
                 segment.__dict__["forward"] = forward
 
 
-def _make_forward(form: Form) -> Any:  # noqa: ANN401 - a method of any module
+def _make_forward(form: SegmentForm) -> Any:  # noqa: ANN401 - a method of any module
     def forward(self: nn.Module, x: Tensor, *_beside: object, **_options: object) -> Tensor:
         made = torch.randn(*x.shape[: form.lead], *form.shape).to(form.dtype)
         weights = [weight for weight in self.parameters() if weight.requires_grad]
         given = [x] if x.is_floating_point() else []
-        made_up: Tensor = _Passing.apply(made, *given, *weights)
+        made_up: Tensor = _MadeUp.apply(made, *given, *weights)
         return made_up
 
     return forward

@@ -244,8 +244,11 @@ def simulate_round(
     first round, as their bytes do.
     """
     times = clock.time_round(collect_works(counts, sent, round_number))
+    announced = [row for row in sent if row.round == 0]
+    if not announced:
+        return times, times.seconds
     idle = dict.fromkeys(everybody, (0, 0))
-    return times, times.seconds + clock.time_round(collect_works(idle, sent, 0)).seconds
+    return times, times.seconds + clock.time_round(collect_works(idle, announced, 0)).seconds
 
 
 def collect_works(

@@ -1,7 +1,8 @@
 """What `simsplit plan` prints: a sentence that answers, then small tables."""
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import format_count
 from simsplit.forecasting.forecast import Forecast, SweepForecast
@@ -19,6 +20,10 @@ ALL = 10
 """The most clients of which each has a row; of more, the least, median and busiest are shown."""
 _SHORT = 10.0
 """Seconds below which a time is shown with decimals."""
+
+
+_LONG = 48 * 3600.0
+"""Seconds above which a time is shown in days."""
 
 
 def print_forecast(forecast: Forecast) -> None:
@@ -62,7 +67,8 @@ def describe_forecast(forecast: Forecast) -> str:
         where = f"on {facts.network}" + ("" if facts.is_network_given else " (assumed)")
         words.append(f"{_format_time(forecast.simulated_s)} simulated {where}")
     if facts.wall_s is not None:
-        words.append(f"about {_format_time(facts.wall_s)} here")
+        share = f" ({facts.evaluation_share:.0%} of it evaluation)" if facts.evaluates_long else ""
+        words.append(f"about {_format_time(facts.wall_s)} here{share}")
     client, server = (format_size(each.total) for each in facts.footprints)
     words.append(f"a client needs {client}, the server {server}")
     return ", ".join(words)
@@ -73,13 +79,13 @@ def tabulate_bytes(forecast: Forecast) -> Table:
     frame = forecast.bytes
     rows = [
         (
-            str(row.leg).replace("_", " "),
-            str(row.direction),
-            f"{row.packets:,}",
-            format_size(row.training) if row.training else "",
-            format_size(row.evaluation) if row.evaluation else "",
+            str(row["leg"]).replace("_", " "),
+            str(row["direction"]),
+            f"{row['packets']:,}",
+            format_size(row["training"]) if row["training"] else "",
+            format_size(row["evaluation"]) if row["evaluation"] else "",
         )
-        for row in frame.itertuples()
+        for row in _list_rows(frame)
     ]
     return Table("What crosses", ("leg", "way", "packets", "training", "evaluation"), rows, "llrrr")
 
@@ -109,14 +115,14 @@ def tabulate_clients(forecast: Forecast) -> Table:
         frame = ordered.iloc[[0, len(ordered) // 2, -1]]
     rows = [
         (
-            f"{row.client}",
-            f"{row.rounds:,}",
-            f"{row.steps:,}",
-            f"{row.samples:,}",
-            format_size(row.bytes_up),
-            format_size(row.bytes_down),
+            f"{row['client']}",
+            f"{row['rounds']:,}",
+            f"{row['steps']:,}",
+            f"{row['samples']:,}",
+            format_size(row["bytes_up"]),
+            format_size(row["bytes_down"]),
         )
-        for row in frame.itertuples()
+        for row in _list_rows(frame)
     ]
     few = len(frame) < forecast.facts.num_clients
     title = "Clients: least, median and most sent" if few else "Clients, in training"
@@ -145,13 +151,13 @@ def tabulate_flops(forecast: Forecast) -> Table:
     """Tabulate the FLOPs of each segment, of a sample and of all training."""
     rows = [
         (
-            str(row.segment),
-            str(row.party),
-            _format_flops(row.forward),
-            _format_flops(row.backward),
-            _format_flops(row.forward_total + row.backward_total),
+            str(row["segment"]),
+            str(row["party"]),
+            _format_flops(row["forward"]),
+            _format_flops(row["backward"]),
+            _format_flops(row["forward_total"] + row["backward_total"]),
         )
-        for row in forecast.flops.itertuples()
+        for row in _list_rows(forecast.flops)
     ]
     columns = ("segment", "party", "forward", "backward", "all training")
     return Table("FLOPs of a sample", columns, rows, "llrrr")
@@ -160,8 +166,8 @@ def tabulate_flops(forecast: Forecast) -> Table:
 def tabulate_times(forecast: Forecast) -> Table:
     """Tabulate simulated time by link."""
     rows = [
-        (str(row.link), MEANINGS[str(row.link)], _format_time(row.simulated_s))
-        for row in forecast.times.itertuples()
+        (str(row["link"]), MEANINGS[str(row["link"])], _format_time(row["simulated_s"]))
+        for row in _list_rows(forecast.times)
     ]
     return Table("Simulated time by link", ("link", "meaning", "time"), rows, "llr")
 
@@ -170,11 +176,11 @@ def tabulate_cells(forecast: SweepForecast) -> Table:
     """Tabulate the cells of a sweep, and their sum."""
     frame = forecast.table
     rows = []
-    for row in frame.itertuples():
-        times = [_format_maybe(row.simulated_s), _format_maybe(row.wall_s)]
-        sizes = map(format_size, (row.client_bytes, row.server_bytes))
-        cells = (f"{row.clients:,}", f"{row.rounds:,}", format_size(row.bytes_total))
-        rows.append((str(row.cell), *cells, *times, *sizes))
+    for row in _list_rows(frame):
+        times = [_format_maybe(row["simulated_s"]), _format_maybe(row["wall_s"])]
+        sizes = map(format_size, (row["client_bytes"], row["server_bytes"]))
+        cells = (f"{row['clients']:,}", f"{row['rounds']:,}", format_size(row["bytes_total"]))
+        rows.append((str(row["cell"]), *cells, *times, *sizes))
     sums = frame[["bytes_total", "simulated_s", "wall_s"]].sum(min_count=len(frame))
     total = format_size(sums["bytes_total"])
     times = [_format_maybe(sums[name]) for name in ("simulated_s", "wall_s")]
@@ -188,18 +194,23 @@ def _print_notes(notes: Iterable[str]) -> None:
         echo(f"note: {note}")
 
 
-def _format_range(values: "pd.Series", form: "Sequence[str] | object") -> str:
-    assert callable(form), "a function of a number"
+def _list_rows(frame: "pd.DataFrame") -> Iterator[Mapping[str, Any]]:
+    for row in frame.to_dict("records"):
+        yield {str(name): value for name, value in row.items()}
+
+
+def _format_range(values: "pd.Series[Any]", form: Callable[[float], str]) -> str:
     least, most = (form(value) for value in (values.min(), values.max()))
-    return str(least) if least == most else f"{least} to {most}"
+    return least if least == most else f"{least} to {most}"
 
 
-def _format_maybe(seconds: object) -> str:
-    known = isinstance(seconds, int | float) and seconds == seconds  # noqa: PLR0124 - NaN
-    return _format_time(float(seconds)) if known else ""  # type: ignore[arg-type]
+def _format_maybe(seconds: float | None) -> str:
+    return "" if seconds is None or math.isnan(seconds) else _format_time(seconds)
 
 
 def _format_time(seconds: float) -> str:
+    if seconds > _LONG:
+        return f"{seconds / 86_400:,.0f} days"
     return f"{seconds:.2g} s" if seconds < _SHORT else format_clock(seconds)
 
 

@@ -35,7 +35,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "data": {"partition": {"kind": "dirichlet", "alpha": 0.5}, "validation": 0.2},
         "network": {"device": {"phone": 0.5, "laptop": 0.5}, "spread": 0.5},
     },
-    "the server has the tail": {
+    "served tail": {
         "topology": "vanilla",
         "schedule": {"kind": "per_client", "rounds": 2},
         "network": {},
@@ -108,7 +108,7 @@ def test_a_forecast_of_texts_equals_the_run(name: str, tmp_path: Path) -> None:
     compare(text_scenario(tmp_path, **TEXTS[name]), tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["shared heads", "top-k", "the server has the tail", "in parts"])
+@pytest.mark.parametrize("name", ["shared heads", "top-k", "served tail", "in parts"])
 def test_stand_ins_for_segments_change_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
