@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from simsplit.data.client_names import ClientNames
 from simsplit.forecasting.drafting import DraftRound
 from simsplit.forecasting.footprints import Footprint
 from simsplit.network.clock import Flops
@@ -29,6 +30,7 @@ class Facts:
 
     name: str
     num_clients: int
+    client_names: ClientNames
     samples: Mapping[str, int]
     """The number of samples of each split."""
     network: str
@@ -157,8 +159,12 @@ class Forecast:
                     way = "bytes_up" if row.leg.up else "bytes_down"
                     sums[row.client].update({way: row.bytes})
         names = ("rounds", "steps", "samples", "bytes_up", "bytes_down")
-        rows = [(client, *(each[name] for name in names)) for client, each in sums.items()]
-        return _make_frame(("client", *names), rows)
+        called = self.facts.client_names
+        rows = [
+            (client, *([called.get(client)] if called else []), *(each[name] for name in names))
+            for client, each in sums.items()
+        ]
+        return _make_frame(("client", *(["name"] if called else []), *names), rows)
 
     @cached_property
     def memory(self) -> "pd.DataFrame":

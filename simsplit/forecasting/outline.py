@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from simsplit.data import DataInfo, DataSet, Prepared, Samples
+from simsplit.data.client_names import NO_NAMES, ClientNames
 from simsplit.data.given import GivenSource
 from simsplit.data.partitions import Exponential, Iid, Linear, MainLabel, Natural
 from simsplit.data.preparing import divide
@@ -169,8 +170,10 @@ def _fill(
     parts = [np.arange(len(part)) % len(made["train"]) for part in divided.parts]
     one = next(iter(made.values()))
     a_sample = (one.inputs.nbytes + one.labels.nbytes) // len(one)
+    names = scenario.clients.names
     filled = replace(
         divided,
+        client_names=NO_NAMES if names is None else ClientNames(names),
         info=info,
         parts=parts,
         train=made["train"],

@@ -101,6 +101,7 @@ def _plan(scenario: Scenario, *, timing: bool, read: bool) -> Forecast:
     facts = Facts(
         name=scenario.name,
         num_clients=scenario.clients.count,
+        client_names=outline.data.client_names,
         samples=outline.counts,
         network=describe_network(network),
         is_network_given=scenario.network is not None,

@@ -115,7 +115,7 @@ def tabulate_clients(forecast: Forecast) -> Table:
         frame = ordered.iloc[[0, len(ordered) // 2, -1]]
     rows = [
         (
-            f"{row['client']}",
+            forecast.facts.client_names.get(row["client"]),
             f"{row['rounds']:,}",
             f"{row['steps']:,}",
             f"{row['samples']:,}",

@@ -53,6 +53,12 @@ def test_a_plan_is_a_sentence_and_small_tables(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_clients_have_their_names(tmp_path: Path) -> None:
+    file = write(tmp_path, clients={"names": ["Bonn", "Graz", "Linz"]})
+    assert "Graz" in ask(file, "--no-timing")
+    assert simsplit.plan(file, timing=False).clients["name"].tolist() == ["Bonn", "Graz", "Linz"]
+
+
 def test_a_narrow_terminal_gets_narrow_tables(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "50")
     _, *tables = ask(write(tmp_path), "--no-timing").splitlines()
