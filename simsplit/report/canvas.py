@@ -59,6 +59,13 @@ def use_cycle(ax: "Axes") -> None:
     ax.set_prop_cycle(cycler(color=COLOURS) + cycler(marker=list(MARKS)))
 
 
+def mark_whole_rounds(ax: "Axes") -> None:
+    """Write whole numbers alone at an axis of rounds."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def put_legend_outside(ax: "Axes", title: str | None = None) -> None:
     """Put the legend to the right of the axes, where it hides nothing; none where nothing is named.
 

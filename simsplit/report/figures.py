@@ -17,6 +17,7 @@ from simsplit.report.canvas import (
     colour_of_leg,
     ensure_axes,
     escape_text,
+    mark_whole_rounds,
     put_legend_outside,
 )
 from simsplit.report.canvas import figure_of as drawn
@@ -74,7 +75,7 @@ def accuracy(
     if x.startswith("bytes"):
         ax.xaxis.set_major_formatter(lambda value, _: f"{value / 2**20:,.0f} MiB")
     if x == "round":
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        mark_whole_rounds(ax)
     over = "rounds" if x == "round" else format_column(x)
     ax.set_title(f"{format_column(figure)} over {over}", fontsize=10)
     put_legend_outside(ax)
@@ -135,7 +136,7 @@ def signal(
     if z:
         _spread_out(ax)
     ax.set(xlabel="round", ylabel=f"{detector}, z" if z else detector)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    mark_whole_rounds(ax)
     ax.set_title("What the detector sees of each client", fontsize=10)
     if bad:
         put_legend_outside(ax)

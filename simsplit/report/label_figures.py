@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError, suggest
-from simsplit.report.canvas import COLOURS, ensure_axes, put_legend_outside
+from simsplit.report.canvas import COLOURS, ensure_axes, mark_whole_rounds, put_legend_outside
 from simsplit.report.label_views import (
     Panel,
     Strip,
@@ -59,8 +59,6 @@ def components(runs: Mapping[str, Run], view: str = "gradient") -> "Figure":
 
 def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     """Draw each judged round's worst leak over attacks, views and adapters; chance is dotted."""
-    from matplotlib.ticker import MaxNLocator
-
     ax = ensure_axes(ax)
     for name, run in runs.items():
         worst: dict[int, float] = {}
@@ -72,7 +70,7 @@ def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
         ax.axhline(100 * chance, color="0.6", lw=1, ls=":")
     ax.set(xlabel="round", ylabel="labels inferred by the worst attack, %")
     ax.set_title("What the worst attack learns of labels (dotted: chance)", fontsize=10)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    mark_whole_rounds(ax)
     put_legend_outside(ax)
     return ax
 

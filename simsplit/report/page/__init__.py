@@ -14,12 +14,16 @@ from simsplit.report.html.subject import Subject
 from simsplit.report.page.curves import draw_curves
 from simsplit.report.page.detecting import compare_settings, show_detections
 from simsplit.report.page.heat import draw_heat_maps
+from simsplit.report.page.holding import tabulate_holdings
 from simsplit.report.page.question import describe_environment, describe_question
 from simsplit.report.page.sent import draw_sent
 from simsplit.report.page.verdict import write_verdict
 from simsplit.report.presentations import PRESENTATIONS
 
-_BEFORE = (describe_question, draw_curves, draw_sent, draw_heat_maps, show_detections)
+_BEFORE = (
+    *(describe_question, draw_curves, draw_sent),
+    *(tabulate_holdings, draw_heat_maps, show_detections),
+)
 _BEHIND = (compare_settings, describe_environment)
 """Sections before and after the sections on what attacks recovered."""
 _HINT = "Point at a chart to read its values, or reach it with Tab and move with the arrow keys."

@@ -18,7 +18,12 @@ from simsplit.report.page.verdict import write_verdict
 from simsplit.results import Run
 
 EVIL = '<script>alert("x")</script>&\'</title><img src=x onerror=alert(1)>'
-ALWAYS = ["The question", "Learning curves", "Bytes and time", "Clients", "Environment"]
+ALWAYS = [
+    *("The question", "Learning curves", "Bytes and time", "Who holds what"),
+    *("Clients", "Environment"),
+]
+SEVERAL = [name for name in ALWAYS if name != "Who holds what"]
+"""The sections of several runs, of which each would have such a table."""
 
 
 class Seen(HTMLParser):
@@ -63,9 +68,20 @@ def test_a_plain_run_has_its_sections_and_no_others(finished_run, page):
     assert Seen(page(finished_run)).headings == ALWAYS
 
 
+def test_who_holds_what_is_a_row_a_client_that_adds_up(finished_run, page):
+    held = finished_run.holdings
+    made = page(finished_run)
+    table = made[made.index('id="who-holds-what"') :]
+    table = table[: table.index("</table>")]
+    rows = re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)[1:]
+    cells = [[int(n) for n in re.findall(r">(\d+)<", row)] for row in rows]
+    assert [row[-1] for row in cells] == held.groupby("client")["samples"].sum().tolist()
+    assert all(sum(row[:-1]) == row[-1] for row in cells)
+
+
 def test_a_watched_run_has_detection(watched, page):
     seen = Seen(page(watched))
-    assert seen.headings == [*ALWAYS[:4], "Detection", ALWAYS[4]]
+    assert seen.headings == [*ALWAYS[:-1], "Detection", ALWAYS[-1]]
     views = seen.values("data-view")
     assert views[:2] == ["train loss", "train accuracy"]
     assert set(views) >= {"cosine_payload", "krum_payload"}
@@ -79,7 +95,7 @@ def test_a_watched_run_has_detection(watched, page):
 
 def test_a_run_under_attack_has_what_was_recovered(with_images, with_texts, page):
     images = Seen(page(with_images()))
-    assert images.headings == [*ALWAYS[:4], "Recovered", ALWAYS[4]]
+    assert images.headings == [*ALWAYS[:-1], "Recovered", ALWAYS[-1]]
     pictures = [attrs for name, attrs in images.elements if name == "img"]
     assert len(pictures) == 9
     assert pictures[0]["alt"] == "private, image 0"
@@ -92,7 +108,7 @@ def test_a_run_under_attack_has_what_was_recovered(with_images, with_texts, page
 def test_a_run_whose_labels_were_attacked_shows_scores_and_inputs(with_labels, page):
     made = page(with_labels())
     seen = Seen(made)
-    assert seen.headings == [*ALWAYS[:4], "Labels", ALWAYS[4]]
+    assert seen.headings == [*ALWAYS[:-1], "Labels", ALWAYS[-1]]
     lines = seen.values("aria-label")
     panels = [label for label in lines if "worst attack" in label]
     expected = [
@@ -119,7 +135,7 @@ def test_of_several_settings_each_has_its_worst_leak(with_labels, page):
         for seed in (0, 1)
     ]
     seen = Seen(page(*runs))
-    assert seen.headings == [*ALWAYS[:4], "Labels", "Comparison", ALWAYS[4]]
+    assert seen.headings == [*SEVERAL[:-1], "Labels", "Comparison", SEVERAL[-1]]
     lines = seen.values("aria-label")
     assert "batch_size 8, round 2: 100.0 %" in lines
     assert seen.values("data-view").count("batch_size 9") == 1
@@ -133,7 +149,7 @@ def test_several_runs_have_a_comparison_and_what_differs(variant, page):
         for seed in (0, 1)
     ]
     seen = Seen(page(*runs))
-    assert seen.headings == [*ALWAYS[:4], "Comparison", ALWAYS[4]]
+    assert seen.headings == [*SEVERAL[:-1], "Comparison", SEVERAL[-1]]
     assert seen.words.count("lightsplit 8 fixed") >= 3
     points = [
         label for label in seen.values("aria-label") if "round 1: " in label and "raw" in label
@@ -173,7 +189,7 @@ def test_nothing_is_loaded_and_only_its_own_script_runs(watched, with_images, pa
 def test_contents_lead_to_sections(watched, page):
     seen = Seen(page(watched))
     links = [value[1:] for value in seen.values("href")]
-    assert len(links) == 6
+    assert len(links) == 7
     assert set(links) <= set(seen.values("id"))
 
 
@@ -261,14 +277,14 @@ def test_a_run_stopped_before_its_first_round_has_what_was_asked(variant, page):
     facts = {"name": "failed", "status": "failed", "rounds": 5, "reason": "<the disk> is full"}
     (run.path / "summary.json").write_text(json.dumps(facts))
     made = page(Run.load(run.path))
-    assert Seen(made).headings == ["The question", "Environment"]
+    assert Seen(made).headings == ["The question", "Who holds what", "Environment"]
     assert "Not finished (failed), 0 of 5 rounds. Why: &lt;the disk&gt; is full." in made
 
 
 def test_runs_of_different_tasks_stand_side_by_side(with_images, with_texts, watched, page):
     images, texts = with_images(), with_texts()
     headings = Seen(page(images, texts, watched)).headings
-    assert headings == [*ALWAYS[:4], "Detection", "Recovered", "Comparison", ALWAYS[4]]
+    assert headings == [*SEVERAL[:-1], "Detection", "Recovered", "Comparison", SEVERAL[-1]]
 
 
 def test_many_clients_and_rounds_are_cut_to_what_can_be_seen(variant, page):
