@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simsplit.results import Run
     from simsplit.scenario import Scenario, load_scenario, load_sweep, own
     from simsplit.sweep import run_sweep
+    from simsplit.valuing.measuring import value_clients
 
 __version__ = "0.1.0"
 
@@ -51,6 +52,7 @@ _HOMES = {
     "rank": "simsplit.report.ranking",
     "run": "simsplit.experiment",
     "run_sweep": "simsplit.sweep",
+    "value_clients": "simsplit.valuing.measuring",
 }
 
 sys.meta_path.append(OldModules())
@@ -79,6 +81,7 @@ __all__ = [
     "rank",
     "run",
     "run_sweep",
+    "value_clients",
 ]
 
 

@@ -11,6 +11,7 @@ import typer.core
 from simsplit.commands import (
     attacking,
     boards,
+    clients,
     evidence,
     measuring,
     planning,
@@ -65,6 +66,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "list": scenarios.list_,
     "cite": scenarios.cite,
     "show": results.show_,
+    "clients": clients.clients,
     "watch": training.watch_,
     "compare": results.compare,
     "rank": results.rank,

@@ -9,7 +9,7 @@ resumes in the running process.
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -107,14 +107,20 @@ class Experiment:
         hosts: Places | None = None,
         *,
         engine: str = "",
+        left_out: Collection[ClientId] = (),
     ) -> None:
-        """Build the run's parts; clients run on `hosts`, named by `engine`, or in this process."""
+        """Build the run's parts; clients run on `hosts`, named by `engine`, or in this process.
+
+        The clients in `left_out` take part in no round.
+        """
         self.scenario, self.path = scenario, path
         self.clients = range(scenario.clients.count)
         self.engine = engine or choose_engine(scenario)[1]
         self.data = data or scenario.prepare_data()
         scenario.shapes(self.data.info)  # raises ScenarioError before anything is written
-        self.live = live = LiveRun(scenario, self.data, find_device(scenario.device), hosts)
+        self.live = live = LiveRun(
+            scenario, self.data, find_device(scenario.device), hosts, left_out
+        )
         names = self.data.client_names
         columns = table_columns(scenario, named=bool(names))
         self.ledger = Ledger(path, columns, live.clock, names)
@@ -256,8 +262,7 @@ class Experiment:
             return False
         for complaint in complaints:
             self.observers.warn(complaint)
-        if self.live.hosts is not None:
-            self.live.leave_out(self.live.hosts.left_out)
+        self.live.leave_out(self.live.absent)
         describe_resumption(self.ledger.writer, self.scenario, self.path)
         return True
 

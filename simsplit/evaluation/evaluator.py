@@ -9,7 +9,7 @@ the trunk. The mean over all clients, which includes the attackers' own heads, i
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from pydantic import Field
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.data.images import Views
-from simsplit.data.samples import Choices, Samples
+from simsplit.data.samples import IGNORED, Choices, Samples
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS, Generator, Scorer
 from simsplit.evaluation.writing import Sampling, Writer
@@ -228,6 +228,22 @@ class Evaluator:
         if self.generator is not None:
             figures |= self.generator.figures(client, samples, round_number, self.metrics)
         return figures
+
+    def find_hits(self, split: str, round_number: int) -> Tensor | None:
+        """Return for each sample of a split the share of the scored models that get it right.
+
+        Return None where a sample has several labels, or a text's answer is judged otherwise.
+        """
+        labels = self.splits[cast("Split", split)].labels
+        own = labels[labels != IGNORED]
+        if self.scorer.choices is not None or len(own) != len(labels):
+            return None
+        models = self.clients_to_score
+        hits = [
+            self._predict(client, split, round_number, len(own)).argmax(-1) == own
+            for client in models
+        ]
+        return torch.stack(hits).double().mean(0)
 
     def _predict(self, client: ClientId, split: str, round_number: int, num_samples: int) -> Tensor:
         batches = range(math.ceil(num_samples / self.config.batch_size))

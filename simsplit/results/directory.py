@@ -27,6 +27,8 @@ SOCKET = "socket.csv"
 EXPELLED = "expelled.csv"
 CHECKPOINTS = "checkpoints"
 TRACEBACK = "traceback.txt"
+CONTRIBUTIONS = "contributions"
+"""The folder of what each client changes of the score."""
 AFTERWARDS = "attacks/*"
 """Folders of attacks on the finished run."""
 

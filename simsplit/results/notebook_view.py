@@ -17,7 +17,7 @@ from simsplit.preflight import format_size
 
 Facts = Mapping[str, Any]
 PAGE = "report.html"
-_COMMANDS = ("show", "report")
+_COMMANDS = ("show", "report", "clients")
 
 
 def write_html(path: Path, facts: Facts) -> str:

@@ -9,6 +9,7 @@ from simsplit.data.client_names import NO_NAMES, ClientNames, read_names
 from simsplit.errors import RunError, format_count, format_list
 from simsplit.results.directory import (
     AFTERWARDS,
+    CONTRIBUTIONS,
     DATA,
     ENVIRONMENT,
     SCENARIO,
@@ -29,6 +30,7 @@ from simsplit.results.stored import load_saved_scenario, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 
 class Run:
@@ -176,6 +178,25 @@ class Run:
     def attacks(self) -> "pd.DataFrame":
         """One row per judged round and attack: the means over targets; may be empty."""
         return average_over_targets(self.recovered)
+
+    @cached_property
+    def contributions(self) -> "pd.DataFrame":
+        """One row per client and way of measuring who helps (`by`); may be empty.
+
+        `by` is leave-out or shapley; `value` is what the client changes of the final score, with
+        its interval from `low` to `high`. `simsplit.value_clients` measures them.
+        """
+        import pandas as pd
+
+        files = sorted((self.path / CONTRIBUTIONS).glob("*.csv"))
+        tables = [read_table(file).assign(by=file.stem) for file in files]
+        return self._name(pd.concat(tables, ignore_index=True)) if tables else pd.DataFrame()
+
+    def plot_clients(self) -> "Figure":
+        """Draw clients' losses and accuracies over rounds, and who helps if it was measured."""
+        drawing = import_module("simsplit.report.client_figures")
+        figure: Figure = drawing.draw_clients(self)
+        return figure
 
     @cached_property
     def timing(self) -> "pd.DataFrame":

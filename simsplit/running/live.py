@@ -39,9 +39,18 @@ class LiveRun:
     """The parts that a run trains, watches and attacks; they can be rebuilt if hosts are lost."""
 
     def __init__(
-        self, scenario: Scenario, data: Prepared, device: torch.device, hosts: Places | None
+        self,
+        scenario: Scenario,
+        data: Prepared,
+        device: torch.device,
+        hosts: Places | None,
+        left_out: Collection[ClientId] = (),
     ) -> None:
-        """Build the parts; clients run on `hosts`, or in this process if there are none."""
+        """Build the parts; clients run on `hosts`, or in this process if there are none.
+
+        The clients in `left_out` take part in no round; hosts may leave out others.
+        """
+        self._left_out = frozenset(left_out)
         self.scenario, self.data, self.device, self.hosts = scenario, data, device, hosts
         assembler = Assembler(scenario, data, device)
         self.estimate = estimate_memory(assembler.owners, data, 0 if hosts is None else len(hosts))
@@ -49,9 +58,15 @@ class LiveRun:
         self.clock, self.flops = assembler.clock, assembler.flops
         self.progress = Progress()
         self._build(assembler)
-        absent = () if hosts is None else hosts.left_out
-        self.program = Program(scenario, self.parts, absent)
-        self.leave_out(absent)
+        self.program = Program(scenario, self.parts, self.absent)
+        self.leave_out(self.absent)
+
+    @property
+    def absent(self) -> frozenset[ClientId]:
+        """The clients without which the run began, or goes on."""
+        return self._left_out | (
+            frozenset() if self.hosts is None else frozenset(self.hosts.left_out)
+        )
 
     def build(self) -> None:
         """Build everything anew, in its state before training."""

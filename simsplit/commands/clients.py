@@ -1,0 +1,93 @@
+"""`simsplit clients` shows a run client by client, and measures who helps and who hurts."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simsplit.commands.options import (
+    Format,
+    Json,
+    Plugin,
+    Quiet,
+    hush_if,
+    load_plugins,
+    print_json,
+)
+from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
+
+
+def clients(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    *,
+    leave_out: Annotated[
+        bool, typer.Option("--leave-out", help="Train without each client in turn.")
+    ] = False,
+    shapley: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Shapley values from N orders of clients.")
+    ] = 0,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="A-B", help="Train with these seeds; default: the run's own."),
+    ] = None,
+    from_: Annotated[
+        int,
+        typer.Option("--from", min=0, metavar="ROUND", help="Go on from this checkpoint."),
+    ] = 0,
+    score: Annotated[
+        str | None, typer.Option(help="A column of rounds.csv; default: test accuracy.")
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(min=0, help="Cut an order off this near to everybody's score."),
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="Also draw clients, into this file.")] = None,
+    plugin: Plugin = None,
+    format_: Format = "table",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Show a run client by client; measure who helps and who hurts."""
+    from simsplit.evidence.selecting import parse_seeds
+    from simsplit.results import Run
+    from simsplit.results.stored import explain_misfits
+    from simsplit.terminal.clients import document_clients, draw_clients_into
+    from simsplit.terminal.printing import print_table
+    from simsplit.terminal.runs import count_work
+    from simsplit.valuing.measuring import value_clients
+
+    silent = quiet or as_json
+    hush_if(silent)
+    run = Run.load(run_dir)
+    if leave_out or shapley:
+        heed_termination()
+        try:
+            with count_work(make_console(stderr=True), "coalitions", quiet=silent) as progress:
+                value_clients(
+                    run,
+                    leave_out=leave_out,
+                    shapley=shapley,
+                    seeds=() if seeds is None else parse_seeds(seeds),
+                    from_round=from_,
+                    score=score,
+                    tolerance=tolerance,
+                    plugins=load_plugins(plugin),
+                    tell=(lambda line: None) if silent else say,
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            end_interrupted(f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
+        run = Run.load(run_dir)
+    with explain_misfits([run_dir]):
+        if as_json:
+            print_json(document_clients(run))
+        elif not quiet:
+            from simsplit.report.client_tables import tabulate_clients
+
+            for table in tabulate_clients(run):
+                print_table(table, format_)
+        if figure is not None:
+            draw_clients_into(run, figure)
+            (say if as_json else echo)(f"figure: {figure}")

@@ -1,0 +1,1 @@
+"""Clients are valued by the score of coalitions, which train without the others."""

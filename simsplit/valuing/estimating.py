@@ -1,0 +1,167 @@
+"""Who helps and who hurts: leave-one-out and Shapley values, from the scores of coalitions.
+
+A coalition is a set of clients that train without the others; its value is the final score. The
+Shapley value of a client is its mean change of the score over all orders in which clients can join
+(Shapley, 1953). It is exact where all coalitions are tried. Otherwise orders are sampled, and the
+rest of an order is not tried once the score is as good as everybody's (Ghorbani and Zou, Data
+Shapley, 2019). There we depart from the paper: what is left of the score is shared equally by the
+clients that were not tried, so that values still sum to the score of all minus that of nobody.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simsplit.metrics.intervals import compute_half_width
+from simsplit.packets import ClientId
+from simsplit.seeds import numpy_rng_for
+
+Members = frozenset[ClientId]
+Scores = NDArray[np.float64]
+"""The score of each evaluation sample, or one score alone; more is better."""
+Value = Callable[[Members, int], Scores]
+"""Returns the scores of a coalition, trained with a seed."""
+Over = Literal["seeds", "samples", "orders", ""]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How much a client changes the score: above 0 it helps, below it hurts."""
+
+    client: ClientId
+    value: float
+    low: float | None = None
+    high: float | None = None
+    standard_error: float | None = None
+    over: Over = ""
+    """What the interval is over: seeds, evaluation samples, or sampled orders; empty: none."""
+
+
+def leave_one_out(
+    value: Value, clients: Sequence[ClientId], seeds: Sequence[int]
+) -> list[Estimate]:
+    """Return what each client changes when it joins all others."""
+    everybody = frozenset(clients)
+    return [
+        _estimate(
+            client, [value(everybody, seed) - value(everybody - {client}, seed) for seed in seeds]
+        )
+        for client in clients
+    ]
+
+
+def compute_shapley(
+    value: Value, clients: Sequence[ClientId], seeds: Sequence[int]
+) -> list[Estimate]:
+    """Return exact Shapley values, from all coalitions."""
+    return [
+        _estimate(client, [_weigh(value, clients, client, seed) for seed in seeds])
+        for client in clients
+    ]
+
+
+def _weigh(value: Value, clients: Sequence[ClientId], client: ClientId, seed: int) -> Scores:
+    """Return a client's changes of all coalitions of the others, weighed by their orders."""
+    others, count = [each for each in clients if each != client], len(clients)
+    total: Scores = np.zeros_like(value(frozenset(clients), seed))
+    for size in range(count):
+        weight = 1 / (count * math.comb(count - 1, size))
+        for before in map(frozenset, combinations(others, size)):
+            total = total + weight * (value(before | {client}, seed) - value(before, seed))
+    return total
+
+
+def sample_shapley(
+    value: Value,
+    clients: Sequence[ClientId],
+    seeds: Sequence[int],
+    orders: int,
+    tolerance: float,
+) -> list[Estimate]:
+    """Estimate Shapley values from some orders, each trained with one of the seeds in turn.
+
+    An order is cut off once its score is within `tolerance` of everybody's.
+    """
+    places = {client: place for place, client in enumerate(clients)}
+    changes = np.zeros((orders, len(clients)))
+    for number in range(orders):
+        seed = seeds[number % len(seeds)]
+        order = [clients[each] for each in draw_order(len(clients), seeds[0], number)]
+        for client, change in _join(value, order, seed, tolerance):
+            changes[number, places[client]] = change
+    return [_estimate_over_orders(client, changes[:, places[client]]) for client in clients]
+
+
+def draw_order(count: int, seed: int, number: int) -> list[int]:
+    """Draw one order of clients; a longer series begins with the shorter one's."""
+    return [int(each) for each in numpy_rng_for(seed, "shapley", number).permutation(count)]
+
+
+def _join(
+    value: Value, order: Sequence[ClientId], seed: int, tolerance: float
+) -> Iterator[tuple[ClientId, float]]:
+    """Yield what each client of an order changes when it joins those before it."""
+    final = float(value(frozenset(order), seed).mean())
+    before: Members = frozenset()
+    score = float(value(before, seed).mean())
+    for place, client in enumerate(order):
+        left = order[place:]
+        # The last one always brings the score of all, so nothing is saved by cutting it off.
+        if place and len(left) > 1 and abs(final - score) <= tolerance:
+            yield from ((each, (final - score) / len(left)) for each in left)
+            return
+        before |= {client}
+        joined = float(value(before, seed).mean())
+        yield client, joined - score
+        score = joined
+
+
+def _estimate(client: ClientId, changes: Sequence[Scores]) -> Estimate:
+    """Return a mean with its interval, over seeds if there are several, else over samples."""
+    over: Over = "seeds" if len(changes) > 1 else "samples"
+    values = [float(each.mean()) for each in changes] if len(changes) > 1 else [*changes[0]]
+    mean = float(np.mean(values))
+    half = compute_half_width(values)
+    if half is None:
+        return Estimate(client, mean)
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return Estimate(client, mean, mean - half, mean + half, error, over)
+
+
+def _estimate_over_orders(client: ClientId, changes: Scores) -> Estimate:
+    estimate = _estimate(client, [changes])
+    over: Over = "orders" if estimate.over else ""
+    return Estimate(
+        client, estimate.value, estimate.low, estimate.high, estimate.standard_error, over
+    )
+
+
+def measure_noise(scores: Scores) -> float:
+    """Return the standard error of a score over its evaluation samples; 0 if they are not known."""
+    return float(np.std(scores, ddof=1)) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
+
+
+def list_coalitions(
+    clients: Sequence[ClientId], seeds: Sequence[int], orders: int
+) -> list[tuple[Members, int]]:
+    """List the coalitions and seeds that Shapley values need at most, some of them twice."""
+    count = len(clients)
+    if is_exact(count, orders):
+        every = (each for size in range(count + 1) for each in combinations(clients, size))
+        return [(frozenset(each), seed) for each in every for seed in seeds]
+    asked = []
+    for number in range(orders):
+        order = [clients[each] for each in draw_order(count, seeds[0], number)]
+        seed = seeds[number % len(seeds)]
+        asked += [(frozenset(order[:size]), seed) for size in range(count + 1)]
+    return asked
+
+
+def is_exact(num_clients: int, orders: int) -> bool:
+    """Return whether so many orders are all that there are."""
+    return num_clients < 20 and math.factorial(num_clients) <= orders
