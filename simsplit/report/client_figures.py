@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from simsplit.report.canvas import HONEST, escape_text
+from simsplit.report.canvas import COLOURS, HONEST, MARKS, escape_text
 from simsplit.report.client_sums import rank_clients
 from simsplit.report.detections import list_malicious
 from simsplit.results import Run
@@ -12,14 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MEASURES = {"train_loss": "training loss", "train_accuracy": "training accuracy"}
-_COLOURS = (
-    *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9"),
-    *("#d55e00", "#8c6d00", "#6a3d9a", "#000000", "#999999"),
-)
-"""Okabe and Ito's, and some more: each client has a marker as well."""
-_MARKERS = "os^Dv<>PX*"
 _BAD = "crimson"
-_NAMED = len(_COLOURS)
+_NAMED = len(COLOURS)
 """The most clients with a colour of their own; of more, malicious ones and the last stand out."""
 _BARS = 40
 """The most clients with a bar: of more, those that help and hurt most."""
@@ -55,7 +49,7 @@ def _draw_measure(run: Run, name: str, ax: "Axes") -> None:
     for place, client in enumerate(clients):
         rows = run.clients[run.clients["client"] == client].dropna(subset=[name])
         few = len(clients) <= _NAMED
-        colour = _COLOURS[place] if few else HONEST
+        colour = COLOURS[place] if few else HONEST
         if not few and (client in bad or (ranked and client == ranked[-1])):
             colour = _BAD
         label = run.client_names.label(client) + (", malicious" if client in bad else "")
@@ -63,7 +57,7 @@ def _draw_measure(run: Run, name: str, ax: "Axes") -> None:
             rows["round"],
             rows[name],
             color=colour,
-            marker=_MARKERS[place % len(_MARKERS)] if few else None,
+            marker=MARKS[place % len(MARKS)] if few else None,
             markersize=4,
             linestyle="--" if client in bad else "-",
             zorder=3 if colour == _BAD else 2,
@@ -84,7 +78,7 @@ def _draw_contributions(run: Run, ranked: list[int], ax: "Axes") -> None:
         rows = made.loc[way].reindex(shown)
         places = [place + (index - (len(ways) - 1) / 2) * height for place in range(len(shown))]
         errors = (rows["high"] - rows["value"]).fillna(0)
-        colour = _COLOURS[index]
+        colour = COLOURS[index]
         ax.barh(places, rows["value"], height, xerr=errors, color=colour, ecolor="0.3", label=way)
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(range(len(shown)), [escape_text(run.client_names.label(c)) for c in shown])

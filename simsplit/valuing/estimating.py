@@ -30,7 +30,7 @@ Over = Literal["seeds", "samples", "orders", ""]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ClientEffect:
     """How much a client changes the score: above 0 it helps, below it hurts."""
 
     client: ClientId
@@ -44,7 +44,7 @@ class Estimate:
 
 def leave_one_out(
     value: Value, clients: Sequence[ClientId], seeds: Sequence[int]
-) -> list[Estimate]:
+) -> list[ClientEffect]:
     """Return what each client changes when it joins all others."""
     everybody = frozenset(clients)
     return [
@@ -57,7 +57,7 @@ def leave_one_out(
 
 def compute_shapley(
     value: Value, clients: Sequence[ClientId], seeds: Sequence[int]
-) -> list[Estimate]:
+) -> list[ClientEffect]:
     """Return exact Shapley values, from all coalitions."""
     return [
         _estimate(client, [_weigh(value, clients, client, seed) for seed in seeds])
@@ -82,8 +82,8 @@ def sample_shapley(
     seeds: Sequence[int],
     orders: int,
     tolerance: float,
-) -> list[Estimate]:
-    """Estimate Shapley values from some orders, each trained with one of the seeds in turn.
+) -> list[ClientEffect]:
+    """ClientEffect Shapley values from some orders, each trained with one of the seeds in turn.
 
     An order is cut off once its score is within `tolerance` of everybody's.
     """
@@ -121,22 +121,22 @@ def _join(
         score = joined
 
 
-def _estimate(client: ClientId, changes: Sequence[Scores]) -> Estimate:
+def _estimate(client: ClientId, changes: Sequence[Scores]) -> ClientEffect:
     """Return a mean with its interval, over seeds if there are several, else over samples."""
     over: Over = "seeds" if len(changes) > 1 else "samples"
     values = [float(each.mean()) for each in changes] if len(changes) > 1 else [*changes[0]]
     mean = float(np.mean(values))
     half = compute_half_width(values)
     if half is None:
-        return Estimate(client, mean)
+        return ClientEffect(client, mean)
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return Estimate(client, mean, mean - half, mean + half, error, over)
+    return ClientEffect(client, mean, mean - half, mean + half, error, over)
 
 
-def _estimate_over_orders(client: ClientId, changes: Scores) -> Estimate:
+def _estimate_over_orders(client: ClientId, changes: Scores) -> ClientEffect:
     estimate = _estimate(client, [changes])
     over: Over = "orders" if estimate.over else ""
-    return Estimate(
+    return ClientEffect(
         client, estimate.value, estimate.low, estimate.high, estimate.standard_error, over
     )
 

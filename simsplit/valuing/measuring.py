@@ -18,7 +18,7 @@ from simsplit.results.locking import lock
 from simsplit.scenario import Scenario, load_scenario, own, scenario_of
 from simsplit.valuing.coalitions import Coalitions, Start
 from simsplit.valuing.estimating import (
-    Estimate,
+    ClientEffect,
     Members,
     Scores,
     compute_shapley,
@@ -136,7 +136,7 @@ class Measuring:
         if (orders := self.wanted.orders) > 0:
             self._keep(SHAPLEY, self._compute_shapley(orders))
 
-    def _compute_shapley(self, orders: int) -> list[Estimate]:
+    def _compute_shapley(self, orders: int) -> list[ClientEffect]:
         if is_exact(len(self.clients), orders):
             return compute_shapley(self._value, self.clients, self.seeds)
         tolerance = self.wanted.tolerance
@@ -152,7 +152,7 @@ class Measuring:
         self.progress("coalitions", self._done, self.cost.runs)
         return scores
 
-    def _keep(self, name: str, estimates: Sequence[Estimate]) -> None:
+    def _keep(self, name: str, estimates: Sequence[ClientEffect]) -> None:
         """Write a table, and remove no other."""
         names = self.run.client_names
         rows = [
@@ -177,7 +177,7 @@ class Measuring:
             replace(file, encode_csv(rows))
 
     def _estimate_cost(self) -> Cost:
-        """Estimate the coalitions that have to train, and their time at the pace of the run."""
+        """ClientEffect the coalitions that have to train, and their time at the pace of the run."""
         everybody, wanted = frozenset(self.clients), self.wanted
         asked = [(everybody, seed) for seed in self.seeds]
         if wanted.leave_out:

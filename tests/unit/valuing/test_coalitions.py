@@ -15,7 +15,7 @@ from simsplit.valuing.coalitions import Coalitions, Start, simplify
 WAYS = {
     "handed on": {},
     "averaged": {"aggregation": "splitfed_v2"},
-    "heads of their own": {"clients": {"heads": "per_client"}},
+    "own heads": {"clients": {"heads": "per_client"}},
     "copies": {"aggregation": "splitfed_v1"},
 }
 
