@@ -184,10 +184,13 @@ def _fill(modules: Mapping[str, nn.Module], state: Mapping[str, Tensor]) -> None
 
 
 def convert_to_transformers(network: Trained) -> "PreTrainedModel":
-    """Return a causal language model of transformers: adapters merged, embeddings untied."""
+    """Return a causal language model of transformers: adapters merged, embeddings untied.
+
+    Its weights are in the type of the files from which the run began.
+    """
     from simsplit.models.families import find_body, find_family
     from simsplit.models.transformer import get_layers
-    from simsplit.models.whole import load_model
+    from simsplit.models.whole import load_as_saved
 
     config = network.scenario.model
     if not isinstance(config, LanguageConfig) or config.kind != "causal_lm" or config.sizes:
@@ -197,7 +200,7 @@ def convert_to_transformers(network: Trained) -> "PreTrainedModel":
         )
     if config.trunk == "skipped":
         raise RunError("the trunk was left out (model.trunk: skipped); use --as safetensors")
-    model = copy.deepcopy(load_model(config.find_folder(), config.revision, None)[0])
+    model = load_as_saved(config.find_folder(), config.revision)
     family, body = find_family(model), find_body(model)
     head, trunk, tail = (
         _merge_adapters(part) for part in (network.head, network.trunk, network.tail)

@@ -7,6 +7,7 @@ from simsplit.bench.attacking import attacks_on, measure_attacks
 from simsplit.bench.deploying import measure_deployment
 from simsplit.bench.detecting import measure_detectors
 from simsplit.bench.language import language, language_of
+from simsplit.bench.memory import measure_memory
 from simsplit.bench.overhead import overhead, own
 from simsplit.bench.scale import scale
 from simsplit.bench.sides import Figures, Say
@@ -23,6 +24,7 @@ BENCHES: Mapping[str, Bench] = {
     "attacks": measure_attacks,
     "language": language,
     "deploy": measure_deployment,
+    "memory": measure_memory,
 }
 
 OF_MODELS: Mapping[str, Callable[..., Iterator[tuple[Table, Figures]]]] = {

@@ -12,7 +12,9 @@ from simsplit.terminal.saying import echo, end_interrupted, heed_termination, ma
 def bench(
     name: Annotated[
         str | None,
-        typer.Argument(help="overhead, scale, detectors, attacks, language, deploy; nothing: all."),
+        typer.Argument(
+            help="overhead, scale, detectors, attacks, language, deploy, memory; nothing: all."
+        ),
     ] = None,
     *,
     as_json: Annotated[

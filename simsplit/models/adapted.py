@@ -29,7 +29,7 @@ from simsplit.models.shards import (
     find_weight_files,
     lay_out_model,
 )
-from simsplit.models.text_model import Lora, TextModel, find_targets
+from simsplit.models.text_model import Lora, TextModel, explain_float16, find_targets
 from simsplit.models.transformer import build_linear_reader
 from simsplit.models.whole import T5, draw_model, load_model
 from simsplit.seeds import Scope, isolate
@@ -76,6 +76,8 @@ class AdaptedClassifier(TextModel):
                 "model.adapters",
                 f"must be 1, got {self.adapters}: learns leaves the adapters (head) out",
             )
+        if "head" in self.learns and self.dtype == "float16":
+            raise explain_float16("gradients of adapters pass through the transformer")
         return self
 
     @property

@@ -26,13 +26,16 @@ from simsplit.models.shards import (
     find_weight_files,
     lay_out_model,
 )
-from simsplit.models.text_model import Lora, TextModel, add_adapters
+from simsplit.models.text_model import Lora, TextModel, add_adapters, explain_float16
 from simsplit.models.transformer import Cut, build_linear_reader, copy_segment, get_layers
 from simsplit.models.whole import T5, Sizes, build_config, draw_model, load_config, load_model
 from simsplit.seeds import Scope, isolate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+_OWNERS: tuple[Owner, ...] = ("head", "trunk", "tail")
 
 
 class LanguageConfig(TextModel):
@@ -64,6 +67,16 @@ class LanguageConfig(TextModel):
                 "quantised; add adapters (model.lora: {rank: 8}), or leave segments out of "
                 "model.learns",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_vanishing_gradients(self) -> Self:
+        for owner in _OWNERS:
+            before = {*_OWNERS[: _OWNERS.index(owner)]}
+            # A segment that learns without adapters is in float32.
+            halved = self.lora is not None if owner in self.learns else before & {*self.learns}
+            if halved and self.dtype == "float16" and (owner, self.trunk) != ("trunk", "skipped"):
+                raise explain_float16(f"gradients pass through the {owner}'s frozen weights")
         return self
 
     @property

@@ -44,6 +44,8 @@ LEVELS = (
 )
 """The 16 values of nf4."""
 _STEPS = 127.0
+_AT_ONCE = 1 << 18
+"""Number of values that are quantised at a time."""
 _CODES, _SCALES = "_codes", "_scales"
 
 
@@ -58,20 +60,31 @@ class Packed(NamedTuple):
 
 def pack(weight: Tensor, form: QuantisedForm) -> Packed:
     """Quantise a matrix of outputs x inputs, or several of them one by one."""
-    values = weight.detach().float()
-    if form == "int8":
-        largest = values.abs().amax(-1)
-        codes = (values * (_STEPS / _fill_zeros(largest))[..., None]).round().to(torch.int8)
-        return Packed(codes, largest)
-    flat = values.reshape(*weight.shape[:-2], -1)
-    blocks = F.pad(flat, (0, -flat.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+    rows, lead = weight.detach(), weight.shape[:-2]
+    if form == "nf4":
+        flat = rows.reshape(*lead, -1)
+        rows = F.pad(flat, (0, -flat.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+    width, pack_rows = rows.shape[-1], {"int8": _pack_int8, "nf4": _pack_nf4}[form]
+    # Some rows at a time: a weight in float32 would be larger than what is made of it.
+    parts = rows.reshape(-1, width).split(max(1, _AT_ONCE // width))
+    codes, scales = map(torch.cat, zip(*(pack_rows(part.float()) for part in parts), strict=True))
+    shape = (*lead, -1) if form == "nf4" else weight.shape
+    return Packed(codes.view(shape), scales.view(rows.shape[:-1]))
+
+
+def _pack_int8(rows: Tensor) -> tuple[Tensor, Tensor]:
+    largest = rows.abs().amax(-1)
+    return (rows * (_STEPS / _fill_zeros(largest))[..., None]).round().to(torch.int8), largest
+
+
+def _pack_nf4(blocks: Tensor) -> tuple[Tensor, Tensor]:
     largest = blocks.abs().amax(-1)
-    levels = torch.tensor(LEVELS, device=weight.device)
+    levels = torch.tensor(LEVELS, device=blocks.device)
     between = (levels[1:] + levels[:-1]) / 2
     # Not divided: a value between two levels would be rounded otherwise than by the package.
-    scaled = (blocks * (1 / _fill_zeros(largest))[..., None]).flatten(-2)
+    scaled = blocks * (1 / _fill_zeros(largest))[..., None]
     codes = torch.bucketize(scaled, between, out_int32=True).to(torch.uint8)
-    return Packed(codes[..., ::2] << 4 | codes[..., 1::2], largest)
+    return codes[..., ::2] << 4 | codes[..., 1::2], largest
 
 
 def _fill_zeros(largest: Tensor) -> Tensor:
@@ -83,9 +96,9 @@ def unpack(packed: Packed, form: QuantisedForm, shape: Sequence[int]) -> Tensor:
     """Return the values that a layer computes with, in float32."""
     codes, scales = packed
     if form == "int8":
-        return codes * scales[..., None] * (1 / _STEPS)
+        return (codes * scales[..., None]).mul_(1 / _STEPS)
     pairs = _list_pairs(codes.device).index_select(0, codes.flatten().int())
-    blocks = pairs.view(*scales.shape, BLOCK) * scales[..., None]
+    blocks = pairs.view(*scales.shape, BLOCK).mul_(scales[..., None])
     size = shape[-1] * shape[-2]
     return blocks.flatten(-2)[..., :size].reshape(tuple(shape))
 

@@ -61,7 +61,8 @@ class TextModel(SplitConfig):
     """Sizes of a model with random weights, instead of a pretrained one."""
 
     dtype: Dtype = "float32"
-    """The type in which frozen weights are held and computed with. What learns (adapters, fresh
+    """The type in which frozen weights are held and computed with; float16 only where no gradients
+    pass through them, since small ones would become 0. What learns (adapters, fresh
     classification layers, segments without adapters) is held in float32, and what crosses is
     float32."""
     quantise: QuantisedForm | None = None
@@ -168,6 +169,14 @@ class TextModel(SplitConfig):
         from simsplit.pretrain import fetch_pretrained
 
         return str(fetch_pretrained(self.origin.removeprefix(OWN)))
+
+
+def explain_float16(reason: str) -> ScenarioError:
+    """Return the error about gradients that are too small for float16."""
+    return ScenarioError(
+        "model.dtype",
+        f"got float16, but {reason}, where small ones would become 0; use bfloat16 or float32",
+    )
 
 
 def add_adapters(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str] = ()) -> None:

@@ -146,6 +146,17 @@ def load_model(
 
     `classes` is set for encoders. The model is cached, so callers must copy segments from it.
     """
+    return _load(name, revision, classes, "float32")
+
+
+def load_as_saved(name: str, revision: str | None) -> "PreTrainedModel":
+    """Load a whole model that predicts tokens in the type of its files, for the caller alone."""
+    return _load(name, revision, None, "auto")[0]
+
+
+def _load(
+    name: str, revision: str | None, classes: int | None, dtype: str
+) -> "tuple[PreTrainedModel, frozenset[str]]":
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -158,7 +169,7 @@ def load_model(
             model, report = kind.from_pretrained(
                 str(where) if where.is_dir() else name,
                 revision=revision,
-                dtype="float32",
+                dtype=dtype,
                 output_loading_info=True,
                 **given,
             )

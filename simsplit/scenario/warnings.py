@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from simsplit.attacks.label_attack import LabelAttackConfig
-from simsplit.data import Prepared
+from simsplit.data import DataInfo, Prepared
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors.by_class import ByClassConfig
@@ -168,8 +169,30 @@ def _check_since(scenario: Scenario) -> str:
 
 def list_data_warnings(scenario: Scenario, data: Prepared) -> list[str]:
     """Return the warnings about loaded data, a line each."""
-    every = (_check_classes(scenario, data), _check_tests(data), _check_attacks(scenario, data))
+    every = (
+        _check_classes(scenario, data),
+        _check_tests(data),
+        _check_attacks(scenario, data),
+        _check_parts(scenario, data.info),
+    )
     return [warning for warning in (*every, *_check_roots(scenario, data)) if warning]
+
+
+def _check_parts(scenario: Scenario, info: DataInfo) -> str:
+    """Return a warning about statistics of parts of mini-batches, or an empty text."""
+    train, model = scenario.train, scenario.model
+    if train.accumulate == 1 or info.texts:
+        return ""
+    for owner in model.learning:
+        made = model.segment(owner, info.shape, info.classes, scenario.seed)
+        if any(isinstance(module, _BatchNorm) for module in made.modules()):
+            size = train.batch_size // train.accumulate
+            return (
+                f"scenario.train.accumulate: got {train.accumulate}, but the {owner} has batch "
+                f"normalisation, which then takes the statistics of {format_count(size, 'sample')} "
+                f"instead of {train.batch_size}. So the step differs from the whole mini-batch's"
+            )
+    return ""
 
 
 def _check_classes(scenario: Scenario, data: Prepared) -> str:

@@ -86,6 +86,19 @@ def test_a_proximal_term_of_rounds_of_one_step_is_warned_of():
     assert list_warned(2) == list_warned(None) == []
 
 
+def test_statistics_of_parts_are_warned_of():
+    def list_warned(accumulate, **model):
+        given = scenario(model=model, train={"accumulate": accumulate})
+        data = prepare(given.data, given.clients.count, given.seed)
+        return [each for each in list_data_warnings(given, data) if "accumulate" in each]
+
+    (warning,) = list_warned(2, kind="resnet18")
+    assert says(warning, "scenario.train.accumulate: got 2 ... head ... instead of")
+    assert list_warned(1, kind="resnet18") == []
+    assert list_warned(2, kind="mlp", widths=[8, 8]) == []
+    assert list_warned(2, kind="resnet18", learns=["tail"]) == []
+
+
 def test_one_class_and_few_tests_are_warned_of(tmp_path):
     of_one_class, few_tests = collect_warnings(tmp_path / "images", [1] * 30, [1])
     assert says(of_one_class, "30 training samples ... one class")

@@ -294,6 +294,22 @@ def test_what_was_trained_is_put_back_into_the_whole(family: str, tmp_path: Path
     assert all(tensor.is_floating_point() for tensor in plain.values())
 
 
+def test_what_is_exported_is_in_the_type_of_the_files(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "llama", tied=True)
+    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(
+        tmp_path / "halved"
+    )
+    model = CausalLM(name=str(tmp_path / "halved"), head=1, tail=1, lora=LORA)
+    parts = {each: model.segment(each, (LENGTH,), VOCABULARY, 0).eval() for each in SEGMENTS}
+    network = SimpleNamespace(scenario=SimpleNamespace(model=model), **parts)
+    whole = convert_to_transformers(cast("Trained", network))
+    assert {weight.dtype for weight in whole.parameters()} == {torch.bfloat16}
+    whole.save_pretrained(tmp_path / "out")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert {weight.dtype for weight in again.parameters()} == {torch.bfloat16}
+    assert torch.equal(again.lm_head.weight.float(), parts["tail"].reader.weight)
+
+
 @pytest.mark.parametrize("api", [False, True])
 def test_scenarios_take_it(api: bool, tmp_path: Path) -> None:
     if api:

@@ -306,6 +306,37 @@ def test_a_type_that_a_device_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) 
     sizes = {"family": "llama", "width": 16}
     frozen.refuse_missing_dtype(CausalLM(sizes=sizes, dtype="bfloat16"), CPU)
     with pytest.raises(ScenarioError) as caught:
-        frozen.refuse_missing_dtype(CausalLM(sizes=sizes, dtype="float16"), CPU)
+        frozen.refuse_missing_dtype(CausalLM(sizes=sizes, dtype="float16", learns=[]), CPU)
     assert caught.value.field == "model.dtype"
     assert says(str(caught.value), "got float16 ... float32, bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("model", "allowed"),
+    [
+        ({"learns": []}, True),
+        ({"learns": ["tail"]}, True),
+        ({"learns": ["trunk", "tail"]}, True),
+        ({"learns": ["head", "tail"], "trunk": "skipped"}, True),
+        ({}, True),
+        ({"learns": ["head"]}, False),
+        ({"learns": ["head", "tail"]}, False),
+        ({"learns": ["tail"], "lora": {"rank": 2}}, False),
+    ],
+)
+def test_gradients_do_not_pass_through_float16(model: dict[str, object], allowed: bool) -> None:
+    sizes = {"family": "llama", "width": 16}
+    if allowed:
+        CausalLM(sizes=sizes, dtype="float16", **model)
+        return
+    with pytest.raises(ScenarioError) as caught:
+        CausalLM(sizes=sizes, dtype="float16", **model)
+    assert caught.value.field == "model.dtype"
+
+
+def test_an_apis_gradients_do_not_pass_through_float16() -> None:
+    sizes = {"family": "llama", "width": 16}
+    AdaptedClassifier(sizes=sizes, dtype="float16", learns=["tail"])
+    with pytest.raises(ScenarioError) as caught:
+        AdaptedClassifier(sizes=sizes, dtype="float16")
+    assert caught.value.field == "model.dtype"
