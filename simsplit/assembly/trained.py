@@ -27,6 +27,7 @@ from simsplit.renamed import Renamed
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
 from simsplit.results.directory import replace, writing
 from simsplit.scenario import Scenario, load_scenario
+from simsplit.scenario.loading import pass_again
 from simsplit.states import select_below
 
 if TYPE_CHECKING:
@@ -89,20 +90,24 @@ class Trained(Renamed, nn.Module):
 
         If two segments have a name in common, all names begin with `head.`, `trunk.` or `tail.`.
         """
-        parts = {name: self._collect_weights(name) for name in OWNERS}
-        names = [key for state in parts.values() for key in state]
-        apart = len(set(names)) < len(names)
-        return {
-            (f"{part}.{key}" if apart else key): tensor
-            for part, state in parts.items()
-            for key, tensor in state.items()
-        }
+        return merge_segments({name: self._collect_weights(name) for name in OWNERS})
 
     def _collect_weights(self, owner: Owner) -> dict[str, Tensor]:
         """Return a segment's weights by their names in the whole network."""
         model, state = self.scenario.model, collect_weights(getattr(self, owner))
         before = model.get_name_prefix(owner)[1] if isinstance(model, LaidOut) else ""
         return {f"{before}{key}": tensor for key, tensor in state.items()}
+
+
+def merge_segments(parts: Mapping[Owner, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the weights of segments by one name each, with the segment's if two have one name."""
+    names = [key for state in parts.values() for key in state]
+    apart = len(set(names)) < len(names)
+    return {
+        (f"{part}.{key}" if apart else key): tensor
+        for part, state in parts.items()
+        for key, tensor in state.items()
+    }
 
 
 def _send_across(leg: Leg, sender: Stack, receiver: Stack, x: Tensor, step: Step) -> Tensor:
@@ -112,23 +117,34 @@ def _send_across(leg: Leg, sender: Stack, receiver: Stack, x: Tensor, step: Step
 
 
 def load_trained(
-    run: Run | str | Path, client: ClientId | None = None, plugins: Given = ()
+    run: Run | str | Path,
+    client: ClientId | None = None,
+    plugins: Given = (),
+    *,
+    model: Any = None,  # noqa: ANN401 - what `run` takes
 ) -> Trained:
     """Return the network of a run's last checkpoint.
 
-    `client` selects one network if clients have heads of their own.
+    `client` selects one network if clients have heads of their own. `model` is a network like the
+    one that the run was given, if it was given one; its weights are replaced.
 
     >>> trained("runs/first").predict(images)  # doctest: +SKIP
     """
     run = run if isinstance(run, Run) else Run.load(run)
     scenario = load_scenario(run.path / SCENARIO, plugins=plugins)
-    checkpoint = checkpoints.load(
-        run.path / CHECKPOINTS, checkpoints.compute_digest(scenario.identity())
-    )
+    pass_again(scenario, model=model)
+    tensors = _load_checkpoint(run, scenario)
+    with checkpoints.refuse_misfits(run.path):
+        return _rebuild(scenario, tensors, run.data, client)
+
+
+def _load_checkpoint(run: Run, scenario: Scenario) -> dict[str, Tensor]:
+    """Return the tensors of a run's last checkpoint; raise RunError if there is none."""
+    digest = checkpoints.compute_digest(scenario.identity())
+    checkpoint = checkpoints.load(run.path / CHECKPOINTS, digest)
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint; did the run write one?")
-    with checkpoints.refuse_misfits(run.path):
-        return _rebuild(scenario, checkpoint[0], run.data, client)
+    return checkpoint[0]
 
 
 def _rebuild(
@@ -239,11 +255,7 @@ def _drop_adapters(layer: nn.Module) -> dict[str, Tensor]:
 
 def export(network: Trained, out: Path, form: Form) -> list[Path]:
     """Write a network into a new or empty folder, and return the files that were written."""
-    refuse_link(out)
-    if out.exists() and any(out.iterdir()):
-        raise RunError(f"{out} is not empty; give a new or empty folder with --out")
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
+    _make_empty(out)
     if form == "transformers":
         model, config = convert_to_transformers(network), network.scenario.model
         assert isinstance(config, LanguageConfig), "convert_to_transformers refuses others"
@@ -251,12 +263,47 @@ def export(network: Trained, out: Path, form: Form) -> list[Path]:
             model.save_pretrained(out)
             load_tokenizer(config.find_folder(), config.revision).save_pretrained(out)
         return sorted(out.iterdir())
-    _save(out / WEIGHTS, network.weights())
+    return _write_weights(out, network.weights(), network.scenario, network.facts)
+
+
+def export_passed(run: Run, out: Path, client: ClientId | None, plugins: Given = ()) -> list[Path]:
+    """Write the weights of a network that was passed from Python, which need not be there again.
+
+    They have the network's own names: `net.load_state_dict` takes them, without simsplit. Raise
+    RunError if layers never learned, as a checkpoint does not have these.
+    """
+    scenario = load_scenario(run.path / SCENARIO, plugins=plugins)
+    tensors = _load_checkpoint(run, scenario)
+    if "frozen" in tensors:
+        raise RunError(
+            f"{run.path}: layers of the network never learned, and a checkpoint does not have "
+            "these; export in Python: export(load_trained(RUN, model=...), ...)"
+        )
+    state = _select_state(tensors, _choose_client(scenario, client))
+    parts = {owner: select_below(state, f"{owner}.") for owner in OWNERS}
+    _make_empty(out)
+    return _write_weights(out, merge_segments(parts), scenario, run.data)
+
+
+def _make_empty(out: Path) -> None:
+    """Make a folder to export into; raise RunError if it is a link, or has files."""
+    refuse_link(out)
+    if out.exists() and any(out.iterdir()):
+        raise RunError(f"{out} is not empty; give a new or empty folder with --out")
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+
+def _write_weights(
+    out: Path, weights: dict[str, Tensor], scenario: Scenario, about: Mapping[str, Any]
+) -> list[Path]:
+    """Write weights, and facts about the network and its data."""
+    _save(out / WEIGHTS, weights)
     facts = {
-        "scenario": network.scenario.name,
-        "model": network.scenario.model.model_dump(mode="json"),
-        "methods": [method.kind_name for method in network.scenario.method],
-        **network.facts,
+        "scenario": scenario.name,
+        "model": scenario.model.model_dump(mode="json"),
+        "methods": [method.kind_name for method in scenario.method],
+        **about,
     }
     replace(out / FACTS, (json.dumps(facts, indent=2) + "\n").encode())
     return [out / WEIGHTS, out / FACTS]

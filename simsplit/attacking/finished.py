@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from simsplit.assembly.state import restore
 from simsplit.attacking import Attacking, Progress
@@ -21,6 +22,7 @@ from simsplit.results.directory import make_folder, replace, writing
 from simsplit.results.locking import lock
 from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import Scenario, load_scenario
+from simsplit.scenario.loading import pass_again
 
 KEEP_EVERY_S = 20.0
 _STATE, _SETTINGS = "state", "attack.json"
@@ -38,6 +40,9 @@ def attack(
     resume: bool = False,
     progress: Progress = _ignore_progress,
     plugins: Given = (),
+    data: Any = None,  # noqa: ANN401 - many forms
+    model: Any = None,  # noqa: ANN401
+    **columns: Any,  # noqa: ANN401
 ) -> Run:
     """Attack a finished run, and return the run with the attack's results.
 
@@ -48,6 +53,9 @@ def attack(
         resume: Whether to continue where the same attack was interrupted.
         progress: A function called with an attack's name, the work done and the total work.
         plugins: Modules that the run was made with, or that define the attack.
+        data: The data that were passed to the run, if any were.
+        model: A network like the one that was passed to the run, if one was.
+        columns: How `data` are read, as `run` takes them.
 
     >>> attack("runs/first", "unsplit", {"outer": "10"})  # doctest: +SKIP
     """
@@ -62,6 +70,7 @@ def attack(
     overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
     known, file = gather_plugins(plugins), run.path / SCENARIO
     original = load_scenario(file, {}, known)
+    pass_again(original, data, model, **columns)
     try:
         scenario = load_scenario(file, overrides, known)
     except ScenarioError as error:

@@ -158,11 +158,17 @@ def export(
 ) -> None:
     """Write the network of a run's last checkpoint for use elsewhere."""
     from simsplit.assembly.trained import export as write
-    from simsplit.assembly.trained import load_trained
+    from simsplit.assembly.trained import export_passed, load_trained
+    from simsplit.results import Run
 
-    network = load_trained(run_dir, client, load_plugins(plugin))
-    for file in write(network, out or run_dir / "export", as_):
+    run, known = Run.load(run_dir), load_plugins(plugin)
+    place = out or run_dir / "export"
+    if as_ == "safetensors" and run.fields["model"]["kind"] == "given":
+        files = export_passed(run, place, client, known)
+    else:
+        files = write(load_trained(run_dir, client, known), place, as_)
+    for file in files:
         echo(str(file))
-    if as_ == "safetensors" and network.scenario.method:
-        names = ", ".join(method.kind_name for method in network.scenario.method)
+    if as_ == "safetensors" and (methods := run.fields["method"]):
+        names = ", ".join(str(method["kind"]) for method in methods)
         say(f"note: the file is without {names}, which it was trained with (simsplit.load_trained)")

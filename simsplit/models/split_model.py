@@ -6,7 +6,7 @@ contain a named layer. All other layers stay unchanged, so their code need not b
 
 import copy
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
 import torch
@@ -117,15 +117,22 @@ class SplitModel:
     @property
     def digest(self) -> str:
         """The hash of layers and weights."""
+        return self._hash(lambda tensor: tensor.flatten().view(torch.uint8).numpy())
+
+    @property
+    def architecture(self) -> str:
+        """The hash of layers alone: a fresh network of the same class has the same."""
+        return self._hash(lambda tensor: repr((tensor.shape, tensor.dtype)).encode())
+
+    def _hash(self, write: Callable[[Tensor], Any]) -> str:
+        """Hash the layers, and what is written of each weight."""
         hasher = hashlib.blake2b(digest_size=8)
         for segment in self.segments:
             hasher.update(repr(segment).encode())
             hasher.update(getattr(segment, "code", "").encode())
             for name, tensor in segment.state_dict().items():
                 hasher.update(name.encode())
-                hasher.update(
-                    tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-                )
+                hasher.update(write(tensor.detach().cpu().contiguous()))
         return hasher.hexdigest()
 
 
@@ -134,7 +141,9 @@ class GivenModel(SplitConfig):
 
     kind: Literal["given"] = "given"
     digest: str = ""
-    """Hash of layers and weights. A resumed run must get the same network again."""
+    """Hash of layers and weights."""
+    architecture: str = ""
+    """Hash of layers alone. A resumed run must get such a network again, whatever its weights."""
     fresh: bool = False
     """Whether weights are drawn by the seed; false: the network's weights."""
 
@@ -179,7 +188,27 @@ def hold_model(model: SplitModel | nn.Module | Sequence[nn.Module]) -> GivenMode
         model = SplitModel(*model)
     digest = model.digest
     hold({digest: model})
-    return GivenModel(digest=digest, fresh=model.fresh)
+    return GivenModel(digest=digest, architecture=model.architecture, fresh=model.fresh)
+
+
+def hold_model_again(kept: GivenModel, model: SplitModel | nn.Module | Sequence[nn.Module]) -> None:
+    """Keep a network in place of the one that a finished run began with; its weights do not count.
+
+    Raise ScenarioError if it has other layers.
+    """
+    config = hold_model(model)
+    same = (
+        kept.architecture == config.architecture
+        if kept.architecture
+        else kept.digest == config.digest
+    )
+    if not same:
+        raise ScenarioError(
+            "model", "has other layers than the network that the run was given; pass such a one"
+        )
+    # The very network of the run, if this process has it, is not replaced by one like it.
+    if get_held(kept.digest) is None:
+        hold({kept.digest: get_held(config.digest)})
 
 
 def _measure_once(model: SplitModel, input_shape: InputShape) -> tuple[Shape, Shape, int]:

@@ -14,7 +14,7 @@ from simsplit.data.given import GivenSource, build_given_source
 from simsplit.data.given_texts import TextGiven, build_given_texts, is_texts
 from simsplit.errors import ScenarioError
 from simsplit.held import get_held
-from simsplit.models.split_model import GivenModel, hold_model
+from simsplit.models.split_model import GivenModel, hold_model, hold_model_again
 from simsplit.plugins import Given, Plugins, gather_plugins
 from simsplit.plugins.gathering import remind
 from simsplit.scenario.cells import refuse_sweep
@@ -147,6 +147,28 @@ def own(data: Any = None, model: Any = None, **columns: Any) -> dict[str, Any]: 
     if model is not None:
         changes["model"] = hold_model(model).model_dump(mode="json")
     return changes
+
+
+def pass_again(
+    scenario: Scenario,
+    data: Any = None,  # noqa: ANN401 - many forms
+    model: Any = None,  # noqa: ANN401
+    **columns: Any,  # noqa: ANN401
+) -> None:
+    """Keep the data and the network that a run was given, so that its saved scenario has them.
+
+    Raise ScenarioError for others. Of a network the layers count: its weights are the run's.
+    """
+    if data is not None:
+        kept, source = scenario.data.source, own(data, **columns)["data.source"]
+        if not isinstance(kept, GivenSource | TextGiven) or kept.digest != source["digest"]:
+            raise ScenarioError(
+                "data.source", f"is not what was passed: got data with digest {source['digest']}"
+            )
+    if model is not None:
+        if not isinstance(scenario.model, GivenModel):
+            raise ScenarioError("model", f"the run made its own, {scenario.model.kind}; pass none")
+        hold_model_again(scenario.model, model)
 
 
 def collect_held(*parts: object) -> dict[str, object]:

@@ -209,6 +209,11 @@ class Scenario(ScenarioFields):
         # Runs from before there were names can be resumed; the tables of named ones have names.
         if self.clients.names is None:
             del values["clients"]["names"]
+        # The weights come from the checkpoint, so a network's first weights do not count.
+        if values["model"].get("architecture"):
+            del values["model"]["digest"]
+        elif values["model"]["kind"] == "given":
+            del values["model"]["architecture"]
         # A longer run may resume a shorter one unless its learning rates depend on the length.
         if not self.train.lr_schedule.stretches:
             for name in ("rounds", "epochs"):

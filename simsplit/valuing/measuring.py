@@ -15,7 +15,8 @@ from simsplit.plugins import Given
 from simsplit.results import SCENARIO, Run
 from simsplit.results.directory import CONTRIBUTIONS, encode_csv, make_folder, replace, writing
 from simsplit.results.locking import lock
-from simsplit.scenario import Scenario, load_scenario, own, scenario_of
+from simsplit.scenario import Scenario, load_scenario
+from simsplit.scenario.loading import pass_again
 from simsplit.valuing.coalitions import Coalitions, Start
 from simsplit.valuing.estimating import (
     ClientEffect,
@@ -103,8 +104,8 @@ def value_clients(
     """
     run = run if isinstance(run, Run) else Run.load(run)
     wanted = Wanted(leave_out, shapley, tuple(seeds), from_round, score, tolerance)
-    loaded = load_scenario(run.path / SCENARIO, plugins=plugins or run.plugins)
-    scenario = scenario_of(loaded, own(data, model, **columns))
+    scenario = load_scenario(run.path / SCENARIO, plugins=plugins or run.plugins)
+    pass_again(scenario, data, model, **columns)
     with lock(run.path / CONTRIBUTIONS), pin_threads(scenario.threads):
         measuring = Measuring(run, scenario, wanted, progress)
         tell(describe_cost(measuring.cost))
