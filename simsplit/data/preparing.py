@@ -179,7 +179,7 @@ def divide(
         class_names=data.class_names,
         client_names=_choose_names(config.partition, data),
         fitted=data.fitted,
-        vocabulary=None if reader is None else _build_vocabulary(config.source, reader),
+        vocabulary=None if reader is None else build_vocabulary(config.source, reader),
     )
 
 
@@ -270,7 +270,8 @@ def _read_public(source: TextTable, reader: Reader | None) -> Samples:
     return source.read("train", reader, public=True)
 
 
-def _build_vocabulary(source: Source, reader: Reader) -> Vocabulary:
+def build_vocabulary(source: Source, reader: Reader) -> Vocabulary:
+    """Return what a run knows of its model's tokenizer."""
     return Vocabulary(reader.size, reader.pad, reader.special, _build_choices(source, reader))
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembler
+from simsplit.assembly.blank_texts import make_blank_texts
 from simsplit.assembly.exchanges import build_writer
 from simsplit.assembly.state import restore
 from simsplit.errors import RunError, SimsplitError
@@ -60,7 +61,10 @@ class Chat:
         if not 0 <= client < scenario.clients.count:
             raise RunError(f"no client {client}; allowed: 0 to {scenario.clients.count - 1}")
         self.scenario, self.client, self.reader = scenario, client, scenario.text_reader()
-        assembler, self.parts, _ = restore(run.path, scenario, scenario.prepare_data(), client)
+        # A run's attacks have texts to recover; here only the model writes.
+        plain = scenario.model_copy(update={"attacks": ()})
+        data = make_blank_texts(scenario) or scenario.prepare_data()
+        assembler, self.parts, _ = restore(run.path, scenario, data, client, plain)
         writer = build_writer(scenario, self.parts.exchange)
         assert writer is not None, "a causal language model has a writer"
         self.writer: Writer = writer

@@ -9,7 +9,10 @@ from builders import run_to_end
 from gists import says
 from texts import text_scenario
 
+from simsplit import run as execute
+from simsplit.held import _HELD
 from simsplit.plugins import NO_PLUGINS
+from simsplit.scenario import Scenario
 from simsplit.terminal.chatting import Chat
 
 TASK = {"kind": "generation", "prompt": "{sentence} is", "answer": " {topic}"}
@@ -18,7 +21,8 @@ MODEL |= {"head": 1, "tail": 1}
 
 
 def require_author(path, **changes):
-    given = {"data": {"source": {"task": TASK, "length": 32}, "auxiliary": 0.3}, "model": MODEL}
+    data = {"source": {"task": TASK, "length": 32}, "auxiliary": 0.3} | changes.pop("data", {})
+    given = {"data": data, "model": MODEL}
     one = {"schedule": {"kind": "round_robin", "rounds": 1}, "evaluate": {"metrics": ["loss"]}}
     return run_to_end(text_scenario(path, **given | one | changes), path / "run").path
 
@@ -49,6 +53,41 @@ def test_the_checkpoints_model_writes_and_the_pretrained_tail_reads(tmp_path):
     fresh = chat.scenario.model.segment("head", (32,), 1, chat.scenario.seed)
     now = chat.parts.pool.clients[1].training.end.head
     assert not torch.equal(fresh.tokens.weight, now.tokens.weight)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"method": [{"kind": "noise", "sigma": 0.1}]},
+        {"method": [{"kind": "mid"}], "data": {"validation": 0.2}},
+        {"clients": {"heads": "per_client"}, "attacks": [{"kind": "sip"}]},
+    ],
+    ids=["plain", "noise", "mid", "own heads"],
+)
+def test_it_writes_the_same_without_the_texts_of_the_run(tmp_path, monkeypatch, changes):
+    path = require_author(tmp_path, **changes)
+    monkeypatch.setattr(Scenario, "prepare_data", None)  # nobody may read them
+    blank = Chat(path, 1, NO_PLUGINS).write("a grim song is", 6)
+    monkeypatch.undo()
+    monkeypatch.setattr("simsplit.terminal.chatting.make_blank_texts", lambda scenario: None)
+    real = Chat(path, 1, NO_PLUGINS).write("a grim song is", 6)
+    assert (blank.text, blank.read) == (real.text, real.read)
+    assert [p.nbytes for p in blank.packets] == [p.nbytes for p in real.packets]
+    for ours, theirs in zip(blank.packets, real.packets, strict=True):
+        assert all(map(torch.equal, ours.tensors, theirs.tensors))
+
+
+def test_texts_that_were_passed_need_not_be_passed_again(simsplit, tmp_path):
+    texts = [f"a {word} film is {word}" for word in ("fine", "dull", "grim") * 8]
+    values = text_scenario(tmp_path, model=MODEL).model_dump(mode="json")
+    values["schedule"] = {"kind": "round_robin", "rounds": 1}
+    values["evaluate"] = {"metrics": ["loss"]}
+    execute(values, tmp_path / "run", data=texts, length=32)
+    _HELD.clear()
+    code, out, err = simsplit("chat", tmp_path / "run", "--prompt", "a dull film", "--tokens", 3)
+    assert (code, err) == (0, "")
+    assert "smashed" in out
 
 
 @pytest.mark.parametrize(
