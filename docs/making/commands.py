@@ -43,6 +43,7 @@ Mappings merge key by key. Lists are replaced, and so is a mapping of another `k
 | 1 | a run that had started could not go on (a full disk, a loss that is not finite), or a cell of a sweep failed; what was written stays |
 | 2 | a mistake that you can mend: a scenario, an option, data, a run directory. Nothing was trained |
 | 130 | interrupted (Ctrl-C); the message names the command that goes on |
+| 143 | asked to terminate (SIGTERM, of docker, slurm or `kill`); the same |
 """
 _READ = {
     cache.VARIABLE: "where pretrained models are kept; default `~/.cache/simsplit`",

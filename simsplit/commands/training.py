@@ -147,12 +147,39 @@ def watch_(
     run_dir: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run or sweep directory, of another process.")
     ],
+    *,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", metavar="FILE", help="Keep a report of it in this HTML file."),
+    ] = None,
+    serve: Annotated[
+        int | None,
+        typer.Option(
+            "--serve",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve that report to browsers on this machine; 0 takes a free port.",
+        ),
+    ] = None,
 ) -> None:
     """Follow a run or a sweep of another process until it ends."""
+    from contextlib import nullcontext
+
     from simsplit.terminal.watching import watch
 
     try:
-        finished = watch(run_dir, make_console())
+        if page is None and serve is None:
+            finished = watch(run_dir, make_console())
+        else:
+            from simsplit.terminal.live_page import LivePage, serve_page
+
+            live = LivePage(run_dir, page or run_dir / "live.html")
+            live.update()
+            served = nullcontext("") if serve is None else serve_page(live.file, serve)
+            with served as address:
+                say(f"report: {address or live.file}, written anew as rounds end")
+                finished = watch(run_dir, make_console(), live)
     except KeyboardInterrupt:
         raise typer.Exit from None
     if not finished:

@@ -1,6 +1,7 @@
 """`simsplit watch` follows a run or a sweep in another process by what it writes to the disk.
 
-Nothing is locked, and nothing is written. A line that is still incomplete is read the next time.
+Nothing is locked, and nothing is written but the page that was asked for. A line that is still
+incomplete is read the next time.
 """
 
 import shlex
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
@@ -24,6 +25,9 @@ from simsplit.rows import RoundRow, TimingRow
 from simsplit.terminal.pace import format_clock, format_rate
 from simsplit.terminal.runs import describe_round
 from simsplit.terminal.sweeps import SweepLines, watch_sweep
+
+if TYPE_CHECKING:
+    from simsplit.terminal.live_page import LivePage
 
 READ_EVERY_S = 1.0
 _EARLIER = 10
@@ -76,20 +80,26 @@ class Snapshot:
         return max(0.0, each * (int(rounds) - done) - min(self.still_s, each))
 
 
-def watch(path: Path, console: Console) -> bool:
-    """Follow a run or sweep until it ends, and return whether it has finished."""
+def watch(path: Path, console: Console, page: "LivePage | None" = None) -> bool:
+    """Follow a run or sweep until it ends, and return whether it has finished.
+
+    Args:
+        path: The directory.
+        console: Where news are printed.
+        page: The report to keep up to date meanwhile.
+    """
     if (path / SWEEP).exists():
-        return _FollowedSweep(path, console).follow()
+        return _FollowedSweep(path, console, page).follow()
     if not (path / SCENARIO).exists():
         raise RunError(f"{path} holds no run and no sweep (neither {SCENARIO} nor {SWEEP} in it)")
-    return _FollowedRun(path, console).follow()
+    return _FollowedRun(path, console, page).follow()
 
 
 class _FollowedRun:
     """A run that is followed."""
 
-    def __init__(self, path: Path, console: Console) -> None:
-        self.path, self.console = path, console
+    def __init__(self, path: Path, console: Console, page: "LivePage | None") -> None:
+        self.path, self.console, self.page = path, console, page
         self.shown = 0
         self.silent = False
 
@@ -104,6 +114,8 @@ class _FollowedRun:
         with _line_below(self.console) as below:
             while True:
                 self._print_news(seen)
+                if self.page is not None:
+                    self.page.update(over=seen.status in _OVER)
                 if seen.status in _OVER:
                     break
                 below(_describe_now(seen))
@@ -146,8 +158,8 @@ class _FollowedRun:
 class _FollowedSweep:
     """A sweep that is followed."""
 
-    def __init__(self, path: Path, console: Console) -> None:
-        self.path, self.console = path, console
+    def __init__(self, path: Path, console: Console, page: "LivePage | None") -> None:
+        self.path, self.console, self.page = path, console, page
         self.statuses: dict[str, str] = {}
         """The statuses of cells that have been shown."""
 
@@ -161,7 +173,10 @@ class _FollowedSweep:
                 directory = SweepDirectory.load(self.path)
                 for cell in directory.cells:
                     self._show_cell(lines, directory, cell.name)
-                if self._is_over(directory, alive):
+                over = self._is_over(directory, alive)
+                if self.page is not None:
+                    self.page.update(over=over)
+                if over:
                     break
                 time.sleep(READ_EVERY_S)
         self._end(directory, lines)

@@ -6,10 +6,11 @@ else. Names and texts come from the authors of the runs, so they are escaped (`m
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from importlib.resources import files
 from string import Template
 
-from simsplit.report.html.markup import Markup, join, tag
+from simsplit.report.html.markup import Markup, join, tag, void
 from simsplit.report.html.subject import Subject
 from simsplit.report.page.curves import draw_curves
 from simsplit.report.page.detecting import compare_settings, show_detections
@@ -29,16 +30,28 @@ _BEHIND = (compare_settings, describe_environment)
 _HINT = "Point at a chart to read its values, or reach it with Tab and move with the arrow keys."
 
 
-def write_page(subject: Subject) -> str:
-    """Write the page of one run or of several."""
+def write_page(subject: Subject, before: Sequence[Markup] = (), reload_s: int | None = None) -> str:
+    """Write the page of one run or of several.
+
+    Args:
+        subject: The runs.
+        before: Sections that stand before all others.
+        reload_s: After how many seconds a browser reads the page again; by default it does not.
+    """
     recovered = [each.section for each in PRESENTATIONS.values()]
     sections = (make(subject) for make in (*_BEFORE, *recovered, *_BEHIND))
-    made = [section for section in sections if section]
+    made = [*before, *(section for section in sections if section)]
     hint = tag("p", _HINT, class_="note hint")
-    return fill_page(subject.title, write_verdict(subject), made, hint)
+    return fill_page(subject.title, write_verdict(subject), made, hint, reload_s)
 
 
-def fill_page(title: str, verdict: str, sections: list[Markup], hint: Markup | None = None) -> str:
+def fill_page(
+    title: str,
+    verdict: str,
+    sections: Sequence[Markup],
+    hint: Markup | None = None,
+    reload_s: int | None = None,
+) -> str:
     """Write a page of sections under its title, the verdict and the contents."""
     toggle = tag("button", "Dark theme", id="theme", type="button", hidden="")
     body = join(
@@ -55,12 +68,13 @@ def fill_page(title: str, verdict: str, sections: list[Markup], hint: Markup | N
         title=join((title, " | simsplit")),
         style=_read_part("style.css"),
         script=script,
+        reload=void("meta", http_equiv="refresh", content=reload_s) if reload_s else "",
         hash=digest,
         body=body,
     )
 
 
-def _list_contents(sections: list[Markup]) -> Markup:
+def _list_contents(sections: Sequence[Markup]) -> Markup:
     """Write links to the sections, named by their headings."""
     links = []
     for made in sections:
