@@ -76,13 +76,14 @@ def measure_activation_bytes(forward: Callable[[], Tensor], weights: Iterable[Te
     `weights` are not counted, although they are kept.
     """
     kept: dict[int, UntypedStorage] = {}
-    besides = {weight.untyped_storage().data_ptr() for weight in weights}
+    besides = {weight.untyped_storage()._cdata for weight in weights}
 
     def keep(tensor: Tensor) -> None:
-        # The storages are kept alive, so that no address is used twice. The hook returns None: if
+        # By the storage's own place: its data have none on the device "meta". The storages are kept
+        # alive, so that no place is used twice. The hook returns None: if
         # it returned the tensor, graph and output would form a cycle that is never freed.
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage
+        kept[storage._cdata] = storage
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
         forward()

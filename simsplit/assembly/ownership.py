@@ -217,8 +217,7 @@ class Ownership:
             info.shape, info.classes, seed, with_trunk=self.with_trunk
         )
         self._place(model.head, "head")
-        if not any(weight.is_meta for weight in model.trunk.parameters()):
-            self._place(model.trunk, "trunk")
+        self._place(model.trunk, "trunk")
         self._place(model.tail, "tail")
         return model
 
@@ -273,8 +272,12 @@ class Ownership:
         return recompute_units(segment) if self.scenario.train.checkpointing else segment
 
     def _place(self, module: nn.Module, owner: Owner) -> nn.Module:
-        """Move a module to the device, and freeze it unless its segment learns."""
-        module = module.to(self.device)
+        """Move a module to the device, and freeze it unless its segment learns.
+
+        One without weights stays on torch's device "meta".
+        """
+        if not any(weight.is_meta for weight in module.parameters()):
+            module = module.to(self.device)
         if owner not in self.scenario.model.learning:
             module.requires_grad_(False)
         if self.scenario.train.channels_last:

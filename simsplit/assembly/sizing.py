@@ -122,8 +122,10 @@ def _measure_activations(owners: Ownership, data: Prepared) -> int:
 
 
 def _make_batch(owners: Ownership) -> Batch:
-    x = owners.info.make_blank(FEW).to(owners.device)
-    labels = x if owners.info.texts else torch.zeros(FEW, dtype=torch.int64, device=owners.device)
+    weights = owners.model.head.parameters()
+    device = torch.device("meta") if any(each.is_meta for each in weights) else owners.device
+    x = owners.info.make_blank(FEW).to(device)
+    labels = x if owners.info.texts else torch.zeros(FEW, dtype=torch.int64, device=device)
     return Batch(x, labels, torch.arange(FEW))
 
 

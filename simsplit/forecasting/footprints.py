@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.forecasting.probing import Prober
+from simsplit.forecasting.weightless import walk_segments
 from simsplit.models.recomputing import watch_units
 from simsplit.parties.learner import Learner
 from simsplit.phases import Phase
@@ -79,6 +80,8 @@ def _estimate_activations(prober: Prober, phase: Phase) -> dict[str, int]:
 
 def _measure_activations(prober: Prober, phase: Phase, rows: int) -> dict[str, int]:
     """Return the bytes that each side of a step keeps, weights not counted."""
+    if prober.is_weightless:
+        return _walk_activations(prober, rows)
     end, server = prober.client.training.end, prober.exchange.server.end
     modules = {
         "client": [end.head, *([end.tail] if end.tail is not None else [])],
@@ -116,6 +119,17 @@ def _measure_activations(prober: Prober, phase: Phase, rows: int) -> dict[str, i
             again = (measure_activation_bytes(each, weights) for each in list(passes))
             bytes_kept[party] += max(again, default=0)
     return bytes_kept
+
+
+def _walk_activations(prober: Prober, rows: int) -> dict[str, int]:
+    """Return the same of segments without weights; the methods' tensors are left out."""
+    walked, served = walk_segments(prober.assembler.owners, rows), prober.exchange.topology.served
+    parties = {"client": walked.kept.keys() - served, "server": walked.kept.keys() & served}
+    return {
+        party: sum(walked.kept[each] for each in segments)
+        + max(walked.again[each] for each in segments)
+        for party, segments in parties.items()
+    }
 
 
 def _place(tensor: Tensor) -> int:

@@ -15,7 +15,9 @@ from simsplit.forecasting.footprints import measure_footprints
 from simsplit.forecasting.forecast import OWN, Facts, Forecast, SweepForecast
 from simsplit.forecasting.outline import Outline, outline_data
 from simsplit.forecasting.probing import Prober
+from simsplit.forecasting.weightless import is_too_large
 from simsplit.machine import pin_threads
+from simsplit.models.shards import make_weightless
 from simsplit.models.text_model import OWN as OWN_MODELS
 from simsplit.models.text_model import TextModel
 from simsplit.network.clock import Clock
@@ -38,6 +40,9 @@ _SKIPPED = {
     "detectors": "detectors take time, and clients that they flag may be left out",
     "stop": "the run may stop before its last round",
 }
+
+
+TOO_LARGE = "the model is too large to be loaded for a plan, so no step was timed"
 
 
 def plan(
@@ -87,6 +92,17 @@ def plan_sweep(
 def _plan(scenario: Scenario, *, timing: bool, read: bool) -> Forecast:
     kept, notes = _strip(scenario), _list_omissions(scenario)
     kept, more = _settle_model(kept)
+    too_large = is_too_large(kept)
+    with make_weightless(wanted=too_large):
+        return _plan_settled(
+            scenario, kept, [*more, *notes], timing=timing and not too_large, read=read
+        )
+
+
+def _plan_settled(
+    scenario: Scenario, kept: Scenario, notes: Sequence[str], *, timing: bool, read: bool
+) -> Forecast:
+    """Plan a scenario of which `kept` is what can be planned."""
     outline = outline_data(kept, read=read)
     prober = Prober(kept, outline)
     network = kept.network or NetworkConfig()
@@ -111,7 +127,7 @@ def _plan(scenario: Scenario, *, timing: bool, read: bool) -> Forecast:
         process=_estimate_process(prober, outline),
         train_s=train_s,
         evaluate_s=evaluate_s,
-        notes=(*outline.notes, *more, *notes),
+        notes=(*outline.notes, *([TOO_LARGE] if prober.is_weightless else []), *notes),
     )
     return Forecast(facts, rounds)
 

@@ -4,6 +4,7 @@ Nothing is computed by formulas: packets are those of a run's own code, and thei
 kept. A step of many operations runs on stand-ins for the segments (see `stand_ins`).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,8 +15,11 @@ from torch import Tensor, nn
 
 from simsplit.assembly import Assembler
 from simsplit.assembly.making import Maker
+from simsplit.errors import ScenarioError
 from simsplit.forecasting.outline import Outline
 from simsplit.forecasting.stand_ins import SegmentForm, replace_segments
+from simsplit.forecasting.weightless import FEW, count_weightless_flops, walk_segments
+from simsplit.models.shards import is_weightless
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Enter, HandOver, Hear, Probe
 from simsplit.parties.client import Client
@@ -23,6 +27,7 @@ from simsplit.parties.feed import Exam, Feed
 from simsplit.phases import EVALUATE, Phase
 from simsplit.protocol import Turn
 from simsplit.scenario import Scenario
+from simsplit.scenario.needs import count_messages
 from simsplit.schedules.exchange import Event
 from simsplit.seeds import isolate
 
@@ -69,7 +74,14 @@ class Prober:
 
     def __init__(self, scenario: Scenario, outline: Outline) -> None:
         self.scenario, self.outline = scenario, outline
+        self.is_weightless = is_weightless()
+        for index, method in enumerate(scenario.method if self.is_weightless else ()):
+            if method.reads_tail or method.reads_tokens:
+                raise _build_refusal(f"method.{index}.kind")
         self.assembler = Assembler(scenario, outline.data, torch.device("cpu"))
+        if self.is_weightless:
+            replies = math.ceil(count_messages(scenario.method) / scenario.servers)
+            self.assembler.flops = count_weightless_flops(self.assembler.owners, replies)
         owners, supplies = self.assembler.owners, self.assembler.supplies
         self.number: ClientId = max(
             range(scenario.clients.count), key=lambda client: len(outline.data.parts[client])
@@ -78,6 +90,8 @@ class Prober:
         self.exchange = self.assembler.build_exchange(self.pool)
         self.client: Client = self.pool.clients[self.number]
         self.maker = Maker(owners, supplies, self.assembler.autocast, {})
+        if self.is_weightless and self._looks_inside:
+            raise _build_refusal("method")
         training = self.client.training
         self.feeds = {source: FixedFeed.of(feed) for source, feed in training.feeds.items()}
         training.feeds = self.feeds
@@ -94,22 +108,32 @@ class Prober:
     def replace_if_costly(self, rows: int) -> Iterator[None]:
         """Open a context in which steps of so many rows in all take no time."""
         flops = self.assembler.flops
-        costly = 3 * rows * (flops.head + flops.trunk + flops.tail) > COSTLY
+        costly = 3 * rows * (flops.head + flops.trunk + flops.tail) > COSTLY or self.is_weightless
         if costly and (segments := self._forms):
             with replace_segments(segments):
                 yield
         else:
             yield
 
+    @property
+    def _looks_inside(self) -> bool:
+        """Whether a method takes part in the head's own passes."""
+        stack = self.client.training.end.stack
+        return stack.reaches_head or any(each.changes_embeddings for each in stack.smashed)
+
     @cached_property
     def _forms(self) -> dict[nn.Module, SegmentForm]:
         """The forms of the segments' outputs; empty if a method looks into a segment."""
         end, server = self.client.training.end, self.exchange.server.end
         topology, texts = self.exchange.topology, self.assembler.owners.info.texts
-        if topology.whole_model or end.stack.reaches_head:
+        if topology.whole_model or self._looks_inside:
             return {}
         tail = end.tail if end.tail is not None else server.tail
         assert tail is not None, "one side has it"
+        if self.is_weightless:
+            outputs = walk_segments(self.assembler.owners, FEW).outputs
+            made = dict(zip((end.head, server.trunk, tail), outputs.values(), strict=True))
+            return {segment: SegmentForm.of(each, texts=texts) for segment, each in made.items()}
         batch = self.feeds["private"].batcher.batch(self.feeds["private"].part[:2])
         with torch.no_grad():
             z = topology.headed(end.head, batch)
@@ -200,6 +224,14 @@ class Prober:
             yield tap.sent
         finally:
             self.exchange.wire.taps.remove(tap)
+
+
+def _build_refusal(field: str) -> ScenarioError:
+    return ScenarioError(
+        field,
+        "reads weights, and the model is too large to be loaded for a plan; plan it without this "
+        "method, or a smaller model with it",
+    )
 
 
 class _FormTap:

@@ -80,6 +80,6 @@ def share_frozen(module: nn.Module, other: nn.Module) -> nn.Module:
             twin = others.get(f"{prefix}.{name}".strip("."))
             if weight is None or twin is None or weight.requires_grad or twin.requires_grad:
                 continue
-            if weight.dtype == twin.dtype and torch.equal(weight, twin):
+            if weight.dtype == twin.dtype and (weight.is_meta or torch.equal(weight, twin)):
                 part._parameters[name] = twin
     return module

@@ -5,6 +5,7 @@ Weights come from a folder or the hub, from the small models that simsplit pretr
 since head and tail learn separately.
 """
 
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -24,7 +25,10 @@ from simsplit.models.shards import (
     WeightReader,
     find_unsaved,
     find_weight_files,
+    has_weight_files,
+    is_weightless,
     lay_out_model,
+    leave_out_weights,
 )
 from simsplit.models.text_model import Lora, TextModel, add_adapters, explain_float16
 from simsplit.models.transformer import Cut, build_linear_reader, copy_segment, get_layers
@@ -110,7 +114,8 @@ class LanguageConfig(TextModel):
         if self.lora is not None and adapted:
             with isolate(seed, "lora", owner, *scope):
                 add_adapters(made, self.lora.model_dump(), keep=self._fresh_parts)
-        return hold_frozen(made, dtype)
+        made = hold_frozen(made, dtype)
+        return made.to("meta") if is_weightless() else made
 
     def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
         """Make a segment without weights, if it comes from files; else a whole one."""
@@ -122,12 +127,18 @@ class LanguageConfig(TextModel):
     ) -> nn.Module | None:
         """Read a segment from the model's own files; None if it does not come from such ones."""
         laid_out = self._lay_out(request, dtype)
+        if laid_out is not None and is_weightless():
+            return laid_out[1].to("meta")
         saved = None if laid_out is None else self._find_files()
         if laid_out is None or saved is None:
             return None
         model, made = laid_out
         learning = self._fresh_parts if request.owner in self.learns else ()
         return WeightReader(model, saved, dtype, form, learning).fill(made, get_layers(made))
+
+    def has_weights(self) -> bool:
+        """Return whether the weights are random, or in files on this machine."""
+        return self.sizes is not None or has_weight_files(self.find_folder(), self.revision)
 
     def _find_files(self) -> WeightFiles | None:
         return find_weight_files(self.find_folder(), self.revision)
@@ -163,7 +174,8 @@ class LanguageConfig(TextModel):
         if self.sizes is None:
             model, missing = load_model(self.find_folder(), self.revision, classes)
         else:
-            with isolate(seed, "model", owner, *scope):
+            left_out = leave_out_weights() if is_weightless() else nullcontext()
+            with isolate(seed, "model", owner, *scope), left_out:
                 model = draw_model(self.sizes, classes)
         cut = Cut(self.head, self.tail, self.trunk == "skipped")
         if classes is None:

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -121,6 +122,17 @@ def find_weight_files(name: str, revision: str | None) -> WeightFiles | None:
             return None  # the library says what is wrong with it
 
 
+def has_weight_files(name: str, revision: str | None) -> bool:
+    """Return whether a saved model's files are on this machine; nothing is fetched."""
+    from transformers.utils.hub import cached_file
+
+    if Path(name).is_dir():
+        return find_weight_files(name, revision) is not None
+    options = {"local_files_only": True, "_raise_exceptions_for_missing_entries": False}
+    found = (cached_file(name, file, revision=revision, **options) for file in (_INDEX, _ONE))
+    return any(each is not None for each in found)
+
+
 @lru_cache(maxsize=2)
 def lay_out_model(
     name: str, revision: str | None, dtype: torch.dtype, classes: int | None = None
@@ -129,7 +141,7 @@ def lay_out_model(
 
     `classes` is set for encoders.
     """
-    with refuse_unloadable(name), _leave_out_weights():
+    with refuse_unloadable(name), leave_out_weights():
         config = copy.deepcopy(load_config(name, revision))
         if classes is not None:
             config.num_labels = classes
@@ -142,8 +154,29 @@ def lay_out_model(
     return model
 
 
+_WEIGHTLESS: ContextVar[bool] = ContextVar("weightless", default=False)
+
+
+def is_weightless() -> bool:
+    """Return whether segments are made without their weights."""
+    return _WEIGHTLESS.get()
+
+
 @contextmanager
-def _leave_out_weights() -> Iterator[None]:
+def make_weightless(*, wanted: bool = True) -> Iterator[None]:
+    """Open a context in which segments of language models are made without their weights.
+
+    Only their forms are of use then: all tensors are on torch's device "meta".
+    """
+    token = _WEIGHTLESS.set(wanted)
+    try:
+        yield
+    finally:
+        _WEIGHTLESS.reset(token)
+
+
+@contextmanager
+def leave_out_weights() -> Iterator[None]:
     """Open a context in which modules are built with parameters that take no memory.
 
     Buffers are computed as ever, unlike under torch's device "meta".

@@ -62,9 +62,11 @@ class Blocks(nn.Module):
 
         positions = compute_positions(x_BLD, mask, past)
         masks, angles = {}, {}
+        # The library reads the positions' values, which tensors on the device "meta" do not have.
+        known = None if x_BLD.is_meta else positions
         for kind in dict.fromkeys(self.kinds):
             make_mask = LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING[kind]
-            masks[kind] = make_mask(self.config, x_BLD, mask, past, positions)
+            masks[kind] = make_mask(self.config, x_BLD, mask, past, known)
             angles[kind] = self._compute_angles(x_BLD, positions, kind)
         given: dict[str, Any] = {"position_ids": positions, self.cached_as: past}
         for layer, kind in zip(self.layers, self.kinds, strict=True):

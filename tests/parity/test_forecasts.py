@@ -12,7 +12,8 @@ from texts import CAUSAL, text_scenario
 from torch import Tensor
 
 import simsplit
-from simsplit.forecasting import outline, probing
+from simsplit.errors import ScenarioError
+from simsplit.forecasting import outline, probing, weightless
 from simsplit.results import Run
 from simsplit.scenario import Scenario
 
@@ -88,6 +89,12 @@ TEXTS: dict[str, dict[str, Any]] = {
     },
     "classes": {"network": {}},
     "encoder": {"model": {"sizes": {"family": "bert"}}, "clients": {"heads": "per_client"}},
+    "noised embeddings": {
+        "model": CAUSAL,
+        "data": {"auxiliary": 0.4},
+        "method": [{"kind": "snd", "warm_up": 1}],
+        "network": {},
+    },
     "tokens": {
         "model": CAUSAL,
         "data": {"auxiliary": 0.4},
@@ -217,3 +224,44 @@ def compare(given: Scenario, path: Path) -> None:
 def sort(wire: pd.DataFrame) -> pd.DataFrame:
     keys = ["round", "client", "phase", "leg"]
     return wire.sort_values(keys).reset_index(drop=True)
+
+
+ADAPTED = {"lora": {"rank": 2}, "learns": ["head", "tail"]}
+
+
+@pytest.mark.parametrize("changes", [{}, ADAPTED, {**ADAPTED, "quantise": "nf4"}])
+def test_a_model_is_planned_without_its_weights_as_with_them(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = {**CAUSAL, **changes}
+    given = text_scenario(
+        tmp_path,
+        model=model,
+        method=[{"kind": "quantise", "bits": 4}],
+        clients={"heads": "per_client"},
+    )
+    whole = simsplit.plan(given, timing=False)
+    monkeypatch.setattr(weightless, "LARGE", 0)
+    forms = simsplit.plan(given)
+    assert forms.facts.wall_s is None
+    assert_frame_equal(forms.wire, whole.wire)
+    # torch counts products of attention on other devices than a CPU: two for each of three layers.
+    more = forms.flops["forward"] - whole.flops["forward"]
+    assert more.tolist() == [4 * 32 * 32 * 16] * 3
+    for ours, theirs in zip(forms.facts.footprints, whole.facts.footprints, strict=True):
+        held = [(each.weights, each.gradients, each.moments) for each in (ours, theirs)]
+        assert held[0] == held[1]
+        assert ours.activations == pytest.approx(theirs.activations, rel=0.25)
+
+
+@pytest.mark.parametrize("kind", ["admi", "snd", "text_obfuscator"])
+def test_a_method_that_reads_weights_is_refused_where_there_are_none(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weightless, "LARGE", 0)
+    model = {**CAUSAL, "sizes": {**CAUSAL["sizes"], "public": True}}
+    changes = {"model": model, "method": [{"kind": kind}], "data": {"auxiliary": 0.4}}
+    given = text_scenario(tmp_path, clients={"heads": "per_client"}, **changes)
+    with pytest.raises(ScenarioError) as caught:
+        simsplit.plan(given)
+    assert caught.value.field.startswith("method")
