@@ -25,7 +25,7 @@ from simsplit.packets import ClientId
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
 from simsplit.plugins.gathering import list_changed
-from simsplit.progress import Observer, Observers, RoundEnded, RunPlan
+from simsplit.progress import Observer, Observers, RoundEnded, RunPlan, show_run
 from simsplit.rehearsal import rehearse
 from simsplit.results import TRACEBACK, Run
 from simsplit.results.ledger import Ledger, Round
@@ -54,6 +54,7 @@ def run(
     data: Any = None,  # noqa: ANN401 - many forms
     model: Any = None,  # noqa: ANN401
     plugins: Given = (),
+    progress: bool = False,
     **columns: Any,  # noqa: ANN401
 ) -> Run:
     """Run a scenario, and return its run directory, opened.
@@ -68,6 +69,7 @@ def run(
         data: Arrays, texts, a Dataset, a frame, ... in place of the scenario's data (see `own`).
         model: A `SplitModel`, or head, trunk and tail, in place of the scenario's model.
         plugins: Modules with parts of your own; a loaded scenario has its own plugins already.
+        progress: Whether to show on stderr how the run goes on, as the command does.
         columns: How `data` are read: a frame's `target`, texts' `task`, ... (see `own`).
 
     >>> run("scenarios/quickstart.yaml", out="runs/first")  # doctest: +SKIP
@@ -76,6 +78,8 @@ def run(
     refuse_lacking(scenario.observers)
     path = choose_run_directory(scenario, out, resume=resume)
     watching = [*observers, *(config.build(path) for config in scenario.observers)]
+    if progress:
+        watching.insert(0, show_run())
     for warning in list_changed(path, scenario.plugins) if resume else ():
         Observers(watching).warn(warning)
     with pin_threads(scenario.threads):

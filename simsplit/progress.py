@@ -1,8 +1,10 @@
 """This module defines what a run reports to its observers: terminals, notebooks and trackers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -135,3 +137,19 @@ class SweepObserver:
 
 if not TYPE_CHECKING:  # type checkers know the new names alone
     __getattr__ = partial(find_by_old_name, __name__)
+
+
+def show_run() -> Observer:
+    """Make the observer that shows a run on stderr, as the command does."""
+    shown: Observer = import_module(_TERMINAL).show_run()
+    return shown
+
+
+def show_sweep() -> AbstractContextManager[SweepObserver]:
+    """Open a context with the observer that shows a sweep on stderr, as the command does."""
+    shown: AbstractContextManager[SweepObserver] = import_module(_TERMINAL).show_sweep()
+    return shown
+
+
+_TERMINAL = "simsplit.terminal"
+"""Imported by name when it is asked for: what trains does not depend on what shows it."""

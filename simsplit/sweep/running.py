@@ -26,7 +26,7 @@ from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
 from simsplit.observers.observer import refuse_lacking
 from simsplit.plugins import Origin, gather_again
-from simsplit.progress import Observer, SweepObserver
+from simsplit.progress import Observer, SweepObserver, show_sweep
 from simsplit.renamed import Renamed
 from simsplit.results import Run, SweepDirectory
 from simsplit.results.environment import describe_process
@@ -75,6 +75,7 @@ def run_sweep(
     jobs: int | None = None,
     resume: bool = False,
     watch: SweepObserver | None = None,
+    progress: bool = False,
 ) -> SweepResult:
     """Train every cell of a sweep into a directory of run directories.
 
@@ -85,9 +86,13 @@ def run_sweep(
             many as there are processors for the cells' `threads`, or one if those are not set.
         resume: Whether to keep the directory's finished cells and to resume the others.
         watch: An observer of the sweep's progress.
+        progress: Whether to show on stderr how the sweep goes on, as the command does.
 
     >>> run_sweep(load_sweep("file.yaml"), "runs/swept", jobs=2)  # doctest: +SKIP
     """
+    if progress and watch is None:
+        with show_sweep() as shown:
+            return run_sweep(sweep, out, jobs=jobs, resume=resume, watch=shown)
     for cell in sweep.cells:
         refuse_lacking(cell.scenario.observers)
     path = choose_sweep_directory(sweep, out, resume=resume)

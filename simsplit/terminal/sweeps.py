@@ -3,6 +3,7 @@
 The progress of a cell is read from its run directory, whichever process writes it.
 """
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,9 @@ from simsplit.progress import SweepObserver
 from simsplit.results import RunProgress, read_progress
 from simsplit.terminal.pace import format_clock
 
+QUIET_S = 60.0
+"""A log gets a line on the running cells after at most this many seconds."""
+LOOK_S = 5.0
 _URGENT = ("running", "failed", "killed", "interrupted", "waiting", "finished", "kept")
 """The order of cells by status, for a terminal that has no room for all."""
 _COLOURS = {"running": "bold", "failed": "red", "waiting": "dim", "kept": "dim"}
@@ -35,7 +39,9 @@ def watch_sweep(console: Console, *, quiet: bool) -> Iterator[SweepObserver]:
     if quiet:
         yield SweepObserver()
     elif not console.is_terminal or console.no_color:
-        yield SweepLines(console)
+        lines = SweepLines(console)
+        with lines.speak_up():
+            yield lines
     else:
         live = SweepLive(console)
         try:
@@ -77,6 +83,8 @@ class SweepLines(SweepObserver):
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self.path, self.seen = Path(), dict[str, _ShownCell]()
+        self.said_at = time.monotonic()
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
         """Print what is about to run."""
@@ -102,8 +110,35 @@ class SweepLines(SweepObserver):
         """Print a warning on a line of its own, above the table."""
         self.say(f"warning: {message}")
 
+    @contextmanager
+    def speak_up(self) -> Iterator[None]:
+        """Open a context in which running cells are named after a long silence, as logs need it."""
+        over = threading.Event()
+
+        def speak() -> None:
+            while not over.wait(LOOK_S):
+                if time.monotonic() - self.said_at > QUIET_S:
+                    self.say_running()
+
+        thread = threading.Thread(target=speak, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def say_running(self) -> None:
+        """Print how far each running cell is."""
+        for name, cell in list(self.seen.items()):
+            if cell.status == "running":
+                cell.refresh(self.path / name)
+                _, rounds, score, elapsed = cell.cells
+                self.say(f"{name}: {'  '.join(filter(None, (rounds, score, elapsed)))}")
+
     def say(self, text: str) -> None:
         """Print a line without markup or wrapping."""
+        self.said_at = time.monotonic()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -1,11 +1,15 @@
 import io
 import json
+import time
 
 import pytest
+from builders import scenario
 from rich.console import Console
 
+from simsplit import load_sweep, run, run_sweep
 from simsplit.progress import SweepObserver
 from simsplit.results import read_progress
+from simsplit.terminal import sweeps
 from simsplit.terminal.sweeps import SweepLines, SweepLive, watch_sweep
 
 CELLS = ["lr=0.1,seed=0", "lr=0.1,seed=1", "lr=0.2,seed=0"]
@@ -118,3 +122,30 @@ def test_with_more_cells_than_lines_the_running_ones_are_shown_first(tmp_path):
     assert rows[:3] == ["seed=40", "seed=41", "seed=30"]
     assert len(text.splitlines()) <= 12
     assert "50 cells: 2 running, 18 waiting, 30 kept (45 not shown)" in text
+
+
+def test_a_log_hears_of_running_cells_after_a_long_silence(wrote, tmp_path, monkeypatch):
+    monkeypatch.setattr(sweeps, "LOOK_S", 0.01)
+    monkeypatch.setattr(sweeps, "QUIET_S", 0.03)
+    console = terminal(force_terminal=False)
+    with watch_sweep(console, quiet=False) as lines:
+        lines.begin(tmp_path, CELLS, 1)
+        wrote(CELLS[0], ["1,0.5,0.7\n", "2,0.4,0.8\n"])
+        lines.start_cell(CELLS[0])
+        before = len(read_lines(console))
+        while len(read_lines(console)) == before:
+            time.sleep(0.01)
+    assert read_lines(console)[before].startswith(f"{CELLS[0]}: 2/5  80.0%")
+
+
+def test_python_shows_progress_when_it_is_asked_to(tmp_path, capsys):
+    given = scenario(name="shown", schedule={"rounds": 1})
+    run(given, tmp_path / "quiet")
+    assert capsys.readouterr().err == ""
+    run(given, tmp_path / "run", progress=True)
+    said = capsys.readouterr().err
+    assert "round 1/1" in said
+    (tmp_path / "s.yaml").write_text(given.yaml())
+    swept = load_sweep(tmp_path / "s.yaml", {"sweep": "{seed: [0]}"})
+    run_sweep(swept, tmp_path / "swept", progress=True)
+    assert "(1 of 1 done)" in capsys.readouterr().err
