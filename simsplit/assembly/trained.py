@@ -118,21 +118,23 @@ def _send_across(leg: Leg, sender: Stack, receiver: Stack, x: Tensor, step: Step
 
 def load_trained(
     run: Run | str | Path,
-    client: ClientId | None = None,
+    client: ClientId | str | None = None,
     plugins: Given = (),
     *,
     model: Any = None,  # noqa: ANN401 - what `run` takes
 ) -> Trained:
     """Return the network of a run's last checkpoint.
 
-    `client` selects one network if clients have heads of their own. `model` is a network like the
-    one that the run was given, if it was given one; its weights are replaced.
+    `client` selects one network, by number or name, if clients have heads of their own. `model` is
+    a network like the one that the run was given, if it was given one; its weights are replaced.
 
     >>> trained("runs/first").predict(images)  # doctest: +SKIP
     """
     run = run if isinstance(run, Run) else Run.load(run)
     scenario = load_scenario(run.path / SCENARIO, plugins=plugins)
     pass_again(scenario, model=model)
+    if isinstance(client, str):
+        client = run.client_names.find(client)
     tensors = _load_checkpoint(run, scenario)
     with checkpoints.refuse_misfits(run.path):
         return _rebuild(scenario, tensors, run.data, client)

@@ -73,16 +73,18 @@ def chat(
     temperature: Annotated[
         float | None, typer.Option(min=1e-3, help="Draw tokens; default: always the likeliest.")
     ] = None,
-    client: Annotated[int, typer.Option(help="Whose head and tail.")] = 0,
+    client: Annotated[str, typer.Option(help="Whose head and tail, by number or name.")] = "0",
     plugin: Plugin = None,
     format_: Format = "table",
 ) -> None:
     """Write through the cut of a finished run."""
     from simsplit.evaluation.writing import Sampling
+    from simsplit.results import Run
     from simsplit.terminal.chatting import Chat
     from simsplit.terminal.printing import print_table
 
-    made = Chat(run_dir, client, load_plugins(plugin))
+    number = Run.load(run_dir).client_names.find(client)
+    made = Chat(run_dir, number, load_plugins(plugin))
     sampling = None if temperature is None else Sampling(temperature=temperature)
     asked = [prompt] if prompt is not None else iter(lambda: typer.prompt("prompt", ""), "")
     for each in asked:

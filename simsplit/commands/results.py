@@ -148,7 +148,7 @@ def export(
     *,
     out: Annotated[Path | None, typer.Option(help="Folder to write; default RUN/export.")] = None,
     client: Annotated[
-        int | None, typer.Option(help="Whose head and tail, where clients have their own.")
+        str | None, typer.Option(help="Whose head and tail, where clients have their own.")
     ] = None,
     as_: Annotated[
         Literal["safetensors", "transformers"],
@@ -164,7 +164,8 @@ def export(
     run, known = Run.load(run_dir), load_plugins(plugin)
     place = out or run_dir / "export"
     if as_ == "safetensors" and run.fields["model"]["kind"] == "given":
-        files = export_passed(run, place, client, known)
+        number = None if client is None else run.client_names.find(client)
+        files = export_passed(run, place, number, known)
     else:
         files = write(load_trained(run_dir, client, known), place, as_)
     for file in files:

@@ -8,7 +8,7 @@ from others' files: they are kept on one line, short, and without control charac
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from simsplit.errors import DataError
+from simsplit.errors import DataError, SimsplitError, format_list, suggest
 from simsplit.foreign import strip_controls
 from simsplit.packets import ClientId
 
@@ -34,6 +34,19 @@ class ClientNames:
         ('Graz', '1')
         """
         return self.names[client] if 0 <= client < len(self.names) else str(client)
+
+    def find(self, client: str) -> ClientId:
+        """Return the number of a client that is given by name, or by its number.
+
+        >>> ClientNames(("Bonn", "Graz")).find("Graz"), ClientNames().find("1")
+        (1, 1)
+        """
+        if client in self.names:
+            return self.names.index(client)
+        if not (client.isdecimal() and client.isascii()):
+            known = f" allowed: {format_list(self.names)}" if self.names else " give its number"
+            raise SimsplitError(f"no client '{client}'{suggest(client, self.names) or ','}{known}")
+        return int(client)
 
     def label(self, client: ClientId) -> str:
         """Return a client's name for a picture, or the word client and its number.

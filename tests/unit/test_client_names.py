@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from builders import run_to_end, scenario
 from gists import gist, says
 from rich.console import Console
 from texts import text_scenario
 
-from simsplit import Run, run
+from simsplit import Run, SimsplitError, load_trained, run
 from simsplit.data.client_names import LONGEST, clean_name, name_owners
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.terms import describe_data, digest_terms, select_terms
@@ -240,3 +241,14 @@ def test_a_deployment_sends_no_names():
 def test_runs_from_before_there_were_names_are_resumed():
     assert "names" not in scenario().identity()
     assert named().identity() != scenario().identity()
+
+
+def test_a_network_is_chosen_by_its_clients_name(seen, simsplit):
+    by_name, by_number = load_trained(seen, "Graz <b>").weights(), load_trained(seen, 1).weights()
+    assert all(torch.equal(by_name[name], tensor) for name, tensor in by_number.items())
+    with pytest.raises(SimsplitError, match=gist("Graz <c> ... did you mean 'Graz <b>'")):
+        load_trained(seen, "Graz <c>")
+    code, _, err = simsplit("export", seen.path, "--client", "NA", "--out", "ours")
+    assert (code, err) == (0, "")
+    code, _, err = simsplit("export", seen.path, "--client", "-1", "--out", "theirs")
+    assert code == 2
