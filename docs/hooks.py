@@ -1,6 +1,6 @@
 """What `mkdocs build` calls: pages made from the package, and links of the repository."""
 
-from making import boards, fields, links, pages, papers, pictures
+from making import boards, fields, links, machine_readable, pages, papers, pictures
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -22,6 +22,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=text))
     for path, content in pictures():
         files.append(File.generated(config, path, content=content))
+    about = config.site_description or ""
+    text = machine_readable.list_pages(config.nav or [], about)
+    files.append(File.generated(config, machine_readable.FILE, content=text))
     return files
 
 

@@ -133,6 +133,7 @@ def report(
         typer.Option(help="The page; default report.html in the directory, of several here."),
     ] = None,
     plugin: Unneeded = None,
+    as_json: Json = False,
 ) -> None:
     """Write one HTML page on runs and sweeps, with new figures."""
     from simsplit.results.stored import explain_misfits
@@ -140,7 +141,11 @@ def report(
 
     load_plugins(plugin)
     with explain_misfits(run_dirs):
-        echo(f"report: {write_report(run_dirs, out, say)}")
+        page = write_report(run_dirs, out, say)
+        if as_json:
+            print_json({"page": str(page), "runs": [str(path) for path in run_dirs]})
+        else:
+            echo(f"report: {page}")
 
 
 def export(
@@ -155,6 +160,7 @@ def export(
         typer.Option("--as", help="One file of weights, or a transformers folder."),
     ] = "safetensors",
     plugin: Plugin = None,
+    as_json: Json = False,
 ) -> None:
     """Write the network of a run's last checkpoint for use elsewhere."""
     from simsplit.assembly.trained import export as write
@@ -168,8 +174,10 @@ def export(
         files = export_passed(run, place, number, known)
     else:
         files = write(load_trained(run_dir, client, known), place, as_)
-    for file in files:
-        echo(str(file))
+    if as_json:
+        print_json({"form": as_, "files": list(map(str, files)), "client": client})
+    else:
+        echo("\n".join(map(str, files)))
     if as_ == "safetensors" and (methods := run.fields["method"]):
         names = ", ".join(str(method["kind"]) for method in methods)
         say(f"note: the file is without {names}, which it was trained with (simsplit.load_trained)")
