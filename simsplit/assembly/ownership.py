@@ -5,7 +5,6 @@ No other place decides it. A client's streams depend on its number alone, so a c
 every process and with any number of other clients.
 """
 
-import copy
 from functools import partial
 from typing import Literal
 
@@ -243,7 +242,7 @@ class Ownership:
         """Return a copy of the publicly known tail for methods that ask for it, else None."""
         if not any(each.reads_tail for each in self.scenario.method):
             return None
-        return copy.deepcopy(self.model.tail).eval().requires_grad_(False)
+        return copy_learning(self.model.tail).eval().requires_grad_(False)
 
     def _count_tokens(self, train: Samples | None) -> Tokens | None:
         """Return embeddings and counts of tokens before training, for methods that ask for them.

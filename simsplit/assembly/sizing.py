@@ -1,9 +1,9 @@
 """A run's operations and memory are measured on its own modules before it starts."""
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import nn
@@ -12,6 +12,8 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.data import Prepared
 from simsplit.data.batches import Batch
 from simsplit.methods.method import Step
+from simsplit.models.frozen import copy_learning
+from simsplit.models.quantised import measure_unpacking
 from simsplit.models.recomputing import watch_units
 from simsplit.network.clock import Flops, count_flops
 from simsplit.plugins.guard import accept_nan
@@ -101,11 +103,13 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
 def _measure_activations(owners: Ownership, data: Prepared) -> int:
     """Return the bytes of activations that the largest batch of a client keeps for a step.
 
-    If they are computed again, the largest unit's count too: a backward pass has one at a time.
+    If they are computed again, the largest unit's count too: a backward pass has one at a time. So
+    do the values of the largest quantised weight.
     """
     model, batch, topology = owners.model, _make_batch(owners), owners.topology
-    layers = copy.deepcopy(nn.ModuleList([model.head, model.trunk, model.tail]))
-    head, trunk, tail = layers
+    # Frozen weights are not copied: a second large model might not fit.
+    layers = copy_learning(nn.ModuleList([model.head, model.trunk, model.tail]))
+    head, trunk, tail = cast("nn.ModuleList", layers)
 
     def outputs() -> torch.Tensor:
         made: torch.Tensor = tail(trunk(topology.headed(head, batch), *topology.beside(batch)))
@@ -118,7 +122,7 @@ def _measure_activations(owners: Ownership, data: Prepared) -> int:
     largest = max((len(part) for part in data.parts), default=0)
     train = owners.scenario.train
     rows = min(math.ceil(train.batch_size / train.accumulate), largest)
-    return kept // FEW * rows
+    return kept // FEW * rows + measure_unpacking(layers)
 
 
 def _make_batch(owners: Ownership) -> Batch:

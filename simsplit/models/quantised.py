@@ -255,6 +255,21 @@ def list_quantised(module: nn.Module) -> Iterator[QuantisedWeight]:
         yield from [each for each in owner.__dict__.values() if isinstance(each, QuantisedWeight)]
 
 
+def measure_unpacking(module: nn.Module) -> int:
+    """Return the bytes of the values of the largest quantised weight while a layer uses them.
+
+    Of experts there is one at a time. Values are in float32, and in the layer's type; nf4 has
+    numbers of pairs next to them.
+    """
+    return max(
+        (
+            each.shape[-1] * each.shape[-2] * (4 + 2 * (each.form == "nf4") + each.dtype.itemsize)
+            for each in list_quantised(module)
+        ),
+        default=0,
+    )
+
+
 def list_scales(module: nn.Module) -> Iterator[Tensor]:
     """Yield the scales of quantised weights, whose type is fixed."""
     for each in list_quantised(module):

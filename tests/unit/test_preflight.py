@@ -3,19 +3,24 @@
 import gc
 import time
 import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from builders import scenario
+from texts import CAUSAL, LORA, text_scenario
 from torch import nn
 
 from simsplit.assembly import Assembler, sizing
 from simsplit.data import DataInfo, Prepared, Samples, prepare
 from simsplit.errors import ScenarioError
 from simsplit.machine import read_free_bytes
+from simsplit.models.recomputing import watch_units
 from simsplit.preflight import (
     Estimate,
     count_learned_bytes,
@@ -146,6 +151,30 @@ def test_a_hundred_thousand_resnets_are_refused_at_once() -> None:
     assert caught.value.field == ""
     assert f"{format_size(needed.total)} (clients' own parts " in reason
     assert "heads: shared" in reason
+
+
+def test_an_estimate_copies_no_frozen_weight(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = {**CAUSAL, "learns": ["head", "tail"], "lora": LORA}
+    seen: list[nn.Module] = []
+
+    def watch(network: nn.Module) -> AbstractContextManager[list[Callable[[], Any]]]:
+        seen.append(network)
+        return watch_units(network)
+
+    monkeypatch.setattr(sizing, "watch_units", watch)
+    steps = []
+    for form in (None, "nf4"):
+        given = text_scenario(tmp_path / str(form), model={**model, "quantise": form})
+        data = given.prepare_data()
+        owners = Assembler(given, data, CPU).owners
+        steps.append(sizing.estimate_memory(owners, data).parts["activations of a step"])
+        own = {weight.data_ptr() for weight in owners.model.trunk.parameters()}
+        copied = [weight.data_ptr() for weight in seen[-1].parameters() if not weight.requires_grad]
+        assert own <= {*copied}
+    width, inner = 16, 3 * 16
+    assert steps[1] - steps[0] == width * inner * (4 + 4 + 2)
 
 
 def test_a_step_takes_no_more_than_a_client_has() -> None:
