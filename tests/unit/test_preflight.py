@@ -169,7 +169,7 @@ def test_an_estimate_copies_no_frozen_weight(
         given = text_scenario(tmp_path / str(form), model={**model, "quantise": form})
         data = given.prepare_data()
         owners = Assembler(given, data, CPU).owners
-        steps.append(sizing.estimate_memory(owners, data).parts["activations of a step"])
+        steps.append(sizing._measure_activations(owners, data))
         own = {weight.data_ptr() for weight in owners.model.trunk.parameters()}
         copied = [weight.data_ptr() for weight in seen[-1].parameters() if not weight.requires_grad]
         assert own <= {*copied}
