@@ -24,7 +24,7 @@ def plan(
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a run will take: bytes, memory, FLOPs and time, without training."""
+    """Say what a run will take, in bytes, memory and time."""
     from simsplit.forecasting.planning import plan as forecast_run
     from simsplit.forecasting.planning import plan_sweep
     from simsplit.scenario import has_sweep, load_scenario, load_sweep

@@ -98,7 +98,7 @@ def rank(
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the settings of a search, and say which are as good as the best."""
+    """Rank the settings of a search, the best first."""
     from simsplit.report.canvas import save_figure
     from simsplit.report.grouping import load_entries
     from simsplit.report.parallel import draw_parallel

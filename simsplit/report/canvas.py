@@ -52,6 +52,21 @@ def ensure_axes(ax: "Axes | None") -> "Axes":
     return axes
 
 
+def make_shown_figure(width: float, height: float) -> "Figure":
+    """Return an empty figure of so many inches that a notebook shows without pyplot."""
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        """A figure that a notebook asks for its picture."""
+
+        def _repr_png_(self) -> bytes:
+            content = io.BytesIO()
+            self.savefig(content, format="png", dpi=90)
+            return content.getvalue()
+
+    return ShownFigure(figsize=(width, height), layout="constrained")
+
+
 def use_cycle(ax: "Axes") -> None:
     """Give the lines and areas of axes the colours of all pictures, and lines a mark each."""
     from cycler import cycler

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from simsplit.report.canvas import COLOURS, HONEST, MARKS, escape_text
+from simsplit.report.canvas import COLOURS, HONEST, MARKS, escape_text, make_shown_figure
 from simsplit.report.client_sums import rank_clients
 from simsplit.report.detections import list_malicious
 from simsplit.results import Run
@@ -21,13 +21,11 @@ _BARS = 40
 
 def draw_clients(run: Run) -> "Figure":
     """Draw each client's loss and accuracy over rounds, and what it changes if it was measured."""
-    from matplotlib.figure import Figure
-
     known = [name for name in _MEASURES if name in run.clients and run.clients[name].notna().any()]
     ranked = rank_clients(run)
     bars = min(len(ranked), _BARS)
     count = max(1, len(known) + bool(ranked))
-    figure = Figure(figsize=(4.6 * count, max(3.4, 1.2 + 0.24 * bars)), layout="constrained")
+    figure = make_shown_figure(4.6 * count, max(3.4, 1.2 + 0.24 * bars))
     axes = list(figure.subplots(1, count, squeeze=False)[0])
     for ax, name in zip(axes, known, strict=False):
         _draw_measure(run, name, ax)

@@ -169,6 +169,7 @@ def test_tables_and_pictures(done, tmp_path):
     draw_clients_into(done, tmp_path / "clients.png")
     assert (tmp_path / "clients.png").stat().st_size > 10_000
     figure = done.plot_clients()
+    assert figure._repr_png_().startswith(b"\x89PNG")
     assert [t.get_text() for t in figure.axes[-1].get_yticklabels()][-1] == "Shuffled"
 
 
