@@ -13,6 +13,7 @@ import torch
 from simsplit.data import DataInfo, DataSet, Prepared, Samples
 from simsplit.data.client_names import NO_NAMES, ClientNames
 from simsplit.data.given import GivenSource
+from simsplit.data.given_texts import TextGiven
 from simsplit.data.partitions import Exponential, Iid, Linear, MainLabel, Natural
 from simsplit.data.preparing import divide
 from simsplit.data.samples import IGNORED, SplitSizes, TextInfo
@@ -29,6 +30,8 @@ _EVEN = (Exponential, Iid, Linear, MainLabel)
 """Partitions that give each client as many samples whatever their labels are."""
 BALANCED = "the classes of data.source are taken to be equally frequent"
 EQUAL = "the clients that data.source names are taken to have equally many samples"
+MIXED = "bytes are an estimate: other texts are drawn into a batch, which is as long as the longest"
+AS_MANY = "public texts are taken to be as many as those of data.source; their `rows` says how many"
 LONGEST = "every text is taken to have data.source.length tokens, the most that it can have"
 
 
@@ -55,18 +58,20 @@ def outline_data(scenario: Scenario, *, read: bool) -> Outline:
             return _describe_data(scenario)
         data = scenario.prepare_data()
     counts = {name: len(each) for name, each in _list_splits(data).items()}
-    return Outline(data, counts, data.nbytes, was_read=True)
+    notes = (MIXED,) if mixes_texts(scenario.method) else ()
+    return Outline(data, counts, data.nbytes, was_read=True, notes=notes)
 
 
 def _is_at_hand(scenario: Scenario) -> bool:
     """Return whether the data are on this machine and take no time to read."""
     source = scenario.data.source
     if isinstance(source, TextTable):
-        sizes = source.count_samples()
         others = (scenario.data.public, scenario.data.support)
-        return all(other is None or isinstance(other, PythonDocs) for other in others) and (
-            isinstance(source, PythonDocs) or (sizes is not None and max(sizes) <= MOST_READ)
-        )
+        if not all(other is None or isinstance(other, PythonDocs) for other in others):
+            return False
+        sizes = source.count_samples()
+        few = sizes is not None and max(sizes) <= MOST_READ
+        return few or isinstance(source, PythonDocs | TextGiven)
     return isinstance(source, GivenSource) or getattr(source, "is_quick", False)
 
 
@@ -83,6 +88,8 @@ def _describe_data(scenario: Scenario) -> Outline:
     reader = scenario.text_reader() if scenario.reads_texts else None
     if reader is not None:
         notes.append(LONGEST)
+    if any(map(_is_unknown, (config.public, config.support))):
+        notes.append(AS_MANY)
     masked = reader is not None and reader.both_ways
     clients = scenario.clients.count
     # One value a sample is enough to divide them.
@@ -126,12 +133,20 @@ def _count_samples(scenario: Scenario, notes: list[str]) -> SplitSizes:
     return sizes
 
 
+def _is_unknown(source: TextTable | None) -> bool:
+    """Return whether the number of texts of a public source is not known."""
+    if source is None or isinstance(source, PythonDocs) or source.rows:
+        return False
+    return source.count_samples() is None
+
+
 def _count_public(source: TextTable, otherwise: int) -> int:
     """Return the number of texts of a public source; `otherwise` if it is not known."""
     if isinstance(source, PythonDocs):
         count: int = source.read_table("train")[0].num_rows
         return min(count, source.rows or count)
     sizes = source.count_samples()
+    # Without a number of rows the clients' own texts stand for them.
     return source.rows or otherwise if sizes is None else sizes.train
 
 

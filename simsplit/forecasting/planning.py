@@ -10,6 +10,7 @@ import torch
 
 from simsplit.assembly.exchanges import build_clock
 from simsplit.assembly.sizing import estimate_memory
+from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.forecasting.drafting import RunDraft
 from simsplit.forecasting.footprints import measure_footprints
 from simsplit.forecasting.forecast import OWN, Facts, Forecast, SweepForecast
@@ -148,11 +149,16 @@ def _strip(scenario: Scenario) -> Scenario:
 
 
 def _list_omissions(scenario: Scenario) -> list[str]:
-    """List what the scenario has and the forecast leaves out."""
+    """List what the scenario has and the forecast leaves out, or assumes."""
     left_out = [words for name, words in _SKIPPED.items() if getattr(scenario, name)]
     if scenario.clients.malicious is not None and scenario.clients.malicious.has_aim:
         left_out.append("triggered test samples cross in evaluation too")
-    return [f"not counted: {words}" for words in left_out]
+    if set(scenario.metrics) & GENERATION_METRICS.keys():
+        left_out.append("texts that models write cross, and take time, in evaluation too")
+    notes = [f"not counted: {words}" for words in left_out]
+    if scenario.cohort.deadline_s is not None:
+        notes.append("who is late on another link is taken to be late on the scenario's network")
+    return notes
 
 
 def _settle_model(scenario: Scenario) -> tuple[Scenario, list[str]]:

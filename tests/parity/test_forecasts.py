@@ -140,6 +140,17 @@ def test_data_that_are_not_read_are_divided_as_in_the_run(
     compare(scenario(data=data, network={}, evaluate={"batch_size": 16}), tmp_path / "run")
 
 
+def test_bytes_with_texts_of_others_are_an_estimate(tmp_path: Path) -> None:
+    changes = {"model": CAUSAL, "data": {"auxiliary": 0.4}, "method": [{"kind": "cover"}]}
+    given = text_scenario(tmp_path, **changes)
+    forecast = simsplit.plan(given, timing=False)
+    assert outline.MIXED in forecast.facts.notes
+    run_to_end(given, tmp_path / "run")
+    planned, sent = forecast.wire, Run.load(tmp_path / "run").wire
+    assert planned["packets"].sum() == sent["packets"].sum()
+    assert planned["bytes"].sum() == pytest.approx(sent["bytes"].sum(), rel=0.05)
+
+
 def test_texts_that_are_not_read_are_bounded_from_above(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,20 @@ def test_data_passed_from_python_are_planned() -> None:
     assert forecast.rounds["samples"].tolist() == [32, 32]
 
 
+def test_texts_passed_from_python_are_read() -> None:
+    model = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
+    given = {"model": model, "clients": {"count": 2}, "schedule": {"rounds": 1}}
+    forecast = simsplit.plan(given, data=["a text", "another text"] * 20, timing=False)
+    assert forecast.rounds["samples"].sum() == 32
+    assert not forecast.facts.notes
+
+
+def test_a_deadline_is_that_of_the_network(tmp_path: Path) -> None:
+    changes = {"cohort": {"deadline_s": 5.0}, "network": {}, "clients": {"heads": "per_client"}}
+    forecast = simsplit.plan(write(tmp_path, **changes), timing=False)
+    assert len(forecast.facts.notes) == 1
+
+
 @pytest.mark.parametrize(
     ("source", "field"),
     [
