@@ -125,6 +125,9 @@ class SweepObserver:
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
         """Note that the cells are about to run, `jobs` at a time."""
 
+    def grow(self, cells: Sequence[str]) -> None:
+        """Note that a search has chosen further cells."""
+
     def start_cell(self, cell: str) -> None:
         """Note that a cell starts or resumes training."""
 

@@ -31,6 +31,7 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
     from simsplit.terminal.documents import (
         describe_cells,
         describe_scenario,
+        describe_search,
         document_mistakes,
         document_scenario,
     )
@@ -38,11 +39,14 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
     overrides, known = parse_pairs(set_ or []), load_plugins(plugin)
     try:
         if has_sweep(file, overrides):
-            cells = load_sweep(file, overrides, known).cells
+            sweep = load_sweep(file, overrides, known)
+            cells = sweep.cells
             names = [cell.name for cell in cells]
             scenarios = [cell.scenario for cell in cells]
             words, warnings = describe_cells(names), list_warnings(cells[0].scenario)
             document: dict[str, object] = {"valid": True, "cells": names}
+            if sweep.search is not None:
+                words, document = describe_search(sweep), {"valid": True, "search": len(cells)}
         else:
             scenario = load_scenario(file, overrides, known)
             scenarios = [scenario]

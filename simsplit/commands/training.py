@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from simsplit.commands.options import (
 )
 from simsplit.errors import RunFailedError
 from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
+
+if TYPE_CHECKING:
+    from simsplit.scenario import Sweep
 
 
 def run(
@@ -114,6 +117,7 @@ def sweep(
         again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
         again += [*make_flags("--set", overrides), *make_flags("--plugin", plugin or [])]
         again += make_flags("--track", track or [])
+        _announce_search(loaded, silent=quiet or as_json)
         with watch_sweep(make_console(stderr=True), quiet=quiet or as_json) as watch:
             result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
     except KeyboardInterrupt:
@@ -132,6 +136,14 @@ def sweep(
         echo(f"The sweep lies in {result.path}  ({show})")
     if result.failed:
         raise RunFailedError(f"{result.why()}\ngo on with: {shlex.join(again)}")
+
+
+def _announce_search(loaded: "Sweep", *, silent: bool) -> None:
+    """Print what a search will try, if the sweep is one."""
+    from simsplit.terminal.documents import describe_search
+
+    if loaded.search is not None and not silent:
+        say(describe_search(loaded))
 
 
 def _print_answer(path: Path) -> None:

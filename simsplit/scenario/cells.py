@@ -18,12 +18,12 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.report.short_names import short_names
-from simsplit.scenario import draws
+from simsplit.scenario import draws, searching
 from simsplit.scenario.messages import format_value
 
 Settings = dict[str, Any]
 
-FORMS = ("grid", "zip", "list", "random")
+FORMS = ("grid", "zip", "list", "random", searching.FORM)
 MOST = 10_000
 """Cells that one sweep may have; more are taken for a mistake."""
 _UNSWEEPABLE = {
@@ -45,6 +45,7 @@ SCHEMA: dict[str, Any] = {
             "description": "Fields and values of each cell; an entry's `name` names its cell.",
         },
         "random": draws.SCHEMA,
+        searching.FORM: searching.SCHEMA,
     },
     "additionalProperties": {"type": ["array", "null"]},
 }
@@ -64,9 +65,15 @@ class Draft:
     """The `name` of its entry in `sweep.list`; empty if it has none."""
 
 
-def expand(declared: Any) -> list[Draft]:  # noqa: ANN401 - any YAML value
-    """Return a sweep's cells: the product of its grid's fields, its zip, its list and its draws."""
-    axes = list(_build_axes(_read_forms(declared)))
+def expand(declared: Any, tried: Sequence[Settings] | None = None) -> list[Draft]:  # noqa: ANN401
+    """Return a sweep's cells: the product of its grid's fields, its zip, its list and its draws.
+
+    Args:
+        declared: The field `sweep`.
+        tried: The settings that a search has chosen so far; by default those of random draws stand
+            for them, so that all fields and their ends are checked before a search begins.
+    """
+    axes = list(_build_axes(_read_forms(declared), tried))
     if not axes:
         raise ScenarioError("sweep", "is empty; write fields and lists: {seed: [0, 1, 2]}")
     _refuse_swept_twice(axes)
@@ -104,8 +111,8 @@ def sweep_over(values: Settings, swept: str, value: Any) -> None:  # noqa: ANN40
         _open_form(sweep, form)[below] = value
     elif any(known in sweep for known in FORMS):
         # Where the field is swept already: on a second axis it would be refused.
-        homes = (known for known in ("zip", "random") if swept in (sweep.get(known) or {}))
-        home = next(homes, "grid")
+        forms = ("zip", "random", searching.FORM)
+        home = next((form for form in forms if swept in (sweep.get(form) or {})), "grid")
         _open_form(sweep, home)[swept] = value
     else:
         sweep[swept] = value
@@ -146,7 +153,9 @@ Axis = tuple[str, list[Settings]]
 """A field of the file, and the settings of each of its choices."""
 
 
-def _build_axes(forms: Iterator[tuple[str, str, Any]]) -> Iterator[Axis]:
+def _build_axes(
+    forms: Iterator[tuple[str, str, Any]], tried: Sequence[Settings] | None
+) -> Iterator[Axis]:
     """Yield the axes of a sweep, whose product the cells are."""
     for form, where, content in forms:
         if form == "list":
@@ -160,6 +169,9 @@ def _build_axes(forms: Iterator[tuple[str, str, Any]]) -> Iterator[Axis]:
             _refuse_unsweepable(f"{where}.{key}", key)
         if form == "random":
             yield where, draws.draw_cells(where, content, MOST)
+        elif form == searching.FORM:
+            drawn = searching.draw_cells(where, content, MOST)
+            yield where, drawn if tried is None else list(tried)
         else:
             # null takes a field out again, in a child file or with --set
             yield from _build_list_axes(

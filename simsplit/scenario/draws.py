@@ -104,4 +104,9 @@ def _draw_value(field: str, values: Sequence[Any] | Mapping[str, list[float]], i
     if kind == "log":
         low, high = math.log(low), math.log(high)
     value = float(rng.uniform(low, high))
-    return float(f"{math.exp(value) if kind == 'log' else value:.{_DIGITS}g}")
+    return round_value(math.exp(value) if kind == "log" else value)
+
+
+def round_value(value: float) -> float:
+    """Round a value from a range, so that the names of cells stay short."""
+    return float(f"{value:.{_DIGITS}g}")

@@ -5,7 +5,7 @@ All cells are read and checked before any of them runs; an error names the field
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.observers import OBSERVERS
 from simsplit.plugins import NO_PLUGINS, Given, Plugins, gather_plugins
 from simsplit.report.short_names import short_names
+from simsplit.scenario import searching
 from simsplit.scenario.cells import Draft, expand, name_scenario
 from simsplit.scenario.files import Values, assign, read
 from simsplit.scenario.loading import parse
 from simsplit.scenario.messages import describe_unknown
 from simsplit.scenario.model import Scenario
+from simsplit.scenario.searching import Search
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,19 @@ class Sweep:
     """The plugins whose parts the cells' scenarios may name."""
     is_search: bool = False
     """Whether settings are drawn to find the best, rather than listed to compare all."""
+    search: Search | None = None
+    """What chooses settings one after the other, if anything does; `cells` are examples then."""
+    declared: Any = None
+    """The field `sweep` as it was written, and below it the other fields."""
+    base: Mapping[str, Any] = field(default_factory=dict)
+    observers: Sequence[str] = ()
+    """Kinds of observers that were added to all cells."""
+
+    def try_settings(self, tried: Sequence[Mapping[str, Any]]) -> "Sweep":
+        """Return the sweep whose cells have the settings that a search has chosen so far."""
+        drafts = expand(self.declared, [dict(each) for each in tried])
+        cells = [_make_cell(draft, dict(self.base), self.plugins) for draft in drafts]
+        return add_observers_to_sweep(replace(self, cells=tuple(cells)), self.observers)
 
     @property
     def fields(self) -> dict[str, str]:
@@ -91,7 +106,27 @@ def load_sweep(
             problems.note(error, draft.name)
     problems.raise_any(len(drafts))
     _refuse_twins(cells)
-    return Sweep(name, tuple(cells), known, is_search="random" in declared)
+    search = searching.read(declared)
+    if search is not None:
+        for cell in cells:
+            _refuse_choice_by_test(search, cell.scenario)
+    drawn = search is not None or "random" in declared
+    return Sweep(name, tuple(cells), known, drawn, search, declared, values)
+
+
+def _refuse_choice_by_test(search: Search, scenario: Scenario) -> None:
+    """Raise ScenarioError unless a search chooses by data that its result is not told on."""
+    where = f"sweep.{searching.FORM}.figure"
+    if search.figure is not None and search.figure.startswith("test_"):
+        raise ScenarioError(
+            where, f"got {search.figure}: a search must not choose by the test data; use validation"
+        )
+    if search.figure is None and not getattr(scenario.data, "validation", None):
+        raise ScenarioError(
+            where,
+            "chooses by validation data, of which there are none; hold some out: "
+            "data.validation: 0.1",
+        )
 
 
 def _make_cell(draft: Draft, base: Values, plugins: Plugins) -> Cell:
@@ -162,4 +197,4 @@ def add_observers(scenario: Scenario, kinds: Sequence[str]) -> Scenario:
 def add_observers_to_sweep(sweep: Sweep, kinds: Sequence[str]) -> Sweep:
     """Return the sweep with these kinds of observers added to all cells."""
     cells = [replace(cell, scenario=add_observers(cell.scenario, kinds)) for cell in sweep.cells]
-    return replace(sweep, cells=cells)
+    return replace(sweep, cells=cells, observers=kinds)

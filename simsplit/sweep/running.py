@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ from simsplit.sweep.plan import (
     open_directory,
     refuse_overwriting,
 )
+from simsplit.sweep.searching import run_search
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,38 @@ def run_sweep(
 
 def _run_locked(sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver) -> SweepResult:
     """Train every cell of a sweep into a directory that no other process writes."""
+    begun: set[str] = set()
+    if sweep.search is None:
+        directory = _train_cells(sweep, path, jobs, watch, begun)
+    else:
+        jobs = choose_jobs(sweep) if jobs is None else jobs
+        train = partial(_train_cells, path=path, jobs=jobs, watch=watch, begun=begun)
+        sweep = run_search(sweep, path, jobs, train)
+        directory = SweepDirectory.load(path)
+    return _collect_result(sweep, directory)
+
+
+def _train_cells(
+    sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver, begun: set[str]
+) -> SweepDirectory:
+    """Train the cells that are not finished, and return the directory.
+
+    A search calls this with more and more cells; `begun` has the names of those that the observer
+    knows already.
+    """
     directory = open_directory(sweep, path)
     todo = list_unfinished(sweep, directory)
     jobs = min(choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
     directory.process = {**describe_process(), "command": sys.argv}
     directory.save()
-    watch.begin(directory.path, [cell.name for cell in sweep.cells], jobs)
-    for cell in sweep.cells:
+    fresh = [cell for cell in sweep.cells if cell.name not in begun]
+    names = [cell.name for cell in fresh]
+    if begun:
+        watch.grow(names)
+    else:
+        watch.begin(directory.path, names, jobs)
+    begun.update(names)
+    for cell in fresh:
         if cell not in todo:
             watch.end_cell(cell.name, "kept")
     if jobs == 1:
@@ -124,7 +151,7 @@ def _run_locked(sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver
                 watch.warn(f"{name}: {message}")
             warned.add(message)
         watch.end_cell(name, "finished" if ended.reason is None else "failed", ended.reason or "")
-    return _collect_result(sweep, directory)
+    return directory
 
 
 def _collect_result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simsplit.errors import ScenarioError
+from simsplit.errors import ScenarioError, format_count
 from simsplit.packets import Leg
 from simsplit.report.grouping import load_entries
 from simsplit.report.presentations import PRESENTATIONS
 from simsplit.report.ranking import Ranking
 from simsplit.report.tables import Table
 from simsplit.results import Run
-from simsplit.scenario import Scenario
+from simsplit.scenario import Scenario, Sweep
 
 Document = dict[str, Any]
 
@@ -36,6 +36,18 @@ def document_comparison(paths: Sequence[Path]) -> Document:
         for entry in entries
     ]
     return {"runs": runs, "left_out": left_out}
+
+
+def describe_search(sweep: Sweep) -> str:
+    """Say in a line what a search will try."""
+    search = sweep.search
+    assert search is not None, "asked of a sweep with a search"
+    each = len(sweep.cells) // search.count
+    cells = f", each as {format_count(each, 'cell')}" if each > 1 else ""
+    return (
+        f"a search of {format_count(search.count, 'setting')}{cells}; Optuna ({search.sampler}) "
+        f"chooses by {search.figure or 'validation data'}"
+    )
 
 
 def document_ranking(ranking: Ranking) -> Document:

@@ -92,6 +92,10 @@ class SweepLines(SweepObserver):
         at_once = f", {jobs} at a time" if jobs > 1 else ""
         self.say(f"{format_count(len(cells), 'cell')}{at_once}\nsweep directory: {path}")
 
+    def grow(self, cells: Sequence[str]) -> None:
+        """Take further cells in."""
+        self.seen |= {cell: _ShownCell() for cell in cells}
+
     def start_cell(self, cell: str) -> None:
         """Print that a cell starts."""
         seen = self.seen[cell]
