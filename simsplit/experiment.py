@@ -35,6 +35,7 @@ from simsplit.running.directories import (
     claim,
     describe_resumption,
     describe_start,
+    drop_late_names,
     table_columns,
 )
 from simsplit.running.live import LiveRun
@@ -120,7 +121,7 @@ class Experiment:
         self.scenario, self.path = scenario, path
         self.clients = range(scenario.clients.count)
         self.engine = engine or choose_engine(scenario)[1]
-        self.data = data or scenario.prepare_data()
+        self.data = drop_late_names(path, data or scenario.prepare_data())
         scenario.shapes(self.data.info)  # raises ScenarioError before anything is written
         self.live = live = LiveRun(
             scenario, self.data, find_device(scenario.device), hosts, left_out

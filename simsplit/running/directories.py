@@ -5,12 +5,14 @@ The columns of its tables follow from the scenario.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from simsplit.attacking import Attacking
 from simsplit.data import Prepared
+from simsplit.data.client_names import NO_NAMES
 from simsplit.detectors.watch import Watch
 from simsplit.errors import RunError
 from simsplit.evaluation.evaluator import ATTACK_SUCCESS_ALL
@@ -103,6 +105,15 @@ def describe_resumption(writer: RunWriter, scenario: Scenario, path: Path) -> No
     with suppress(RunError):  # a lost note must not stop a run
         before = Run.load(path).environment
     writer.write_json(ENVIRONMENT, add_resumption(before))
+
+
+def drop_late_names(path: Path, data: Prepared) -> Prepared:
+    """Return data without clients' names if the run in a directory began without them."""
+    # Data give names now that gave none when the run began; its tables have no column for them.
+    with suppress(OSError), (path / "clients.csv").open("rb") as opened:
+        if "name" not in opened.readline().decode(errors="replace").strip().split(","):
+            return replace(data, client_names=NO_NAMES)
+    return data
 
 
 def table_columns(scenario: Scenario, *, named: bool = False) -> TableColumns:

@@ -17,8 +17,8 @@ from gists import gist, says
 from rich.console import Console
 from texts import text_scenario
 
-from simsplit import Run, SimsplitError, load_trained, run
-from simsplit.data.client_names import LONGEST, clean_name, name_owners
+from simsplit import Run, SimsplitError, load_trained, run, value_clients
+from simsplit.data.client_names import LONGEST, NO_NAMES, clean_name, name_owners
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.terms import describe_data, digest_terms, select_terms
 from simsplit.errors import DataError, RunError, RunFailedError, ScenarioError
@@ -241,6 +241,21 @@ def test_a_deployment_sends_no_names():
 def test_runs_from_before_there_were_names_are_resumed():
     assert "names" not in scenario().identity()
     assert named().identity() != scenario().identity()
+
+
+def test_a_run_from_before_its_data_gave_names_goes_on_with_numbers(people, tmp_path, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr("simsplit.data.preparing._choose_names", lambda *_: NO_NAMES)
+        run(people, tmp_path / "run")
+    assert "name" not in Run.load(tmp_path / "run").clients
+    longer = people | {"schedule": {"kind": "round_robin", "rounds": 2}}
+    made = run(longer, tmp_path / "run", resume=True)
+    assert made.summary["status"] == "finished"
+    assert not made.client_names
+    assert made.clients["round"].max() == 2
+    valued = value_clients(made)
+    assert len(valued) == 3
+    assert "name" not in valued
 
 
 def test_a_network_is_chosen_by_its_clients_name(seen, simsplit):
