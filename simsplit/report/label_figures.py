@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError, suggest
-from simsplit.report.canvas import COLOURS, ensure_axes, mark_whole_rounds, put_legend_outside
+from simsplit.report.canvas import (
+    COLOURS,
+    ensure_axes,
+    make_shown_figure,
+    mark_whole_rounds,
+    put_legend_outside,
+)
 from simsplit.report.label_views import (
     Panel,
     Strip,
@@ -76,14 +82,13 @@ def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
 
 
 def _draw_panels(rows: _Named, classes: Mapping[int, str], run: Run) -> "Figure":
-    from matplotlib.figure import Figure
-
     rounds = list(dict.fromkeys(panel.round for _, strip in rows for panel in strip.panels))
     wide = _SIDE * len(rounds) + _LEFT + _RIGHT
     lines = textwrap.wrap(write_caption([strip for _, strip in rows], run), int(wide / _LETTER))
     below = 0.12 + _LINE * len(lines)
     tall = _SIDE * len(rows) + _EDGE + below
-    figure = Figure(figsize=(wide, tall))
+    figure = make_shown_figure(wide, tall)
+    figure.set_layout_engine(None)
     around = {"left": _LEFT / wide, "right": 1 - _RIGHT / wide}
     figure.subplots_adjust(
         **around, bottom=below / tall, top=1 - _EDGE / tall, wspace=0.06, hspace=0.06

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from simsplit.errors import RunError
 from simsplit.metrics import format_column
 from simsplit.report.along import choose_unit
+from simsplit.report.canvas import make_shown_figure
 from simsplit.report.ranking import Ranked, Ranking
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 LOG_SPAN = 30.0
 """From this ratio of the largest value to the smallest on, an axis is logarithmic."""
 _NAMED = 6
@@ -39,8 +39,6 @@ class _Axis:
 
 def draw_parallel(ranking: Ranking) -> "Figure":
     """Draw each setting as a line over one axis a field: the best, those as good, and the rest."""
-    from matplotlib.figure import Figure
-
     names = list(ranking.best.label)
     if not names:
         raise RunError("--plot: there is one setting, and so no field to draw")
@@ -48,7 +46,7 @@ def draw_parallel(ranking: Ranking) -> "Figure":
     scale, unit = choose_unit(ranking.by, ranking.best.mean)
     means = [scale * place.mean for place in ranking.places]
     axes.append(_build_numeric(f"{format_column(ranking.by)}{unit}", means))
-    picture = Figure(figsize=(max(6.4, 1.7 * len(axes)), 4.8), layout="constrained")
+    picture = make_shown_figure(max(6.4, 1.7 * len(axes)), 4.8)
     ax = picture.subplots()
     # The best is drawn last, above the others.
     for index in reversed(range(len(ranking.places))):

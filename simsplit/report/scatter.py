@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, suggest
 from simsplit.report.along import Along, join_figures, list_words_of_ends, read_along
-from simsplit.report.canvas import COLOURS, MARKS
+from simsplit.report.canvas import COLOURS, MARKS, make_shown_figure
 from simsplit.report.grouping import Entry, write_label
 from simsplit.report.numbers import label_settings, make_frame
 from simsplit.report.parallel import is_log
@@ -34,11 +34,9 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
     Over a swept field, `pair` may name several figures: `X,Y,Y`. `names` are the settings' names,
     in the order of `frame`.
     """
-    from matplotlib.figure import Figure
-
     table, numbers = make_frame(entries, figure), _find_numeric_fields(entries)
     first, others = _parse_pair(pair, table, numbers)
-    picture = Figure(figsize=(6.4, 4.6), layout="constrained")
+    picture = make_shown_figure(6.4, 4.6)
     ax = picture.subplots()
     chosen: list[str] = []
     if first in numbers:

@@ -21,6 +21,12 @@ def test_committed_without_outputs(path: Path):
             assert cell.execution_count is None
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_they_name_scenarios_that_ship(path: Path):
+    """From a wheel there are no files beside a notebook."""
+    assert "../" not in path.read_text()
+
+
 SHORTER = {
     "01_quickstart": {
         '"schedule.rounds": "8"': '"schedule.rounds": "2", "threads": "1"',

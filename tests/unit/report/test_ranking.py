@@ -95,7 +95,9 @@ def test_the_answer_is_a_scenario_that_runs_as_the_best_did(make_entries, tmp_pa
 
 
 def test_the_drawing_has_an_axis_a_field_and_a_line_a_setting(make_entries):
-    (ax,) = draw_parallel(rank_entries(make_entries())).axes
+    picture = draw_parallel(rank_entries(make_entries()))
+    assert picture._repr_png_().startswith(b"\x89PNG"), "a notebook shows it"
+    (ax,) = picture.axes
     titles = [label.get_text() for label in ax.get_xticklabels()]
     assert titles[-2:] == ["batch_size (log)", "validation accuracy, %"]
     lines = [list(line.get_ydata())[-2:] for line in ax.lines if line.get_marker() == "o"]
