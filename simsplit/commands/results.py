@@ -99,7 +99,7 @@ def rank(
     as_json: Json = False,
 ) -> None:
     """Rank the settings of a search, the best first."""
-    from simsplit.report.canvas import save_figure
+    from simsplit.report.canvas import save_figure_as
     from simsplit.report.grouping import load_entries
     from simsplit.report.parallel import draw_parallel
     from simsplit.report.ranking import rank_entries, warn_of_test_data
@@ -121,7 +121,7 @@ def rank(
             write_best(ranking, write, known)
             say(f"the best setting: {write}  (simsplit run {write})")
         if plot is not None:
-            say(f"figure: {save_figure(draw_parallel(ranking), plot)}")
+            say(f"figure: {save_figure_as(draw_parallel(ranking), plot)}")
 
 
 def report(

@@ -57,6 +57,12 @@ class ClientsConfig(Config):
             raise ValueError(f"must name each of {count} clients, got {len(names)} names")
         if "" in names:
             raise ValueError(f"entry {names.index('')} is blank; give each client a name")
+        for place, name in enumerate(names):
+            # Commands take a client by its name or its number.
+            if name.isdecimal() and int(name) != place and int(name) < count:
+                raise ValueError(
+                    f"entry {place} is the number of another client, got '{name}'; add a word to it"
+                )
         if (twice := find_repeated(names)) is not None:
             raise ValueError(
                 f"entries {twice[0]} and {twice[1]} are alike, got '{names[twice[1]]}' "

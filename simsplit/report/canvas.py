@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simsplit.errors import RunError
 from simsplit.results.directory import make_folder, replace
 from simsplit.topologies import LEGS
 
@@ -113,3 +114,11 @@ def save_figure(figure: "Figure", file: Path, *, fitted: bool = True) -> Path:
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close(figure)
     return file
+
+
+def save_figure_as(figure: "Figure", file: Path) -> Path:
+    """Write a figure into a file that a user names; raise RunError if it cannot be written."""
+    try:
+        return save_figure(figure, file)
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot write {file}: {error}") from None

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from simsplit.errors import format_count
 from simsplit.metrics import find_headline
 from simsplit.preflight import format_size
 from simsplit.report.client_sums import (
@@ -139,7 +140,9 @@ def _describe_way(rows: "pd.DataFrame") -> str:
     if len(seeds := str(first["seeds"]).split()) > 1:
         words.append(f"{len(seeds)} seeds")
     if first["orders"]:
-        words.append(f"{int(first['orders'])} orders" if over == "orders" else "exact")
+        # One sampled order has no interval, and is not exact for that.
+        sampled = math.factorial(len(rows)) > first["orders"]
+        words.append(format_count(int(first["orders"]), "order") if sampled else "exact")
     if first["from_round"]:
         words.append(f"from round {int(first['from_round'])}")
     return f"{first['by']}: {', '.join(words)}"

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from simsplit.errors import RunError
-from simsplit.report.canvas import save_figure
+from simsplit.report.canvas import save_figure_as
 from simsplit.report.client_figures import draw_clients
 from simsplit.report.client_sums import list_records, rank_clients, summarise_clients
 from simsplit.results import Run
@@ -26,7 +25,4 @@ def document_clients(run: Run) -> dict[str, Any]:
 
 def draw_clients_into(run: Run, file: Path) -> None:
     """Draw a run by client into a file; raise RunError if it cannot be written."""
-    try:
-        save_figure(draw_clients(run), file)
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot write {file}: {error}") from None
+    save_figure_as(draw_clients(run), file)

@@ -16,6 +16,7 @@ from simsplit.report.html.markup import Markup, mark_up_rows, section
 from simsplit.report.page import Subject, fill_page, write_page
 from simsplit.results import SWEEP, Run, SweepDirectory, read_progress, read_summary
 from simsplit.results.directory import replace
+from simsplit.results.stored import explain_misfits
 
 RELOAD_S = 5
 HOST = "127.0.0.1"
@@ -37,9 +38,17 @@ class LivePage:
         seen = (over, sorted(_list_changes(self.path)))
         if seen == self._seen:
             return
+        try:
+            with explain_misfits([self.path]):
+                content = self._write(None if over else RELOAD_S).encode()
+        except RunError:
+            if over or self._seen is None:
+                raise
+            # A round is in one table and not yet in the next; the page is written the next time.
+            return
         self._seen = seen
         try:
-            replace(self.file, self._write(None if over else RELOAD_S).encode())
+            replace(self.file, content)
         except OSError as error:
             raise RunError(f"cannot write {self.file}: {error.strerror or error}") from None
 

@@ -144,7 +144,11 @@ def test_few_orders_are_an_estimate(done):
     assert set(rows["over"]) == {"orders"}
     assert (rows["standard_error"] >= 0).all()
     assert rows.loc[rows["value"].idxmin(), "name"] == "Shuffled"
+    one = value_clients(done, leave_out=False, shapley=1, tolerance=0)
+    assert one.loc[one["by"] == "shapley", "low"].isna().all()
+    assert not says(tabulate_contributions(Run.load(done.path)).title, "exact")
     value_clients(done, leave_out=False, shapley=24)
+    assert says(tabulate_contributions(Run.load(done.path)).title, "exact")
 
 
 def test_sums_by_client(done):

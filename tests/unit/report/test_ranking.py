@@ -11,6 +11,7 @@ from builders import TINY
 import simsplit as package
 from simsplit import load_scenario, rank
 from simsplit.errors import RunError
+from simsplit.report.canvas import save_figure_as
 from simsplit.report.grouping import Entry
 from simsplit.report.parallel import draw_parallel
 from simsplit.report.ranking import describe_best, rank_entries, tabulate_ranking
@@ -141,3 +142,8 @@ def test_a_search_ends_with_its_answer_and_rank_prints_it_again(simsplit, tmp_pa
     places = json.loads(simsplit("rank", "swept", "--json")[1])["places"]
     assert [place["place"] for place in places] == [1, 2]
     assert rank("swept")["place"].tolist() == [1, 2]
+
+
+def test_a_picture_of_an_unknown_form_is_refused_by_its_file(make_entries, tmp_path):
+    with pytest.raises(RunError, match=r"a\.xyz"):
+        save_figure_as(draw_parallel(rank_entries(make_entries())), tmp_path / "a.xyz")

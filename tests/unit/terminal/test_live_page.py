@@ -79,6 +79,22 @@ def test_a_run_without_a_round_and_a_sweep_have_a_page_too(going, tmp_path):
     assert "Cells" in live.file.read_text()
 
 
+def test_tables_in_the_middle_of_a_change_are_read_the_next_time(going, tmp_path):
+    page = LivePage(going, tmp_path / "page.html")
+    page.update()
+    before, wire = page.file.read_bytes(), (going / "wire.csv").read_bytes()
+    (going / "wire.csv").write_bytes(b"round")
+    os.utime(going / "rounds.csv", (1, 1))
+    page.update()
+    assert page.file.read_bytes() == before
+    with pytest.raises(RunError):
+        page.update(over=True)
+    (going / "wire.csv").write_bytes(wire)
+    page.file.unlink()
+    page.update()
+    assert page.file.exists()
+
+
 def fetch(address, host=None):
     request = urllib.request.Request(address, headers={"Host": host} if host else {})
     try:
