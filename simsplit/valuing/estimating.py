@@ -49,7 +49,11 @@ def leave_one_out(
     everybody = frozenset(clients)
     return [
         _estimate(
-            client, [value(everybody, seed) - value(everybody - {client}, seed) for seed in seeds]
+            client,
+            [
+                _subtract(value(everybody, seed), value(everybody - {client}, seed))
+                for seed in seeds
+            ],
         )
         for client in clients
     ]
@@ -65,6 +69,14 @@ def compute_shapley(
     ]
 
 
+def _subtract(one: Scores, other: Scores) -> Scores:
+    """Return the difference sample by sample, or of the means if one has no score of each."""
+    if one.shape == other.shape:
+        return one - other
+    # A mean that numpy takes from each sample would have an interval that is too narrow.
+    return np.array([one.mean() - other.mean()])
+
+
 def _weigh(value: Value, clients: Sequence[ClientId], client: ClientId, seed: int) -> Scores:
     """Return a client's changes of all coalitions of the others, weighed by their orders."""
     others, count = [each for each in clients if each != client], len(clients)
@@ -72,7 +84,8 @@ def _weigh(value: Value, clients: Sequence[ClientId], client: ClientId, seed: in
     for size in range(count):
         weight = 1 / (count * math.comb(count - 1, size))
         for before in map(frozenset, combinations(others, size)):
-            total = total + weight * (value(before | {client}, seed) - value(before, seed))
+            change = _subtract(value(before | {client}, seed), value(before, seed))
+            total = _subtract(total, -weight * change)
     return total
 
 

@@ -109,6 +109,19 @@ def test_intervals_are_over_samples_or_seeds():
     )
 
 
+@pytest.mark.parametrize("estimate", [leave_one_out, compute_shapley])
+def test_a_coalition_without_a_score_of_each_sample_leaves_no_interval_over_samples(estimate):
+    def value(members, seed):
+        scores = noisy(members, seed)
+        return scores if members else np.array([scores.mean()])
+
+    made = estimate(value, [1, 2], [0])
+    alone = estimate(value, [1], [0])
+    assert alone[0].low is None
+    expected = [each.value for each in estimate(noisy, [1, 2], [0])]
+    assert [each.value for each in made] == pytest.approx(expected)
+
+
 def test_equal_clients_have_equal_values():
     def value(members, seed):
         rng = np.random.default_rng([seed, len(members)])
