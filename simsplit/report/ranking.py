@@ -7,7 +7,7 @@ is flattered by the choice. Each is compared with the best seed by seed.
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from simsplit.metrics import find_headline, format_column
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.report.grouping import Entry, Row, load_entries, write_label
 from simsplit.report.numbers import find_better, label_settings, measure
-from simsplit.report.tables import Table, decimals, format_mean, write_mean
+from simsplit.report.tables import Better, Table, decimals, format_mean, write_mean
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Ranked:
     """The figure that ranks, by seed."""
     tested: Sequence[float]
     """The task's main figure on the test data, run by run."""
+    way: Better = "more"
+    """The figure's better way."""
     changes: Sequence[float] = ()
     """The differences from the best setting, seed by seed; empty for the best itself."""
 
@@ -57,8 +59,14 @@ class Ranked:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the setting is worse than the best by more than the seeds' spread explains."""
-        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+        """Whether the setting is worse than the best by more than the seeds' spread explains.
+
+        One that is better on the seeds that both have, since others of its seeds failed, is not.
+        """
+        if self.interval is None:
+            return False
+        low, high = self.interval
+        return high < 0 if self.way == "more" else low > 0
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,7 @@ def rank_entries(
             lacking.append(f"not ranked, since it has no {by}: {write_label(label)}")
             continue
         tested = [run[test][0] for run in runs if test is not None and test in run]
-        places.append(Ranked(label, row, by_seed, tested))
+        places.append(Ranked(label, row, by_seed, tested, way))
     places.sort(key=lambda place: place.mean, reverse=way == "more")
     return Ranking(by, test, _compare_with_best(places), lacking)
 
@@ -167,7 +175,7 @@ def _compare_with_best(places: Sequence[Ranked]) -> list[Ranked]:
         common = [seed for seed in place.by_seed if seed in best.by_seed]
         changes = [place.by_seed[seed] - best.by_seed[seed] for seed in common]
         changes = changes or [place.mean - best.mean]
-        compared.append(Ranked(place.label, place.row, place.by_seed, place.tested, changes))
+        compared.append(replace(place, changes=changes))
     return compared
 
 

@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Send the page."""
         # A foreign page whose name leads to this address must not read the report.
-        name = (self.headers.get("Host") or "").rpartition(":")[0]
+        name = (self.headers.get("Host") or "").partition(":")[0]
         if name not in (HOST, "localhost"):
             self.send_error(HTTPStatus.FORBIDDEN)
         elif self.path != "/":

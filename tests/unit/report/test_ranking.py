@@ -75,6 +75,17 @@ def test_less_of_a_loss_is_better_and_other_figures_can_rank(make_entries):
         rank_entries(entries, by="test_acuracy")
 
 
+def test_who_is_better_on_the_seeds_that_both_have_is_not_called_worse(make_entries):
+    entries = make_entries()
+    # Of the first setting one seed remains, which says nothing about an order.
+    kept = [entry for entry in entries if entry.run.path.name not in ("8-1", "8-2")]
+    ranking = rank_entries(kept)
+    assert list_sizes(ranking)[0] == "16"
+    assert not ranking.places[1].is_resolved, "one common seed has no interval"
+    by_loss = rank_entries(entries, by="validation_loss")
+    assert [place.is_resolved for place in by_loss.places] == [False, True, True, True]
+
+
 def test_one_seed_settles_nothing(make_entries):
     ranking = rank_entries(make_entries(seeds=1))
     assert list_sizes(ranking) == ["8", "16", "32", "2048"]

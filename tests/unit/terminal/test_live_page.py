@@ -111,7 +111,8 @@ def test_the_page_is_served_to_this_machine_alone(tmp_path):
         assert fetch(address) == (200, "a page")
         assert fetch(f"{address}secret")[0] == fetch(f"{address}../secret")[0] == 404
         # A name that a foreign page has had resolved to this address.
-        assert fetch(address, "example.org:80")[0] == 403
+        assert fetch(address, "example.org:80")[0] == fetch(address, "example.org")[0] == 403
+        assert fetch(address, "localhost")[0] == 200, "as a browser asks on port 80"
         port = int(address.rsplit(":", 1)[1].strip("/"))
         with pytest.raises(RunError), serve_page(tmp_path / "live.html", port):
             pass
