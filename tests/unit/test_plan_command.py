@@ -38,7 +38,9 @@ def write(folder: Path, **changes: Any) -> str:
 
 
 def ask(*words: str) -> str:
-    done = CliRunner().invoke(app, ["plan", *words], catch_exceptions=False)
+    # Of a known width: a narrow table is split, and other tests may leave COLUMNS behind.
+    width = {"COLUMNS": "140"}
+    done = CliRunner().invoke(app, ["plan", *words], catch_exceptions=False, env=width)
     assert done.exit_code == 0
     return done.stdout
 

@@ -87,7 +87,7 @@ def test_it_renders_in_both_themes_without_an_error_or_a_request(opened, theme):
     page, message = opened(theme)
     assert message == []
     assert (sum(map(int, background(page)[4:-1].split(", "))) > 380) == (theme == "light")
-    assert page.locator("section").count() == 6
+    assert page.locator("section").count() == 7
     assert page.locator("svg[data-chart]").first.bounding_box()["height"] > 150
 
 
