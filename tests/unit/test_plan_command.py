@@ -37,9 +37,9 @@ def write(folder: Path, **changes: Any) -> str:
     return str(file)
 
 
-def ask(*words: str) -> str:
+def ask(*words: str, columns: int = 140) -> str:
     # Of a known width: a narrow table is split, and other tests may leave COLUMNS behind.
-    width = {"COLUMNS": "140"}
+    width = {"COLUMNS": str(columns)}
     done = CliRunner().invoke(app, ["plan", *words], catch_exceptions=False, env=width)
     assert done.exit_code == 0
     return done.stdout
@@ -61,9 +61,8 @@ def test_clients_have_their_names(tmp_path: Path) -> None:
     assert simsplit.plan(file, timing=False).clients["name"].tolist() == ["Bonn", "Graz", "Linz"]
 
 
-def test_a_narrow_terminal_gets_narrow_tables(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "50")
-    _, *tables = ask(write(tmp_path), "--no-timing").splitlines()
+def test_a_narrow_terminal_gets_narrow_tables(tmp_path: Path) -> None:
+    _, *tables = ask(write(tmp_path), "--no-timing", columns=50).splitlines()
     assert max(map(len, tables)) <= 50
 
 
