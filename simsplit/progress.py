@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from simsplit.renamed import find_by_old_name
 from simsplit.rows import ClientRow, RoundRow
 
+_TERMINAL = "simsplit.terminal"
+"""Imported by name when it is asked for: what trains does not depend on what shows it."""
 Status = Literal["running", "finished", "interrupted", "failed"]
 
 
@@ -138,10 +140,6 @@ class SweepObserver:
         """Show a warning to the user."""
 
 
-if not TYPE_CHECKING:  # type checkers know the new names alone
-    __getattr__ = partial(find_by_old_name, __name__)
-
-
 def show_run() -> Observer:
     """Make the observer that shows a run on stderr, as the command does."""
     shown: Observer = import_module(_TERMINAL).show_run()
@@ -154,5 +152,5 @@ def show_sweep() -> AbstractContextManager[SweepObserver]:
     return shown
 
 
-_TERMINAL = "simsplit.terminal"
-"""Imported by name when it is asked for: what trains does not depend on what shows it."""
+if not TYPE_CHECKING:  # type checkers know the new names alone
+    __getattr__ = partial(find_by_old_name, __name__)

@@ -16,6 +16,7 @@ from simsplit.commands.options import (
     load_plugins,
     print_json,
 )
+from simsplit.errors import SimsplitError
 from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
 
 
@@ -58,6 +59,9 @@ def clients(
     from simsplit.terminal.runs import count_work
     from simsplit.valuing.measuring import value_clients
 
+    asked = {"--seeds": seeds, "--from": from_ or None, "--score": score, "--tolerance": tolerance}
+    if not (leave_out or shapley):
+        _refuse_idle([name for name, given in asked.items() if given is not None])
     silent = quiet or as_json
     hush_if(silent)
     run = Run.load(run_dir)
@@ -91,3 +95,10 @@ def clients(
         if figure is not None:
             draw_clients_into(run, figure)
             (say if as_json else echo)(f"figure: {figure}")
+
+
+def _refuse_idle(options: list[str]) -> None:
+    """Raise SimsplitError for options that say how to measure, where nothing is measured."""
+    if options:
+        words = " and ".join(options)
+        raise SimsplitError(f"{words}: nothing is measured; add --leave-out or --shapley N")

@@ -101,8 +101,13 @@ def find_runs(folder: Path) -> Iterator[tuple[str, Run]]:
 
 
 def _describe_machine(facts: dict[str, Any]) -> str:
-    """Describe a run's machine without its name: system, processors, card, torch."""
+    """Describe a run's machine without its name: system, processors, card, torch.
+
+    Torch can round otherwise with other vector instructions, so these are named too.
+    """
     match = _PLATFORM.match(str(facts["platform"]))
     system = " ".join(match.groups()) if match else str(facts["platform"]).partition("-")[0]
-    words = [system, f"{facts['processors']} processors", *([facts["gpu"]] if facts["gpu"] else [])]
+    kind = f" with {facts['instructions']}" if facts.get("instructions") else ""
+    words = [system, f"{facts['processors']} processors{kind}"]
+    words += [facts["gpu"]] if facts["gpu"] else []
     return ", ".join([*words, f"torch {facts['packages']['torch']}"])

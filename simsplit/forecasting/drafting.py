@@ -170,12 +170,12 @@ class RunDraft:
             self.book.taken[client] += counts
         self.exchange.holder = played.holder
         if self.federation is not None:
-            self.federation._up_to_date = played.up_to_date
+            self.federation.up_to_date = played.up_to_date
         return replace(played.round, number=lineup.round, was_repeated=True)
 
     def _get_up_to_date(self) -> set[ClientId] | None:
         """Return the clients that had the last broadcast, where that matters."""
-        known = None if self.federation is None else self.federation._up_to_date
+        known = None if self.federation is None else self.federation.up_to_date
         return None if known is None else set(known)
 
     def _plan(self, rounds: int) -> tuple[list[Phase], Phase]:

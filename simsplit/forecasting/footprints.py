@@ -33,7 +33,7 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Bytes of the party at the peak of a step."""
         return self.weights + self.gradients + self.moments + self.activations
 
 

@@ -251,6 +251,8 @@ class SweepForecast:
 
     name: str
     cells: Mapping[str, Forecast]
+    notes: Sequence[str] = ()
+    """What holds for the sweep rather than for a cell."""
 
     @cached_property
     def table(self) -> "pd.DataFrame":
@@ -268,6 +270,7 @@ class SweepForecast:
         return {
             "name": self.name,
             "cells": {name: each.to_dict() for name, each in self.cells.items()},
+            "notes": list(self.notes),
         }
 
 

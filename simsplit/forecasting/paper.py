@@ -53,7 +53,7 @@ class PaperPool(Pool):
         return cast("Answer", answer)
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
-        """Do nothing."""
+        """Drop the call: clients on paper have nothing that it could change."""
 
     def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
         return {client: self.ask(client, call) for client, call in calls.items()}
@@ -67,21 +67,21 @@ class PaperPool(Pool):
 
 
 class PaperLearner:
-    """The trunk's weights, which do not matter."""
+    """A learner without weights: nothing of the trunk's crosses, so its methods have no effect."""
 
     random = False
 
     def weights(self) -> Tensors:
-        """Return none."""
+        """Return a mapping without tensors."""
         return {}
 
     moments = weights
 
     def take(self, state: Tensors) -> None:
-        """Do nothing."""
+        """Ignore weights that an average gives."""
 
     def forget_moments(self) -> None:
-        """Do nothing."""
+        """Ignore the request: there are no moments."""
 
     anchor = forget_moments
 
@@ -93,7 +93,7 @@ class PaperServer:
         self.learner = PaperLearner()
 
     def enter(self, phase: object, lr_factor: float) -> None:
-        """Do nothing."""
+        """Ignore the round's phase and rate."""
 
     @contextmanager
     def keep_versions(self) -> Iterator[None]:
@@ -101,7 +101,7 @@ class PaperServer:
         yield
 
     def count_staleness(self, client: ClientId) -> int:
-        """Return 0."""
+        """Return 0: on paper no other client trains in between."""
         return 0
 
 
@@ -114,7 +114,7 @@ class PaperAverager:
         }
 
     def average(self, round_number: int, updates: object) -> None:
-        """Do nothing."""
+        """Ignore what clients sent: the forms of an average are those of one client's weights."""
 
 
 class PaperChanges:
@@ -140,7 +140,7 @@ class PaperChanges:
         return {n: torch.empty_like(t, device="meta") for n, t in self._changes.held.items()}
 
     def hold(self, weights: Tensors, since: int) -> None:
-        """Do nothing."""
+        """Ignore new weights: codes have one form in all rounds."""
 
 
 class PaperExchange(Exchange):

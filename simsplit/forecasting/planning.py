@@ -43,6 +43,7 @@ _SKIPPED = {
 }
 
 
+SEARCHED = "these cells are examples, as many as the search tries: it chooses their settings later"
 TOO_LARGE = "the model is too large to be loaded for a plan, so no step was timed"
 
 
@@ -84,10 +85,11 @@ def plan_sweep(
 ) -> SweepForecast:
     """Say what the cells of a sweep will take; `tell` is told each cell before it is planned."""
     made: dict[str, Forecast] = {}
+    notes = [] if sweep.search is None else [SEARCHED]
     for cell in sweep.cells:
         tell(cell.name)
         made[cell.name] = plan(cell.scenario, timing=timing, read_data=read_data)
-    return SweepForecast(sweep.name, made)
+    return SweepForecast(sweep.name, made, notes)
 
 
 def _plan(scenario: Scenario, *, timing: bool, read: bool) -> Forecast:

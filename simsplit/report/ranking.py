@@ -83,7 +83,7 @@ class Ranking:
 
     @property
     def best(self) -> Ranked:
-        """The first setting."""
+        """The setting with the best mean."""
         return self.places[0]
 
     @property

@@ -35,6 +35,7 @@ def describe_environment(
         "packages": {name: _find_version(name) for name in _PACKAGES},
         "platform": platform.platform(),
         "processors": os.cpu_count(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "device": str(device),
         "gpu": gpu,
         "threads": torch.get_num_threads(),

@@ -257,6 +257,8 @@ def _is_named_as_yaml(path: Path) -> bool:
 
 def _suggest_file(path: Path) -> str:
     """Return a hint at a file or a shipped scenario with a similar name."""
+    if (path / _OF_A_RUN).is_file():
+        return f"; the scenario of this run is {path / _OF_A_RUN}"
     # It is there and cannot be read, so another name is no help.
     if path.exists():
         return ""
@@ -268,6 +270,8 @@ def _suggest_file(path: Path) -> str:
 
 
 _SUFFIXES = (".yaml", ".yml")
+_OF_A_RUN = "scenario.yaml"
+"""The file in a run directory that holds its scenario."""
 TABLES = (".csv", ".tsv", ".parquet")
 _FIELD = re.compile(r"[a-z_]{1,20}")
 """How fields of a scenario are named; other names may be secrets of a file that is none."""

@@ -43,15 +43,19 @@ class Sweep:
     cells: Sequence[Cell]
     plugins: Plugins = NO_PLUGINS
     """The plugins whose parts the cells' scenarios may name."""
-    is_search: bool = False
-    """Whether settings are drawn to find the best, rather than listed to compare all."""
     search: Search | None = None
     """What chooses settings one after the other, if anything does; `cells` are examples then."""
     declared: Any = None
-    """The field `sweep` as it was written, and below it the other fields."""
+    """The field `sweep` as it was written."""
     base: Mapping[str, Any] = field(default_factory=dict)
+    """The file's other fields, which all cells share."""
     observers: Sequence[str] = ()
     """Kinds of observers that were added to all cells."""
+
+    @property
+    def is_search(self) -> bool:
+        """Whether settings are drawn to find the best, rather than listed to compare all."""
+        return self.search is not None or "random" in (self.declared or ())
 
     def try_settings(self, tried: Sequence[Mapping[str, Any]]) -> "Sweep":
         """Return the sweep whose cells have the settings that a search has chosen so far."""
@@ -110,8 +114,8 @@ def load_sweep(
     if search is not None:
         for cell in cells:
             _refuse_choice_by_test(search, cell.scenario)
-    drawn = search is not None or "random" in declared
-    return Sweep(name, tuple(cells), known, drawn, search, declared, values)
+            _refuse_other_axes(search, cell)
+    return Sweep(name, tuple(cells), known, search, declared, values)
 
 
 def _refuse_choice_by_test(search: Search, scenario: Scenario) -> None:
@@ -126,6 +130,17 @@ def _refuse_choice_by_test(search: Search, scenario: Scenario) -> None:
             where,
             "chooses by validation data, of which there are none; hold some out: "
             "data.validation: 0.1",
+        )
+
+
+def _refuse_other_axes(search: Search, cell: Cell) -> None:
+    """Raise ScenarioError for fields beside a search: it would choose by a mean over them."""
+    beside = [name for name in cell.settings if name not in (*search.fields, "seed")]
+    if beside:
+        raise ScenarioError(
+            f"sweep.{searching.FORM}",
+            f"has {beside[0]} beside it, and would choose by a mean over its values; search over "
+            f"it too, or sweep seeds alone (grid: {{seed: [0, 1, 2]}})",
         )
 
 

@@ -41,7 +41,7 @@ class Federation:
         """Average here; `changes` encodes shared weights in few bits; None: they cross whole."""
         self.pool, self.server, self.wire = pool, server, wire
         self.shared, self.trunk, self.changes = shared, trunk, changes
-        self._up_to_date: set[ClientId] | None = None
+        self.up_to_date: set[ClientId] | None = None
         """The clients that had the last broadcast; None: all, with the run's first weights."""
         self.trust: Mapping[ClientId, float] = {}
         """The weight of a client's work, where it is not 1."""
@@ -101,8 +101,8 @@ class Federation:
         }
         if self.changes is not None:
             state |= {f"changes/{name}": t for name, t in self.changes.state().items()}
-        if self._up_to_date is not None:
-            state["heard"] = torch.tensor(sorted(self._up_to_date), dtype=torch.int64)
+        if self.up_to_date is not None:
+            state["heard"] = torch.tensor(sorted(self.up_to_date), dtype=torch.int64)
         return state
 
     def load(self, state: Weights) -> None:
@@ -111,7 +111,7 @@ class Federation:
             averager.load(select_below(state, f"{name}/"))
         if self.changes is not None:
             self.changes.load(select_below(state, "changes/"))
-            self._up_to_date = set(state["heard"].tolist()) if "heard" in state else None
+            self.up_to_date = set(state["heard"].tolist()) if "heard" in state else None
 
     def _list_averagers(self) -> Iterable[tuple[str, Averager]]:
         both = (("shared", self.shared), ("trunk", self.trunk))
@@ -126,7 +126,7 @@ class Federation:
         # The server holds what clients read, rounding included, so that its errors do not add up.
         read = self.changes.read(encoded)
         self.changes.hold(read, packets[0].round)
-        had_it, self._up_to_date = self._up_to_date, {packet.client for packet in packets}
+        had_it, self.up_to_date = self.up_to_date, {packet.client for packet in packets}
         whole = packets[0].with_names(tuple(read), tuple(read.values()))
         return [
             replace(encoded if had_it is None or p.client in had_it else whole, client=p.client)

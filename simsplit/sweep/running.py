@@ -129,6 +129,8 @@ def _train_cells(
     jobs = min(choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
     directory.process = {**describe_process(), "command": sys.argv}
     directory.save()
+    # What an earlier call has trained is not tried again, though it may have failed.
+    todo = [cell for cell in todo if cell.name not in begun]
     fresh = [cell for cell in sweep.cells if cell.name not in begun]
     names = [cell.name for cell in fresh]
     if begun:

@@ -53,7 +53,8 @@ def print_sweep_forecast(forecast: SweepForecast) -> None:
         words.append(f"about {_format_time(sum(filter(None, walls)))} here, one cell at a time")
     echo(f"{', '.join(words)}\n")
     print_table(tabulate_cells(forecast), "table")
-    _print_notes(dict.fromkeys(note for each in cells for note in each.facts.notes))
+    of_cells = (note for each in cells for note in each.facts.notes)
+    _print_notes(dict.fromkeys((*forecast.notes, *of_cells)))
 
 
 def describe_forecast(forecast: Forecast) -> str:

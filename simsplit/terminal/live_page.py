@@ -107,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Send the page."""
+        """Send the page, if it is asked for by this machine's own name."""
         # A foreign page whose name leads to this address must not read the report.
         name = (self.headers.get("Host") or "").partition(":")[0]
         if name not in (HOST, "localhost"):

@@ -10,7 +10,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,20 +56,22 @@ class CoalitionRun(Experiment):
         return None if hits is None else hits.numpy()
 
 
-@dataclass(frozen=True)
-class Start:
-    """From where coalitions train: from the beginning, or from the run's checkpoint of a round."""
-
-    round: int = 0
-
-
 class Coalitions:
     """The values of coalitions of one run's clients, each computed once."""
 
     def __init__(
-        self, run: Run, scenario: Scenario, data: Prepared, column: str, start: Start
+        self, run: Run, scenario: Scenario, data: Prepared, column: str, start: int
     ) -> None:
-        """Take the run, its scenario and data, and the column of `rounds` that is the score."""
+        """Prepare to value coalitions.
+
+        Args:
+            run: The run.
+            scenario: Its scenario.
+            data: Its data.
+            column: The column of `rounds` that is the score.
+            start: The round from whose checkpoint coalitions go on; 0: they train from the
+                beginning.
+        """
         self.run, self.scenario, self.data = run, scenario, data
         self.column, self.start = column, start
         self.folder = run.path / CONTRIBUTIONS
@@ -94,7 +95,9 @@ class Coalitions:
 
     def _choose_file(self, members: Members, seed: int) -> Path:
         digest = hashlib.blake2b(_write_members(members).encode(), digest_size=8).hexdigest()
-        name = f"{self.column}-seed-{seed}-from-{self.start.round}-{digest}.json"
+        # A run that was made longer has other values.
+        rounds = f"{self.start}-to-{self.run.summary['rounds_done']}"
+        name = f"{self.column}-seed-{seed}-rounds-{rounds}-{digest}.json"
         return self.folder / VALUES / name
 
     def _write(self, file: Path, members: Members, scores: Scores) -> None:
@@ -124,8 +127,8 @@ class Coalitions:
             # Everybody's own run is there: its last checkpoint is evaluated again.
             if own and (self.run.path / CHECKPOINTS).is_dir():
                 return self._resume(folder, members, self.run.summary["rounds_done"])
-            if self.start.round and members:
-                return self._resume(folder, members, self.start.round)
+            if self.start and members:
+                return self._resume(folder, members, self.start)
             return self._train(folder, members, seed)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -96,7 +96,7 @@ def sample_shapley(
     orders: int,
     tolerance: float,
 ) -> list[ClientEffect]:
-    """ClientEffect Shapley values from some orders, each trained with one of the seeds in turn.
+    """Estimate Shapley values from some orders, each trained with one of the seeds in turn.
 
     An order is cut off once its score is within `tolerance` of everybody's.
     """

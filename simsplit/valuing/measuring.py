@@ -3,6 +3,7 @@
 What it costs is said before anything trains.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from simsplit.results.directory import CONTRIBUTIONS, encode_csv, make_folder, r
 from simsplit.results.locking import lock
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.scenario.loading import pass_again
-from simsplit.valuing.coalitions import Coalitions, Start
+from simsplit.valuing.coalitions import Coalitions
 from simsplit.valuing.estimating import (
     ClientEffect,
     Members,
@@ -39,7 +40,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def _ignore(*_: object) -> None:
-    """Tell nobody."""
+    """Take a message that nobody wants."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be measured."""
+    """What is to be measured; raise SimsplitError for numbers that it cannot have."""
 
     leave_out: bool = True
     orders: int = 0
@@ -62,6 +63,12 @@ class Wanted:
     """The round from whose checkpoint coalitions go on; 0: they train from the beginning."""
     column: str | None = None
     tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None and not math.isfinite(self.tolerance):
+            raise SimsplitError(f"tolerance must be a finite number, got {self.tolerance}")
+        if self.orders < 0:
+            raise SimsplitError(f"shapley takes a number of orders, got {self.orders}")
 
 
 def value_clients(
@@ -126,7 +133,7 @@ class Measuring:
         self.column = choose_column(scenario, wanted.column)
         _refuse(run, scenario, wanted, self.seeds)
         data = scenario.prepare_data()
-        self.coalitions = Coalitions(run, scenario, data, self.column, Start(wanted.start))
+        self.coalitions = Coalitions(run, scenario, data, self.column, wanted.start)
         self.cost = self._estimate_cost()
         self._done = 0
 
@@ -178,7 +185,7 @@ class Measuring:
             replace(file, encode_csv(rows))
 
     def _estimate_cost(self) -> Cost:
-        """ClientEffect the coalitions that have to train, and their time at the pace of the run."""
+        """Estimate the coalitions that have to train, and their time at the pace of the run."""
         everybody, wanted = frozenset(self.clients), self.wanted
         asked = [(everybody, seed) for seed in self.seeds]
         if wanted.leave_out:
@@ -216,8 +223,6 @@ def _refuse(run: Run, scenario: Scenario, wanted: Wanted, seeds: Sequence[int]) 
     """Raise SimsplitError for what cannot be measured."""
     if not wanted.leave_out and wanted.orders < 1:
         raise SimsplitError("nothing to measure: leave clients out, or name a number of orders")
-    if wanted.orders < 0:
-        raise SimsplitError(f"shapley takes a number of orders, got {wanted.orders}")
     if (status := run.summary["status"]) != "finished":
         raise RunError(f"{run.path} is {status}; clients are valued in a run that has finished")
     if scenario.clients.count < 2:

@@ -202,6 +202,8 @@ def test_the_command(simsplit, tmp_path):
         (["--leave-out", "--score", "test_acuracy"], "did you mean 'test_accuracy'"),
         (["--leave-out", "--from", "7"], "0 to 1"),
         (["--leave-out", "--seeds", "x"], "--seeds"),
+        (["--seeds", "0-1", "--from", "1"], "--seeds and --from ... --leave-out"),
+        (["--shapley", "4", "--tolerance", "nan"], "tolerance ... nan"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(simsplit, done, words, why):

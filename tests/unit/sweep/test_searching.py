@@ -5,7 +5,7 @@ import json
 import pytest
 from builders import TINY
 
-from simsplit import load_sweep, run_sweep
+from simsplit import load_sweep, plan_sweep, run_sweep
 from simsplit.errors import ScenarioError
 from simsplit.results import SweepDirectory
 from simsplit.scenario.files import dump, merge
@@ -33,9 +33,10 @@ ENDED = {
 
 @pytest.fixture
 def make_sweep(tmp_path):
-    def make(count=6, fields=None, **options):
+    def make(count=6, fields=None, grid=None, **options):
         optuna = {"count": count, **options, **(fields or {"train.server.lr": RATES})}
-        (tmp_path / "s.yaml").write_text(dump(merge(TINY, {**SMALL, "sweep": {"optuna": optuna}})))
+        sweep = {"optuna": optuna, "grid": grid}
+        (tmp_path / "s.yaml").write_text(dump(merge(TINY, {**SMALL, "sweep": sweep})))
         return load_sweep(tmp_path / "s.yaml")
 
     return make
@@ -95,6 +96,33 @@ def test_a_search_goes_on_from_its_directory_and_grows(make_sweep, reach, tmp_pa
     assert len(trained) == len(set(trained)) == 9, "nothing is trained twice"
     cells = SweepDirectory.load(tmp_path / "out").cells
     assert [cell.settings["train.server.lr"] for cell in cells] == trained
+
+
+def test_a_cell_that_failed_is_not_trained_again_with_every_batch(
+    make_sweep, tmp_path, monkeypatch
+):
+    tried = []
+
+    def end(cells, directory, watch):
+        for cell in cells:
+            tried.append(cell.name)
+            yield cell.name, running.Ended("it diverged")
+
+    monkeypatch.setattr(running, "_train_in_turn", end)
+    result = run_sweep(make_sweep(4), tmp_path / "out", jobs=1)
+    assert len(result.failed) == len(tried) == len(set(tried)) == 4
+
+
+def test_what_is_swept_beside_a_search_is_not_averaged_away(make_sweep, monkeypatch):
+    make_sweep(grid={"seed": [0, 1]})
+    with pytest.raises(ScenarioError, match=r"train\.batch_size beside it"):
+        make_sweep(grid={"train.batch_size": [4, 8]})
+
+
+def test_a_plan_says_that_the_cells_are_examples(make_sweep):
+    planned = plan_sweep(make_sweep(2), timing=False)
+    assert len(planned.cells) == 2
+    assert planned.to_dict()["notes"]
 
 
 def test_a_list_is_searched_until_it_has_no_more(make_sweep, reach, tmp_path):

@@ -10,7 +10,7 @@ from gists import gist
 
 from simsplit import Run, RunError
 from simsplit.experiment import Experiment
-from simsplit.valuing.coalitions import Coalitions, Start, simplify
+from simsplit.valuing.coalitions import Coalitions, simplify
 
 WAYS = {
     "handed on": {},
@@ -25,7 +25,7 @@ def test_everybody_trained_anew_equals_the_run(tmp_path, way):
     given = scenario(**WAYS[way])
     run_to_end(given, tmp_path / "run")
     run = Run.load(tmp_path / "run")
-    coalitions = Coalitions(run, given, given.prepare_data(), "test_accuracy", Start())
+    coalitions = Coalitions(run, given, given.prepare_data(), "test_accuracy", 0)
     everybody = frozenset(range(3))
     resumed = coalitions.value(everybody, 3)
     assert resumed.mean() == pytest.approx(run.summary["last"]["test_accuracy"])
@@ -42,7 +42,7 @@ def test_a_coalition_draws_what_its_clients_drew_alone(tmp_path):
     whole = scenario(data={"normalise": "unit"})
     data = whole.prepare_data()
     run_to_end(whole, tmp_path / "run")
-    coalitions = Coalitions(Run.load(tmp_path / "run"), whole, data, "test_accuracy", Start())
+    coalitions = Coalitions(Run.load(tmp_path / "run"), whole, data, "test_accuracy", 0)
     coalitions._train(tmp_path / "two", frozenset({0, 1}), 3)
     few = scenario(data={"normalise": "unit"}, clients={"count": 2})
     Experiment(few, tmp_path / "own", data=replace(data, parts=data.parts[:2])).run(resume=False)
@@ -57,7 +57,7 @@ def test_a_checkpoint_goes_on_as_the_run_until_a_client_is_missed(tmp_path, way)
     given = scenario(**WAYS[way], train={"batch_size": 30})
     run_to_end(given, tmp_path / "run")
     run, data = Run.load(tmp_path / "run"), given.prepare_data()
-    coalitions = Coalitions(run, given, data, "test_accuracy", Start(1))
+    coalitions = Coalitions(run, given, data, "test_accuracy", 1)
     coalitions._resume(tmp_path / "all", frozenset(range(3)), 1)
     resumed = Run.load(tmp_path / "all")
     assert resumed.rounds.to_csv() == run.rounds.to_csv()
@@ -93,7 +93,7 @@ def test_a_checkpoint_that_is_not_kept_is_refused_with_those_that_are(tmp_path):
     given = scenario(checkpoint={"keep": 1})
     run_to_end(given, tmp_path / "run")
     run, data = Run.load(tmp_path / "run"), given.prepare_data()
-    coalitions = Coalitions(run, given, data, "test_accuracy", Start(1))
+    coalitions = Coalitions(run, given, data, "test_accuracy", 1)
     with pytest.raises(RunError, match=gist("after round 1 ... after: 2")):
         coalitions.value(frozenset({0, 1}), 3)
     assert not (run.path / "contributions" / "work").exists()
@@ -103,6 +103,18 @@ def test_a_loss_is_a_score_with_its_sign_changed(tmp_path):
     given = scenario()
     run_to_end(given, tmp_path / "run")
     run = Run.load(tmp_path / "run")
-    coalitions = Coalitions(run, given, given.prepare_data(), "test_loss", Start())
+    coalitions = Coalitions(run, given, given.prepare_data(), "test_loss", 0)
     (score,) = coalitions.value(frozenset(range(3)), 3)
     assert score == pytest.approx(-run.summary["last"]["test_loss"])
+
+
+def test_a_run_that_was_made_longer_has_other_values(tmp_path):
+    short = scenario(schedule={"rounds": 1})
+    run_to_end(short, tmp_path / "run")
+    first = Coalitions(Run.load(tmp_path / "run"), short, short.prepare_data(), "test_loss", 0)
+    before = first.value(frozenset({0, 1}), 3)
+    longer = scenario(schedule={"rounds": 3})
+    Experiment(longer, tmp_path / "run").run(resume=True)
+    second = Coalitions(Run.load(tmp_path / "run"), longer, longer.prepare_data(), "test_loss", 0)
+    assert not second.is_known(frozenset({0, 1}), 3)
+    assert second.value(frozenset({0, 1}), 3) != before
