@@ -190,7 +190,10 @@ class Run:
 
         files = sorted((self.path / CONTRIBUTIONS).glob("*.csv"))
         tables = [read_table(file).assign(by=file.stem) for file in files]
-        return self._name(pd.concat(tables, ignore_index=True)) if tables else pd.DataFrame()
+        # Those of a run that was made longer since then say nothing of it.
+        done = self.summary["rounds_done"]
+        now = [table for table in tables if (table["to_round"] == done).all()]
+        return self._name(pd.concat(now, ignore_index=True)) if now else pd.DataFrame()
 
     def plot_clients(self) -> "Figure":
         """Draw clients' losses and accuracies over rounds, and who helps if it was measured."""

@@ -175,6 +175,7 @@ class Measuring:
                 "score": self.column,
                 "seeds": " ".join(map(str, self.seeds)),
                 "from_round": self.wanted.start,
+                "to_round": self.run.summary["rounds_done"],
                 "orders": self.wanted.orders if name == SHAPLEY else None,
             }
             for each in estimates

@@ -8,7 +8,7 @@ import pytest
 from builders import run_to_end, scenario
 from gists import gist
 
-from simsplit import Run, RunError
+from simsplit import Run, RunError, value_clients
 from simsplit.experiment import Experiment
 from simsplit.valuing.coalitions import Coalitions, simplify
 
@@ -113,8 +113,11 @@ def test_a_run_that_was_made_longer_has_other_values(tmp_path):
     run_to_end(short, tmp_path / "run")
     first = Coalitions(Run.load(tmp_path / "run"), short, short.prepare_data(), "test_loss", 0)
     before = first.value(frozenset({0, 1}), 3)
+    value_clients(tmp_path / "run")
+    assert len(Run.load(tmp_path / "run").contributions) == 3
     longer = scenario(schedule={"rounds": 3})
     Experiment(longer, tmp_path / "run").run(resume=True)
     second = Coalitions(Run.load(tmp_path / "run"), longer, longer.prepare_data(), "test_loss", 0)
     assert not second.is_known(frozenset({0, 1}), 3)
+    assert Run.load(tmp_path / "run").contributions.empty, "they were of the shorter run"
     assert second.value(frozenset({0, 1}), 3) != before
