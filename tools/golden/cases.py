@@ -660,7 +660,8 @@ HARM = {
     "blended-own-heads": make_harmed(
         {"kind": "blended", "rate": 0.5}, clients=OWN, detectors=[{**COSINE, "window": "running"}]
     ),
-    "wanet-sig": make_harmed({"kind": "wanet", "rate": 0.5}, {"kind": "sig"}, detectors=[COSINE]),
+    "wanet": make_harmed({"kind": "wanet", "rate": 0.5}, detectors=[COSINE]),
+    "sig": make_harmed({"kind": "sig"}, detectors=[COSINE]),
     "semantic-replace-average": make_harmed(
         {"kind": "semantic", "property": "contrast"},
         {"kind": "replace", "how": "boost"},
