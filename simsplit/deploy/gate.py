@@ -93,6 +93,7 @@ class Gate:
         """For each client, its stream that has not greeted yet."""
         self._changed = threading.Condition()
         self._server: grpc.Server | None = None
+        self._threads: ThreadPoolExecutor | None = None
         self._keys: Keys | None = None
         self._judge: HandoverJudge | None = None
         self._closing = ""
@@ -111,10 +112,12 @@ class Gate:
         self._keys = keys
         # A stream keeps its thread to the end. A client that comes back needs a second one while
         # the first still hangs.
-        threads = ThreadPoolExecutor(2 * self.count + 4, thread_name_prefix="client")
+        self._threads = ThreadPoolExecutor(2 * self.count + 4, thread_name_prefix="client")
         options = (*OPTIONS, ("grpc.max_receive_message_length", self.most_bytes))
         self._server = grpc.server(
-            threads, options=options, maximum_concurrent_rpcs=2 * self.count + MOST_WAITING
+            self._threads,
+            options=options,
+            maximum_concurrent_rpcs=2 * self.count + MOST_WAITING,
         )
         handler = grpc.stream_stream_rpc_method_handler(self._serve_stream)
         service, method = METHOD[1:].split("/")
@@ -138,6 +141,9 @@ class Gate:
             session.end(why)
         if self._server is not None:
             self._server.stop(grace=2).wait()
+        if self._threads is not None:
+            # gRPC leaves them waiting for work; each holds memory of its own
+            self._threads.shutdown(wait=False)
 
     def wait(self) -> None:
         """Wait until every client is here.
