@@ -54,6 +54,8 @@ ANSWER_S = 5.0
 WATCH_S = 1.0
 """How often it is checked that Ray's head process lives, in seconds."""
 _KEPT = "the last checkpoint is kept, go on from it with --resume"
+_heads: list[tuple[str, int]] = []
+"""Where the head process of the cluster that was started here listens; empty without one."""
 _head_is_gone = threading.Event()
 """Set once the head process of a cluster started here is gone, until that cluster is shut down."""
 
@@ -112,7 +114,9 @@ def run_with_cluster(
 
 def refuse_dead_node() -> None:
     """Raise RunFailedError if Ray itself has ended here; it would soon end this process too."""
-    if _head_is_gone.is_set():  # Ray would wait for it for a minute
+    # Ray would wait a minute for it and then end this process. So it is asked for here too: the
+    # thread that watches may be a second late.
+    if _head_is_gone.is_set() or not all(_is_listening(*each) for each in _heads):
         raise RunFailedError(f"Ray has ended on this machine (its head process is gone); {_KEPT}")
     ray: Any = import_module("ray")  # half of it has no types
     here = ray.get_runtime_context().get_node_id()
@@ -152,17 +156,19 @@ def _watch_head(folder: str) -> Iterator[None]:
     """
     ray: Any = import_module("ray")
     host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    head = host, int(port)
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(WATCH_S):
-            if not _is_listening(host, int(port)):
+            if not _is_listening(*head):
                 _head_is_gone.set()
                 _kill_processes(folder)
                 return
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
+    _heads.append(head)
     try:
         yield
     except Exception:
@@ -170,6 +176,7 @@ def _watch_head(folder: str) -> Iterator[None]:
             refuse_dead_node()  # whatever call it was that failed because of it
         raise
     finally:
+        _heads.remove(head)
         over.set()
         thread.join()
 

@@ -121,6 +121,18 @@ def read_refusal(guest: Guest) -> str:
     return str(guest.hear()["refused"])
 
 
+def test_a_closed_gate_keeps_no_thread(door: Door) -> None:
+    """In a server that does one run after another they would add up, each with its own memory."""
+    before = _list_client_threads()
+    assert door.client(0).hear()["welcome"] == 1
+    door.close()
+    wait_until(lambda: _list_client_threads() <= before)
+
+
+def _list_client_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("client_")}
+
+
 class TestWhoMayComeIn:
     def test_a_client_with_its_certificate(self, door):
         assert door.client(0).hear()["welcome"] == 1
