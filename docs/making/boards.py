@@ -54,6 +54,11 @@ def pictures() -> Iterator[tuple[str, bytes]]:
             yield f"{FOLDER}/{name}.png", content.getvalue()
 
 
+def find(name: str) -> Board:
+    """Return a track's board at the largest tier of which anything is measured."""
+    return dict(_boards())[name]
+
+
 @cache
 def _boards() -> tuple[tuple[str, Board], ...]:
     """Return each track's board at the largest tier of which anything is measured."""

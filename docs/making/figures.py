@@ -1,7 +1,10 @@
 """Figures in the text of hand-written pages, made from measurements where there are any.
 
     <!-- figure: lightsplit/table4 ridge_ssim method=lightsplit-8 else .424† -->...<!-- end -->
+    <!-- figure: boards/labels worst strength=max_norm -->...<!-- end -->
 
+Of a board the figure is an attack, or `worst`, for the one that reads most; the scale is the
+board's, from what needs no attack (0) to the ceiling (1).
 The text between the marks is the mean over seeds ± half of its 95 % interval. What follows `else`
 stands there until the row is measured: an earlier figure with its mark, or words.
 """
@@ -9,7 +12,9 @@ stands there until the row is measured: an earlier figure with its mark, or word
 import re
 from collections.abc import Mapping
 
-from making import papers
+from making import boards, papers
+from simsplit.boards.scoring import score_strengths
+from simsplit.boards.tabulating import write_by_seed
 from simsplit.errors import SimsplitError
 from simsplit.evidence.papers import find_table
 from simsplit.evidence.presenting import write_known
@@ -37,11 +42,25 @@ def _write_marked(mark: re.Match[str]) -> str:
 
 def _write(table: str, figure: str, axes: Mapping[str, str]) -> str:
     """Write a figure of the one row that has these axes; empty where it is not measured."""
+    folder, _, name = table.partition("/")
+    if folder == boards.FOLDER:
+        return _write_leak(name, figure, axes["strength"])
     find_table(table)
     built = next((b for each, _, b in papers.judge_all() if each.full_name == table), None)
     if built is None or figure not in built.claim.figures:
         raise SimsplitError(f"{table} has no measured figure '{figure}'")
     return _write_row(built, figure, axes)
+
+
+def _write_leak(track: str, attack: str, name: str) -> str:
+    """Write what an attack reads behind a strength of a defence on a board."""
+    board = boards.find(track)
+    strength = next((each for each in score_strengths(board) if each.name == name), None)
+    if strength is None or attack not in ("worst", *board.attacks):
+        raise SimsplitError(f"boards/{track} has no {attack} behind {name}")
+    by_seed = strength.leak if attack == "worst" else strength.leaks.get(attack, {})
+    alone = " (one seed)" if len(by_seed) == 1 else ""
+    return write_by_seed(by_seed, 2) + alone if by_seed else ""
 
 
 def _write_row(built: EvidenceTable, figure: str, axes: Mapping[str, str]) -> str:

@@ -43,9 +43,13 @@ def tabulate_strengths(board: Board) -> Table:
     """Tabulate every strength: what it costs, and what each attack reads behind it."""
     rows = []
     for each in score_strengths(board):
-        leaks = [_write(each.leaks.get(attack, {}), 2) for attack in board.attacks]
+        leaks = [write_by_seed(each.leaks.get(attack, {}), 2) for attack in board.attacks]
         seeds = str(each.seeds or "")
-        cells = (_write(each.utility, 1), _write(each.loss, 1), _write(each.bytes_ratio, 2))
+        cells = (
+            write_by_seed(each.utility, 1),
+            write_by_seed(each.loss, 1),
+            write_by_seed(each.bytes_ratio, 2),
+        )
         rows.append((each.defence, each.name, *cells, *leaks, seeds, _write_chosen(each)))
     unit = board.track.utility.unit
     costs = ("utility", f"lost {unit}", "bytes")
@@ -136,7 +140,7 @@ def _list_controls(board: Board) -> Iterator[tuple[str, str]]:
             yield name, f"{of:g}"
             continue
         known = plain.known.get(CONTROL + name.replace(" ", "_")) if plain else None
-        yield name, _write(known.by_seed if known else {}, 1)
+        yield name, write_by_seed(known.by_seed if known else {}, 1)
 
 
 def _describe_floor(board: Board) -> str:
@@ -200,7 +204,7 @@ def describe_strength(each: Strength) -> dict[str, Any]:
 
 def _describe_standing(board: Board, each: Standing) -> tuple[str, ...]:
     name = f"{each.defence} (yours)" if each.defence in board.own else each.defence
-    leaks = [_write(each.best[b].leak, 2) if b in each.best else _NOTHING for b in BUDGETS]
+    leaks = [write_by_seed(each.best[b].leak, 2) if b in each.best else _NOTHING for b in BUDGETS]
     chosen = each.best.get(RANKED)
     if chosen is None:
         return ("", name, *leaks, "", "", "", "")
@@ -209,13 +213,14 @@ def _describe_standing(board: Board, each: Standing) -> tuple[str, ...]:
         name,
         *leaks,
         chosen.name,
-        _write(chosen.loss, 1),
-        _write(chosen.bytes_ratio, 2),
+        write_by_seed(chosen.loss, 1),
+        write_by_seed(chosen.bytes_ratio, 2),
         chosen.worst,
     )
 
 
-def _write(by_seed: BySeed, digits: int) -> str:
+def write_by_seed(by_seed: BySeed, digits: int) -> str:
+    """Write the mean over seeds and half of its 95 % interval; a dash where nothing is known."""
     if not by_seed:
         return _NOTHING
     half = _half(by_seed)

@@ -8,9 +8,11 @@ from dataclasses import replace
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from simsplit.boards.scoring import score_strengths
 from simsplit.errors import SimsplitError
 from simsplit.evidence.measurements import add, read
 from simsplit.evidence.tables import read_known_rows
@@ -32,6 +34,22 @@ def test_parts_of_pages_are_as_the_data_have_them(made):
         assert blocks.fill(text) == text, "python docs/made_blocks.py writes it anew"
         assert text.count("<!-- made: ") == text.count("<!-- end: ")
         assert text.count("<!-- figure: ") == text.count("<!-- end -->")
+
+
+def test_a_boards_figure_is_what_the_worst_attack_reads(made):
+    def write(figure: str, strength: str) -> str:
+        mark = f"<!-- figure: boards/labels {figure} strength={strength} -->"
+        return str(made("figures").fill(f"{mark}<!-- end -->")).removeprefix(mark)
+
+    board = made("boards").find("labels")
+    (strength,) = (each for each in score_strengths(board) if each.name == "cae-10")
+    mean = f"{fmean(strength.leak.values()):.2f}"
+    assert write("worst", "cae-10") == write(strength.worst, "cae-10")
+    assert write("worst", "cae-10").startswith(mean)
+    assert mean not in write("norm", "cae-10")
+    for wrong in (("none_such", "cae-10"), ("worst", "none-such")):
+        with pytest.raises(SimsplitError, match="boards/labels"):
+            write(*wrong)
 
 
 _FIGURE = re.compile(r"<!-- figure: .*?<!-- end -->", re.DOTALL)
