@@ -21,7 +21,7 @@ from simsplit.errors import OutOfRangeError, PluginError, PluginFailedError, Run
 from simsplit.hosting import choose_engine, provide_hosts
 from simsplit.machine import find_device, pin_threads
 from simsplit.observers.observer import refuse_lacking
-from simsplit.packets import ClientId
+from simsplit.packets import ClientId, is_crowd
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
 from simsplit.plugins.gathering import list_changed
@@ -39,7 +39,7 @@ from simsplit.running.directories import (
     table_columns,
 )
 from simsplit.running.live import LiveRun
-from simsplit.running.notes import Idle, Notes, Pictures, list_first_warnings
+from simsplit.running.notes import CrowdHoldings, Idle, Notes, Pictures, list_first_warnings
 from simsplit.running.tuning import tune_attacks
 from simsplit.scenario import Scenario, own, scenario_of
 
@@ -133,7 +133,8 @@ class Experiment:
         self.stopping = Stopping(scenario.stop, live)
         self.checkpoints = Checkpoints(live, path, writer, self.stopping)
         idle = Idle(scenario.method, self._warn)
-        own = (Notes(live, path, writer), self.stopping, self.checkpoints, idle)
+        holdings = CrowdHoldings(live, path, writer)
+        own = (Notes(live, path, writer), holdings, self.stopping, self.checkpoints, idle)
         pictures = [Pictures(path, self._warn)] if scenario.output.figures else []
         # Trackers come last: they upload the pictures, and may wait for a server.
         last = [observer for observer in observers if observer.dispensable]
@@ -220,7 +221,7 @@ class Experiment:
         entry = Round(
             number=number,
             phase=lineup.phase.name,
-            everybody=self.clients,
+            everybody=self._list_rows(done.reports, own, judged.clients),
             reports=done.reports,
             dropped=done.dropped,
             late=done.late,
@@ -239,6 +240,12 @@ class Experiment:
         main = live.program.is_last(lineup.phase)
         self.observers.round(RoundEnded(number, row, clients, figures, progress.elapsed_s, main))
 
+    def _list_rows(self, *tables: Collection[ClientId]) -> Sequence[ClientId]:
+        """List the clients with rows in a round's tables: all, or of a crowd those in `tables`."""
+        if not is_crowd(len(self.clients)):
+            return self.clients
+        return sorted({client for table in tables for client in table})
+
     def evaluate_untrained(self) -> None:
         """Evaluate and attack the untrained model, and report it as round 0 without steps."""
         phase, started = self.live.program.phases[-1], time.perf_counter()
@@ -249,7 +256,7 @@ class Experiment:
         entry = Round(
             number=0,
             phase=phase.name,
-            everybody=self.clients,
+            everybody=self._list_rows(own),
             figures=figures,
             own=own,
             attacked=attacked,

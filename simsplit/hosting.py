@@ -10,6 +10,7 @@ import torch
 from simsplit.engine.engine_config import AutoEngine, HostsConfig, InlineEngine
 from simsplit.errors import ScenarioError, format_count
 from simsplit.machine import count_processors
+from simsplit.packets import is_crowd
 from simsplit.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def _find_obstacle(scenario: Scenario, hosts: int) -> str | None:
         "Ray is not installed": find_spec("ray") is None,
         "a GPU is shared best within one process": _uses_gpu(scenario.device),
         "there is one client": clients.count < 2,
+        "a crowd rests in one process": is_crowd(clients.count),
         "there is room for one host": hosts < 2,
         "what clients share goes from one to the next, so none can work ahead": (
             scenario.aggregation.kind == "none" and scenario.shares

@@ -8,6 +8,13 @@ from torch import Tensor
 
 ClientId = int
 """A client's number, from 0 on; it stays the same for the whole run."""
+CROWD = 10_000
+"""A run of more clients is a crowd: its tables and checkpoints have those that took part."""
+
+
+def is_crowd(count: int) -> bool:
+    """Return whether so many clients are a crowd, of which a run lists those that took part."""
+    return count > CROWD
 
 
 class Leg(str):

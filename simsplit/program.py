@@ -9,11 +9,11 @@ from dataclasses import replace
 from simsplit.assembly import Assembly
 from simsplit.errors import DataError, ScenarioError
 from simsplit.packets import ClientId
-from simsplit.parties.calls import CountSteps, Plan
+from simsplit.parties.calls import Plan
 from simsplit.phases import TRAIN, Phase
 from simsplit.poisons.malicious import FIELD
 from simsplit.scenario import Scenario
-from simsplit.schedules.cohort import Lineup, choose
+from simsplit.schedules.cohort import BatchCounts, Lineup, choose
 
 
 class Program:
@@ -40,10 +40,7 @@ class Program:
         scenario = self.scenario
         phase, done = self._find_phase(number)
         factor = scenario.train.lr_schedule.factor(done + 1, phase.rounds)
-        batches = {
-            client: 0 if client in self.left_out else count
-            for client, count in self.steps_per_epoch[phase.source].items()
-        }
+        batches = self.steps_per_epoch[phase.source].leave_out(self.left_out)
         schedule = scenario.schedule
         chosen, drops = choose(scenario.cohort, schedule, batches, number, scenario.seed)
         return Lineup(number, phase, factor, chosen, drops)
@@ -55,10 +52,10 @@ class Program:
     def _plan_phases(self, parts: Assembly) -> list[Phase]:
         """Return the phases that the methods ask for, then the main phase."""
         steps = self.steps_per_epoch["private"]
-        if not any(steps.values()):
+        if not steps.array.any():
             raise DataError("no client has any data to train on")
         rounds = self.scenario.schedule.count_rounds(steps)
-        self._refuse_late(rounds * max(self.scenario.schedule.count_local_steps(steps).values()))
+        self._refuse_late(rounds * int(self.scenario.schedule.limit_steps(steps.array).max()))
         # any client can answer: all have the same methods
         wanted, main = parts.pool.ask(parts.clients[0], Plan(rounds))
         gradients = self.scenario.gradients_cross
@@ -98,7 +95,6 @@ class Program:
         raise AssertionError(f"round {number} is past the last")
 
 
-def _count_steps(parts: Assembly, phase: Phase) -> dict[ClientId, int]:
+def _count_steps(parts: Assembly, phase: Phase) -> BatchCounts:
     """Return each client's number of batches in a pass over its data; 0 of one that is absent."""
-    counts = parts.pool.ask_all(parts.clients, CountSteps(phase.source))
-    return dict.fromkeys(parts.clients, 0) | counts
+    return BatchCounts(parts.pool.count_steps(parts.clients, phase.source))

@@ -30,7 +30,7 @@ from simsplit.evaluation.evaluator import Evaluator
 from simsplit.held import hold
 from simsplit.machine import autocast_for
 from simsplit.network.clock import Clock, Flops
-from simsplit.packets import ClientId
+from simsplit.packets import ClientId, is_crowd
 from simsplit.parties.seats import SEATS, Roster
 from simsplit.parties.server import Server
 from simsplit.plugins import gather_again
@@ -135,7 +135,8 @@ class Assembler:
         """Make these clients in this process; many can share a few seats if they can rest."""
         maker = Maker(self.owners, self.supplies, self.autocast, self.supplies.exams(numbers))
         if len(numbers) > self.seats and self.owners.can_rest:
-            return InlinePool(Roster(numbers, maker, self.seats))
+            sparse = is_crowd(self.scenario.clients.count)
+            return InlinePool(Roster(numbers, maker, self.seats, self.owners.kept, sparse=sparse))
         return InlinePool({number: maker.make(number) for number in numbers})
 
 

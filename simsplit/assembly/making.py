@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.supplies import Supplies
 from simsplit.data.batches import Batches
+from simsplit.data.parts import count_rows
 from simsplit.machine import Autocast
 from simsplit.packets import ClientId
 from simsplit.parties.client import Client
-from simsplit.parties.feed import Exam, Feed, keep_batch
+from simsplit.parties.feed import Exam, Feed, count_batches, keep_batch
 from simsplit.poisons import Poison, poison_batch
 
 
@@ -68,6 +70,16 @@ class Maker:
             size = self.supplies.public_batch_size
             feeds["public"] = self._build_feed(self._public, self._everything, number, size=size)
         return feeds
+
+    def count_steps(self, source: str) -> np.ndarray:
+        """Count the batches of all clients in a pass over a source's samples."""
+        train, counts = self.scenario.train, count_rows(self.data.parts)
+        if source == "public":
+            counts = np.full_like(counts, len(self._everything))
+        size = (self.supplies.public_batch_size if source == "public" else None) or train.batch_size
+        count = partial(count_batches, batch_size=size, drop_last=train.drop_last)
+        sizes, places = np.unique(counts, return_inverse=True)
+        return np.array([*map(count, sizes.tolist())], np.int64)[places]
 
     def seed(self, number: ClientId) -> int:
         """Return the seed of all of a client's random draws."""

@@ -21,10 +21,11 @@ from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import CutNetwork, Owner, Shape
 from simsplit.models.frozen import copy_learning, refuse_missing_dtype, share_frozen
 from simsplit.models.recomputing import recompute_units
-from simsplit.packets import ClientId
+from simsplit.packets import ClientId, is_crowd
 from simsplit.parties.changes import Changes
 from simsplit.parties.client_end import ClientParts, Loss
 from simsplit.parties.learner import Learner
+from simsplit.parties.seats import Kept
 from simsplit.scenario import Scenario
 from simsplit.scenario.misfits import refuse_inspected_parts, refuse_second_loss
 from simsplit.scenario.needs import refuse_idle, refuse_learning
@@ -166,21 +167,44 @@ class Ownership:
     def can_rest(self) -> bool:
         """Whether a client's learner holds all of its state, so that clients can share live seats.
 
-        This holds only for plain scenarios: nothing is shared or averaged, there are no methods
-        (their objects may keep state), attacks or malicious clients, all weights learn, and samples
-        are images or tables.
+        This holds only for plain scenarios: there are no methods (their objects may keep state),
+        attacks or malicious clients, all weights learn, and samples are images or tables. Clients
+        that share a segment rest only in a crowd: of fewer, each is live, as it costs little.
         """
         scenario = self.scenario
         weights = (p for module in self.list_owned_modules() for p in module.parameters())
         return (
             scenario.schedule.kind in ("round_robin", "per_client", "parallel")
-            and scenario.aggregation.kind == "none"
-            and not scenario.shares
+            and (self._shares_nothing or (self._shares_all and is_crowd(scenario.clients.count)))
             and not (scenario.method or scenario.detectors or scenario.attacks)
             and scenario.clients.malicious is None
             and not self.info.texts
             and all(weight.requires_grad for weight in weights)
         )
+
+    @property
+    def _shares_nothing(self) -> bool:
+        return not (self.averages or self.scenario.shares)
+
+    @property
+    def _shares_all(self) -> bool:
+        """Whether clients share all segments, and keep nothing of an average but copies of it."""
+        scenario = self.scenario
+        plain = not self.averages or (
+            scenario.proximal == 0 and getattr(scenario.aggregation, "bits", None) is None
+        )
+        return scenario.clients.heads == "shared" and plain
+
+    @property
+    def kept(self) -> Kept:
+        """What a client of its own keeps between its turns."""
+        weights: Literal["own", "copied", "common"] = "common"
+        if self._shares_nothing:
+            weights = "own"
+        elif self.averages:
+            weights = "copied"
+        travels = weights == "common" and self.scenario.clients.handover == "state"
+        return Kept(weights, moments=not travels)
 
     def start(self, number: ClientId) -> dict[str, nn.Module]:
         """Return a client's own head and tail with their weights before training."""

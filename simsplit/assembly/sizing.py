@@ -11,11 +11,13 @@ from torch import nn
 from simsplit.assembly.ownership import Ownership
 from simsplit.data import Prepared
 from simsplit.data.batches import Batch
+from simsplit.data.parts import count_rows
 from simsplit.methods.method import Step
 from simsplit.models.frozen import copy_learning
 from simsplit.models.quantised import measure_unpacking
 from simsplit.models.recomputing import watch_units
 from simsplit.network.clock import Flops, count_flops
+from simsplit.packets import is_crowd
 from simsplit.plugins.guard import accept_nan
 from simsplit.preflight import (
     READING,
@@ -88,7 +90,7 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
     return Estimate(
         {
             # Clients share what never learns.
-            "clients' own parts": (per_client - common) * count + common,
+            "clients' own parts": (per_client - common) * _count_holders(owners) + common,
             "shared head and tail": count_trained_bytes(shared, train.client.slots) * (1 + hosts),
             "server": count_trained_bytes(server, train.server.slots) * servers,
             "trunk copies": copies * count,
@@ -97,6 +99,15 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
             "Python and torch": (RUNTIME + READING * owners.info.texts) * (1 + hosts),
         }
     )
+
+
+def _count_holders(owners: Ownership) -> int:
+    """Return how many clients have something of their own at the end of a run."""
+    scenario = owners.scenario
+    count, rounds = scenario.clients.count, scenario.schedule.rounds
+    if not (is_crowd(count) and owners.can_rest and rounds):
+        return count
+    return min(count, rounds * scenario.cohort.count_selected(count))
 
 
 @accept_nan()
@@ -119,7 +130,7 @@ def _measure_activations(owners: Ownership, data: Prepared) -> int:
         kept = measure_activation_bytes(outputs, layers.parameters())
     again = (measure_activation_bytes(each, layers.parameters()) for each in passes)
     kept += max(again, default=0)
-    largest = max((len(part) for part in data.parts), default=0)
+    largest = int(count_rows(data.parts).max(initial=0))
     train = owners.scenario.train
     rows = min(math.ceil(train.batch_size / train.accumulate), largest)
     return kept // FEW * rows + measure_unpacking(layers)

@@ -14,7 +14,7 @@ from simsplit.data import Prepared
 from simsplit.errors import RunError
 from simsplit.machine import find_device
 from simsplit.packets import ClientId
-from simsplit.parties.calls import LoadOwn, LoadShared, OwnState, SharedState
+from simsplit.parties.calls import LoadShared, SharedState
 from simsplit.phases import EVALUATE
 from simsplit.results import CHECKPOINTS, checkpoints
 from simsplit.results.checkpoints import Progress
@@ -25,7 +25,7 @@ from simsplit.states import select_below, split_by_client
 def collect_state(parts: Assembly) -> dict[str, Tensor]:
     """Return the tensors of all owners by name."""
     state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
-    own = {} if parts.pool.remote else parts.pool.ask_all(parts.clients, OwnState())
+    own = {} if parts.pool.remote else parts.pool.collect_own(parts.clients)
     for client, tensors in own.items():
         state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
     if parts.frozen is not None:
@@ -46,8 +46,7 @@ def restore_state(parts: Assembly, state: Mapping[str, Tensor]) -> None:
     refuse_others(parts.frozen, state.get("frozen"))
     parts.server.learner.load(select_below(state, "server/"))
     if not parts.pool.remote:
-        own = split_by_client(state)
-        parts.pool.ask_each({c: LoadOwn(own.get(c, {})) for c in parts.clients})
+        parts.pool.load_own(parts.clients, split_by_client(state))
     if parts.federation is not None:
         parts.federation.load(select_below(state, "average/"))
         parts.pool.load_workshop(select_below(state, "copies/"))

@@ -162,6 +162,10 @@ def _rebuild(
     refuse_others(fingerprint([model.head, model.trunk, model.tail]), tensors.get("frozen"))
     modules = {"head": model.head, "trunk": model.trunk, "tail": model.tail}
     state = _select_state(tensors, _choose_client(scenario, client))
+    if client is not None and scenario.clients.heads == "per_client":
+        # Of a crowd only those that took part are kept; the others are as they began.
+        modules |= owners.start(client)
+        model.head, model.tail = modules["head"], modules["tail"]
     _fill(modules, state)
     _fill({"method": stacks[0].modules}, state)
     _fill({"method": stacks[1].modules}, select_below(tensors, "server/"))

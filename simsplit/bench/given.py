@@ -11,6 +11,7 @@ import torch
 
 from simsplit.assembly import Assembler, HostRecipe
 from simsplit.data import DataInfo, Prepared, Samples
+from simsplit.data.parts import count_rows
 from simsplit.data.samples import IGNORED, Choices, TextInfo, Vocabulary
 from simsplit.engine.pool import Places
 from simsplit.parties.calls import Enter
@@ -102,7 +103,7 @@ class Rounds:
         cpu = torch.device("cpu")
         pool = None
         if places is not None:
-            samples = [len(part) for part in data.parts]
+            samples = count_rows(data.parts).tolist()
             pool = places.pool(partial(HostRecipe.of, given, data), samples, cpu)
         assembler = Assembler(given, data, cpu)
         assembler.seats = seats

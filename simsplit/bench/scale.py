@@ -15,6 +15,7 @@ import torch
 from simsplit.bench.crowds import crowds, measure_rest
 from simsplit.bench.flower_messages import flower_messages
 from simsplit.bench.given import Rounds, random_images, scenario
+from simsplit.bench.million import compare_million
 from simsplit.bench.sides import BenchLines, Figures, Ratio, Say, time_in_turns
 from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.pool import Answer, InlinePool
@@ -49,6 +50,7 @@ def scale(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]
     yield measure_sweep(quick, say)
     yield crowds(quick, say)
     yield measure_rest(quick, say)
+    yield compare_million(quick, say)
     yield flower_messages(quick, say)
 
 

@@ -2,17 +2,21 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from simsplit.data.client_names import ClientNames
+from simsplit.packets import ClientId
 
 
 def format_holdings(
-    parts: Sequence[np.ndarray], groups: np.ndarray | None, names: ClientNames
+    clients: Iterable[ClientId],
+    parts: Sequence[np.ndarray],
+    groups: np.ndarray | None,
+    names: ClientNames,
 ) -> str:
-    """Return a CSV with a row for each client and class.
+    """Return a CSV with a row for each of these clients and each class.
 
     `groups` has the class of each sample. A deployed server has none: it lists each client's number
     of samples.
@@ -20,7 +24,8 @@ def format_holdings(
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["client", *(["name"] if names else []), "class", "samples"])
-    for client, part in enumerate(parts):
+    for client in clients:
+        part = parts[client]
         who = [client, *([names.get(client)] if names else [])]
         if groups is None:
             writer.writerow([*who, "", len(part)])

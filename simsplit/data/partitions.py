@@ -14,12 +14,14 @@ leave the remainder of the division, so that samples would be lost.
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from simsplit.config import Config, map_kinds
+from simsplit.data.parts import DrawnParts
 from simsplit.errors import ScenarioError
 from simsplit.seeds import derive_seed, numpy_rng_for
 
@@ -27,7 +29,7 @@ from simsplit.seeds import derive_seed, numpy_rng_for
 class Dealing(Config, ABC):
     """The base of partitions: callers use `deal`; a kind defines `draw`, `fewest` and `check`."""
 
-    def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+    def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> Sequence[np.ndarray]:
         """Return each client's rows of `labels`, sorted; every row has exactly one client."""
         self.check(labels, num_clients)
         order = numpy_rng_for(seed, "partition").permutation(len(labels))
@@ -223,8 +225,42 @@ class Natural(Dealing):
             )
 
 
+class Drawn(Dealing):
+    """Each client draws samples of its own from all of them, so that two clients may hold the same.
+
+    There may be any number of clients, and a client's samples do not depend on the others.
+    """
+
+    kind: Literal["drawn"] = "drawn"
+    samples: int = Field(default=32, ge=1)
+    """Number of samples of each client; a client holds a sample once, unless `alpha` asks for more
+    samples of a class than there are."""
+    alpha: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Concentration of the Dirichlet distribution from which each client draws its shares of the
+    classes, around those of the data: 0.1 gives a client few classes. null: all samples are equally
+    likely."""
+
+    def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> Sequence[np.ndarray]:
+        """Return each client's rows, which are drawn when they are asked for."""
+        self.check(labels, num_clients)
+        return DrawnParts(labels, num_clients, self.samples, self.alpha, seed)
+
+    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
+        """Draw the rows of all clients."""
+        return [*self.deal(labels, num_clients, seed)]
+
+    def check(self, labels: np.ndarray, num_clients: int) -> None:
+        """Raise ScenarioError if there are fewer samples than a client draws."""
+        del num_clients
+        if self.alpha is None and self.samples > len(labels):
+            raise ScenarioError(
+                "data.partition.samples",
+                f"must be at most the {len(labels)} training samples there are, got {self.samples}",
+            )
+
+
 Partition = Annotated[
-    Iid | Dirichlet | Pathological | Shards | MainLabel | Linear | Exponential | Natural,
+    Iid | Dirichlet | Pathological | Shards | MainLabel | Linear | Exponential | Natural | Drawn,
     Field(discriminator="kind"),
 ]
 PARTITIONS: dict[str, type[Dealing]] = map_kinds(Partition)

@@ -3,7 +3,7 @@
 No sample is in two of the parts train, validation, auxiliary and test.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +28,7 @@ from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextBatcher, TextTable
 from simsplit.errors import ScenarioError, blame
 from simsplit.models.tokenizers import Reader
+from simsplit.packets import ClientId
 from simsplit.seeds import numpy_rng_for
 
 
@@ -41,7 +42,7 @@ class Prepared:
     validation: Samples | None
     auxiliary: Samples | None
     test: Samples
-    parts: list[np.ndarray]
+    parts: Sequence[np.ndarray]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     support: Samples | None = None
@@ -99,10 +100,11 @@ class Prepared:
             **named,
         }
 
-    def format_holdings(self) -> str:
-        """Return a CSV with each client's number of samples per class."""
+    def format_holdings(self, clients: Iterable[ClientId] | None = None) -> str:
+        """Return a CSV with each client's number of samples per class; `clients`: None for all."""
         groups = self.train.groups if self.has_samples else None
-        return format_holdings(self.parts, groups, self.client_names)
+        who = range(len(self.parts)) if clients is None else clients
+        return format_holdings(who, self.parts, groups, self.client_names)
 
     @property
     def nbytes(self) -> int:
@@ -183,16 +185,19 @@ def divide(
     )
 
 
-def _divide(config: DataConfig, samples: Samples, num_clients: int, seed: int) -> list[np.ndarray]:
+def _divide(
+    config: DataConfig, samples: Samples, num_clients: int, seed: int
+) -> Sequence[np.ndarray]:
     """Return each client's rows: even clients choose first, the partition divides the rest."""
     groups, left = _choose_groups(config.partition, samples), np.arange(len(samples))
+    if config.even is None:
+        return config.partition.deal(groups, num_clients, seed)
     own = {}
-    if config.even is not None:
-        _refuse_uneven(config.even, config.partition, len(samples), num_clients)
-        for client in sorted(config.even.clients):
-            rng = numpy_rng_for(seed, "data", "even", client)
-            own[client] = left[draw_stratified(groups[left], config.even.samples, rng)]
-            left = np.setdiff1d(left, own[client])
+    _refuse_uneven(config.even, config.partition, len(samples), num_clients)
+    for client in sorted(config.even.clients):
+        rng = numpy_rng_for(seed, "data", "even", client)
+        own[client] = left[draw_stratified(groups[left], config.even.samples, rng)]
+        left = np.setdiff1d(left, own[client])
     dealt = iter(config.partition.deal(groups[left], num_clients - len(own), seed))
     return [own[client] if client in own else left[next(dealt)] for client in range(num_clients)]
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from simsplit.detectors import Readings
 from simsplit.errors import OutOfRangeError, RunFailedError, SimsplitError, format_list
 from simsplit.packets import ClientId, Packets
-from simsplit.parties.calls import Call
+from simsplit.parties.calls import Call, CountSteps, Enter, Hear, LoadOwn, OwnState
 from simsplit.parties.client import Client
 from simsplit.parties.learner import Learner
 from simsplit.parties.seats import Roster
@@ -219,6 +220,34 @@ class Pool(ABC):
         """Call several clients with the same call, and return their answers."""
         return self.ask_each(dict.fromkeys(clients, call))
 
+    def enter(self, clients: Sequence[ClientId], call: Enter) -> None:
+        """Start a round of a phase at all clients of the run."""
+        self.ask_all(clients, call)
+
+    def announce(self, clients: Sequence[ClientId], call: Hear) -> None:
+        """Pass on to all these clients what methods announce."""
+        self.ask_all(clients, call)
+
+    def count_steps(self, clients: Sequence[ClientId], source: str) -> np.ndarray:
+        """Count every client's batches in a pass over its data; 0 of one that does not answer."""
+        counts = np.zeros(len(clients), np.int64)
+        for client, count in self.ask_all(clients, CountSteps(source)).items():
+            counts[client] = count
+        return counts
+
+    def collect_own(self, clients: Sequence[ClientId]) -> Mapping[ClientId, dict[str, Tensor]]:
+        """Collect from the run's clients the states that no other client has.
+
+        A client that is left out is in its state before training.
+        """
+        return self.ask_all(clients, OwnState())
+
+    def load_own(
+        self, clients: Sequence[ClientId], states: Mapping[ClientId, dict[str, Tensor]]
+    ) -> None:
+        """Restore what `collect_own` returned."""
+        self.ask_each({client: LoadOwn(states.get(client, {})) for client in clients})
+
     def expect(  # noqa: B027 - most pools do nothing ahead
         self, turns: Sequence[ClientId], round_number: int, *, has_interleaved: bool = False
     ) -> None:
@@ -267,6 +296,41 @@ class InlinePool(Pool):
     def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
         """Call one client after another."""
         return {client: self.ask(client, call) for client, call in calls.items()}
+
+    def enter(self, clients: Sequence[ClientId], call: Enter) -> None:
+        """Start a round; a roster's clients at rest need not be called one by one."""
+        if isinstance(self.clients, Roster):
+            self.clients.enter(call)
+        else:
+            super().enter(clients, call)
+
+    def announce(self, clients: Sequence[ClientId], call: Hear) -> None:
+        """Pass an announcement on, to a roster's clients once for all of them."""
+        if isinstance(self.clients, Roster):
+            self.clients.announce(call)
+        else:
+            super().announce(clients, call)
+
+    def count_steps(self, clients: Sequence[ClientId], source: str) -> np.ndarray:
+        """Count batches, in a roster without its clients."""
+        if isinstance(self.clients, Roster) and len(self.clients) == len(clients):
+            return self.clients.count_steps(source)
+        return super().count_steps(clients, source)
+
+    def collect_own(self, clients: Sequence[ClientId]) -> Mapping[ClientId, dict[str, Tensor]]:
+        """Collect states, of a crowd those of the clients that took part."""
+        if isinstance(self.clients, Roster) and self.clients.sparse:
+            return self.clients.collect_own()
+        return super().collect_own(clients)
+
+    def load_own(
+        self, clients: Sequence[ClientId], states: Mapping[ClientId, dict[str, Tensor]]
+    ) -> None:
+        """Restore states, of a crowd those of the clients that took part."""
+        if isinstance(self.clients, Roster) and self.clients.sparse:
+            self.clients.load_own(states)
+        else:
+            super().load_own(clients, states)
 
     def train_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]

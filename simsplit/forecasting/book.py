@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from simsplit.data.parts import count_rows
 from simsplit.forecasting.probing import BatchKey, Events, Prober
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.feed import Feed, count_batches
@@ -87,7 +88,7 @@ class StepBook:
     def _count_rows_to_probe(self) -> int:
         """Count the samples of all kinds of batches that clients have."""
         size = self.scenario.train.batch_size
-        lasts = {len(part) % size for part in self.data.parts}
+        lasts: set[int] = {*(count_rows(self.data.parts) % size).tolist()}
         return (size + sum(lasts)) * (self.data.info.shape[0] if self.varies else 1)
 
     def _find_batch(self, client: ClientId, source: str, number: int) -> tuple[BatchKey, Tensor]:

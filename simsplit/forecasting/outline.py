@@ -14,7 +14,8 @@ from simsplit.data import DataInfo, DataSet, Prepared, Samples
 from simsplit.data.client_names import NO_NAMES, ClientNames
 from simsplit.data.given import GivenSource
 from simsplit.data.given_texts import TextGiven
-from simsplit.data.partitions import Exponential, Iid, Linear, MainLabel, Natural
+from simsplit.data.partitions import Drawn, Exponential, Iid, Linear, MainLabel, Natural
+from simsplit.data.parts import MadeParts, SameParts
 from simsplit.data.preparing import divide
 from simsplit.data.samples import IGNORED, SplitSizes, TextInfo
 from simsplit.data.texts import PythonDocs, TextTable
@@ -26,7 +27,7 @@ from simsplit.seeds import numpy_rng_for
 
 MOST_READ = 20_000
 """The most texts of files that are read without being asked for."""
-_EVEN = (Exponential, Iid, Linear, MainLabel)
+_EVEN = (Drawn, Exponential, Iid, Linear, MainLabel)
 """Partitions that give each client as many samples whatever their labels are."""
 BALANCED = "the classes of data.source are taken to be equally frequent"
 EQUAL = "the clients that data.source names are taken to have equally many samples"
@@ -182,7 +183,7 @@ def _fill(
         name: _draw_samples(scenario, name, min(count, max(sizes)), info, reader)
         for name, count in counts.items()
     }
-    parts = [np.arange(len(part)) % len(made["train"]) for part in divided.parts]
+    parts = _shorten_rows(divided.parts, len(made["train"]))
     one = next(iter(made.values()))
     a_sample = (one.inputs.nbytes + one.labels.nbytes) // len(one)
     names = scenario.clients.names
@@ -199,6 +200,13 @@ def _fill(
     )
     assumed = tuple(dict.fromkeys(notes))
     return Outline(filled, counts, a_sample * sum(counts.values()), was_read=False, notes=assumed)
+
+
+def _shorten_rows(parts: Sequence[np.ndarray], limit: int) -> Sequence[np.ndarray]:
+    """Return parts of the same sizes, with rows below a limit."""
+    if isinstance(parts, MadeParts):
+        return SameParts(np.arange(parts.size) % limit, len(parts))
+    return [np.arange(len(part)) % limit for part in parts]
 
 
 def _draw_samples(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from simsplit.assembly import Assembler
 from simsplit.assembly.making import Maker
+from simsplit.data.parts import count_rows
 from simsplit.errors import ScenarioError
 from simsplit.forecasting.outline import Outline
 from simsplit.forecasting.stand_ins import SegmentForm, replace_segments
@@ -83,9 +84,7 @@ class Prober:
             replies = math.ceil(count_messages(scenario.method) / scenario.servers)
             self.assembler.flops = count_weightless_flops(self.assembler.owners, replies)
         owners, supplies = self.assembler.owners, self.assembler.supplies
-        self.number: ClientId = max(
-            range(scenario.clients.count), key=lambda client: len(outline.data.parts[client])
-        )
+        self.number: ClientId = int(count_rows(outline.data.parts).argmax())
         self.pool = self.assembler.make_pool([self.number])
         self.exchange = self.assembler.build_exchange(self.pool)
         self.client: Client = self.pool.clients[self.number]
@@ -101,7 +100,7 @@ class Prober:
     @property
     def batch_rows(self) -> int:
         """The rows of the largest batch of training."""
-        largest = max((len(part) for part in self.outline.data.parts), default=0)
+        largest = int(count_rows(self.outline.data.parts).max(initial=0))
         return min(self.scenario.train.batch_size, largest)
 
     @contextmanager

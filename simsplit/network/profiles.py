@@ -25,17 +25,18 @@ A link's rates are measured by users, at the application; its latency is one way
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast, overload
 
 import numpy as np
 from pydantic import Field, field_validator
 
 from simsplit.config import Config
 from simsplit.errors import suggest
-from simsplit.packets import Leg
+from simsplit.packets import Leg, is_crowd
 from simsplit.seeds import numpy_rng_for
 
 
@@ -159,17 +160,21 @@ class NetworkConfig(Config):
     def _check_link(cls, value: object) -> object:
         return _check_choice(value, LINKS)
 
-    def draw_rates(self, count: int, seed: int) -> list[Rates]:
-        """Draw each client's rates by seed; they do not depend on the number of clients."""
+    def draw_rates(self, count: int, seed: int) -> Sequence[Rates]:
+        """Draw each client's rates by seed; they do not depend on the number of clients.
+
+        A crowd's are drawn when they are asked for.
+        """
         devices, links = _list_choices(self.device, DEVICES), _list_choices(self.link, LINKS)
-        return [self._draw_rates(devices, links, client, seed) for client in range(count)]
+        draw = partial(self._draw_rates, devices, links, seed)
+        return CrowdRates(draw, count) if is_crowd(count) else [*map(draw, range(count))]
 
     def _draw_rates(
         self,
         devices: Sequence[tuple[DeviceConfig, float]],
         links: Sequence[tuple[LinkConfig, float]],
-        client: int,
         seed: int,
+        client: int,
     ) -> Rates:
         rng = numpy_rng_for(seed, "network", client)
         # all are drawn even if unused, so that a fixed device does not change a client's link
@@ -183,6 +188,30 @@ class NetworkConfig(Config):
             down_bytes_per_s=float(transfer * (self.down_mbps or link.down_mbps) * 1e6 / 8),
             latency_s=latency_ms / 1e3,
         )
+
+
+class CrowdRates(Sequence[Rates]):
+    """The rates of many clients, each drawn when it is first asked for."""
+
+    def __init__(self, draw: Callable[[int], Rates], count: int) -> None:
+        """Take what draws a client's rates, and the number of clients."""
+        self._draw, self._count = draw, count
+        self._known: dict[int, Rates] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, client: int) -> Rates: ...
+    @overload
+    def __getitem__(self, client: slice) -> list[Rates]: ...
+    def __getitem__(self, client: int | slice) -> Rates | list[Rates]:
+        """Return a client's rates, or those of several."""
+        if isinstance(client, slice):
+            return [self[each] for each in range(self._count)[client]]
+        if client not in self._known:
+            self._known[client] = self._draw(range(self._count)[client])
+        return self._known[client]
 
 
 def _list_choices(

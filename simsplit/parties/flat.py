@@ -54,6 +54,11 @@ class Layout:
             self._spare = list(zip(*(slab.unbind() for slab in slabs), strict=True))
         return self._spare.pop()
 
+    def reuse(self, flats: tuple[Tensor, ...]) -> None:
+        """Take back the flat tensors of a client, for another one."""
+        if flats:
+            self._spare.append(flats)
+
     def fits(self, tensors: Mapping[str, Tensor]) -> bool:
         """Tell whether tensors have the same names and forms as these."""
         return self.places == _places_of(tensors)
@@ -86,6 +91,10 @@ class FlatTensors:
     def split_by_name(self) -> dict[str, Tensor]:
         """Return each tensor by its name, as a view."""
         return self.layout.split_by_name(self.flats)
+
+    def give_back(self) -> None:
+        """Leave the flat tensors to another client."""
+        self.layout.reuse(self.flats)
 
 
 @dataclass(slots=True)

@@ -4,19 +4,33 @@ A seat is a live client (modules, optimizer and all) that stands for one client 
 weights, moments and counters of the client that leaves are copied out, those of the next are copied
 in. A client in the middle of a step keeps its seat. So a crowd needs memory for what it owns alone,
 and computes bit for bit what it would compute if all clients were live.
+
+Clients that share all segments own no weights: of those of a crowd that have not taken part,
+nothing is kept at all.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
 
+import numpy as np
 from torch import Tensor, nn
 
-from simsplit.packets import ClientId
-from simsplit.parties.calls import Call, CountSteps, Enter, Hear, OwnState, ReportRound
+from simsplit.packets import ClientId, Packet
+from simsplit.parties.calls import (
+    Call,
+    CountSteps,
+    Enter,
+    HandOver,
+    Hear,
+    LoadOwn,
+    OwnState,
+    ReportRound,
+)
 from simsplit.parties.client import Client
 from simsplit.parties.feed import Feed
-from simsplit.parties.flat import Flat, Layout, Mirror
-from simsplit.parties.sharing import collect_own_state
+from simsplit.parties.flat import Flat, FlatTensors, Layout, Mirror
+from simsplit.parties.sharing import TAKEN, collect_own_state
 from simsplit.parties.tally import Tally
 
 SEATS = 32
@@ -33,6 +47,9 @@ class ClientOrigin(Protocol):
     def feeds(self, number: ClientId) -> dict[str, Feed]:
         """Return a client's streams of batches."""
 
+    def count_steps(self, source: str) -> np.ndarray:
+        """Count the batches of all clients in a pass over a source's samples."""
+
     def seed(self, number: ClientId) -> int:
         """Return the seed of all that a client draws."""
 
@@ -44,15 +61,29 @@ class ClientOrigin(Protocol):
         """Return a client's own modules in their state before training, to copy from."""
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What each client keeps of its own between its turns."""
+
+    weights: Literal["own", "copied", "common"] = "own"
+    """own: kept from round to round. copied: of an average, which it gets again before each round.
+    common: all clients have the same live ones."""
+    moments: bool = True
+    """Whether it keeps optimizer moments."""
+
+
 class Seat:
     """A live client that can become another."""
 
-    def __init__(self, client: Client, layouts: list[Layout]) -> None:
+    def __init__(self, client: Client, layouts: list[Layout], kept: Kept) -> None:
         (self.learner,) = client.keeping.parts.learners
-        self.client, self._layouts = client, layouts
-        self._weights = Mirror(self.learner.weights(), layouts)
-        self.start = self._weights.read(None)
+        self.client, self._layouts, self._kept = client, layouts, kept
+        self._weights: Mirror | None = None
+        self.start: FlatTensors | None = None
         """The first weights of the client that was made here."""
+        if kept.weights != "common":
+            self._weights = Mirror(self.learner.weights(), layouts)
+            self.start = self._weights.read(None)
         self._moments: Mirror | None = None
         self._entered: Enter | None = None
 
@@ -67,8 +98,9 @@ class Seat:
     def leave(self, flat: Flat) -> None:
         """Copy everything that the client remembers into its flat form."""
         training = self.client.training
-        flat.weights = self._weights.read(flat.weights)
-        moments = self._live_moments()
+        if self._weights is not None:
+            flat.weights = self._weights.read(flat.weights)
+        moments = self._live_moments() if self._kept.moments else None
         flat.moments = moments.read(flat.moments) if moments is not None else None
         flat.taken = tuple(training.taken.values())
         # A crowd of empty tallies takes more memory than None.
@@ -79,18 +111,15 @@ class Seat:
         training = self.client.training
         training.end.number, training.end.seed = number, origin.seed(number)
         training.feeds = origin.feeds(number)
+        self._take_weights(number, origin, None if flat is None else flat.weights)
         if flat is None:
-            self.learner.forget_moments()
-            if origin.alike:
-                self._weights.write(self.start)
-            else:
-                self._begin(origin.start(number))
+            if self._kept.moments:
+                self.learner.forget_moments()
             training.taken = dict.fromkeys(training.feeds, 0)
             training.end.tally = Tally()
             return
-        assert flat.weights is not None, "who has rested has weights"
-        self._weights.write(flat.weights)
-        self._remember(flat)
+        if self._kept.moments:
+            self._remember(flat)
         training.taken = dict(zip(training.feeds, flat.taken, strict=True))
         training.end.tally = flat.tally or Tally()
 
@@ -100,6 +129,20 @@ class Seat:
         if call is not None and call is not self._entered:
             call.on(self.client)
             self._entered = call
+
+    def _take_weights(
+        self, number: ClientId, origin: ClientOrigin, rested: FlatTensors | None
+    ) -> None:
+        """Copy in a client's weights: those with which it rested, or its first ones."""
+        if self._weights is None:
+            return
+        if rested is not None:
+            self._weights.write(rested)
+        elif origin.alike or self._kept.weights == "copied":
+            assert self.start is not None, "read when the seat was made"
+            self._weights.write(self.start)
+        else:
+            self._begin(origin.start(number))
 
     def _begin(self, modules: Mapping[str, nn.Module]) -> None:
         """Copy in the weights of modules like the seat's own."""
@@ -132,13 +175,32 @@ class Seat:
 class Roster(Mapping[ClientId, Client]):
     """Many clients by number; a client that is asked for takes a seat."""
 
-    def __init__(self, numbers: Sequence[ClientId], origin: ClientOrigin, seats: int) -> None:
-        self._numbers, self._origin, self._most = dict.fromkeys(numbers), origin, seats
+    def __init__(
+        self,
+        numbers: Sequence[ClientId],
+        origin: ClientOrigin,
+        seats: int,
+        kept: Kept,
+        *,
+        sparse: bool,
+    ) -> None:
+        """Hold clients, of which `seats` are live; a `sparse` one collects states of few.
+
+        These are the states of the clients that took part.
+        """
+        # A range costs nothing, however many numbers it has.
+        self._numbers = numbers if isinstance(numbers, range) else dict.fromkeys(numbers)
+        self._origin, self._most, self._kept, self.sparse = origin, seats, kept, sparse
+        self._everyone: Enter | None = None
+        """The phase that all clients have entered, unless they are called one by one."""
         self._seats: dict[ClientId, Seat] = {}
         """The seats by client; the client that was asked last comes last."""
         self._flats: dict[ClientId, Flat] = {}
         self._entered: dict[ClientId, Enter] = {}
         self._layouts: list[Layout] = []
+        self._sources: tuple[str, ...] = ()
+        self._copied: set[ClientId] = set()
+        """Clients that rest with copies of an average."""
 
     def __getitem__(self, number: ClientId) -> Client:
         """Return the live client; its seat may become another client at the next call."""
@@ -160,6 +222,62 @@ class Roster(Mapping[ClientId, Client]):
         answer: Answer = brief(self, number, call)
         return answer
 
+    def enter(self, call: Enter) -> None:
+        """Bring all clients to a phase, those at rest when they are asked."""
+        self._everyone = call
+        self._entered.clear()
+        for seat in self._seats.values():
+            seat.enter(call)
+        if self._kept.weights == "copied":
+            self._drop_copies()
+
+    def announce(self, call: Hear) -> None:
+        """Do nothing: clients that rest have no methods, and nothing is announced to them."""
+        assert not call.announced, "clients with methods are all live"
+
+    def count_steps(self, source: str) -> np.ndarray:
+        """Count each client's batches in a pass over a source's samples."""
+        return self._origin.count_steps(source)
+
+    def collect_own(self) -> dict[ClientId, dict[str, Tensor]]:
+        """Collect the states of the clients that took part."""
+        asked = sorted({*self._flats, *self._seats})
+        return {n: self._own_state(n, OwnState()) for n in asked if self._has_begun(n)}
+
+    def _has_begun(self, number: ClientId) -> bool:
+        """Return whether a client has taken a batch; others are in their state before training."""
+        if (seat := self._seats.get(number)) is not None:
+            return any(seat.client.training.taken.values())
+        return any(self._flats[number].taken)
+
+    def load_own(self, states: Mapping[ClientId, dict[str, Tensor]]) -> None:
+        """Restore what `collect_own` returned; all others begin anew."""
+        self._seats.clear()
+        self._flats.clear()
+        for number, state in states.items():
+            if all(name.startswith(TAKEN) for name in state):
+                self._flats[number] = Flat(taken=tuple(map(int, state.values())))
+            else:
+                LoadOwn(state).on(self[number])
+
+    def _drop_copies(self) -> None:
+        """Drop the last round's copies of an average; whoever takes part gets the next one."""
+        # Those with a seat keep theirs, and leave them behind when another takes it.
+        for number in self._copied:
+            flat = self._flats[number]
+            if flat.weights is not None:
+                flat.weights.give_back()
+                flat.weights = None
+        self._copied.clear()
+
+    def _leave(self, number: ClientId) -> Flat:
+        """Copy out all that a client with a seat remembers, and return its flat form."""
+        flat = self._flats.setdefault(number, Flat())
+        self._seats[number].leave(flat)
+        if self._kept.weights == "copied":
+            self._copied.add(number)
+        return flat
+
     def _seat(self, number: ClientId) -> Seat:
         """Give a client a free seat."""
         if number not in self._numbers:
@@ -170,15 +288,14 @@ class Roster(Mapping[ClientId, Client]):
             free = next((each for each, seat in self._seats.items() if not seat.busy), None)
         flat = self._flats.get(number)
         if free is None:
-            seat = Seat(self._origin.make(number), self._layouts)
+            seat = Seat(self._origin.make(number), self._layouts, self._kept)
             if flat is not None:
                 seat.become(number, self._origin, flat)
         else:
-            seat = self._seats[free]
-            seat.leave(self._flats.setdefault(free, Flat()))
-            del self._seats[free]
+            self._leave(free)
+            seat = self._seats.pop(free)
             seat.become(number, self._origin, flat)
-        seat.enter(self._entered.get(number))
+        seat.enter(self._entered.get(number, self._everyone))
         return seat
 
     def _enter(self, number: ClientId, call: Enter) -> None:
@@ -201,23 +318,33 @@ class Roster(Mapping[ClientId, Client]):
         return 0 if feed is None else feed.steps_per_epoch
 
     def _hear(self, number: ClientId, call: Hear) -> None:
-        """Do nothing: clients at rest have no methods, and nothing is announced to them."""
-        assert not call.announced, "clients with methods are all live"
+        del number
+        self.announce(call)
+
+    def _hand_over(self, number: ClientId, call: HandOver) -> Packet:
+        """Return a client's packet, whose tensors stay when another takes its seat."""
+        packet = call.on(self[number])
+        if self._kept.weights != "copied":
+            return packet
+        flat = self._leave(number)
+        assert flat.weights is not None, "it has just left them"
+        rested = flat.weights.split_by_name()
+        return packet.with_tensors(tuple(rested[name] for name in packet.names))
 
     def _own_state(self, number: ClientId, call: OwnState) -> dict[str, Tensor]:
         """Return a client's own state as views of its flat form, without a seat."""
         # A live client's flat form is out of date, and one that never sat has no weights yet.
         if number in self._seats or number not in self._flats:
             self[number]
-            self._seats[number].leave(self._flats.setdefault(number, Flat()))
+            self._leave(number)
         flat = self._flats[number]
+        moments = {} if flat.moments is None else flat.moments.split_by_name()
+        self._sources = self._sources or tuple(self._origin.feeds(number))
+        taken = zip(self._sources, flat.taken, strict=True)
+        if self._kept.weights != "own":
+            return collect_own_state([], taken, [moments] if self._kept.moments else [])
         assert flat.weights is not None, "who has rested has weights"
-        learned = flat.weights.split_by_name() | (
-            flat.moments.split_by_name() if flat.moments is not None else {}
-        )
-        return collect_own_state(
-            [learned], zip(self._origin.feeds(number), flat.taken, strict=True)
-        )
+        return collect_own_state([flat.weights.split_by_name() | moments], taken)
 
 
 # All clients get these at once: with a seat each, the whole crowd would be copied through.
@@ -226,5 +353,6 @@ _BRIEF: Mapping[type, Callable[..., Any]] = {
     ReportRound: Roster._report,
     CountSteps: Roster._count,
     Hear: Roster._hear,
+    HandOver: Roster._hand_over,
     OwnState: Roster._own_state,
 }

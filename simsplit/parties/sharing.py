@@ -13,6 +13,9 @@ from simsplit.parties.training import Training
 from simsplit.poisons import Poison
 from simsplit.states import select_below
 
+TAKEN = "taken."
+"""Begins the names of the numbers of batches taken, in a client's state."""
+
 
 class Sharing:
     """A client's part in sharing: it hears announcements, and hands segments over."""
@@ -112,18 +115,23 @@ class Keeping:
         if self.parts.shared is not None:
             self.parts.shared.load_moments(select_below(state, "moments.0."))
         taken = self.training.taken
-        taken.update({source: int(state[f"taken.{source}"]) for source in taken})
+        taken.update({source: int(state[f"{TAKEN}{source}"]) for source in taken})
 
     def _own(self) -> list[Learner]:
         return [learner for learner in self.parts.learners if learner is not self.parts.shared]
 
 
 def collect_own_state(
-    learned: Iterable[Mapping[str, Tensor]], taken: Iterable[tuple[str, int]]
+    learned: Iterable[Mapping[str, Tensor]],
+    taken: Iterable[tuple[str, int]],
+    moments: Iterable[Mapping[str, Tensor]] = (),
 ) -> dict[str, Tensor]:
-    """Collect learners' states that a client alone has, and the batches taken of each source."""
-    counts = {f"taken.{source}": torch.tensor(count) for source, count in taken}
-    return _prefix("own", learned) | counts
+    """Collect learners' states that a client alone has, and the batches taken of each source.
+
+    `moments` are those of shared weights, if they stay with the client.
+    """
+    counts = {f"{TAKEN}{source}": torch.tensor(count) for source, count in taken}
+    return _prefix("own", learned) | counts | _prefix("moments", moments)
 
 
 def _prefix(name: str, states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from simsplit.data.client_names import NO_NAMES
 from simsplit.detectors.watch import Watch
 from simsplit.errors import RunError
 from simsplit.evaluation.evaluator import ATTACK_SUCCESS_ALL
+from simsplit.packets import is_crowd
 from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run, RunWriter
 from simsplit.results.directory import ENVIRONMENT
 from simsplit.results.environment import add_resumption, describe_environment
@@ -95,7 +96,8 @@ def describe_start(
     """Write the files that describe a run: scenario, environment, data and clients' shares."""
     writer.start(scenario.yaml(), describe_environment(device, scenario.plugins.describe_origins()))
     writer.write_json(DATA, data.to_dict())
-    writer.write_text(HOLDINGS, data.format_holdings())
+    if not is_crowd(scenario.clients.count):
+        writer.write_text(HOLDINGS, data.format_holdings())
 
 
 def describe_resumption(writer: RunWriter, scenario: Scenario, path: Path) -> None:

@@ -12,6 +12,7 @@ from simsplit.assembly.sizing import estimate_memory
 from simsplit.assembly.state import collect_state, restore_state
 from simsplit.attacking import Attacking
 from simsplit.data import Prepared
+from simsplit.data.parts import count_rows
 from simsplit.detection import Detection
 from simsplit.engine.pool import Places
 from simsplit.errors import RunFailedError, format_count
@@ -82,7 +83,7 @@ class LiveRun:
     def _assemble(self, assembler: Assembler) -> Assembly:
         if self.hosts is None:
             return assembler.assemble()
-        samples = [len(part) for part in self.data.parts]
+        samples = count_rows(self.data.parts).tolist()
         recipe_of = partial(HostRecipe.of, self.scenario, self.data)
         return assembler.assemble(self.hosts.pool(recipe_of, samples, self.device))
 
@@ -108,7 +109,7 @@ class LiveRun:
         phase, factor = lineup.phase, lineup.lr_factor
         self.parts.server.enter(phase, factor)
         with self.parts.exchange.name_failures():
-            self.parts.pool.ask_all(self.parts.clients, Enter(phase, factor))
+            self.parts.pool.enter(self.parts.clients, Enter(phase, factor))
 
     def mark(self, round_number: int) -> Mark:
         """Return the parts' state at the beginning of a round, for `undo`."""

@@ -10,11 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from simsplit.data import Prepared
+from simsplit.data.parts import count_rows
 from simsplit.errors import PluginError, RunError
 from simsplit.foreign import strip_controls
 from simsplit.methods import MethodConfig
+from simsplit.packets import is_crowd
 from simsplit.progress import Observer, RoundEnded, RunPlan, Status
-from simsplit.results import SUMMARY, TRACEBACK, Run, RunWriter
+from simsplit.results import HOLDINGS, SUMMARY, TRACEBACK, Run, RunWriter
 from simsplit.results.stored import explain_misfits
 from simsplit.results.summary import summarise
 from simsplit.rows import WireRow
@@ -72,7 +74,7 @@ class Notes(Observer):
             return {}
         steps = live.program.steps_per_epoch["private"]
         times = count_releases(WireRow.in_frame(Run.load(self.path).wire), steps)
-        samples = [len(part) for part in live.data.parts]
+        samples = count_rows(live.data.parts).tolist()
         every = [summarise_privacy(each, times, samples) for each in guarantees]
         if rows := [row for _, of_one in every for row in of_one]:
             self.writer.write_table(PRIVACY, rows)
@@ -87,6 +89,19 @@ class Notes(Observer):
             "flops": asdict(self.live.flops),
         }
         self.writer.write_json(SUMMARY, {"name": self.live.scenario.name, **facts, **more})
+
+
+class CrowdHoldings(Observer):
+    """The observer that writes who holds what, of a crowd's clients that took part."""
+
+    def __init__(self, live: LiveRun, path: Path, writer: RunWriter) -> None:
+        self.live, self.path, self.writer = live, path, writer
+
+    def end(self, status: Status) -> None:
+        """Write the table of a run that has come to an end."""
+        if status == "finished" and is_crowd(self.live.scenario.clients.count):
+            clients = sorted({*map(int, Run.load(self.path).clients["client"])})
+            self.writer.write_text(HOLDINGS, self.live.data.format_holdings(clients))
 
 
 class Pictures(Observer):

@@ -190,7 +190,7 @@ class Exchange:
         if counted and tensors:
             for client in clients:
                 self.wire.carry(Packet(client, Leg.BROADCAST, 0, 0, tensors))
-        self.pool.ask_all(clients, Hear(announced))
+        self.pool.announce(clients, Hear(announced))
 
     def hand_over(self, client: ClientId) -> Packet | None:
         """Bring what the clients share from its holder to `client`, if that is another, and return

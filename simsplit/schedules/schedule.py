@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Literal, Self
 
+import numpy as np
 from pydantic import Discriminator, Field, model_validator
 
 from simsplit.config import Config, map_kinds
@@ -56,6 +57,10 @@ class ScheduleConfig(Config, ABC):
         steps = self.local_steps
         # `local_steps` cannot be taken by a client without a batch.
         return {client: steps if epoch else 0 for client, epoch in steps_per_epoch.items()}
+
+    def limit_steps(self, batches: np.ndarray) -> np.ndarray:
+        """Return the steps that each client takes in a round, by its number of batches."""
+        return batches if self.local_steps is None else np.where(batches, self.local_steps, 0)
 
     @abstractmethod
     def turns(self, steps: Mapping[ClientId, int]) -> Iterator[ClientId]:

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from simsplit.data.partitions import (
     PARTITIONS,
     Dirichlet,
+    Drawn,
     Exponential,
     Iid,
     Linear,
@@ -17,6 +18,7 @@ from simsplit.data.partitions import (
     Shards,
     top_up,
 )
+from simsplit.data.parts import count_rows
 from simsplit.errors import ScenarioError
 from simsplit.seeds import numpy_rng_for
 
@@ -34,8 +36,40 @@ def sizes(parts):
     return [len(part) for part in parts]
 
 
-DRAWN = [kind for kind in PARTITIONS if kind != "natural"]
+DRAWN = [kind for kind in PARTITIONS if kind not in ("natural", "drawn")]
 """Those that divide by class, and not by owner."""
+
+
+@pytest.mark.parametrize("alpha", [None, 0.3])
+def test_any_number_of_clients_draw_rows_of_their_own(alpha):
+    labels, partition = make_balanced(60), Drawn(samples=12, alpha=alpha)
+    many, few = partition.deal(labels, 10**6, seed=3), partition.deal(labels, 5, seed=3)
+    assert len(many) == 10**6
+    assert count_rows(many).sum() == 12 * 10**6
+    assert all(np.array_equal(many[n], few[n]) for n in range(5))
+    assert all(np.array_equal(one, other) for one, other in zip(few, few[:], strict=True))
+    assert not np.array_equal(many[10**6 - 1], few[0])
+    assert not np.array_equal(partition.deal(labels, 5, seed=4)[0], few[0])
+    if alpha is None:
+        assert all(len(np.unique(part)) == 12 for part in few)
+    with pytest.raises(IndexError):
+        many[10**6]
+
+
+def test_drawn_shares_of_classes_are_as_skewed_as_alpha_says():
+    labels = make_balanced(600)
+    largest = [
+        histograms(Drawn(samples=40, alpha=alpha).deal(labels, 60, seed=0), labels).max(1).mean()
+        for alpha in (0.1, 5, 1000)
+    ]
+    assert largest[0] > 30
+    assert 20 > largest[1] > largest[2]
+
+
+def test_a_client_holds_no_more_samples_than_there_are():
+    with pytest.raises(ScenarioError) as caught:
+        Drawn(samples=61).deal(make_balanced(60), 3, seed=0)
+    assert caught.value.field == "data.partition.samples"
 
 
 def test_natural_leaves_every_sample_with_its_owner():

@@ -1,0 +1,74 @@
+"""A million clients are compared with a thousand of whom as many take part in each round.
+
+Each run has its own process, so that its peak of memory is its own. Both are whole runs, as the
+command makes them, of the shipped scenario: what is linear in the number of clients would show.
+"""
+
+import json
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from simsplit.bench.sides import BenchLines, Figures, Say, call_apart
+from simsplit.experiment import run
+from simsplit.report.tables import Table
+from simsplit.scenario import load_scenario
+
+NAME = "million"
+MANY = 1_000_000
+MOST_BYTES = 4 * 2**30
+"""The most memory that the run of a million may take."""
+
+
+def compare_million(quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Measure a run of few clients, all of whom take part, and one of many, of whom as many do."""
+    few, rounds = (100, 2) if quick else (1000, 4)
+    lines = BenchLines()
+    first: dict[str, float] = {}
+    for count in (few, MANY):
+        say(f"scale: {count:,} clients, {few:,} a round ...")
+        measured = call_apart(run_crowd, count, few, rounds)
+        first = first or measured
+        ratios = {
+            key: measured[key] / first[key] for key in ("round", "whole", "processor", "peak")
+        }
+        row = (
+            f"{count:,}",
+            f"{measured['round']:.2f}",
+            *(f"{ratios[key]:.2f}" for key in ("round", "processor")),
+            f"{measured['whole']:.0f}",
+            f"{ratios['whole']:.2f}",
+            f"{measured['peak'] / 2**20:.0f}",
+            f"{MOST_BYTES / 2**20:.0f}",
+        )
+        lines.add(f"{count} clients", {**measured, "ratios": ratios}, row)
+    columns = (
+        *("clients", "s per round", f"of {few:,}'s", "processor's", "s in all", "of it"),
+        *("MiB at most", "target"),
+    )
+    title = f"a million clients that share one head, {few:,} a round, {rounds} rounds, one thread"
+    return lines.table(title, columns)
+
+
+def run_crowd(count: int, selected: int, rounds: int) -> None:
+    """Run the scenario; print seconds of a round and in all, and the process's peak of memory."""
+    wall, processor = time.perf_counter(), time.process_time()
+    changes = {
+        "clients.count": count,
+        "cohort.fraction": selected / count,
+        "schedule.rounds": rounds,
+        "evaluate.every": 0,
+        "output.figures": False,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        made = run(load_scenario(NAME, changes), Path(folder) / "run")
+        trained = made.timing["train_s"].iloc[1:]  # of the first round, round 0 was evaluated
+    measured = {
+        "round": statistics.median(trained),
+        "whole": time.perf_counter() - wall,
+        "processor": time.process_time() - processor,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+    print(json.dumps(measured))  # noqa: T201 - the parent reads it
