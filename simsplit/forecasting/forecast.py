@@ -10,7 +10,7 @@ from simsplit.data.client_names import ClientNames
 from simsplit.forecasting.drafting import DraftRound
 from simsplit.forecasting.footprints import Footprint
 from simsplit.network.clock import Flops
-from simsplit.packets import ClientId, Leg
+from simsplit.packets import ClientId, Leg, is_crowd
 from simsplit.phases import EVALUATE
 from simsplit.preflight import Estimate
 from simsplit.rows import WireRow
@@ -149,13 +149,19 @@ class Forecast:
 
     @cached_property
     def clients(self) -> "pd.DataFrame":
-        """One row per client: rounds in which it takes part, steps, samples, bytes of training."""
-        sums: dict[ClientId, Counter[str]] = {c: Counter() for c in range(self.facts.num_clients)}
+        """One row per client: rounds in which it takes part, steps, samples, bytes of training.
+
+        Of a crowd it has those that take part.
+        """
+        count = self.facts.num_clients
+        took_part = {client for each in self._rounds for client in each.work}
+        listed = sorted(took_part) if is_crowd(count) else range(count)
+        sums: dict[ClientId, Counter[str]] = {client: Counter() for client in listed}
         for each in self._rounds:
             for client, (steps, samples) in each.work.items():
                 sums[client].update({"rounds": 1, "steps": steps, "samples": samples})
             for row in each.sent:
-                if row.phase != EVALUATE:
+                if row.phase != EVALUATE and row.client in sums:
                     way = "bytes_up" if row.leg.up else "bytes_down"
                     sums[row.client].update({way: row.bytes})
         names = ("rounds", "steps", "samples", "bytes_up", "bytes_down")

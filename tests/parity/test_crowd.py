@@ -45,8 +45,8 @@ CASES: dict[str, dict[str, Any]] = {
         "network": {"device": {"phone": 1, "gpu": 1}, "spread": 0.5},
         "cohort": {"deadline_s": 0.5, "sampling": "weighted"},
     },
-    "averaged, one step of the trunk for all": {"schedule": AVERAGED, "aggregation": "fused"},
-    "heads of their own": {"clients": {"heads": "per_client"}, "evaluate": {"clients": 2}},
+    "fused": {"schedule": AVERAGED, "aggregation": "fused"},
+    "own heads": {"clients": {"heads": "per_client"}, "evaluate": {"clients": 2}},
 }
 FEW, ALL = 4, 10**6
 

@@ -236,6 +236,12 @@ SHIPPED = {
         schedule={"rounds": 2},
         evaluate={"clients": 3},
     ),
+    "million": shorten_shipped(
+        "million",
+        clients={"count": 20_000},
+        cohort={"fraction": 0.0005},
+        schedule={"rounds": 2},
+    ),
     "mixguard": shorten_shipped(
         "mixguard",
         data={"train_samples": 48, "test_samples": 24},
