@@ -41,6 +41,7 @@ def draw_board(board: Board) -> "Figure":
         sized = board.track.has_attacks
         _draw_defence(ax, own, index, is_own=defence in board.own, sized=sized)
     _draw_front(ax, strengths)
+    _frame_means(ax, strengths)
     ax.axhline(0, color="0.6", linewidth=0.8, linestyle=":")
     ax.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
     unit = board.track.utility.unit
@@ -80,6 +81,17 @@ def _draw_defence(
     label = f"{own[0].defence} (yours)" if is_own else own[0].defence
     ax.scatter(x, y, [3 * each for each in areas] if is_own else areas, c=colour, marker=mark)
     ax.plot([], [], mark, color=colour, markersize=10 if is_own else 6, label=label)
+
+
+def _frame_means(ax: "Axes", strengths: Sequence[Strength]) -> None:
+    """Let the picture end around the means, since an interval of few seeds can be wider than all.
+
+    A bar that reaches the edge goes on beyond it.
+    """
+    x, y = ([_mean(of) for of in each] for each in _split(strengths))
+    margin = 0.15 * (max(x) - min(x)) or 1.0
+    ax.set_xlim(min(x) - margin, max(x) + margin)
+    ax.set_ylim(min(0.0, *y) - 0.05, max(1.0, *y) + 0.05)
 
 
 def _measure_size(strength: Strength) -> float:
