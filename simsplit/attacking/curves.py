@@ -5,6 +5,7 @@ its schedule of learning rates. If a curve still rises at its end, the attack ne
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import cast
 
 from simsplit.attacking.judging import Row
@@ -21,10 +22,15 @@ def shorten(config: AttackConfig, share: float) -> AttackConfig:
 
 
 def make_point(config: AttackConfig, share: float, rows: Sequence[Row]) -> Row:
-    """Return a point of an attack's curve: the means of its figures over the targets."""
+    """Return a point of an attack's curve: the means of its figures over the targets.
+
+    A figure that some targets lack, as an image without a foreground has none of it, is averaged
+    over the others.
+    """
     own = [row for row in rows if row["attack"] == config.title]
     no_figures = (*RECOVERS[config.recovers].place, "label")
-    names = [name for name in own[0] if name not in no_figures]
+    names = [name for name in dict.fromkeys(chain(*own)) if name not in no_figures]
     figures = cast("Sequence[Mapping[str, float]]", own)
-    means = {name: sum(float(row[name]) for row in figures) / len(own) for name in names}
+    known = {name: [float(row[name]) for row in figures if name in row] for name in names}
+    means = {name: sum(values) / len(values) for name, values in known.items()}
     return {"round": own[0]["round"], "attack": config.title, "share": round(share, 4), **means}

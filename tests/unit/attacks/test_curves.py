@@ -6,7 +6,7 @@ from builders import run_to_end, scenario
 from texts import text_scenario
 
 from simsplit import run
-from simsplit.attacking.curves import shorten
+from simsplit.attacking.curves import make_point, shorten
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.unsplit import UnsplitConfig
 from simsplit.report.input_tables import tabulate_convergence
@@ -23,6 +23,20 @@ def test_a_shorter_attack_has_less_of_what_takes_its_time_alone():
     assert (short.outer, short.inner) == (10, 7)
     assert shorten(SipConfig(epochs=20), 0.1).epochs == 2
     assert shorten(SipConfig(iterations=5), 0.1).iterations == 1
+
+
+def test_a_figure_that_a_target_lacks_is_averaged_over_the_others():
+    """An image without a foreground, or with a small one, has no figures of it."""
+    place = {"round": 1, "attack": "unsplit", "image": 0, "client": 0, "index": 0}
+    rows = [
+        {**place, "mse": 1.0},
+        {**place, "mse": 2.0, "fg_ssim": 0.25},
+        {**place, "mse": 3.0, "fg_ssim": 0.75},
+        {**place, "attack": "other", "mse": 9.0, "fg_ssim": 9.0},
+    ]
+    point = make_point(UnsplitConfig(), 0.5, rows)
+    assert (point["mse"], point["fg_ssim"]) == (2.0, 0.5)
+    assert make_point(UnsplitConfig(), 0.5, rows[1::-1]).get("fg_ssim") == 0.25
 
 
 def of_images(iterations, **targets):
