@@ -4,8 +4,9 @@ SimsplitError              any of those below; the command line prints it withou
 ├── ScenarioError          a field of the scenario must be changed; prints `field: reason`
 ├── DataError              data cannot be found, read or divided among the clients
 ├── RunError               a run directory or checkpoint is unusable
-│   └── RunFailedError     a run that had started cannot continue; its results so far are kept
-│       └── PluginFailedError    because a plugin's part failed
+│   ├── RunFailedError     a run that had started cannot continue; its results so far are kept
+│   │   └── PluginFailedError    because a plugin's part failed
+│   └── RunPrunedError     a search gave a run up, since other settings were better at its round
 ├── PluginError            a plugin's part failed; it names file, part, hook, expectation and result
 └── ProtocolError          the two sides of the cut disagree: a defect in simsplit or a plugin
     └── OutOfRangeError        numbers are not finite, or too large to learn from
@@ -57,6 +58,10 @@ class RunError(SimsplitError):
 
 class RunFailedError(RunError):
     """An error of a run that cannot continue, such as a full disk or a loss that is not finite."""
+
+
+class RunPrunedError(RunError):
+    """An error that ends a run which a search gives up; the run can be resumed."""
 
 
 @dataclass(frozen=True)

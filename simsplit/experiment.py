@@ -17,7 +17,13 @@ from typing import Any
 from simsplit.assembly import Assembly
 from simsplit.data import Prepared
 from simsplit.engine.pool import Places
-from simsplit.errors import OutOfRangeError, PluginError, PluginFailedError, RunFailedError
+from simsplit.errors import (
+    OutOfRangeError,
+    PluginError,
+    PluginFailedError,
+    RunFailedError,
+    RunPrunedError,
+)
 from simsplit.hosting import choose_engine, provide_hosts
 from simsplit.machine import find_device, pin_threads
 from simsplit.observers.observer import refuse_lacking
@@ -179,6 +185,9 @@ class Experiment:
             yield
         except KeyboardInterrupt:
             self.observers.end("interrupted")
+            raise
+        except RunPrunedError:
+            self.observers.end("pruned")
             raise
         except PluginError as error:
             self.observers.end("failed")

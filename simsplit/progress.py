@@ -13,7 +13,7 @@ from simsplit.rows import ClientRow, RoundRow
 
 _TERMINAL = "simsplit.terminal"
 """Imported by name when it is asked for: what trains does not depend on what shows it."""
-Status = Literal["running", "finished", "interrupted", "failed"]
+Status = Literal["running", "finished", "interrupted", "failed", "pruned"]
 
 
 @dataclass(frozen=True)

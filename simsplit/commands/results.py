@@ -100,9 +100,9 @@ def rank(
 ) -> None:
     """Rank the settings of a search, the best first."""
     from simsplit.report.canvas import save_figure_as
-    from simsplit.report.grouping import load_entries
+    from simsplit.report.grouping import load_search
     from simsplit.report.parallel import draw_parallel
-    from simsplit.report.ranking import rank_entries, warn_of_test_data
+    from simsplit.report.ranking import rank_loaded, warn_of_test_data
     from simsplit.results.stored import explain_misfits
     from simsplit.sweep.answers import write_best
     from simsplit.terminal.documents import document_ranking
@@ -110,7 +110,7 @@ def rank(
 
     known = load_plugins(plugin)
     with explain_misfits(run_dirs):
-        ranking = rank_entries(*load_entries(run_dirs), by=by)
+        ranking = rank_loaded(load_search(run_dirs), by=by)
         for line in filter(None, (*ranking.left_out, warn_of_test_data(ranking))):
             say(line)
         if as_json:

@@ -19,7 +19,7 @@ from simsplit.commands.options import (
     parse_pairs,
     print_json,
 )
-from simsplit.errors import RunFailedError
+from simsplit.errors import RunFailedError, format_count
 from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
 
 if TYPE_CHECKING:
@@ -148,10 +148,13 @@ def _announce_search(loaded: "Sweep", *, silent: bool) -> None:
 
 def _print_answer(path: Path) -> None:
     """Print which setting of a search is best, and the command that writes it as a scenario."""
-    from simsplit.report.grouping import load_entries
-    from simsplit.report.ranking import describe_best, rank_entries
+    from simsplit.report.grouping import load_search
+    from simsplit.report.ranking import describe_best, rank_loaded
 
-    echo(describe_best(rank_entries(*load_entries([path]))))
+    ranking = rank_loaded(load_search([path]))
+    echo(describe_best(ranking))
+    if ranking.pruned:
+        echo(f"given up early: {format_count(len(ranking.pruned), 'setting')}")
     echo(f"all in order: {shlex.join(['simsplit', 'rank', str(path), '--write', 'best.yaml'])}")
 
 

@@ -26,7 +26,12 @@ from simsplit.results.directory import make_folder
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_STATES = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+_STATES = {
+    "finished": "FINISHED",
+    "interrupted": "KILLED",
+    "failed": "FAILED",
+    "pruned": "KILLED",
+}
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     # a server that is down must not delay a run by minutes

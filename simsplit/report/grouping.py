@@ -253,28 +253,52 @@ def _drop_nulls(values: Any) -> Any:  # noqa: ANN401 - plain values
     return [_drop_nulls(value) for value in values] if isinstance(values, list) else values
 
 
+@dataclass
+class Loaded:
+    """The runs of directories, by what tables do with them."""
+
+    entries: list[Entry] = field(default_factory=list)
+    """Those to compare."""
+    pruned: list[Entry] = field(default_factory=list)
+    """Those that a search gave up, which have fewer rounds."""
+    left_out: list[str] = field(default_factory=list)
+    """A line with the reason for each cell that is in neither."""
+
+
 def load_entries(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
     """Load the entries to compare; return them, and a line with the reason for each cell left out.
 
     Raise RunError if a directory is neither a run nor a sweep, or a sweep has no finished cell.
     """
-    entries: list[Entry] = []
-    left_out: list[str] = []
+    loaded = load_search(paths)
+    pruned = [
+        f"left out: {entry.run.path} was {entry.run.summary.get('reason') or 'given up'}"
+        for entry in loaded.pruned
+    ]
+    return loaded.entries, [*loaded.left_out, *pruned]
+
+
+def load_search(paths: Iterable[str | Path]) -> Loaded:
+    """Load entries as `load_entries` does, and those that searches gave up apart."""
+    loaded = Loaded()
     for path in map(Path, paths):
         if not (path / SWEEP).exists():
-            entries.append(Entry(Run.load(path)))
+            loaded.entries.append(Entry(Run.load(path)))
             continue
         directory = SweepDirectory.load(path)
-        cells = [cell for cell in directory.cells if directory.is_finished(cell.name)]
-        if not cells:
+        known = len(loaded.entries)
+        for cell in directory.cells:
+            status = read_summary(directory.run_path(cell.name)).get("status")
+            if status == "finished":
+                loaded.entries.append(_load_entry(directory, cell))
+            elif status == "pruned":
+                loaded.pruned.append(_load_entry(directory, cell))
+            else:
+                reason = _describe_state(directory, cell)
+                loaded.left_out.append(f"left out: {directory.run_path(cell.name)} {reason}")
+        if len(loaded.entries) == known:
             raise RunError(f"{path}: no cell of this sweep has finished; go on with it: --resume")
-        entries += [_load_entry(directory, cell) for cell in cells]
-        left_out += [
-            f"left out: {directory.run_path(cell.name)} {_describe_state(directory, cell)}"
-            for cell in directory.cells
-            if cell not in cells
-        ]
-    return entries, left_out
+    return loaded
 
 
 def _load_entry(directory: SweepDirectory, cell: CellEntry) -> Entry:

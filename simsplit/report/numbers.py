@@ -94,6 +94,11 @@ def label_settings(entries: Sequence[Entry]) -> list[tuple[dict[str, str], Row]]
     """Group runs that differ only in their seed, and label each group; refuse unfinished runs."""
     for entry in entries:
         refuse_unfinished(entry.run)
+    return label_groups(entries)
+
+
+def label_groups(entries: Sequence[Entry]) -> list[tuple[dict[str, str], Row]]:
+    """Group runs that differ only in their seed, and label each group."""
     rows = group_rows(entries)
     return list(zip(label_rows(rows), rows, strict=True))
 

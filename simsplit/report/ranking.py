@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from simsplit.errors import RunError, suggest
 from simsplit.metrics import find_headline, format_column
 from simsplit.metrics.intervals import compute_half_width
-from simsplit.report.grouping import Entry, Row, load_entries, write_label
-from simsplit.report.numbers import find_better, label_settings, measure
+from simsplit.report.grouping import Loaded, Row, load_search, refuse_unfinished, write_label
+from simsplit.report.numbers import find_better, label_groups, measure
 from simsplit.report.tables import Better, Table, decimals, format_mean, write_mean
 from simsplit.results import Run
 
@@ -42,6 +42,16 @@ class Ranked:
     """The figure's better way."""
     changes: Sequence[float] = ()
     """The differences from the best setting, seed by seed; empty for the best itself."""
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that all of its runs have trained."""
+        return min(int(entry.run.summary["rounds_done"]) for entry in self.row.entries)
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether the search gave up one of its runs."""
+        return any(entry.run.summary["status"] == "pruned" for entry in self.row.entries)
 
     @property
     def mean(self) -> float:
@@ -80,6 +90,8 @@ class Ranking:
     places: Sequence[Ranked]
     left_out: Sequence[str] = ()
     """A line with the reason for each cell that is not ranked."""
+    pruned: Sequence[Ranked] = ()
+    """Settings that the search gave up, with what they had reached; they have no place."""
 
     @property
     def best(self) -> Ranked:
@@ -96,7 +108,8 @@ def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
     """Rank the settings of sweeps: a row per setting, the best first.
 
     `place` counts from 1; `tied` says whether a setting is not resolved from the best; `change` is
-    its mean difference from the best, seed by seed, with a 95 % interval from two seeds on.
+    its mean difference from the best, seed by seed, with a 95 % interval from two seeds on. In a
+    search with a pruner, `pruned` settings come last without a place, and `round` is their last.
 
     Args:
         runs: Sweep and run directories.
@@ -107,8 +120,8 @@ def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
     import pandas as pd
 
     paths = [run.path if isinstance(run, Run) else run for run in runs]
-    ranking = rank_entries(*load_entries(paths), by=by)
-    rows = []
+    ranking = rank_loaded(load_search(paths), by=by)
+    rows: list[dict[str, object]] = []
     for number, place in enumerate(ranking.places, 1):
         low, high = place.interval or (None, None)
         values = list(place.by_seed.values())
@@ -127,25 +140,26 @@ def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
         )
         if ranking.test is not None and ranking.test != ranking.by and place.tested:
             rows[-1][f"{ranking.test}_mean"] = statistics.fmean(place.tested)
+    if not ranking.pruned:
+        return pd.DataFrame(rows)
+    for row, place in zip(rows, ranking.places, strict=True):
+        row.update(pruned=False, round=place.rounds)
+    for place in ranking.pruned:
+        reached = {f"{ranking.by}_mean": place.mean, "seeds": len(place.by_seed)}
+        rows.append({**place.label, **reached, "pruned": True, "round": place.rounds})
     return pd.DataFrame(rows)
 
 
-def rank_entries(
-    entries: Sequence[Entry], left_out: Sequence[str] = (), by: str | None = None
-) -> Ranking:
-    """Rank loaded entries; raise RunError if the figure is unknown or neither way is better."""
-    settings = _keep_differing(label_settings(entries))
+def rank_loaded(loaded: Loaded, by: str | None = None) -> Ranking:
+    """Rank loaded runs; raise RunError if the figure is unknown or neither way is better."""
+    for entry in loaded.entries:
+        refuse_unfinished(entry.run)
+    settings = _keep_differing(label_groups([*loaded.entries, *loaded.pruned]))
     figures = [[measure([entry.run], _FIGURE) for entry in row.entries] for _, row in settings]
     known = list(dict.fromkeys(name for row in figures for run in row for name in run))
     test = find_headline(known)
-    by = by or find_headline(known, "validation") or test
-    if by is None:
-        raise RunError(f"--by: give the figure that ranks; known: {', '.join(known)}")
-    if by not in known:
-        raise RunError(f"--by: unknown '{by}'{suggest(by, known) or ','} known: {', '.join(known)}")
-    if (way := find_better(by)) is None:
-        raise RunError(f"--by: of {by} neither more nor less is better")
-    places, lacking = [], list(left_out)
+    by, way = _choose_figure(by, known)
+    ranked, lacking = [], list(loaded.left_out)
     for (label, row), runs in zip(settings, figures, strict=True):
         seeds = [entry.scenario["seed"] for entry in row.entries]
         by_seed = {seed: run[by][0] for seed, run in zip(seeds, runs, strict=True) if by in run}
@@ -153,9 +167,25 @@ def rank_entries(
             lacking.append(f"not ranked, since it has no {by}: {write_label(label)}")
             continue
         tested = [run[test][0] for run in runs if test is not None and test in run]
-        places.append(Ranked(label, row, by_seed, tested, way))
-    places.sort(key=lambda place: place.mean, reverse=way == "more")
-    return Ranking(by, test, _compare_with_best(places), lacking)
+        ranked.append(Ranked(label, row, by_seed, tested, way))
+    ranked.sort(key=lambda place: place.mean, reverse=way == "more")
+    places = [place for place in ranked if not place.is_pruned]
+    if not places:
+        raise RunError("no setting was trained to its end with all of its seeds")
+    pruned = [place for place in ranked if place.is_pruned]
+    return Ranking(by, test, _compare_with_best(places), lacking, pruned)
+
+
+def _choose_figure(by: str | None, known: Sequence[str]) -> tuple[str, Better]:
+    """Return the figure that ranks, and its better way; raise RunError if there is none."""
+    by = by or find_headline(known, "validation") or find_headline(known)
+    if by is None:
+        raise RunError(f"--by: give the figure that ranks; known: {', '.join(known)}")
+    if by not in known:
+        raise RunError(f"--by: unknown '{by}'{suggest(by, known) or ','} known: {', '.join(known)}")
+    if (way := find_better(by)) is None:
+        raise RunError(f"--by: of {by} neither more nor less is better")
+    return by, way
 
 
 def _keep_differing(
@@ -214,6 +244,17 @@ def tabulate_ranking(ranking: Ranking) -> Table:
             _write_change(ranking.by, place),
         )
         for number, place in enumerate(ranking.places, 1)
+    ]
+    rows += [
+        (
+            "pruned",
+            *(place.label[name] for name in names),
+            str(len(place.by_seed)),
+            _write(ranking.by, list(place.by_seed.values())),
+            *([_write(str(ranking.test), place.tested)] * shows_test),
+            f"after round {place.rounds}",
+        )
+        for place in ranking.pruned
     ]
     ranked = f"ranked by {format_column(ranking.by)}"
     title = f"{ranked}; = may be as good as the best, by 95 % intervals over seeds"

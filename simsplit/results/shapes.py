@@ -117,6 +117,7 @@ class SweepShape(Shape):
     cells: list[CellShape]
     failed: dict[str, str]
     process: dict[str, Any] | None = None
+    batches: list[int] = []
 
 
 class KindShape(Shape):

@@ -42,6 +42,8 @@ class SweepDirectory:
     """Reasons of failed cells, by cell."""
     process: Mapping[str, Any] | None = None
     """The process that ran the sweep last, and its command."""
+    batches: Sequence[int] = ()
+    """How many settings a search chose at a time, so that a resumed one chooses the same."""
 
     @classmethod
     def load(cls, path: str | Path) -> "SweepDirectory":
@@ -50,7 +52,8 @@ class SweepDirectory:
         values = read_shaped(path / SWEEP, SweepShape)
         known = [each.name for each in fields(CellEntry)]
         cells = [CellEntry(**{k: cell[k] for k in known if k in cell}) for cell in values["cells"]]
-        rest = (values["fields"], cells, values["failed"], values.get("process"))
+        batches = values.get("batches", [])
+        rest = (values["fields"], cells, values["failed"], values.get("process"), batches)
         return cls(path, values["name"], *rest)
 
     def save(self) -> None:
@@ -76,6 +79,10 @@ class SweepDirectory:
     def is_finished(self, cell: str) -> bool:
         """Return whether a cell ran to its end."""
         return read_summary(self.run_path(cell)).get("status") == "finished"
+
+    def is_pruned(self, cell: str) -> bool:
+        """Return whether a search gave a cell up."""
+        return read_summary(self.run_path(cell)).get("status") == "pruned"
 
 
 @dataclass(frozen=True)

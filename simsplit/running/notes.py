@@ -46,9 +46,9 @@ class Notes(Observer):
         self._note("running")
 
     def end(self, status: Status) -> None:
-        """Write the results of a finished run into the summary, or why it did not finish."""
+        """Write the results of a finished or pruned run into the summary, or why it failed."""
         error = sys.exception()
-        if status == "finished":
+        if status in ("finished", "pruned"):
             scenario = self.live.scenario
             with explain_misfits([self.path]):  # a resumed run's tables may have been changed
                 results = summarise(Run.load(self.path), scenario.figures)
@@ -57,7 +57,8 @@ class Notes(Observer):
                 if wanted is not None:
                     results["attack_samples"] = len(wanted)
                 results |= self._summarise_privacy()
-            self._note(status, seed=scenario.seed, **results, resident_bytes=resident)
+            why = {"reason": str(error)} if status == "pruned" else {}
+            self._note(status, seed=scenario.seed, **results, resident_bytes=resident, **why)
         elif status == "failed" and error is not None:
             ours = isinstance(error, RunError | PluginError)
             why = str(error) if ours else f"{type(error).__name__}: {error}"

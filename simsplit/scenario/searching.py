@@ -11,7 +11,8 @@ from simsplit.scenario.messages import format_value
 
 FORM = "optuna"
 Sampler = Literal["tpe", "random", "qmc", "gp"]
-_OWN = ("sampler", "figure", "start")
+Pruner = Literal["median", "successive_halving", "hyperband"]
+_OWN = ("sampler", "figure", "start", "pruner", "grace")
 SCHEMA: dict[str, Any] = {
     **draws.SCHEMA,
     "description": "Cells that Optuna chooses one after the other, by what earlier ones reached.",
@@ -20,6 +21,8 @@ SCHEMA: dict[str, Any] = {
         "sampler": {"enum": list(get_args(Sampler))},
         "figure": {"type": "string"},
         "start": {"type": "integer", "minimum": 1},
+        "pruner": {"enum": [*get_args(Pruner), None]},
+        "grace": {"type": "integer", "minimum": 1},
     },
 }
 
@@ -36,6 +39,10 @@ class Search:
     """A figure of `compare`; None for the task's main one on validation data."""
     start: int = 10
     """Settings that are drawn at random before the sampler learns from them."""
+    pruner: Pruner | None = None
+    """What gives a setting up before its last round; None gives none up."""
+    grace: int = 1
+    """Evaluations of a setting before it may be given up."""
 
 
 def read(declared: Any) -> Search | None:  # noqa: ANN401 - any YAML value
@@ -56,18 +63,30 @@ def draw_cells(where: str, content: Mapping[str, Any], most: int) -> list[dict[s
     """Check a search, and return settings that it could choose: few, drawn at random."""
     if find_spec("optuna") is None:
         raise ScenarioError(where, f"needs the package optuna: {install_command('search')}")
-    known = get_args(Sampler)
-    sampler = content.get("sampler", "tpe")
-    if sampler not in known:
-        hint = suggest(str(sampler), known) or ","
+    _require_known(f"{where}.sampler", content.get("sampler", "tpe"), get_args(Sampler))
+    _require_count(f"{where}.start", content.get("start", 10), "settings")
+    _require_count(f"{where}.grace", content.get("grace", 1), "evaluations")
+    if content.get("pruner") is not None:
+        _require_known(f"{where}.pruner", content["pruner"], get_args(Pruner))
+    elif content.get("grace") is not None:
         raise ScenarioError(
-            f"{where}.sampler", f"got {format_value(sampler)}{hint} allowed: {', '.join(known)}"
-        )
-    start = content.get("start", 10)
-    if not isinstance(start, int) or isinstance(start, bool) or start < 1:
-        raise ScenarioError(
-            f"{where}.start", f"must be a number of settings, got {format_value(start)}"
+            f"{where}.grace",
+            f"gives settings time before a pruner, of which there is none; add pruner: "
+            f"{' or '.join(get_args(Pruner))}",
         )
     fields = {name: values for name, values in content.items() if name not in _OWN}
     drawn: Sequence[dict[str, Any]] = draws.draw_cells(where, fields, most)
     return list(drawn)
+
+
+def _require_known(where: str, word: Any, known: Sequence[str]) -> None:  # noqa: ANN401
+    """Raise ScenarioError for a word that is not one of those allowed."""
+    if word not in known:
+        hint = suggest(str(word), known) or ","
+        raise ScenarioError(where, f"got {format_value(word)}{hint} allowed: {', '.join(known)}")
+
+
+def _require_count(where: str, value: Any, what: str) -> None:  # noqa: ANN401
+    """Raise ScenarioError for what is no number of at least one."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ScenarioError(where, f"must be a number of {what}, got {format_value(value)}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.errors import ScenarioError, SimsplitError, format_count
 from simsplit.observers import OBSERVERS
 from simsplit.plugins import NO_PLUGINS, Given, Plugins, gather_plugins
 from simsplit.report.short_names import short_names
@@ -20,6 +20,7 @@ from simsplit.scenario.loading import parse
 from simsplit.scenario.messages import describe_unknown
 from simsplit.scenario.model import Scenario
 from simsplit.scenario.searching import Search
+from simsplit.schedules.schedule import DEFAULT_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ def load_sweep(
     if search is not None:
         for cell in cells:
             _refuse_choice_by_test(search, cell.scenario)
+            _refuse_unfit_pruning(search, cell.scenario)
             _refuse_other_axes(search, cell)
     return Sweep(name, tuple(cells), known, search, declared, values)
 
@@ -131,6 +133,36 @@ def _refuse_choice_by_test(search: Search, scenario: Scenario) -> None:
             "chooses by validation data, of which there are none; hold some out: "
             "data.validation: 0.1",
         )
+
+
+def _refuse_unfit_pruning(search: Search, scenario: Scenario) -> None:
+    """Raise ScenarioError unless a pruner can judge settings by validation data on the way."""
+    where = f"sweep.{searching.FORM}.pruner"
+    if search.pruner is None:
+        return
+    if search.figure is not None and search.figure not in scenario.figures:
+        named = [name for name in scenario.figures if name.startswith("validation_")]
+        known = ", ".join(named) or "none, without data.validation"
+        raise ScenarioError(
+            where,
+            f"judges rounds by a figure on validation data, and {search.figure} is none; "
+            f"{searching.FORM}.figure may be: {known}",
+        )
+    if scenario.schedule.epochs is not None:
+        raise ScenarioError(where, "needs a number of rounds; use schedule.rounds, not epochs")
+    if (count := count_evaluations(scenario)) <= search.grace:
+        raise ScenarioError(
+            where,
+            f"has nothing to give up: settings are evaluated {format_count(count, 'time')}, and "
+            f"{searching.FORM}.grace is {search.grace}; more rounds, or a smaller evaluate.every",
+        )
+
+
+def count_evaluations(scenario: Scenario) -> int:
+    """Return how many rounds of a scenario's schedule are evaluated."""
+    rounds = scenario.schedule.rounds
+    rounds = DEFAULT_ROUNDS if rounds is None else rounds
+    return sum(scenario.evaluate.due(number, rounds) for number in range(1, rounds + 1))
 
 
 def _refuse_other_axes(search: Search, cell: Cell) -> None:

@@ -63,6 +63,7 @@ def open_directory(sweep: Sweep, path: Path) -> SweepDirectory:
         directory.cells = [*entries, *(entry for entry in before.cells if entry.name not in names)]
         directory.fields = short_names(list({**sweep.fields, **before.fields}))
         directory.failed = before.failed
+        directory.batches = before.batches
     return directory
 
 
@@ -83,6 +84,8 @@ def list_unfinished(sweep: Sweep, directory: SweepDirectory) -> list[Cell]:
                 f"cell {cell.name}: {path} was run with another scenario: {'; '.join(changes)}. "
                 "Give another --out, or remove that folder to run the cell anew"
             )
+        if sweep.search is not None and sweep.search.pruner and directory.is_pruned(cell.name):
+            continue  # without a pruner it goes on to its end
         # A finished cell may get more rounds or another stopping rule; then its run goes on.
         if not directory.is_finished(cell.name) or _encode(saved) != _encode(cell.scenario):
             todo.append(cell)

@@ -22,7 +22,7 @@ from simsplit.engine.cluster import (
     refuse_dead_node,
     run_with_cluster,
 )
-from simsplit.errors import SimsplitError, format_count, format_list
+from simsplit.errors import RunPrunedError, SimsplitError, format_count, format_list
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
 from simsplit.observers.observer import refuse_lacking
@@ -41,7 +41,8 @@ from simsplit.sweep.plan import (
     open_directory,
     refuse_overwriting,
 )
-from simsplit.sweep.searching import run_search
+from simsplit.sweep.pruning import GiveUp, Judge
+from simsplit.sweep.searching import NOT_CHOSEN, Chosen, run_search
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,15 @@ class SweepResult(Renamed):
     """Runs of the cells that finished, now or before, in the sweep's order."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Reasons of the failed cells, by cell."""
+    pruned: Mapping[str, str] = field(default_factory=dict)
+    """Reasons of the cells that a search gave up, by cell."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: each cell's summary, or its reason if it failed."""
         finished = {name: run.summary for name, run in self.runs.items()}
         failed = {name: {"status": "failed", "reason": why} for name, why in self.failed.items()}
-        return {"path": str(self.path), "cells": {**finished, **failed}}
+        pruned = {name: {"status": "pruned", "reason": why} for name, why in self.pruned.items()}
+        return {"path": str(self.path), "cells": {**finished, **pruned, **failed}}
 
     def why(self) -> str:
         """Return lines on the failed cells, one for each reason."""
@@ -66,7 +70,7 @@ class SweepResult(Renamed):
         for name, reason in self.failed.items():
             alike.setdefault(reason.splitlines()[0], []).append(name)
         lines = [f"  {format_list(names, 4)}: {reason}" for reason, names in alike.items()]
-        count = format_count(len(self.failed) + len(self.runs), "cell")
+        count = format_count(len(self.failed) + len(self.pruned) + len(self.runs), "cell")
         return "\n".join([f"{len(self.failed)} of {count} failed", *lines])
 
 
@@ -111,20 +115,27 @@ def _run_locked(sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver
     else:
         jobs = choose_jobs(sweep) if jobs is None else jobs
         train = partial(_train_cells, path=path, jobs=jobs, watch=watch, begun=begun)
-        sweep = run_search(sweep, path, jobs, train)
+        sweep = run_search(sweep, path, jobs, lambda now, chosen: train(now, chosen=chosen))
         directory = SweepDirectory.load(path)
     return _collect_result(sweep, directory)
 
 
 def _train_cells(
-    sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver, begun: set[str]
+    sweep: Sweep,
+    path: Path,
+    jobs: int | None,
+    watch: SweepObserver,
+    begun: set[str],
+    *,
+    chosen: Chosen = NOT_CHOSEN,
 ) -> SweepDirectory:
     """Train the cells that are not finished, and return the directory.
 
     A search calls this with more and more cells; `begun` has the names of those that the observer
-    knows already.
+    knows already, and `chosen` says how the search chose.
     """
     directory = open_directory(sweep, path)
+    directory.batches = chosen.batches or directory.batches
     todo = list_unfinished(sweep, directory)
     jobs = min(choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
     directory.process = {**describe_process(), "command": sys.argv}
@@ -140,36 +151,53 @@ def _train_cells(
     begun.update(names)
     for cell in fresh:
         if cell not in todo:
-            watch.end_cell(cell.name, "kept")
+            watch.end_cell(cell.name, "pruned" if directory.is_pruned(cell.name) else "kept")
     if jobs == 1:
-        endings = _train_in_turn(todo, directory, watch)
+        endings = _train_in_turn(todo, directory, watch, chosen.judges)
     else:
-        endings = _train_in_workers(sweep, todo, directory, jobs, watch)
+        endings = _train_in_workers(sweep, todo, directory, watch, chosen.judges, jobs=jobs)
     warned: set[str] = set()
     for name, ended in endings:
-        directory.note(name, ended.reason)
+        directory.note(name, None if ended.pruned else ended.reason)
         for message in ended.warnings:
             if message not in warned:  # most warnings concern all cells alike
                 watch.warn(f"{name}: {message}")
             warned.add(message)
-        watch.end_cell(name, "finished" if ended.reason is None else "failed", ended.reason or "")
+        watch.end_cell(name, ended.status, ended.reason or "")
     return directory
 
 
 def _collect_result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
     failed = {c.name: directory.failed[c.name] for c in sweep.cells if c.name in directory.failed}
-    runs = {c.name: directory.run_path(c.name) for c in sweep.cells if c.name not in failed}
-    return SweepResult(
-        directory.path, {name: Run.load(path) for name, path in runs.items()}, failed
-    )
+    runs = {
+        cell.name: Run.load(directory.run_path(cell.name))
+        for cell in sweep.cells
+        if cell.name not in failed
+    }
+    pruned = {
+        name: run.summary.get("reason", "")
+        for name, run in runs.items()
+        if run.summary["status"] == "pruned"
+    }
+    finished = {name: run for name, run in runs.items() if name not in pruned}
+    return SweepResult(directory.path, finished, failed, pruned)
 
 
 class Ended(NamedTuple):
     """The end of a cell's training."""
 
     reason: str | None = None
-    """The reason of a failure; None if the cell finished."""
+    """The reason of a failure, or why the cell was given up; None if it finished."""
     warnings: Sequence[str] = ()
+    pruned: bool = False
+    """Whether a search gave the cell up."""
+
+    @property
+    def status(self) -> str:
+        """How the cell ended."""
+        if self.pruned:
+            return "pruned"
+        return "finished" if self.reason is None else "failed"
 
 
 LOOK_S = 2.0
@@ -177,11 +205,17 @@ LOOK_S = 2.0
 Endings = Iterator[tuple[str, Ended]]
 
 
-def train(scenario: Scenario, path: Path) -> Ended:
-    """Train or resume one cell to its end; an error is returned rather than raised."""
+def train(scenario: Scenario, path: Path, judge: Judge | None = None) -> Ended:
+    """Train or resume one cell to its end; an error is returned rather than raised.
+
+    A judge may give the cell up on the way.
+    """
     heard = _Warnings()
+    observers = [heard] if judge is None else [heard, GiveUp(judge, path)]
     try:
-        experiment.run(scenario, path, resume=True, observers=[heard])
+        experiment.run(scenario, path, resume=True, observers=observers)
+    except RunPrunedError as error:
+        return Ended(str(error), heard.messages, pruned=True)
     except SimsplitError as error:
         return Ended(str(error), heard.messages)
     except Exception as error:  # noqa: BLE001 - one cell must not take the others down
@@ -202,17 +236,27 @@ class _Warnings(Observer):
 
 
 def _train_in_turn(
-    cells: Sequence[Cell], directory: SweepDirectory, watch: SweepObserver
+    cells: Sequence[Cell],
+    directory: SweepDirectory,
+    watch: SweepObserver,
+    judges: Mapping[str, Judge],
 ) -> Endings:
     """Train one cell after the other in this process, and yield their ends."""
     with keep_hosts():
         for cell in cells:
             watch.start_cell(cell.name)
-            yield cell.name, train(cell.scenario, directory.run_path(cell.name))
+            path = directory.run_path(cell.name)
+            yield cell.name, train(cell.scenario, path, judges.get(cell.name))
 
 
 def _train_in_workers(
-    sweep: Sweep, cells: Sequence[Cell], directory: SweepDirectory, jobs: int, watch: SweepObserver
+    sweep: Sweep,
+    cells: Sequence[Cell],
+    directory: SweepDirectory,
+    watch: SweepObserver,
+    judges: Mapping[str, Judge],
+    *,
+    jobs: int,
 ) -> Endings:
     """Train `jobs` cells at a time in workers that live as long as the sweep; yield their ends."""
     waiting = deque(cells)
@@ -222,7 +266,7 @@ def _train_in_workers(
         while waiting or workers.busy:
             while waiting and len(workers.busy) < jobs:
                 cell = waiting.popleft()
-                workers.begin(cell, directory.run_path(cell.name))
+                workers.begin(cell, directory.run_path(cell.name), judges.get(cell.name))
                 watch.start_cell(cell.name)
             yield workers.wait()
 
@@ -247,6 +291,7 @@ class Worker:
         origins: tuple[Origin, ...],
         path: str,
         held: Mapping[str, object],
+        judge: Judge | None = None,
     ) -> tuple[Any, ...]:
         """Train a cell as `train` does, from plain values.
 
@@ -255,9 +300,10 @@ class Worker:
             origins: The origins of its plugins.
             path: The cell's run directory.
             held: Objects that were passed from Python, by their digests.
+            judge: What may give the cell up.
         """
         hold(held)
-        return tuple(train(parse(values, gather_again(origins)), Path(path)))
+        return tuple(train(parse(values, gather_again(origins)), Path(path), judge))
 
 
 class _Workers:
@@ -273,14 +319,14 @@ class _Workers:
         self.busy: dict[Any, tuple[Any, str]] = {}
         self.sent: dict[tuple[str, ...], Any] = {}
 
-    def begin(self, cell: Cell, path: Path) -> None:
+    def begin(self, cell: Cell, path: Path, judge: Judge | None) -> None:
         """Have a free or a new worker train a cell."""
         folder = os.getcwd()
         worker = self.free.pop() if self.free else self.actor.remote(folder, [folder, *sys.path])
         values = cell.scenario.model_dump(mode="json")
         scenario = cell.scenario
         held = self._share(collect_held(scenario.data.source, scenario.model))
-        task = worker.train.remote(values, self.origins, str(path.absolute()), held)
+        task = worker.train.remote(values, self.origins, str(path.absolute()), held, judge)
         self.busy[task] = worker, cell.name
 
     def _share(self, held: Mapping[str, object]) -> Any:  # noqa: ANN401 - a reference of Ray's

@@ -6,7 +6,9 @@ so that a search can be interrupted, resumed and made longer; nothing of Optuna'
 
 import math
 import statistics
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,34 @@ from simsplit.results import SWEEP, Run, SweepDirectory
 from simsplit.scenario import Sweep
 from simsplit.scenario.draws import round_value
 from simsplit.scenario.searching import Search
+from simsplit.sweep.pruning import History, Judge
 
 Settings = dict[str, Any]
-Train = Callable[[Sweep], SweepDirectory]
-"""Trains the cells of a sweep that are not finished, and returns its directory."""
 _REPEATS = 20
 """Choices that were tried already before a search is taken to have run out of new ones."""
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """How a search came to its settings, for those that train them."""
+
+    batches: Sequence[int] = ()
+    """How many settings it chose at a time."""
+    judges: Mapping[str, Judge] = field(default_factory=dict)
+    """What may give a cell up, by cell."""
+
+
+NOT_CHOSEN = Chosen()
+"""Of a sweep that lists its settings."""
+Train = Callable[[Sweep, Chosen], SweepDirectory]
+"""Trains the cells of a sweep that are not finished, and returns its directory."""
+
+
 def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
     """Train settings until a search has tried as many as it should; return the sweep of them all.
+
+    A resumed search chooses everything again from the beginning, and trains only what is not in
+    the directory; so the sampler's state is that of an uninterrupted search.
 
     Args:
         sweep: A sweep with a search.
@@ -36,24 +56,29 @@ def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
     """
     search = sweep.search
     assert search is not None, "asked of a sweep with a search"
-    tried = _list_tried(path, search)
+    before = _Earlier(path, search)
     each = len(sweep.try_settings([_choose_first(sweep, search)]).cells)
     study = _Study(search, seed=sweep.cells[0].scenario.seed)
-    told = 0
-    while True:
-        if tried:
-            now = sweep.try_settings(tried)
-            directory = train(now)
-            for settings in tried[told:]:
-                study.tell(settings, _read_value(search, now, directory, settings))
-            told = len(tried)
-        if len(tried) >= search.count:
-            return sweep.try_settings(tried)
-        batch = min(max(1, jobs // each), search.count - len(tried))
-        new = list(study.choose(batch, tried))
+    history = History(search, sweep.cells[0].scenario)
+    tried: list[Settings] = []
+    batches: list[int] = []
+    while before.settings or len(tried) < search.count:
+        if before.settings:
+            new = before.take_batch()
+            study.choose_again(new, tried)
+        else:
+            new = list(study.choose(min(max(1, jobs // each), search.count - len(tried)), tried))
         if not new:
-            return sweep.try_settings(tried)
-        tried += new
+            break
+        first, tried = len(tried), [*tried, *new]
+        batches.append(len(new))
+        now = sweep.try_settings(tried)
+        directory = train(now, Chosen(batches, history.make_judges(now, first)))
+        history.extend(now, directory, first)
+        for number, settings in enumerate(new, first):
+            value = _read_value(search, now, directory, settings)
+            study.tell(settings, value, history.read_steps(number))
+    return sweep.try_settings(tried)
 
 
 def _choose_first(sweep: Sweep, search: Search) -> Settings:
@@ -61,16 +86,26 @@ def _choose_first(sweep: Sweep, search: Search) -> Settings:
     return {name: settings[name] for name in search.fields}
 
 
-def _list_tried(path: Path, search: Search) -> list[Settings]:
-    """List the settings of an earlier part of this search, in its order."""
-    if not (path / SWEEP).exists():
-        return []
-    tried: list[Settings] = []
-    for cell in SweepDirectory.load(path).cells:
-        settings = {name: cell.settings.get(name) for name in search.fields}
-        if settings not in tried:
-            tried.append(settings)
-    return tried
+class _Earlier:
+    """The settings of an earlier part of a search, in its order and in its batches."""
+
+    def __init__(self, path: Path, search: Search) -> None:
+        self.settings: list[Settings] = []
+        self.batches: list[int] = []
+        if not (path / SWEEP).exists():
+            return
+        directory = SweepDirectory.load(path)
+        self.batches = [*directory.batches]
+        for cell in directory.cells:
+            settings = {name: cell.settings.get(name) for name in search.fields}
+            if settings not in self.settings:
+                self.settings.append(settings)
+
+    def take_batch(self) -> list[Settings]:
+        """Take the settings of the next batch; without a note of it, one."""
+        count = self.batches.pop(0) if self.batches else 1
+        batch, self.settings = self.settings[:count], self.settings[count:]
+        return batch
 
 
 def _read_value(
@@ -78,13 +113,15 @@ def _read_value(
 ) -> float | None:
     """Return what a setting reached, as a mean over its cells: more is better; None if one failed.
 
+    Of a cell that was given up, it is what it had reached.
+
     A figure that is no number, as after a loss that diverged, is a failure too.
     """
     values = []
     for cell in sweep.cells:
         if any(cell.settings[name] != value for name, value in settings.items()):
             continue
-        if not directory.is_finished(cell.name):
+        if not (directory.is_finished(cell.name) or directory.is_pruned(cell.name)):
             return None
         figures = measure([Run.load(directory.run_path(cell.name))], "best_on_validation")
         figure = search.figure or find_headline(figures, "validation")
@@ -115,7 +152,10 @@ class _Study:
             "qmc": lambda: optuna.samplers.QMCSampler(seed=seed),
             "gp": lambda: optuna.samplers.GPSampler(seed=seed, n_startup_trials=search.start),
         }
-        self.study = optuna.create_study(direction="maximize", sampler=samplers[search.sampler]())
+        with warnings.catch_warnings():  # some samplers say that they are experimental
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = samplers[search.sampler]()
+        self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.pending: list[tuple[Settings, Any]] = []
 
     def choose(self, count: int, tried: Sequence[Settings]) -> Iterator[Settings]:
@@ -134,19 +174,46 @@ class _Study:
             self.pending.append((settings, trial))
             yield settings
 
-    def tell(self, settings: Settings, value: float | None) -> None:
-        """Tell what a setting reached; None if it failed."""
-        failed = self.optuna.trial.TrialState.FAIL
+    def choose_again(self, settings: Sequence[Settings], tried: Sequence[Settings]) -> None:
+        """Choose a batch of an earlier part of this search again, for the sampler's state.
+
+        What comes otherwise, as with other options, is dropped; its settings are told as strangers.
+        """
+        if list(self.choose(len(settings), tried)) != list(settings):
+            for _, trial in self.pending:
+                self.study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
+            self.pending.clear()
+
+    def tell(
+        self, settings: Settings, value: float | None, steps: Mapping[int, float] | None
+    ) -> None:
+        """Tell what a setting reached.
+
+        Args:
+            settings: The setting.
+            value: What it reached; None if it failed.
+            steps: If it was given up, its values until then.
+        """
+        states = self.optuna.trial.TrialState
+        state = states.COMPLETE if steps is None else states.PRUNED
+        state = states.FAIL if value is None else state
         for place, (chosen, trial) in enumerate(self.pending):
             if chosen == settings:
                 del self.pending[place]
-                state = failed if value is None else None
-                self.study.tell(trial, value, state=state)
+                for step, reached in (steps or {}).items():
+                    trial.report(reached, step)
+                # Optuna takes a pruned trial's value from its steps.
+                known = value if state == states.COMPLETE else None
+                self.study.tell(trial, known, state=state)
                 return
         if value is not None:  # of an earlier part of this search
             params = {name: self._write_choice(name, held) for name, held in settings.items()}
             with_value = self.optuna.trial.create_trial(
-                params=params, distributions=self.ranges, value=value
+                params=params,
+                distributions=self.ranges,
+                value=value,
+                state=state,
+                intermediate_values=dict(steps or {}),
             )
             self.study.add_trial(with_value)
 

@@ -44,9 +44,10 @@ def describe_search(sweep: Sweep) -> str:
     assert search is not None, "asked of a sweep with a search"
     each = len(sweep.cells) // search.count
     cells = f", each as {format_count(each, 'cell')}" if each > 1 else ""
+    pruner = f", and gives settings up early ({search.pruner})" if search.pruner else ""
     return (
         f"a search of {format_count(search.count, 'setting')}{cells}; Optuna ({search.sampler}) "
-        f"chooses by {search.figure or 'validation data'}"
+        f"chooses by {search.figure or 'validation data'}{pruner}"
     )
 
 
@@ -65,7 +66,17 @@ def document_ranking(ranking: Ranking) -> Document:
         }
         for number, place in enumerate(ranking.places, 1)
     ]
-    return {"by": ranking.by, "places": places, "left_out": list(ranking.left_out)}
+    pruned = [
+        {
+            "set": dict(place.row.settings),
+            "runs": [str(entry.run.path) for entry in place.row.entries],
+            "rounds": place.rounds,
+            ranking.by: list(place.by_seed.values()),
+        }
+        for place in ranking.pruned
+    ]
+    left_out = list(ranking.left_out)
+    return {"by": ranking.by, "places": places, "pruned": pruned, "left_out": left_out}
 
 
 def document_attack(run: Run, name: str) -> Document:

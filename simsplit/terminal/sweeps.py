@@ -26,9 +26,9 @@ from simsplit.terminal.pace import format_clock
 QUIET_S = 60.0
 """A log gets a line on the running cells after at most this many seconds."""
 LOOK_S = 5.0
-_URGENT = ("running", "failed", "killed", "interrupted", "waiting", "finished", "kept")
+_URGENT = ("running", "failed", "killed", "interrupted", "waiting", "pruned", "finished", "kept")
 """The order of cells by status, for a terminal that has no room for all."""
-_COLOURS = {"running": "bold", "failed": "red", "waiting": "dim", "kept": "dim"}
+_COLOURS = {"running": "bold", "failed": "red", "waiting": "dim", "pruned": "dim", "kept": "dim"}
 _FRAME_LINES = 7
 """The terminal's lines that the table's header, the counts and the prompt take."""
 

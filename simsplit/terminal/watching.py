@@ -35,7 +35,7 @@ _EARLIER = 10
 _STILL_S = 600.0
 """After so many seconds without a file, a run whose process is unknown is reported as silent."""
 
-_OVER = ("finished", "interrupted", "failed", "killed")
+_OVER = ("finished", "interrupted", "failed", "killed", "pruned")
 
 
 @dataclass(frozen=True)
@@ -180,11 +180,11 @@ class _FollowedSweep:
                     break
                 time.sleep(READ_EVERY_S)
         self._end(directory, lines)
-        return all(status == "finished" for status in self.statuses.values())
+        return all(status in ("finished", "pruned") for status in self.statuses.values())
 
     def _show_cell(self, lines: SweepLines, directory: SweepDirectory, cell: str) -> None:
         """Show a cell's status if it has changed."""
-        if self.statuses.get(cell) == "finished":
+        if self.statuses.get(cell) in ("finished", "pruned"):
             return
         path = directory.run_path(cell)
         status = "failed" if cell in directory.failed else read_snapshot(path).status

@@ -12,9 +12,9 @@ import simsplit as package
 from simsplit import load_scenario, rank
 from simsplit.errors import RunError
 from simsplit.report.canvas import save_figure_as
-from simsplit.report.grouping import Entry
+from simsplit.report.grouping import Entry, Loaded
 from simsplit.report.parallel import draw_parallel
-from simsplit.report.ranking import describe_best, rank_entries, tabulate_ranking
+from simsplit.report.ranking import describe_best, rank_loaded, tabulate_ranking
 from simsplit.scenario.files import dump, merge
 from simsplit.scenario.shipped import list_names, locate
 from simsplit.scenario.shortening import shorten
@@ -54,7 +54,7 @@ def list_sizes(ranking):
 
 
 def test_validation_data_rank_and_the_seeds_tell_who_is_behind(make_entries):
-    ranking = rank_entries(make_entries())
+    ranking = rank_loaded(Loaded(make_entries()))
     assert ranking.by == "validation_accuracy"
     assert list_sizes(ranking) == ["8", "16", "32", "2048"], "by test accuracy 16 would be first"
     assert [place.is_resolved for place in ranking.places] == [False, False, True, True]
@@ -69,32 +69,37 @@ def test_validation_data_rank_and_the_seeds_tell_who_is_behind(make_entries):
 
 def test_less_of_a_loss_is_better_and_other_figures_can_rank(make_entries):
     entries = make_entries()
-    assert list_sizes(rank_entries(entries, by="validation_loss")) == ["16", "8", "32", "2048"]
-    assert list_sizes(rank_entries(entries, by="test_accuracy"))[0] == "16"
+    assert list_sizes(rank_loaded(Loaded(entries), by="validation_loss")) == [
+        "16",
+        "8",
+        "32",
+        "2048",
+    ]
+    assert list_sizes(rank_loaded(Loaded(entries), by="test_accuracy"))[0] == "16"
     with pytest.raises(RunError, match="did you mean 'test_accuracy'"):
-        rank_entries(entries, by="test_acuracy")
+        rank_loaded(Loaded(entries), by="test_acuracy")
 
 
 def test_who_is_better_on_the_seeds_that_both_have_is_not_called_worse(make_entries):
     entries = make_entries()
     # Of the first setting one seed remains, which says nothing about an order.
     kept = [entry for entry in entries if entry.run.path.name not in ("8-1", "8-2")]
-    ranking = rank_entries(kept)
+    ranking = rank_loaded(Loaded(kept))
     assert list_sizes(ranking)[0] == "16"
     assert not ranking.places[1].is_resolved, "one common seed has no interval"
-    by_loss = rank_entries(entries, by="validation_loss")
+    by_loss = rank_loaded(Loaded(entries), by="validation_loss")
     assert [place.is_resolved for place in by_loss.places] == [False, True, True, True]
 
 
 def test_one_seed_settles_nothing(make_entries):
-    ranking = rank_entries(make_entries(seeds=1))
+    ranking = rank_loaded(Loaded(make_entries(seeds=1)))
     assert list_sizes(ranking) == ["8", "16", "32", "2048"]
     assert not any(place.is_resolved for place in ranking.places)
     assert "one seed" in describe_best(ranking)
 
 
 def test_the_answer_is_a_scenario_that_runs_as_the_best_did(make_entries, tmp_path):
-    ranking = rank_entries(make_entries())
+    ranking = rank_loaded(Loaded(make_entries()))
     file = tmp_path / "best.yaml"
     write_best(ranking, file)
     best = load_scenario(file)
@@ -107,7 +112,7 @@ def test_the_answer_is_a_scenario_that_runs_as_the_best_did(make_entries, tmp_pa
 
 
 def test_the_drawing_has_an_axis_a_field_and_a_line_a_setting(make_entries):
-    picture = draw_parallel(rank_entries(make_entries()))
+    picture = draw_parallel(rank_loaded(Loaded(make_entries())))
     assert picture._repr_png_().startswith(b"\x89PNG"), "a notebook shows it"
     (ax,) = picture.axes
     titles = [label.get_text() for label in ax.get_xticklabels()]
@@ -157,4 +162,4 @@ def test_a_search_ends_with_its_answer_and_rank_prints_it_again(simsplit, tmp_pa
 
 def test_a_picture_of_an_unknown_form_is_refused_by_its_file(make_entries, tmp_path):
     with pytest.raises(RunError, match=r"a\.xyz"):
-        save_figure_as(draw_parallel(rank_entries(make_entries())), tmp_path / "a.xyz")
+        save_figure_as(draw_parallel(rank_loaded(Loaded(make_entries()))), tmp_path / "a.xyz")

@@ -48,7 +48,7 @@ def reach(monkeypatch):
     trained = []
 
     def make(value_of):
-        def end(cells, directory, watch):
+        def end(cells, directory, watch, judges):
             for cell in cells:
                 trained.append(cell.settings["train.server.lr"])
                 path = directory.run_path(cell.name)
@@ -103,7 +103,7 @@ def test_a_cell_that_failed_is_not_trained_again_with_every_batch(
 ):
     tried = []
 
-    def end(cells, directory, watch):
+    def end(cells, directory, watch, judges):
         for cell in cells:
             tried.append(cell.name)
             yield cell.name, running.Ended("it diverged")
