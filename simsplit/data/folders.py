@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from simsplit.data.images import Channels, Form, stack_images
+from simsplit.data.images import Channels, Form, open_image, stack_images
 from simsplit.data.samples import DataInfo, DataSet, Samples, SplitSizes
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
@@ -62,7 +62,21 @@ class FolderSource(SourceConfig):
             rng = numpy_rng_for(0, "folder", "test")
             kept, out = hold_out(train.labels.numpy(), self.test_fraction, rng)
             train, test = train.take(kept), train.take(out)
-        return DataSet(self.path.name, train, test, names)
+        return DataSet(self.path.name, train, test, names, warnings=self._warn_of_scale(names))
+
+    def _warn_of_scale(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a warning if images get another size that nobody asked for."""
+        if "size" in self.model_fields_set:
+            return ()
+        file, _ = _list_files(self._find_train_folder(), names)[0]
+        with open_image(Path(file), f"data.source.path: {file}") as first:
+            width, height = first.size
+        if (width, height) == (self.size, self.size):
+            return ()
+        return (
+            f"scenario.data.source.size: {self.size} by default, so images are scaled to "
+            f"{self.size} x {self.size}; the first is {width} x {height}",
+        )
 
     def _find_train_folder(self) -> Path:
         nested = self.path / "train"

@@ -5,7 +5,7 @@ clients, or on a file of public rows. A run's `data.json` says which.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MISSING = "(missing)"
 """The category of an empty cell."""
+_LEAST_IDS = 30
+"""In fewer rows whole numbers are all different by chance."""
 _FORMATS = {".csv": ",", ".tsv": "\t", ".txt": ",", ".gz": ","}
 
 
@@ -203,7 +205,28 @@ def encode_frames(
         for rows, split, whose in ((train, "train", owners), (test, "test", None))
     ]
     on = "training rows, which are clients' own" if public is None else "public rows"
-    return DataSet(name, made[0], made[1], names, fitted=on, owner_names=owner_names)
+    return DataSet(
+        name,
+        made[0],
+        made[1],
+        names,
+        fitted=on,
+        owner_names=owner_names,
+        warnings=tuple(_warn_of_numbered(train, numbers)),
+    )
+
+
+def _warn_of_numbered(frame: "pd.DataFrame", numbers: list[str]) -> Iterator[str]:
+    """Yield a warning for each column of whole numbers that differ in every row, as an id does."""
+    from pandas.api import types
+
+    for column in numbers:
+        distinct = frame[column].nunique()
+        if types.is_integer_dtype(frame[column]) and distinct == len(frame) >= _LEAST_IDS:
+            yield (
+                f"scenario.data.source.drop: column '{column}' has another whole number in each of "
+                f"{len(frame):,} rows, as an id has; if it is one, leave it out: drop: [{column}]"
+            )
 
 
 def _check_column(frame: "pd.DataFrame", column: str, field: str) -> str:

@@ -57,6 +57,8 @@ class Prepared:
     form."""
     client_names: ClientNames = NO_NAMES
     """The names of the clients, for tables and messages alone."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know of how the data were read, a line each."""
 
     def build_batcher(
         self,
@@ -181,6 +183,7 @@ def divide(
         class_names=data.class_names,
         client_names=_choose_names(config.partition, data),
         fitted=data.fitted,
+        warnings=data.warnings,
         vocabulary=None if reader is None else build_vocabulary(config.source, reader),
     )
 

@@ -158,6 +158,8 @@ class DataSet:
     """The rows on which scales and categories of a table were fitted; None of other data."""
     owner_names: tuple[str, ...] = ()
     """The names of the clients that `owners` of the training samples number; empty: none."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know of how the data were read, a line each."""
 
     @property
     def info(self) -> DataInfo:

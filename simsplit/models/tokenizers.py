@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.errors import ScenarioError
@@ -93,6 +94,7 @@ def refuse_unloadable(name: str) -> Iterator[None]:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ScenarioError(
             "model.name",
-            f"'{name}' cannot be loaded ({lines[0]}); use a model on the hub, a folder with one, "
-            "or simsplit/demo, which needs no network",
+            f"'{name}' cannot be loaded ({lines[0]}); use a model on the hub, a folder with one "
+            f"(without a network, {Path.cwd() / name} is where its files may lie), or "
+            "simsplit/demo, which needs no network",
         ) from error

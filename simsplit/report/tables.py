@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from simsplit.metrics.intervals import compute_half_width
 
 if TYPE_CHECKING:
-    import rich.table
+    import rich.console
 
 Format = Literal["table", "markdown", "csv", "latex"]
 Better = Literal["more", "less"]
@@ -27,6 +27,8 @@ BOLD = (
 
 _GAP = 3
 """Characters between two columns on a terminal."""
+_HEADING_LINES = 3
+"""Lines that the heading of a column of numbers should not exceed."""
 _WORD = 24
 """The longest word that is never broken."""
 
@@ -124,19 +126,18 @@ class Table:
         cells = [row[column] for row in self.rows]
         words = [word for text in (self.columns[column], *cells) for word in text.split()]
         if column == 0 or self.align[column] == "r":
-            words = [*self.columns[column].split(), *cells]
-            return max(map(len, words), default=1)
+            return max([_find_heading_width(self.columns[column]), *map(len, cells)])
         return min(_WORD, max(map(len, words), default=1))
 
-    def rich(self) -> "rich.table.Table":
+    def rich(self) -> "rich.console.RenderableType":
         """Make the table for a terminal."""
         from rich.box import SIMPLE_HEAD
+        from rich.console import Group
         from rich.table import Table as RichTable
         from rich.text import Text
 
         # Text, because rich would read brackets in cells as markup
-        title = Text(self.title) if self.title else None
-        table = RichTable(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
         for index, (column, side) in enumerate(zip(self.columns, self.align, strict=True)):
             justify: Literal["left", "right"] = "left" if side == "l" else "right"
             whole, least = index == 0 or side == "r", self._find_least_width(index)
@@ -147,7 +148,8 @@ class Table:
             )
         for row in self.rows:
             table.add_row(*map(Text, row))
-        return table
+        # A table's own title would be wrapped at the width of its columns.
+        return Group(Text(self.title, style="italic"), table) if self.title else table
 
     def markdown(self) -> str:
         """Write the table in Markdown, with pipes."""
@@ -238,6 +240,14 @@ def _differ(one: Mapping[int, float], other: Mapping[int, float], *, exact: bool
     if half is None:
         return exact
     return abs(statistics.fmean(changes)) > half
+
+
+def _find_heading_width(heading: str) -> int:
+    """Return the least width at which a heading's words stay whole on few lines."""
+    width = max(map(len, heading.split()), default=1)
+    while len(textwrap.wrap(heading, width, break_long_words=False)) > _HEADING_LINES:
+        width += 1
+    return width
 
 
 _LATEX = str.maketrans(

@@ -55,7 +55,8 @@ def _check_threads(scenario: Scenario) -> str:
     threads, available = scenario.threads or 0, count_processors()
     if threads <= available:
         return ""
-    return f"scenario.threads: got {threads}, but this machine has {available} processors"
+    has = format_count(available, "processor")
+    return f"scenario.threads: got {threads}, but this machine has {has}"
 
 
 def _check_files(scenario: Scenario) -> str:
@@ -175,7 +176,8 @@ def list_data_warnings(scenario: Scenario, data: Prepared) -> list[str]:
         _check_attacks(scenario, data),
         _check_parts(scenario, data.info),
     )
-    return [warning for warning in (*every, *_check_roots(scenario, data)) if warning]
+    checked = [*data.warnings, *every, *_check_roots(scenario, data)]
+    return [warning for warning in checked if warning]
 
 
 def _check_parts(scenario: Scenario, info: DataInfo) -> str:

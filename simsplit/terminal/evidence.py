@@ -64,6 +64,9 @@ def print_printed(table: PaperTable) -> None:
 
 def print_plan(selection: Selection, jobs: int | None, say: Callable[[str], None]) -> None:
     """Say what is about to be measured, and what it will take."""
+    if not selection.cells:
+        say("nothing to measure: no cell is missing or stale whose data are at hand")
+        return
     tables = list(dict.fromkeys(chosen.group for chosen in selection.cells))
     takes = selection.minutes / (jobs or 1)
     parts = f"{format_count(len(selection.cells), 'cell')} of {format_count(len(tables), 'table')}"
