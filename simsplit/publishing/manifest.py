@@ -1,0 +1,96 @@
+"""A manifest lists what was published, so that a copy can be checked before it is read.
+
+Tables, facts and pictures are published; weights, tracebacks and whatever else lies in a run
+directory are not. Nothing of this list is ever unpickled.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from simsplit.errors import RunError
+from simsplit.foreign import MOST_TABLE, read_bytes, read_facts
+from simsplit.results import SCENARIO, SWEEP
+
+MANIFEST = "manifest.json"
+CARD = "README.md"
+_SUFFIXES = (".csv", ".json", ".png", ".yaml")
+_LEFT_OUT = ("checkpoints", "export")
+_MOST_FILES = 20_000
+_PART = re.compile(r"[^\x00-\x1f\x7f/\\:]{1,255}")
+
+
+def list_files(folder: Path) -> list[Path]:
+    """List the files of a run or sweep that are published, in order."""
+    return [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+        and not file.is_symlink()
+        and is_publishable(file.relative_to(folder).as_posix())
+    ]
+
+
+def is_publishable(name: str) -> bool:
+    """Return whether a file below a run or sweep directory is one that is published."""
+    path = PurePosixPath(name)
+    plain = all(_PART.fullmatch(part) and not part.startswith(".") for part in path.parts)
+    return (
+        plain
+        and not path.is_absolute()
+        and path.suffix in _SUFFIXES
+        and name != MANIFEST
+        and not any(part in _LEFT_OUT for part in path.parts)
+    )
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """Return the run directories of a run or sweep; raise RunError if there are none."""
+    if (folder / SCENARIO).is_file():
+        return [folder]
+    cells = sorted(file.parent for file in folder.glob(f"*/{SCENARIO}"))
+    if not ((folder / SWEEP).is_file() and cells):
+        raise RunError(f"{folder} is neither a run nor a sweep with runs in it")
+    return cells
+
+
+def write_manifest(folder: Path) -> None:
+    """Write the manifest of a folder that is about to be published."""
+    digests = {file.relative_to(folder).as_posix(): _digest(file) for file in list_files(folder)}
+    text = json.dumps({"files": digests}, indent=2, sort_keys=True)
+    (folder / MANIFEST).write_text(f"{text}\n")
+
+
+def check_manifest(folder: Path) -> dict[str, str]:
+    """Return the digests by file; raise RunError unless they are those of the folder's files."""
+    try:
+        files = read_facts(folder / MANIFEST).get("files")
+    except (OSError, ValueError) as error:
+        raise RunError(f"{MANIFEST} cannot be read ({error}): no run was published there") from None
+    if not (isinstance(files, dict) and 0 < len(files) <= _MOST_FILES):
+        raise RunError(f"{MANIFEST}: must list the files, at most {_MOST_FILES:,}")
+    for problem in _find_problems(folder, files):
+        raise RunError(problem)
+    return {str(name): str(digest) for name, digest in files.items()}
+
+
+def _find_problems(folder: Path, files: Mapping[object, object]) -> Iterator[str]:
+    """Yield what is wrong with the files of a manifest."""
+    for name, digest in files.items():
+        if not (isinstance(name, str) and is_publishable(name)):
+            yield f"{MANIFEST}: {str(name)[:80]!r} is no file that a run has"
+        file = folder / str(name)
+        if file.is_symlink() or not file.is_file():
+            yield f"{name} is in {MANIFEST} but not there"
+        elif _digest(file) != digest:
+            yield f"{name} is not what was published: its digest is another"
+
+
+def _digest(file: Path) -> str:
+    try:
+        content = read_bytes(file, MOST_TABLE)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file.name} cannot be read: {error}") from None
+    return hashlib.sha256(content).hexdigest()
