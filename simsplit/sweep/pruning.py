@@ -53,12 +53,12 @@ class Judge:
     """The setting's place in the search."""
     earlier: Sequence[Curve] = ()
 
-    def begin(self) -> "Judgement":
+    def begin(self) -> "Trial":
         """Begin to judge a cell."""
-        return Judgement(self)
+        return Trial(self)
 
 
-class Judgement:
+class Trial:
     """A cell's values so far, as a trial among the earlier ones in a study of Optuna's."""
 
     def __init__(self, judge: Judge) -> None:
@@ -118,7 +118,7 @@ class GiveUp(Observer):
 
     def __init__(self, judge: Judge, path: Path) -> None:
         self.judge, self.path = judge, path
-        self.judgement: Judgement | None = None
+        self.judged: Trial | None = None
         self.rounds = 0
 
     def begin(self, plan: RunPlan) -> None:
@@ -130,11 +130,11 @@ class GiveUp(Observer):
         figure = self.judge.figure or find_headline(ended.figures, "validation")
         if not ended.main or figure is None or figure not in ended.figures:
             return
-        if self.judgement is None:  # a resumed run has rounds that were judged before
-            self.judgement = self.judge.begin()
+        if self.judged is None:  # a resumed run has rounds that were judged before
+            self.judged = self.judge.begin()
             for value in read_values(Run.load(self.path), figure, before=ended.number):
-                self.judgement.report(value)
-        behind = self.judgement.report(_orient(figure, ended.figures[figure]))
+                self.judged.report(value)
+        behind = self.judged.report(_orient(figure, ended.figures[figure]))
         if behind and ended.number < self.rounds:
             shown = f"{format_column(figure)} {ended.figures[figure]:.4g}"
             raise RunPrunedError(
@@ -196,10 +196,10 @@ class History:
             if finished or directory.is_pruned(cell.name):
                 run = Run.load(directory.run_path(cell.name))
                 values = read_values(run, self.search.figure)
-            judgement = self.judges[cell.name].begin()
+            judged = self.judges[cell.name].begin()
             for value in values:
-                judgement.report(value)
-            curve = Curve(number, values, judgement.rungs, finished)
+                judged.report(value)
+            curve = Curve(number, values, judged.rungs, finished)
             self.curves.setdefault(cell.scenario.seed, []).append(curve)
 
     def read_steps(self, number: int) -> dict[int, float] | None:

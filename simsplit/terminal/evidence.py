@@ -64,14 +64,14 @@ def print_printed(table: PaperTable) -> None:
 
 def print_plan(selection: Selection, jobs: int | None, say: Callable[[str], None]) -> None:
     """Say what is about to be measured, and what it will take."""
-    if not selection.cells:
-        say("nothing to measure: no cell is missing or stale whose data are at hand")
-        return
     tables = list(dict.fromkeys(chosen.group for chosen in selection.cells))
     takes = selection.minutes / (jobs or 1)
     parts = f"{format_count(len(selection.cells), 'cell')} of {format_count(len(tables), 'table')}"
     at_once = f" with {jobs} at a time" if jobs and jobs > 1 else ""
-    say(f"{parts}, about {write_minutes(takes)}{at_once}; ends about {_clock_at(takes)}")
+    if selection.cells:
+        say(f"{parts}, about {write_minutes(takes)}{at_once}; ends about {_clock_at(takes)}")
+    else:
+        say("nothing to measure: no cell is missing or stale whose data are at hand")
     if selection.beyond:
         say(f"{format_count(selection.beyond, 'cell')} more do not fit the budget")
     for name, why in selection.absent.items():

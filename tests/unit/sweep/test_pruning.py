@@ -51,14 +51,14 @@ def give_up_at(pruner, curves, grace=1):
     """Judge settings one after the other; return where each was given up, or None."""
     earlier, ends = [], []
     for number, values in enumerate(curves):
-        judgement = Judge(pruner, grace, len(values), None, number, tuple(earlier)).begin()
+        judged = Judge(pruner, grace, len(values), None, number, tuple(earlier)).begin()
         reached, end = [], None
         for step, value in enumerate(values, 1):
             reached.append(value)
-            if judgement.report(value) and step < len(values):
+            if judged.report(value) and step < len(values):
                 end = step
                 break
-        earlier.append(Curve(number, reached, judgement.rungs, end is None))
+        earlier.append(Curve(number, reached, judged.rungs, end is None))
         ends.append(end)
     return ends
 
