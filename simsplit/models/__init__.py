@@ -12,6 +12,7 @@ from simsplit.models.language import CausalLM, SequenceClassifier
 from simsplit.models.split_model import GivenModel, SplitModel
 from simsplit.models.tabular import Mlp
 from simsplit.models.vision import MicronNet, ResNet18, SimpleCNN
+from simsplit.models.vit import VisionTransformer
 
 Model = Annotated[
     ResNet18
@@ -21,6 +22,7 @@ Model = Annotated[
     | MobileNet
     | Airbench
     | MnistNet
+    | VisionTransformer
     | Mlp
     | GivenModel
     | CausalLM

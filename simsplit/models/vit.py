@@ -1,0 +1,215 @@
+"""A vision transformer (Dosovitskiy et al., 2021), cut between its blocks.
+
+Blocks, starting values and names of weights are torchvision's, so a file of its weights fits
+(`model.weights`). The head has the patches' embedding and the first blocks, the trunk all others,
+the tail the last norm and the classifier, which reads the class token. Positions are learned for
+images of one size, which may be any multiple of a patch.
+"""
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import multi_head_attention_forward
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from simsplit.models.fresh import InputShape, LaidOut, Owner, Segments, Shape
+from simsplit.models.vision import build_misfit
+
+if TYPE_CHECKING:
+    from torchvision.models.vision_transformer import EncoderBlock
+
+EPS = 1e-6
+"""The norms' epsilon in torchvision."""
+
+
+class VisionTransformer(LaidOut):
+    """torchvision's vision transformer for images of any size, with blocks as many as wanted."""
+
+    images_only = True
+    kind: Literal["vit"] = "vit"
+    patch: int = Field(default=4, ge=1)
+    """Side of a patch, in pixels; it must divide both sides of the image."""
+    width: int = Field(default=64, ge=1)
+    """Values of a token: ViT-B has 768."""
+    layers: int = Field(default=4, ge=2)
+    """Number of blocks: ViT-B has 12."""
+    heads: int = Field(default=4, ge=1)
+    """Heads of each block's attention, which must divide `width`: ViT-B has 12."""
+    hidden: int | None = Field(default=None, ge=1)
+    """Width of the layer between a block's two linear ones; null: four times `width`."""
+    head: int = Field(default=1, ge=0)
+    """Number of blocks at the client; at least one is left to the trunk."""
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"heads: must divide width ({self.width}), got {self.heads}")
+        if self.head >= self.layers:
+            raise ValueError(f"head: must be less than layers ({self.layers}), got {self.head}")
+        return self
+
+    def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
+        """Return both shapes, or raise ScenarioError for sides that no whole patches fill."""
+        sides = input_shape[1:]
+        if any(side % self.patch for side in sides):
+            takes = f"{self.kind} takes sides that model.patch ({self.patch}) divides"
+            raise build_misfit(takes, input_shape, f"a multiple of {self.patch}")
+        tokens = 1 + (sides[0] // self.patch) * (sides[1] // self.patch)
+        return (tokens, self.width), (tokens, self.width)
+
+    @staticmethod
+    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
+        """Return the trunk's blocks as torchvision has them; the other names are the same."""
+        return owner, "encoder.layers." if owner == "trunk" else ""
+
+    def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
+        """Build torchvision's blocks, and cut them after the first ones."""
+        (tokens, _), _ = self.compute_shapes(input_shape)
+        blocks = [(f"encoder_layer_{number}", self._build_block()) for number in range(self.layers)]
+        first, others = OrderedDict(blocks[: self.head]), OrderedDict(blocks[self.head :])
+        patches = _Patches(input_shape[0], self.width, self.patch)
+        head = _Head(patches, _Encoder(tokens, self.width, first))
+        return Segments(head, nn.Sequential(others), _Tail(self.width, num_classes))
+
+    def _build_block(self) -> "EncoderBlock":
+        from torchvision.models.vision_transformer import EncoderBlock
+
+        hidden = self.hidden or 4 * self.width
+        block = EncoderBlock(self.heads, self.width, hidden, 0.0, 0.0)
+        block.self_attention = _Attention(self.width, self.heads)
+        block.mlp[0], block.mlp[3] = _Linear(self.width, hidden), _Linear(hidden, self.width)
+        return block
+
+
+class _Patches(nn.Conv2d):
+    """The embedding of patches: a convolution whose stride is its size."""
+
+    def __init__(self, channels: int, width: int, patch: int) -> None:
+        super().__init__(channels, width, patch, stride=patch)
+
+    def reset_parameters(self) -> None:
+        """Begin as torchvision does."""
+        patch = self.in_channels * self.kernel_size[0] * self.kernel_size[1]
+        nn.init.trunc_normal_(self.weight, std=patch**-0.5)
+        assert self.bias is not None, "a convolution has one by default"
+        nn.init.zeros_(self.bias)
+
+
+class _Encoder(nn.Module):
+    """Positions, and the client's blocks."""
+
+    def __init__(self, tokens: int, width: int, blocks: "OrderedDict[str, EncoderBlock]") -> None:
+        super().__init__()
+        self.pos_embedding = nn.Parameter(torch.empty(1, tokens, width))
+        self.layers = nn.Sequential(blocks)
+
+    def reset_parameters(self) -> None:
+        """Begin as torchvision does."""
+        nn.init.normal_(self.pos_embedding, std=0.02)
+
+    def forward(self, tokens_BLD: Tensor) -> Tensor:
+        """Add positions to tokens, and apply the blocks."""
+        out: Tensor = self.layers(tokens_BLD + self.pos_embedding)
+        return out
+
+
+class _Head(nn.Module):
+    """The client's first segment: patches of images become tokens, after that of the class."""
+
+    def __init__(self, patches: _Patches, encoder: _Encoder) -> None:
+        super().__init__()
+        self.conv_proj, self.encoder = patches, encoder
+        self.class_token = nn.Parameter(torch.empty(1, 1, patches.out_channels))
+
+    def reset_parameters(self) -> None:
+        """Begin as torchvision does."""
+        nn.init.zeros_(self.class_token)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return images as tokens, behind the first blocks."""
+        patches_BLD = self.conv_proj(images).flatten(2).transpose(1, 2)
+        first = self.class_token.expand(len(images), -1, -1)
+        out: Tensor = self.encoder(torch.cat([first, patches_BLD], dim=1))
+        return out
+
+
+class _Tail(nn.Module):
+    """The last norm, and the classifier on the class token."""
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__()
+        self.encoder = nn.ModuleDict({"ln": nn.LayerNorm(width, eps=EPS)})
+        self.heads = nn.ModuleDict({"head": _Classifier(width, num_classes)})
+
+    def forward(self, tokens_BLD: Tensor) -> Tensor:
+        """Return logits."""
+        out: Tensor = self.heads["head"](self.encoder["ln"](tokens_BLD)[:, 0])
+        return out
+
+
+class _Classifier(nn.Linear):
+    """A linear layer that begins with zeros, as torchvision's."""
+
+    def reset_parameters(self) -> None:
+        """Begin with zeros."""
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+
+class _Linear(nn.Linear):
+    """A linear layer of a block, which begins as torchvision's."""
+
+    def reset_parameters(self) -> None:
+        """Begin with Glorot's weights, and almost no bias."""
+        nn.init.xavier_uniform_(self.weight)
+        nn.init.normal_(self.bias, std=1e-6)
+
+
+class _Output(NonDynamicallyQuantizableLinear):
+    """The last layer of an attention, which begins as torch's."""
+
+    def reset_parameters(self) -> None:
+        """Begin as any linear layer, without bias."""
+        super().reset_parameters()
+        nn.init.zeros_(self.bias)
+
+
+class _Attention(nn.MultiheadAttention):
+    """torch's attention without its fast path for inference, whose operations are not counted."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads, batch_first=True)
+        # torch clears the bias after the layer began; here each layer begins by itself.
+        self.out_proj = _Output(width, width)
+
+    def reset_parameters(self) -> None:
+        """Begin as torch does."""
+        self._reset_parameters()
+
+    def forward(  # type: ignore[override]
+        self, query: Tensor, key: Tensor, value: Tensor, *, need_weights: bool
+    ) -> tuple[Tensor, None]:
+        """Return what each token makes of all tokens."""
+        del key, value, need_weights  # a block asks with its tokens alone
+        tokens_LBD = query.transpose(0, 1)
+        out, _ = multi_head_attention_forward(
+            query=tokens_LBD,
+            key=tokens_LBD,
+            value=tokens_LBD,
+            embed_dim_to_check=self.embed_dim,
+            num_heads=self.num_heads,
+            in_proj_weight=self.in_proj_weight,
+            in_proj_bias=self.in_proj_bias,
+            bias_k=None,
+            bias_v=None,
+            add_zero_attn=False,
+            dropout_p=0.0,
+            out_proj_weight=self.out_proj.weight,
+            out_proj_bias=self.out_proj.bias,
+            training=self.training,
+            need_weights=False,
+        )
+        return out.transpose(0, 1), None
