@@ -5,11 +5,9 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import torch
-
 from simsplit.engine.engine_config import AutoEngine, HostsConfig, InlineEngine
 from simsplit.errors import ScenarioError, format_count
-from simsplit.machine import count_processors
+from simsplit.machine import count_processors, find_accelerator
 from simsplit.packets import is_crowd
 from simsplit.scenario import Scenario
 
@@ -64,7 +62,7 @@ def _find_obstacle(scenario: Scenario, hosts: int) -> str | None:
 
 
 def _uses_gpu(device: str) -> bool:
-    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    return device.startswith("cuda") or (device == "auto" and find_accelerator() is not None)
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from simsplit.errors import ScenarioError
 
 Precision = Literal["fp32", "bf16"]
 Autocast = Callable[[], AbstractContextManager[object]]
+ACCELERATORS: tuple[str, ...] = ("cuda",)
+"""Kinds of devices that `auto` takes, the first that is there."""
 
 
 def count_processors() -> int:
@@ -36,7 +38,7 @@ def pin_threads(count: int | None) -> Iterator[None]:
 def find_device(name: str) -> torch.device:
     """Return the device that a scenario names; raise ScenarioError if it does not exist."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = find_accelerator() or "cpu"
     device = torch.device(name)
     if device.type == "cuda":
         count = torch.cuda.device_count()
@@ -45,6 +47,13 @@ def find_device(name: str) -> torch.device:
                 "device", f"got '{name}', but torch sees {count} GPUs; use cpu or auto"
             )
     return device
+
+
+def find_accelerator() -> str | None:
+    """Return the kind of accelerator that this machine has; None if it has none."""
+    return next(
+        (kind for kind in ACCELERATORS if torch.get_device_module(kind).is_available()), None
+    )
 
 
 def read_resident_bytes(pid: int | None = None) -> int | None:
@@ -58,8 +67,8 @@ def read_resident_bytes(pid: int | None = None) -> int | None:
 
 def read_free_bytes(device: torch.device) -> int:
     """Return the free bytes of the device: of the GPU, or of this machine or its container."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu":
+        return int(torch.get_device_module(device).mem_get_info(device)[0])
     limits = [_read_available(), _read_container_limit()]
     return min(limit for limit in limits if limit is not None) if any(limits) else 2**62
 

@@ -94,7 +94,7 @@ def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:
     """Raise ScenarioError if the estimate exceeds the free memory."""
     free = read_free_bytes(device)
     if estimate.total > ROOM * free:
-        where = "the GPU" if device.type == "cuda" else "this machine"
+        where = "the GPU" if device.type != "cpu" else "this machine"
         raise ScenarioError(
             "",
             f"needs about {estimate}; {where} has {format_size(free)} free. Use fewer "

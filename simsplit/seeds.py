@@ -43,13 +43,15 @@ def numpy_rng_for(seed: int, *scope: Scope) -> np.random.Generator:
 @contextmanager
 def isolate(seed: int, *scope: Scope, device: torch.device | None = None) -> Iterator[None]:
     """Seed the global torch generator by scope within a block, for code that draws from it."""
-    devices = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    devices = [] if device is None or device.type in ("cpu", "meta") else [device]
+    kind = devices[0].type if devices else None
+    with torch.random.fork_rng(devices=devices, device_type=kind):
         # torch.manual_seed takes 200 times as long, and would reseed all GPUs, never restored
         torch.default_generator.manual_seed(derive_seed(seed, *scope))
         for each in devices:
-            with torch.cuda.device(each):
-                torch.cuda.manual_seed(derive_seed(seed, *scope))
+            module = torch.get_device_module(each)
+            with module.device(each):
+                module.manual_seed(derive_seed(seed, *scope))
         yield
 
 

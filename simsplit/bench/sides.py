@@ -170,8 +170,8 @@ def refuse_other_loss(loss: float, expected: float, sides: tuple[str, str]) -> N
 
 def synchronise(device: torch.device) -> None:
     """Wait until a GPU has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize(device)
 
 
 def call_apart(function: Callable[..., object], *words: object) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def _draw_windows(stream: Tensor, config: PretrainConfig, step: int) -> Tensor:
 def _compute_loss(model: "PreTrainedModel", windows: Tensor) -> Tensor:
     """Return the mean cross-entropy of next tokens, in nats; a GPU computes the logits in bf16."""
     windows = windows.to(model.device)
-    on_gpu = model.device.type == "cuda"
+    on_gpu = model.device.type != "cpu"
     with torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu):
         logits = model(input_ids=windows[:, :-1], use_cache=False).logits
     return functional.cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())

@@ -26,7 +26,9 @@ def describe_environment(
     device: torch.device, plugins: Sequence[Mapping[str, object]] = ()
 ) -> dict[str, object]:
     """Return versions, machine, device, thread count, and the plugins with their digests."""
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    gpu = None
+    if device.type != "cpu":
+        gpu = torch.get_device_module(device).get_device_name(device)
     return {
         **_describe_session(),
         "resumed": [],
