@@ -37,7 +37,7 @@ class ServedReplay:
         ids, mask, *_ = batch[Leg.INPUTS].tensors
         adapters = batch[Leg.ADAPTERS].tensors[0].requires_grad_()
         message = known.message(batch[Leg.FEATURES_GRAD])
-        places, signs = self._draw_sketch(adapters.shape[1])
+        places, signs = (each.to(adapters.device) for each in self._draw_sketch(adapters.shape[1]))
         rows = []
         for grad in self._compute_each(adapters, (ids, mask), message):
             kept = grad.new_zeros(len(grad), SKETCHED)

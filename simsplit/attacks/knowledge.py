@@ -8,6 +8,7 @@ need more (`queries`, `shown`) are upper bounds, which no server could deploy.
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import is_not
 from typing import Literal, NamedTuple, Protocol
 
@@ -244,7 +245,13 @@ class Knowledge(Renamed):
 
     def _channels(self, values: Sequence[float]) -> Tensor:
         """Turn one value per channel into a tensor that broadcasts over images."""
-        return torch.tensor(values, device=self.device).view(-1, 1, 1)
+        return _place_channels(tuple(values), self.device)
+
+
+@lru_cache
+def _place_channels(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Put one value per channel on a device, once: attacks need them in every step."""
+    return torch.tensor(values, device=device).view(-1, 1, 1)
 
 
 @contextmanager

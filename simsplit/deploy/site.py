@@ -138,7 +138,9 @@ class ClientSite:
         # Before it acts on the client, whose weights a refused call must not change.
         self.rules.check(call)
         self._is_changed = self._is_changed or not isinstance(call, CountSteps)
-        answer = self._seal_handover(call.on(self.client))
+        # Frames are read on the CPU.
+        placed = call if self.device.type == "cpu" else call.to_device(self.device)
+        answer = self._seal_handover(placed.on(self.client))
         self.rules.note_answer(call, answer, waiting=self.client.training.is_waiting)
         self.steps = self._steps_taken
         value, tensors = write_value(get_answer_codec(call), answer)

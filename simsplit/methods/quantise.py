@@ -96,7 +96,7 @@ class _Quantise(Method, ABC):
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """Return the packed codes (uint8), the samples' numbers (fp32), and the shape (int32)."""
         codes_BD, numbers = self._quantise(x.float().flatten(1), step)
-        shape = torch.tensor(x.shape[1:], dtype=torch.int32, device=x.device)
+        shape = torch.tensor(x.shape[1:], dtype=torch.int32)  # on the CPU, where it is read again
         return pack_bits(codes_BD, self.packed), numbers, shape
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:

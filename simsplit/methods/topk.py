@@ -213,7 +213,7 @@ class Sparsify(Method):
             return (values_BK,)
         if not step.training:
             del step.memo[self]
-        shape_tensor = torch.tensor(shape, dtype=torch.int32, device=x.device)
+        shape_tensor = torch.tensor(shape, dtype=torch.int32)  # on the CPU, where it is read
         return values_BK, pack_bits(kept_BK, count_bits(self._count_values(shape))), shape_tensor
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
