@@ -89,8 +89,10 @@ def spoil(site: Any, left: int, *, hands: bool = False) -> None:
     site.client.training.end.make = spoilt
 
 
-def work(pipe: Connection) -> None:
+def work(pipe: Connection, prepare: Callable[[], None] | None = None) -> None:
     """Run a client's process: join after join, until there is none."""
+    if prepare is not None:
+        prepare()
     import torch
     from sklearn.datasets import load_digits
 
@@ -123,10 +125,10 @@ class Client:
     pipe: Connection
 
     @classmethod
-    def start(cls) -> "Client":
+    def start(cls, prepare: Callable[[], None] | None = None) -> "Client":
         spawn = multiprocessing.get_context("spawn")
         ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=work, args=(theirs,), daemon=True)
+        process = spawn.Process(target=work, args=(theirs, prepare), daemon=True)
         process.start()
         return cls(process, ours)
 
@@ -147,9 +149,11 @@ class Deployment:
     clients: list[Client] = field(default_factory=list)
 
     @classmethod
-    def of(cls, folder: Path, count: int) -> "Deployment":
+    def of(
+        cls, folder: Path, count: int, prepare: Callable[[], None] | None = None
+    ) -> "Deployment":
         make_keys(folder / "keys", count, 2)
-        clients = [Client.start() for _ in range(count)]
+        clients = [Client.start(prepare) for _ in range(count)]
         assert {client.came_to(120) for client in clients} == {"ready"}
         return cls(folder, clients)
 
