@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 HOURS  ?= 2
 DATA   ?= data
 
-.PHONY: demo test check lint types imports docs tests evidence bench clean
+.PHONY: demo test check lint types imports docs tests evidence bench gpu clean
 
 demo: $(VENV)/.installed
 	$(BIN)/simsplit run scenarios/quickstart.yaml
@@ -36,6 +36,9 @@ evidence: $(VENV)/.installed      ## measures what papers' tables lack: make evi
 
 bench: $(VENV)/.installed
 	$(BIN)/simsplit bench
+
+gpu: $(VENV)/.installed           ## what is worth measuring on a GPU, into results/gpu/; without one, the list of it
+	$(BIN)/python tools/gpu.py
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
