@@ -54,9 +54,11 @@ def compare_heads(device: torch.device, *, quick: bool) -> Figures:
     """Time 100 clients' own heads, one after the other as simsplit does, and stacked by vmap."""
     count, size = (3, 4) if quick else (100, 64)
     given = scenario("simplecnn", size, {"count": count, "heads": "per_client"})
-    image = random_images(given, count).info
-    heads = [given.model.segment("head", image, 10, seed).to(device) for seed in range(count)]
-    x = torch.rand(count, size, *random_images(given, count).info.shape, device=device)
+    image = random_images(given, 100).info.shape
+    heads = [
+        given.model.segment("head", image, 10, seed).to(device).eval() for seed in range(count)
+    ]
+    x = torch.rand(count, size, *image, device=device)
     names, _ = torch.func.stack_module_state(heads)
 
     def call(weights: dict[str, Tensor], one: Tensor) -> Tensor:
@@ -117,7 +119,7 @@ def train_text_model(device: torch.device, *, quick: bool, name: str) -> Figures
     """Train adapters of a large model through the cut, and return time and peak memory."""
     model = TEXTS[name]
     if quick:
-        small = {"width": 16, "layers": 3, "heads": 2, "vocabulary": 257}
+        small = {"width": 16, "layers": 3, "heads": 2, "vocabulary": 259}
         model = {"sizes": {**model["sizes"], **small}, "head": 1, "tail": 1}
     with tempfile.TemporaryDirectory() as folder:
         write_texts(Path(folder) / "texts")

@@ -55,8 +55,8 @@ def find_far(name: str, device: str, close: float) -> list[str]:
     """
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = (
-            run_case(name, each, Path(folder))["tables"]["rounds"]["columns"]
-            for each in ("cpu", device)
+            run_case(name, each, Path(folder) / str(side))["tables"]["rounds"]["columns"]
+            for side, each in enumerate(("cpu", device))
         )
     return [
         f"{column}: {one} -> {other}"
