@@ -18,7 +18,7 @@ from simsplit.evaluation.writing import Pen, Writer
 from simsplit.machine import Autocast
 from simsplit.models.language import CausalLM
 from simsplit.network.clock import Clock, Flops, choose_order
-from simsplit.packets import Packet
+from simsplit.packets import ClientId, Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.server import Server
 from simsplit.phases import Moment
@@ -30,6 +30,7 @@ from simsplit.schedules.cohort import RoundPace
 from simsplit.schedules.courses import Apart, AsTheyCome, Course, InTurn, Together
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
+from simsplit.schedules.overlaps import Names, OverlapAverager, split_overlaps
 from simsplit.schedules.schedule import AsynchronousConfig, LapsConfig
 from simsplit.seeds import derive_seed
 from simsplit.wire import Wire
@@ -59,6 +60,7 @@ def _build_server(owners: Ownership, autocast: Autocast) -> Server:
         device=owners.device,
         autocast=autocast,
     )
+    end.entries = owners.depths.list_entries()
     return Server(end, owners.topology.returned)
 
 
@@ -79,12 +81,11 @@ def _build_sensor(scenario: Scenario, server: Server, moment: Moment) -> Sensor:
 def build_evaluator(supplies: Supplies, exchange: Exchange) -> Evaluator:
     """Build the evaluator, which scores the models of an exchange's clients."""
     scenario, aim, vocabulary = supplies.scenario, supplies.aim, supplies.data.vocabulary
-    own_models = scenario.clients.heads == "per_client"
     return Evaluator(
         scenario.evaluate,
         exchange,
         {split: supplies.samples(split) for split in scenario.splits},
-        range(scenario.clients.count) if own_models else None,
+        range(scenario.clients.count) if scenario.has_own_models else None,
         scenario.seed,
         metrics=scenario.metrics,
         wanted=None if aim is None else aim.wanted,
@@ -138,20 +139,38 @@ def build_federation(exchange: Exchange, owners: Ownership) -> Federation | None
     config = owners.scenario.aggregation
     if isinstance(config, NoAggregation):
         return None
-    common = owners.build_client_learner(owners.list_shared_modules())
+    common = owners.build_client_learner(owners.list_shared_modules(owners.depths.deepest))
+    server = exchange.server.learner
+    held, passed = list_held(owners), owners.depths.list_passed(server.weights())
 
-    def averager(learner: Learner) -> Averager:
-        where = "aggregation.strategy"
-        return config.strategy.build(learner.weights(), where, learner.buffers)
+    def averager(learner: Learner, parts: Names | None) -> Averager | OverlapAverager:
+        strategy, where = config.strategy, "aggregation.strategy"
+        if parts is None:
+            return strategy.build(learner.weights(), where, learner.buffers)
+        split = split_overlaps(learner.weights(), parts.values())
+        return OverlapAverager([strategy.build(part, where, learner.buffers) for part in split])
 
     return Federation(
         exchange.pool,
         exchange.server,
         exchange.wire,
-        shared=averager(common) if common.weights() else None,
-        trunk=averager(exchange.server.learner) if isinstance(config, SplitFedV1) else None,
+        shared=averager(common, held) if common.weights() else None,
+        trunk=averager(server, passed) if isinstance(config, SplitFedV1) else None,
         changes=owners.build_changes(common),
+        held=held,
+        passed=passed,
     )
+
+
+def list_held(owners: Ownership) -> Names | None:
+    """List the names of the shared weights that each client has; None where all have one cut."""
+    if not owners.depths.differ:
+        return None
+    held: dict[ClientId, frozenset[str]] = {}
+    for group in owners.depths.list_kinds():
+        learner = owners.build_client_learner(owners.list_shared_modules(group[0]))
+        held |= dict.fromkeys(group, frozenset(learner.weights()))
+    return held
 
 
 def build_pace(scenario: Scenario, exchange: Exchange, clock: Clock | None) -> RoundPace:

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from simsplit.assembly.depths import Depths
 from simsplit.data import DataInfo
 from simsplit.data.samples import Samples
 from simsplit.errors import ScenarioError
@@ -18,7 +19,7 @@ from simsplit.methods.method import Labels, Side
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.methods.tokens import Tokens
 from simsplit.models.adapted import AdaptedClassifier
-from simsplit.models.fresh import CutNetwork, Owner, Shape
+from simsplit.models.fresh import CutNetwork, Owner, Shape, SplitConfig
 from simsplit.models.frozen import copy_learning, refuse_missing_dtype, share_frozen
 from simsplit.models.recomputing import recompute_units
 from simsplit.packets import ClientId, is_crowd
@@ -62,6 +63,7 @@ class Ownership:
         self.model: CutNetwork = self._build_model()
         for segment in (self.model.head, self.model.trunk, self.model.tail):
             self._prepare(segment)
+        self.depths = Depths(scenario, self.model, self._make_head, self._prepare)
         self.tokens = self._count_tokens(train)
         self.known_tail = self._copy_known_tail()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
@@ -82,7 +84,7 @@ class Ownership:
 
     def build_client_parts(self, number: ClientId) -> ClientParts:
         """Build a client's modules and learners, own and shared ones."""
-        shared, own = self.list_shared_modules(), {}
+        shared, own = self.list_shared_modules(number), {}
         if self.averages:
             shared = {name: copy_learning(module) for name, module in shared.items()}
         stack = self.client_stack
@@ -133,11 +135,12 @@ class Ownership:
         own = self.client_stack.optimizers if "method" in modules else {}
         return Learner(modules, train.client, train.clip_norm, own, self.scenario.proximal)
 
-    def list_shared_modules(self) -> dict[str, nn.Module]:
-        """Return the modules that clients share, with their weights before training."""
+    def list_shared_modules(self, number: ClientId) -> dict[str, nn.Module]:
+        """Return the modules that a client shares, with their weights before training."""
         tail = {"tail": self.model.tail} if self.topology.tail_with_client else {}
         if self.scenario.clients.heads == "shared":
-            return {"head": self.model.head, **tail, "method": self.client_stack.modules}
+            head = self.depths.get_head(number)
+            return {"head": head, **tail, "method": self.client_stack.modules}
         return tail if self.scenario.clients.shares_tail else {}
 
     def seed_of(self, number: ClientId) -> int:
@@ -146,36 +149,44 @@ class Ownership:
 
     def _build_own(self, segment: Literal["head", "tail"], number: ClientId) -> nn.Module:
         """Build a client's own head or tail, with the common start or from its own stream."""
+        common = self.depths.get_head(number) if segment == "head" else self.model.tail
         if self.scenario.clients.start == "same":
-            return copy_learning(self.model.head if segment == "head" else self.model.tail)
+            return copy_learning(common)
         shape, classes = self.info.shape, self.info.classes
         seed, scope = self._own_seed, ("client", number)
-        made = self.scenario.model.segment(segment, shape, classes, seed, scope)
+        made = self.depths.get_config(number).segment(segment, shape, classes, seed, scope)
         made = self._prepare(self._place(made, segment))
         # A pretrained model's frozen weights are the same for all clients.
-        return share_frozen(made, self.model.head if segment == "head" else self.model.tail)
+        return share_frozen(made, common)
 
-    def list_owned_modules(self) -> list[nn.Module]:
-        """Return the modules that each client has a copy of, as patterns."""
+    def _make_head(self, model: SplitConfig) -> nn.Module:
+        """Make the head of a deeper cut, as it is before training."""
+        made = model.segment("head", self.info.shape, self.info.classes, self.scenario.seed)
+        # Its first layers' frozen weights are those of the shallowest head.
+        return share_frozen(self._prepare(self._place(made, "head")), self.model.head)
+
+    def list_owned_modules(self, number: ClientId) -> list[nn.Module]:
+        """Return the modules that a client has a copy of, as patterns."""
         if self.scenario.clients.heads == "shared":
             return []
         own = self.topology.tail_with_client and not self.scenario.clients.shares_tail
         tail = [self.model.tail] if own else []
-        return [self.model.head, *tail, *self.client_stack.modules.values()]
+        return [self.depths.get_head(number), *tail, *self.client_stack.modules.values()]
 
     @property
     def can_rest(self) -> bool:
         """Whether a client's learner holds all of its state, so that clients can share live seats.
 
-        This holds only for plain scenarios: there are no methods (their objects may keep state),
+        This holds only for plain scenarios: one cut, no methods (their objects may keep state),
         attacks or malicious clients, all weights learn, and samples are images or tables. Clients
         that share a segment rest only in a crowd: of fewer, each is live, as it costs little.
         """
         scenario = self.scenario
-        weights = (p for module in self.list_owned_modules() for p in module.parameters())
+        weights = (p for module in self.list_owned_modules(0) for p in module.parameters())
         return (
             scenario.schedule.kind in ("round_robin", "per_client", "parallel")
             and (self._shares_nothing or (self._shares_all and is_crowd(scenario.clients.count)))
+            and not self.depths.differ
             and not (scenario.method or scenario.detectors or scenario.attacks)
             and scenario.clients.malicious is None
             and not self.info.texts

@@ -1,8 +1,9 @@
 """A run's operations and memory are measured on its own modules before it starts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -17,7 +18,7 @@ from simsplit.models.frozen import copy_learning
 from simsplit.models.quantised import measure_unpacking
 from simsplit.models.recomputing import watch_units
 from simsplit.network.clock import Flops, count_flops
-from simsplit.packets import is_crowd
+from simsplit.packets import ClientId, is_crowd
 from simsplit.plugins.guard import accept_nan
 from simsplit.preflight import (
     READING,
@@ -38,25 +39,38 @@ FEW = 2
 @accept_nan()
 def measure_flops(owners: Ownership) -> Flops:
     """Return the operations of one sample's forward pass by segment, methods included."""
-    model, client, server = owners.model, owners.client_stack, owners.server_stack
+    return collect_flops(owners, lambda number: _measure_flops(owners, number))
+
+
+def collect_flops(owners: Ownership, measure: Callable[[ClientId], Flops]) -> Flops:
+    """Measure the operations at the model's own cut, and at each deeper one."""
+    (shallowest, *_), *deeper = owners.depths.list_kinds()
+    own: dict[ClientId, Flops] = {}
+    for group in deeper:
+        own |= dict.fromkeys(group, measure(group[0]))
+    return replace(measure(shallowest), own=own)
+
+
+def _measure_flops(owners: Ownership, number: ClientId) -> Flops:
+    """Return those of one client, whatever others have."""
+    client, server, tail = owners.client_stack, owners.server_stack, owners.model.tail
+    head, trunk = owners.depths.get_head(number), owners.depths.get_rest(number)
     # Methods that mix only in training are measured as they train.
     seed, stock = owners.scenario.seed, _Blank(owners)
     step = Step(0, 0, 0, seed, training=False, stock=stock, evaluation_mode="mixed")
     client.receive_announcements(server.announce())
-    parts = [model.head, model.trunk, model.tail, client.modules, server.modules]
+    parts = [head, trunk, tail, client.modules, server.modules]
     batch = client.transform(_make_batch(owners), step)  # a method that mixes adds texts
     beside, topology = owners.topology.beside(batch), owners.topology
     at_client = topology.tail_with_client
     with torch.no_grad(), _in_inference(parts):
-        head, z = count_flops(lambda: client.encode(topology.headed(model.head, batch), step))
-        trunk, u = count_flops(
-            lambda: server.encode(model.trunk(server.lift(z, step), *beside), step)
-        )
-        tail, _ = count_flops(lambda: model.tail(client.lift(u, step) if at_client else u))
+        before, z = count_flops(lambda: client.encode(topology.headed(head, batch), step))
+        between, u = count_flops(lambda: server.encode(trunk(server.lift(z, step), *beside), step))
+        after, _ = count_flops(lambda: tail(client.lift(u, step) if at_client else u))
         stand_in, _ = count_flops(lambda: client.stand_in(z, step))
     # several servers answer at the same time
     replies = math.ceil(count_messages(owners.scenario.method) / owners.scenario.servers)
-    return Flops(head / FEW, trunk / FEW, tail / FEW, stand_in / FEW, replies)
+    return Flops(before / FEW, between / FEW, after / FEW, stand_in / FEW, replies)
 
 
 def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estimate:
@@ -65,11 +79,38 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
     Every host has its own copy of the shared modules, and of the trunk if each client trains a copy
     of it. Samples are stored once more in the memory that hosts share.
     """
-    scenario = owners.scenario
-    train, count = scenario.train, scenario.clients.count
-    shared = list(owners.list_shared_modules().values())
+    scenario, train = owners.scenario, owners.scenario.train
     server = list(owners.list_server_modules().values())
-    owned = owners.list_owned_modules()
+    kinds = owners.depths.list_kinds()
+    # The deepest of heads that overlap has all that is shared.
+    shared = list(owners.list_shared_modules(owners.depths.deepest).values())
+    own_parts = sum(
+        _count_own_bytes(owners, group[0], _count_holders(owners, len(group))) for group in kinds
+    )
+    count = scenario.clients.count
+    copies, servers = 0, 1
+    if isinstance(scenario.aggregation, SplitFedV1):
+        servers += hosts
+        kept = train.server.slots if scenario.aggregation.moments == "keep" else 0
+        copies = count_learned_bytes(server) * (1 + kept)  # a round's result, and kept moments
+    return Estimate(
+        {
+            "clients' own parts": own_parts,
+            "shared head and tail": count_trained_bytes(shared, train.client.slots) * (1 + hosts),
+            "server": count_trained_bytes(server, train.server.slots) * servers,
+            "trunk copies": copies * count,
+            "activations of a step": _measure_activations(owners, data) * max(1, hosts),
+            "samples": data.nbytes * (2 if hosts else 1),
+            "Python and torch": (RUNTIME + READING * owners.info.texts) * (1 + hosts),
+        }
+    )
+
+
+def _count_own_bytes(owners: Ownership, number: ClientId, count: int) -> int:
+    """Count the bytes that `count` clients like this one hold beside what all share."""
+    scenario, train = owners.scenario, owners.scenario.train
+    shared = list(owners.list_shared_modules(number).values())
+    owned = owners.list_owned_modules(number)
     per_client = count_trained_bytes(owned, train.client.slots)
     common = 0
     if scenario.clients.start == "same":
@@ -82,29 +123,13 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
         common += count_frozen_bytes(shared)
     elif scenario.clients.handover == "weights":
         per_client += count_learned_bytes(shared) * train.client.slots
-    copies, servers = 0, 1
-    if isinstance(scenario.aggregation, SplitFedV1):
-        servers += hosts
-        kept = train.server.slots if scenario.aggregation.moments == "keep" else 0
-        copies = count_learned_bytes(server) * (1 + kept)  # a round's result, and kept moments
-    return Estimate(
-        {
-            # Clients share what never learns.
-            "clients' own parts": (per_client - common) * _count_holders(owners) + common,
-            "shared head and tail": count_trained_bytes(shared, train.client.slots) * (1 + hosts),
-            "server": count_trained_bytes(server, train.server.slots) * servers,
-            "trunk copies": copies * count,
-            "activations of a step": _measure_activations(owners, data) * max(1, hosts),
-            "samples": data.nbytes * (2 if hosts else 1),
-            "Python and torch": (RUNTIME + READING * owners.info.texts) * (1 + hosts),
-        }
-    )
+    # Clients share what never learns.
+    return (per_client - common) * count + common
 
 
-def _count_holders(owners: Ownership) -> int:
-    """Return how many clients have something of their own at the end of a run."""
-    scenario = owners.scenario
-    count, rounds = scenario.clients.count, scenario.schedule.rounds
+def _count_holders(owners: Ownership, count: int) -> int:
+    """Return how many of `count` clients have something of their own at the end of a run."""
+    scenario, rounds = owners.scenario, owners.scenario.schedule.rounds
     if not (is_crowd(count) and owners.can_rest and rounds):
         return count
     return min(count, rounds * scenario.cohort.count_selected(count))

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -17,15 +18,15 @@ from simsplit.errors import RunError
 from simsplit.foreign import refuse_link
 from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
-from simsplit.models.fresh import CutNetwork, LaidOut, Owner
+from simsplit.models.fresh import CutNetwork, LaidOut, Owner, SplitConfig
 from simsplit.models.language import LanguageConfig
 from simsplit.models.quantised import collect_weights, dequantise
 from simsplit.models.tokenizers import load_tokenizer
 from simsplit.packets import ClientId, Leg
 from simsplit.plugins import Given
 from simsplit.renamed import Renamed
-from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
-from simsplit.results.directory import replace, writing
+from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints, directory
+from simsplit.results.directory import writing
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.scenario.loading import pass_again
 from simsplit.states import select_below
@@ -160,8 +161,9 @@ def _rebuild(
     owners = Ownership(scenario, info, torch.device("cpu"))
     model, stacks = owners.model, (owners.client_stack, owners.server_stack)
     refuse_others(fingerprint([model.head, model.trunk, model.tail]), tensors.get("frozen"))
-    modules = {"head": model.head, "trunk": model.trunk, "tail": model.tail}
-    state = _select_state(tensors, _choose_client(scenario, client))
+    number = _choose_client(scenario, client)
+    modules = {"head": owners.depths.get_head(number), "trunk": model.trunk, "tail": model.tail}
+    state = _select_state(tensors, number)
     if client is not None and scenario.clients.heads == "per_client":
         # Of a crowd only those that took part are kept; the others are as they began.
         modules |= owners.start(client)
@@ -170,13 +172,22 @@ def _rebuild(
     _fill({"method": stacks[0].modules}, state)
     _fill({"method": stacks[1].modules}, select_below(tensors, "server/"))
     stacks[0].receive_announcements(stacks[1].announce())
+    if owners.depths.differ:
+        scenario = _cut_for(scenario, owners.depths.get_config(number))
+        model = replace(model, head=modules["head"], trunk=owners.depths.get_rest(number))
     return Trained(scenario, model, stacks, facts)
+
+
+def _cut_for(scenario: Scenario, model: SplitConfig) -> Scenario:
+    """Return the scenario as it is for a client with this model alone."""
+    clients = scenario.clients.model_copy(update={"cut": None})
+    return scenario.model_copy(update={"model": model, "clients": clients})
 
 
 def _choose_client(scenario: Scenario, client: ClientId | None) -> ClientId:
     """Return the client whose network is wanted; raise RunError if it is missing or unknown."""
-    own, count = scenario.clients.heads == "per_client", scenario.clients.count
-    if own and client is None:
+    count = scenario.clients.count
+    if scenario.has_own_models and client is None:
         raise RunError(
             f"clients have heads of their own; choose one with client, from 0 to {count - 1}"
         )
@@ -311,7 +322,7 @@ def _write_weights(
         "methods": [method.kind_name for method in scenario.method],
         **about,
     }
-    replace(out / FACTS, (json.dumps(facts, indent=2) + "\n").encode())
+    directory.replace(out / FACTS, (json.dumps(facts, indent=2) + "\n").encode())
     return [out / WEIGHTS, out / FACTS]
 
 
@@ -320,4 +331,4 @@ def _save(file: Path, tensors: dict[str, Tensor]) -> None:
 
     blob = save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
     with writing(file):
-        replace(file, blob)
+        directory.replace(file, blob)

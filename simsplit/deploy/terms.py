@@ -52,6 +52,7 @@ def _find_problems(scenario: Scenario) -> Iterator[tuple[str, str]]:
         ("clients.malicious", f"{only}; leave it out"): scenario.clients.malicious,
         ("attacks", f"{only}: attacks are judged by clients' samples; use []"): scenario.attacks,
         ("cohort.deadline_s", f"{only}; use simsplit serve --deadline instead"): cohort.deadline_s,
+        ("clients.cut", f"{only}; use null"): scenario.clients.cut is not None,
         ("cohort.dropout", f"{only}; use 0"): cohort.dropout,
         (
             "servers",

@@ -26,7 +26,7 @@ class WeightBounds:
     """The weights, and moments, that a packet between the parties of a run has."""
 
     def __init__(self, owners: Ownership) -> None:
-        self.shared = owners.build_client_learner(owners.list_shared_modules())
+        self.shared = owners.build_client_learner(owners.list_shared_modules(0))
         self.named = {name: tensor.detach() for name, tensor in self.shared.weights().items()}
         """The shared segments' weights before training."""
         self.changes = owners.build_changes(self.shared)

@@ -22,10 +22,10 @@ class StepBook:
         self.taken: dict[ClientId, Counter[str]] = defaultdict(Counter)
         """Batches taken so far, by client and source."""
         self.phase: Phase | None = None
-        self._known: dict[tuple[str, str, str, BatchKey], Events] = {}
+        self._known: dict[tuple[ClientId, str, str, str, BatchKey], Events] = {}
         self._feeds: dict[tuple[ClientId, str], Feed] = {}
-        self._fresh = prober.hand_over()
-        self._trained: Packet | None = None
+        self._fresh = {each: prober.hand_over(each) for each in prober.numbers}
+        self._trained: dict[ClientId, Packet] = {}
 
     @property
     def varies(self) -> bool:
@@ -33,9 +33,9 @@ class StepBook:
         return self.data.info.texts and self.prober.outline.was_read
 
     @property
-    def is_trained(self) -> bool:
-        """Whether a client has taken a step, so that optimizers have moments."""
-        return self._trained is not None
+    def trained(self) -> frozenset[ClientId]:
+        """The clients that have taken a step here, so that their optimizers have moments."""
+        return frozenset(self._trained)
 
     def count_batches(self, client: ClientId, source: str) -> int:
         """Count the batches in one pass over a client's data."""
@@ -63,15 +63,16 @@ class StepBook:
             return ()
         return self._take(client, "between", interleaved.phase)[0]
 
-    def hand_over(self) -> Packet:
+    def hand_over(self, client: ClientId) -> Packet:
         """Return the form of the packet by which a client hands shared weights on."""
-        return self._trained or self._fresh
+        number = self.prober.turn_to(client)
+        return self._trained.get(number) or self._fresh[number]
 
     def _take(self, client: ClientId, manner: str, phase: Phase) -> tuple[Events, int]:
         number = self.taken[client][phase.source]
         self.taken[client][phase.source] += 1
         key, rows = self._find_batch(client, phase.source, number)
-        place = (manner, phase.name, phase.source, key)
+        place = (self.prober.turn_to(client), manner, phase.name, phase.source, key)
         if place not in self._known:
             self._known[place] = self._probe(manner, phase, rows)
         return self._known[place], key.rows
@@ -82,7 +83,7 @@ class StepBook:
                 return self.prober.abandon(phase, rows)
             step = self.prober.step_between if manner == "between" else self.prober.step
             events = step(phase, rows)
-        self._trained = self.prober.hand_over()
+        self._trained[self.prober.number] = self.prober.hand_over(self.prober.number)
         return events
 
     def _count_rows_to_probe(self) -> int:

@@ -3,11 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import cast
 
 from simsplit.assembly import Assembly
-from simsplit.assembly.exchanges import build_course, build_pace
+from simsplit.assembly.exchanges import build_course, build_pace, list_held
 from simsplit.evaluation.evaluator import Evaluator, choose
 from simsplit.forecasting.book import StepBook
 from simsplit.forecasting.paper import PaperExchange, PaperPool, build_paper_federation
@@ -24,6 +23,9 @@ from simsplit.schedules.aggregation import SplitFedV1
 from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.courses import TrunkCopies
 from simsplit.wire import Counts
+
+Exam = Mapping[Leg, tuple[int, int]]
+"""Packets and bytes by leg."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class RunDraft:
         clock = next(iter(clocks.values()), None)
         federation = None
         if aggregation.kind != "none":
-            common = owners.build_client_learner(owners.list_shared_modules())
+            common = owners.build_client_learner(owners.list_shared_modules(owners.depths.deepest))
             copies = isinstance(aggregation, SplitFedV1)
             federation = build_paper_federation(
                 pool,
@@ -79,6 +81,7 @@ class RunDraft:
                 common.weights(),
                 owners.build_changes(common),
                 copies=copies,
+                held=list_held(owners),
             )
         if isinstance(aggregation, SplitFedV1):
             pace = build_pace(scenario, self.exchange, clock)
@@ -102,6 +105,7 @@ class RunDraft:
         )
         self.federation = federation
         self._memory: dict[object, _Played] = {}
+        self._exams: dict[ClientId, Exam] = {}
 
     def play(self) -> Iterable[DraftRound]:
         """Yield the rounds; the first one has the announcements before it."""
@@ -160,7 +164,7 @@ class RunDraft:
         steps = tuple(lineup.steps.items())
         up_to_date = self._get_up_to_date()
         had_it = None if up_to_date is None else frozenset(up_to_date)
-        state = self.exchange.holder, self.book.is_trained, had_it
+        state = self.exchange.holder, self.book.trained, had_it
         return phase.name, steps, lineup.drops, places, due, state
 
     def _repeat(self, lineup: Lineup, key: object) -> DraftRound:
@@ -187,19 +191,24 @@ class RunDraft:
             return
         counts: Counts = {}
         for client in self.list_scored():
-            for leg, (packets, nbytes) in self._exam.items():
+            for leg, (packets, nbytes) in self._get_exam(client).items():
                 counts[number, client, EVALUATE, leg] = [packets, nbytes, 0, 0]
         self.exchange.wire.absorb(counts)
 
     def list_scored(self) -> Sequence[ClientId]:
         """List the clients whose models are scored now."""
-        if self.scenario.clients.heads == "per_client":
+        if self.scenario.has_own_models:
             return choose(self.clients, self.scenario.evaluate.clients, self.scenario.seed)
         return [self.exchange.holder or 0]
 
-    @cached_property
-    def _exam(self) -> dict[Leg, tuple[int, int]]:
-        """Packets and bytes by leg of the evaluation of one model."""
+    def _get_exam(self, client: ClientId) -> Exam:
+        """Return packets and bytes by leg of the evaluation of one client's model."""
+        number = self.prober.turn_to(client)
+        if number not in self._exams:
+            self._exams[number] = self._take_exam()
+        return self._exams[number]
+
+    def _take_exam(self) -> Exam:
         found: dict[Leg, tuple[int, int]] = {}
         main = self.program.phases[-1]
         for split in self.scenario.splits:

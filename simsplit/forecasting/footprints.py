@@ -38,16 +38,23 @@ class Footprint:
 
 
 def measure_footprints(prober: Prober, phase: Phase, *, activations: bool) -> list[Footprint]:
-    """Measure the footprint of a client and of the server; optimizers must have taken a step."""
-    kept = _estimate_activations(prober, phase) if activations else {}
-    learners = {
-        "client": prober.client.keeping.parts.learners,
-        "server": (prober.exchange.server.learner,),
-    }
-    return [
-        Footprint(party, *_count_held(owned), kept.get(party, 0))
-        for party, owned in learners.items()
-    ]
+    """Measure the footprints of a client of each cut, and of the server.
+
+    Optimizers must have taken a step. The server's activations are those of the client with the
+    shallowest cut, for whom it computes most.
+    """
+    made, places = list[Footprint](), prober.assembler.owners.depths
+    of_server = 0
+    for number in prober.numbers:
+        prober.turn_to(number)
+        kept = _estimate_activations(prober, phase) if activations else {}
+        of_server = max(of_server, kept.get("server", 0))
+        place = places.get_place(number)
+        party = "client" if place is None else f"client, cut {place}"
+        held = _count_held(prober.client.keeping.parts.learners)
+        made.append(Footprint(party, *held, kept.get("client", 0)))
+    server = prober.exchange.server.learner
+    return [*made, Footprint("server", *_count_held([server]), of_server)]
 
 
 def _count_held(learners: Iterable[Learner]) -> tuple[int, int, int]:
@@ -85,7 +92,7 @@ def _measure_activations(prober: Prober, phase: Phase, rows: int) -> dict[str, i
     end, server = prober.client.training.end, prober.exchange.server.end
     modules = {
         "client": [end.head, *([end.tail] if end.tail is not None else [])],
-        "server": [server.trunk, *([server.tail] if server.tail is not None else [])],
+        "server": [prober.trunk, *([server.tail] if server.tail is not None else [])],
     }
     learners = (*prober.client.keeping.parts.learners, prober.exchange.server.learner)
     held = {
@@ -123,7 +130,10 @@ def _measure_activations(prober: Prober, phase: Phase, rows: int) -> dict[str, i
 
 def _walk_activations(prober: Prober, rows: int) -> dict[str, int]:
     """Return the same of segments without weights; the methods' tensors are left out."""
-    walked, served = walk_segments(prober.assembler.owners, rows), prober.exchange.topology.served
+    walked, served = (
+        walk_segments(prober.assembler.owners, rows, prober.number),
+        prober.exchange.topology.served,
+    )
     parties = {"client": walked.kept.keys() - served, "server": walked.kept.keys() & served}
     return {
         party: sum(walked.kept[each] for each in segments)

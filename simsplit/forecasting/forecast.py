@@ -188,9 +188,9 @@ class Forecast:
         rows = []
         for segment in _SEGMENTS:
             each = float(getattr(self.facts.flops, segment))
-            forward, backward = self._count_passes(segment)
+            forward, backward = self._count_totals(segment)
             party = "server" if segment in self.facts.topology.served else "client"
-            rows.append((segment, party, each, 2 * each, forward * each, backward * each))
+            rows.append((segment, party, each, 2 * each, forward, backward))
         names = ("segment", "party", "forward", "backward", "forward_total", "backward_total")
         return _make_frame(names, rows)
 
@@ -230,8 +230,8 @@ class Forecast:
             for row in each.sent:
                 yield each, row
 
-    def _count_passes(self, segment: str) -> tuple[int, int]:
-        """Return the samples that pass a segment forward and backward in training.
+    def _count_totals(self, segment: str) -> tuple[float, float]:
+        """Return the FLOPs of all samples that pass a segment forward and backward in training.
 
         A backward pass counts as two. Where nothing crosses, the trunk takes no part; without
         gradients of the cut only the tail learns.
@@ -240,15 +240,18 @@ class Forecast:
         protocol = self.facts.topology.training
         for turn in protocol.turns:
             work.update(turn.work)
-        forward = backward = 0
+        # Samples by the FLOPs of one, which differ where clients have cuts of their own.
+        forward, backward = Counter[float](), Counter[float]()
         for each in self._rounds:
-            samples = sum(samples for _, samples in each.work.values())
             if segment == "trunk" and not each.phase.crosses:
                 continue
-            forward += samples
-            if each.phase.gradients or segment == "tail":
-                backward += samples * max(0, work[segment] - 1)
-        return forward, backward
+            for client, (_, samples) in each.work.items():
+                of_one = float(getattr(self.facts.flops.of(client), segment))
+                forward[of_one] += samples
+                if each.phase.gradients or segment == "tail":
+                    backward[of_one] += samples * max(0, work[segment] - 1)
+        total, back = (sum(f * n for f, n in each.items()) for each in (forward, backward))
+        return total, back
 
 
 @dataclass(frozen=True)
@@ -265,7 +268,9 @@ class SweepForecast:
         """One row per cell: rounds, bytes, simulated and wall seconds, memory."""
         rows = []
         for name, each in self.cells.items():
-            client, server = (part.total for part in each.facts.footprints)
+            # Where clients' cuts differ, the largest client counts.
+            *clients, server = (part.total for part in each.facts.footprints)
+            client = max(clients)
             cells = (each.bytes_total, each.simulated_s, each.facts.wall_s, client, server)
             rows.append((name, each.facts.num_clients, each.num_rounds, *cells))
         names = ("cell", "clients", "rounds", "bytes_total", "simulated_s", "wall_s")

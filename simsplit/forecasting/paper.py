@@ -21,6 +21,7 @@ from simsplit.parties.server import Server
 from simsplit.schedules.averaging import Averager
 from simsplit.schedules.exchange import Event, Exchange
 from simsplit.schedules.federation import Federation
+from simsplit.schedules.overlaps import Names
 from simsplit.topologies import Topology
 from simsplit.wire import Wire
 
@@ -34,7 +35,7 @@ class PaperPool(Pool):
         self,
         batches: Callable[[ClientId, str], int],
         plan: Callable[[int], Any],
-        hand_over: Callable[[], Packet],
+        hand_over: Callable[[ClientId], Packet],
     ) -> None:
         self._batches, self._plan, self._hand_over = batches, plan, hand_over
 
@@ -42,7 +43,7 @@ class PaperPool(Pool):
         """Answer what a schedule asks for; the answer to everything else is None."""
         answer: object = None
         if isinstance(call, HandOver):
-            packet = self._hand_over()
+            packet = self._hand_over(client)
             answer = Packet(
                 client, Leg.HANDOVER, call.round, packet.step, packet.tensors, packet.names
             )
@@ -226,8 +227,12 @@ def build_paper_federation(
     changes: Changes | None,
     *,
     copies: bool,
+    held: Names | None,
 ) -> Federation:
-    """Build the averages of shared weights with these forms, and of trunk copies."""
+    """Build the averages of shared weights with these forms, and of trunk copies.
+
+    `held` names the shared weights that each client has; None: all have all.
+    """
 
     def average(weights: Tensors) -> Averager:
         return cast("Averager", PaperAverager(weights))
@@ -239,4 +244,5 @@ def build_paper_federation(
         shared=average(shared) if shared else None,
         trunk=average({}) if copies else None,
         changes=None if changes is None else cast("Changes", PaperChanges(changes)),
+        held=held,
     )

@@ -44,6 +44,7 @@ _SKIPPED = {
 
 
 SEARCHED = "these cells are examples, as many as the search tries: it chooses their settings later"
+SHALLOWEST = "FLOPs of a sample are those at the shallowest cut; totals count each client's own"
 TOO_LARGE = "the model is too large to be loaded for a plan, so no step was timed"
 
 
@@ -160,6 +161,8 @@ def _list_omissions(scenario: Scenario) -> list[str]:
     notes = [f"not counted: {words}" for words in left_out]
     if scenario.cohort.deadline_s is not None:
         notes.append("who is late on another link is taken to be late on the scenario's network")
+    if scenario.has_own_cuts:
+        notes.append(SHALLOWEST)
     return notes
 
 

@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -71,11 +72,12 @@ class FixedFeed(Feed):
 
 
 class Prober:
-    """A scenario's parts with a single client, which takes steps on chosen batches."""
+    """A scenario's parts with a client of each cut, which takes steps on chosen batches."""
 
     def __init__(self, scenario: Scenario, outline: Outline) -> None:
         self.scenario, self.outline = scenario, outline
         self.is_weightless = is_weightless()
+        self._known_forms: dict[ClientId, dict[nn.Module, SegmentForm]] = {}
         for index, method in enumerate(scenario.method if self.is_weightless else ()):
             if method.reads_tail or method.reads_tokens:
                 raise _build_refusal(f"method.{index}.kind")
@@ -84,18 +86,38 @@ class Prober:
             replies = math.ceil(count_messages(scenario.method) / scenario.servers)
             self.assembler.flops = count_weightless_flops(self.assembler.owners, replies)
         owners, supplies = self.assembler.owners, self.assembler.supplies
-        self.number: ClientId = int(count_rows(outline.data.parts).argmax())
-        self.pool = self.assembler.make_pool([self.number])
+        rows, kinds = count_rows(outline.data.parts), owners.depths.list_kinds()
+        self.numbers = [_choose_largest(kind, rows) for kind in kinds]
+        """A client of each cut: the one with the most samples."""
+        pairs = zip(self.numbers[1:], kinds[1:], strict=True)
+        self._deeper = {client: number for number, kind in pairs for client in kind}
+        self.pool = self.assembler.make_pool(self.numbers)
         self.exchange = self.assembler.build_exchange(self.pool)
-        self.client: Client = self.pool.clients[self.number]
+        self.number: ClientId = _choose_largest(self.numbers, rows)
+        """The client that takes steps."""
         self.maker = Maker(owners, supplies, self.assembler.autocast, {})
         if self.is_weightless and self._looks_inside:
             raise _build_refusal("method")
-        training = self.client.training
-        self.feeds = {source: FixedFeed.of(feed) for source, feed in training.feeds.items()}
-        training.feeds = self.feeds
         self.announced = self.exchange.server.announce()
-        self.pool.ask(self.number, Hear(self.announced))
+        for number in self.numbers:
+            training = self.pool.clients[number].training
+            training.feeds = {n: FixedFeed.of(feed) for n, feed in training.feeds.items()}
+            self.pool.ask(number, Hear(self.announced))
+
+    @property
+    def client(self) -> Client:
+        """The client that takes steps."""
+        return self.pool.clients[self.number]
+
+    @property
+    def feeds(self) -> dict[str, FixedFeed]:
+        """Its streams of batches."""
+        return cast("dict[str, FixedFeed]", self.client.training.feeds)
+
+    def turn_to(self, client: ClientId) -> ClientId:
+        """Let the client with this one's cut take the next steps, and return its number."""
+        self.number = self._deeper.get(client, self.numbers[0])
+        return self.number
 
     @property
     def batch_rows(self) -> int:
@@ -120,26 +142,36 @@ class Prober:
         stack = self.client.training.end.stack
         return stack.reaches_head or any(each.changes_embeddings for each in stack.smashed)
 
-    @cached_property
+    @property
     def _forms(self) -> dict[nn.Module, SegmentForm]:
         """The forms of the segments' outputs; empty if a method looks into a segment."""
-        end, server = self.client.training.end, self.exchange.server.end
+        if self.number not in self._known_forms:
+            self._known_forms[self.number] = self._find_forms()
+        return self._known_forms[self.number]
+
+    @property
+    def trunk(self) -> nn.Module:
+        """The trunk from the client's cut on."""
+        return self.assembler.owners.depths.get_rest(self.number)
+
+    def _find_forms(self) -> dict[nn.Module, SegmentForm]:
+        end, server, trunk = self.client.training.end, self.exchange.server.end, self.trunk
         topology, texts = self.exchange.topology, self.assembler.owners.info.texts
         if topology.whole_model or self._looks_inside:
             return {}
         tail = end.tail if end.tail is not None else server.tail
         assert tail is not None, "one side has it"
         if self.is_weightless:
-            outputs = walk_segments(self.assembler.owners, FEW).outputs
-            made = dict(zip((end.head, server.trunk, tail), outputs.values(), strict=True))
+            outputs = walk_segments(self.assembler.owners, FEW, self.number).outputs
+            made = dict(zip((end.head, trunk, tail), outputs.values(), strict=True))
             return {segment: SegmentForm.of(each, texts=texts) for segment, each in made.items()}
         batch = self.feeds["private"].batcher.batch(self.feeds["private"].part[:2])
         with torch.no_grad():
             z = topology.headed(end.head, batch)
             beside = topology.beside(batch)
-            u = server.trunk(z, *beside)
+            u = trunk(z, *beside)
             y = tail(u, *beside)
-        made = {end.head: z, server.trunk: u, tail: y}
+        made = {end.head: z, trunk: u, tail: y}
         return {segment: SegmentForm.of(output, texts=texts) for segment, output in made.items()}
 
     def step(self, phase: Phase, rows: Tensor) -> Events:
@@ -182,9 +214,9 @@ class Prober:
         self.exchange.collect_reports([self.number])
         return tuple(sent)
 
-    def hand_over(self) -> Packet:
-        """Return the packet of shared weights as the client would send it now."""
-        return keep_form(self.pool.ask(self.number, HandOver(1)))
+    def hand_over(self, number: ClientId) -> Packet:
+        """Return the packet of shared weights as a client of `numbers` would send it now."""
+        return keep_form(self.pool.ask(number, HandOver(1)))
 
     def predict(self, phase: Phase, split: str, rows: Tensor, reading: str) -> Events:
         """Evaluate these rows of a split, and return what has crossed."""
@@ -223,6 +255,12 @@ class Prober:
             yield tap.sent
         finally:
             self.exchange.wire.taps.remove(tap)
+
+
+def _choose_largest(clients: Sequence[ClientId], rows: np.ndarray) -> ClientId:
+    """Return the client that has the most samples, the first of several."""
+    some = np.asarray(clients)
+    return int(some[rows[some].argmax()])
 
 
 def _build_refusal(field: str) -> ScenarioError:

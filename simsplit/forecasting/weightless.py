@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.assembly.ownership import Ownership
+from simsplit.assembly.sizing import collect_flops
 from simsplit.data.batches import Batch
 from simsplit.machine import read_free_bytes
 from simsplit.models.language import LanguageConfig
 from simsplit.models.recomputing import watch_units
 from simsplit.models.shards import make_weightless
 from simsplit.network.clock import Flops, count_flops
+from simsplit.packets import ClientId
 from simsplit.preflight import measure_activation_bytes
 from simsplit.scenario import Scenario
 
@@ -53,15 +55,16 @@ def is_too_large(scenario: Scenario) -> bool:
     return held > min(LARGE, read_free_bytes(torch.device("cpu")) // 2) or not model.has_weights()
 
 
-def walk_segments(owners: Ownership, rows: int) -> Walked:
-    """Pass a blank batch through segments on the device "meta"."""
-    model, topology = owners.model, owners.topology
+def walk_segments(owners: Ownership, rows: int, number: ClientId) -> Walked:
+    """Pass a client's blank batch through segments on the device "meta"."""
+    topology, tail = owners.topology, owners.model.tail
+    head, trunk = owners.depths.get_head(number), owners.depths.get_rest(number)
     batch = make_blank(owners, rows)
     beside = topology.beside(batch)
     walked = Walked({}, {}, {}, {})
-    z = _pass(walked, "head", model.head, lambda: topology.headed(model.head, batch))
-    u = _pass(walked, "trunk", model.trunk, lambda: model.trunk(z, *beside))
-    _pass(walked, "tail", model.tail, lambda: model.tail(u, *beside))
+    z = _pass(walked, "head", head, lambda: topology.headed(head, batch))
+    u = _pass(walked, "trunk", trunk, lambda: trunk(z, *beside))
+    _pass(walked, "tail", tail, lambda: tail(u, *beside))
     return walked
 
 
@@ -79,9 +82,13 @@ def _pass(walked: Walked, name: str, segment: nn.Module, run: Callable[[], Tenso
 
 def count_weightless_flops(owners: Ownership, replies: int) -> Flops:
     """Count the operations of one sample by segment; those of methods are left out."""
-    flops = walk_segments(owners, FEW).flops
-    head, trunk, tail = (flops[name] / FEW for name in ("head", "trunk", "tail"))
-    return Flops(head, trunk, tail, replies=replies)
+
+    def measure(number: ClientId) -> Flops:
+        flops = walk_segments(owners, FEW, number).flops
+        head, trunk, tail = (flops[name] / FEW for name in ("head", "trunk", "tail"))
+        return Flops(head, trunk, tail, replies=replies)
+
+    return collect_flops(owners, measure)
 
 
 def make_blank(owners: Ownership, rows: int) -> Batch:

@@ -28,6 +28,10 @@ class ResNet20(LaidOut):
     width: int = Field(default=16, ge=1)
     """Channels of the first three blocks; the others have two and four times as many."""
 
+    @property
+    def cut_field(self) -> str:
+        return "cut"
+
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         # Blocks four and seven halve the image, rounding up.
         halved = (self.cut > 3) + (self.cut > 6)
@@ -85,6 +89,10 @@ class MobileNet(LaidOut):
     cut: int = Field(default=2, ge=1, le=13)
     """Number of convolutions in the head, the first one included; FORA's level is 2."""
 
+    @property
+    def cut_field(self) -> str:
+        return "cut"
+
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         # Strides of 2 halve the image, rounding up.
         layers = ((32, 2), *_MOBILE)[: self.cut]
@@ -127,6 +135,10 @@ class MnistNet(LaidOut):
     kind: Literal["mnistnet"] = "mnistnet"
     cut: Literal[2, 4] = 2
     """UnSplit's cuts: after the first pooling (2), or after the second ReLU (4)."""
+
+    @property
+    def cut_field(self) -> str:
+        return "cut"
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, or raise ScenarioError for other images than 28x28 grey ones."""

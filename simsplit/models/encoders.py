@@ -56,6 +56,12 @@ class EncoderBlocks(nn.Module):
             return self._run_layers(x_BLD, mask)
         return self._run_layers(x_BLD.to(self.computes_in), mask).float()
 
+    def enter(self, passed: int) -> "EncoderBlocks":
+        """Return the layers behind the first ones: the same modules, not copies."""
+        rest = EncoderBlocks(self.config, self.layers[passed:], self.shared)
+        rest.computes_in = self.computes_in
+        return rest
+
     def _run_layers(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
         if not len(self.layers):
             return x_BLD

@@ -29,6 +29,8 @@ Shape = tuple[int, ...]
 
 Owner = Literal["head", "trunk", "tail"]
 
+Place = int | str
+"""Where a head ends: the value of the model's field that says so (see `SplitConfig.cut_field`)."""
 
 Start = Literal["torch", "kaiming", "glorot"]
 """The initial weights: torch's defaults; convolutions as in torchvision's ResNets; as in Keras."""
@@ -97,6 +99,26 @@ class SplitConfig(Config):
     def learning(self) -> tuple[Owner, ...]:
         """The segments that learn; the others keep the weights that they start with."""
         return ("head", "trunk", "tail")
+
+    @property
+    def cut_field(self) -> str:
+        """The field that says where the head ends; empty if all clients must have one cut."""
+        return ""
+
+    def cut_at(self, place: Place) -> Self:
+        """Return the same network with a head that ends elsewhere."""
+        return type(self).model_validate({**self.model_dump(), self.cut_field: place})
+
+    def count_passed(self, place: Place) -> int:
+        """Count the trunk's layers that a head has if it ends at `place`; negative: before them."""
+        return int(place) - int(getattr(self, self.cut_field))
+
+    def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
+        """Return the layers of a trunk behind a deeper head: the same modules, not copies.
+
+        Their names are those of the deeper cut's own trunk.
+        """
+        raise NotImplementedError(f"{self.kind_name} has one cut")
 
     @abstractmethod
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
@@ -170,6 +192,9 @@ class LaidOut(SplitConfig):
     @property
     def learning(self) -> tuple[Owner, ...]:
         return self.learns
+
+    def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
+        return nn.Sequential(*list(trunk.children())[self.count_passed(place) :])
 
     @staticmethod
     def get_name_prefix(owner: Owner) -> tuple[Owner, str]:

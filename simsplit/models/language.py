@@ -14,10 +14,15 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models.encoders import ENCODERS, build_classifier, copy_encoder_segment
+from simsplit.models.encoders import (
+    ENCODERS,
+    EncoderBlocks,
+    build_classifier,
+    copy_encoder_segment,
+)
 from simsplit.models.exactness import require_exact_cut
 from simsplit.models.families import get_token_reader
-from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
+from simsplit.models.fresh import InputShape, Owner, Place, SegmentRequest, Shape
 from simsplit.models.frozen import hold_frozen, parse_dtype
 from simsplit.models.quantised import QuantisedForm, quantise
 from simsplit.models.shards import (
@@ -31,7 +36,13 @@ from simsplit.models.shards import (
     leave_out_weights,
 )
 from simsplit.models.text_model import Lora, TextModel, add_adapters, explain_float16
-from simsplit.models.transformer import Cut, build_linear_reader, copy_segment, get_layers
+from simsplit.models.transformer import (
+    Blocks,
+    Cut,
+    build_linear_reader,
+    copy_segment,
+    get_layers,
+)
 from simsplit.models.whole import T5, Sizes, build_config, draw_model, load_config, load_model
 from simsplit.seeds import Scope, isolate
 
@@ -86,6 +97,14 @@ class LanguageConfig(TextModel):
     @property
     def learning(self) -> tuple[Owner, ...]:
         return self.learns
+
+    @property
+    def cut_field(self) -> str:
+        return "head"
+
+    def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
+        assert isinstance(trunk, Blocks | EncoderBlocks), "these are the trunks of language models"
+        return trunk.enter(self.count_passed(place))
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, which are a text's length by the model's width."""

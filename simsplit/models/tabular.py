@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape
+from simsplit.models.fresh import InputShape, LaidOut, Place, Segments, Shape
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
@@ -28,6 +28,14 @@ class Mlp(LaidOut):
     """Activation after each hidden layer."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the values after each hidden layer that is dropped in training."""
+
+    @property
+    def cut_field(self) -> str:
+        return "head"
+
+    def count_passed(self, place: Place) -> int:
+        # A layer is followed by its activation, and by dropout if there is any.
+        return (2 + bool(self.dropout)) * super().count_passed(place)
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return the widths at the two cuts, or raise ScenarioError if the trunk has no layer."""

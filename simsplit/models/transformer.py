@@ -81,6 +81,12 @@ class Blocks(nn.Module):
         # Without loss: the next segment computes in its own type, methods in float32.
         return x_BLD.float() if self.computes_in != torch.float32 else x_BLD
 
+    def enter(self, passed: int) -> "Blocks":
+        """Return the layers behind the first ones: the same modules, not copies."""
+        rest = Blocks(self.config, self.layers[passed:], self.rotary, self.kinds[passed:])
+        rest.computes_in = self.computes_in
+        return rest
+
     def _compute_angles(self, x_BLD: Tensor, positions: Tensor, kind: str) -> Any:  # noqa: ANN401
         if self.rotary is None:
             return None

@@ -9,18 +9,19 @@ tensor that crosses the cut is a leaf, and the other side still needs its values
 """
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models.fresh import InputShape, LaidOut, Owner, Segments, Shape
+from simsplit.models.fresh import InputShape, LaidOut, Owner, Place, Segments, Shape
 from simsplit.models.layers import BatchNorm1d, BatchNorm2d
 
 if TYPE_CHECKING:
     from torchvision.models import ResNet
 
 Cut = Literal["l1h", "l2h"]
+_CUTS: tuple[Cut, ...] = get_args(Cut)
 
 
 class ResNet18(LaidOut):
@@ -37,6 +38,19 @@ class ResNet18(LaidOut):
     effect on l1h."""
     stem: Literal["imagenet", "cifar"] = "imagenet"
     """imagenet: 7x7 convolution, stride 2, and max pooling. cifar: 3x3, stride 1, no pooling."""
+
+    @property
+    def cut_field(self) -> str:
+        # An added block is in no trunk, so the other cut would be of another network.
+        return "cut" if self.l2h == "moved" else ""
+
+    def count_passed(self, place: Place) -> int:
+        return _CUTS.index(cast("Cut", place)) - _CUTS.index(self.cut)
+
+    def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
+        layers = OrderedDict(trunk.named_children())
+        layers["layer1"] = cast("nn.Sequential", layers["layer1"])[self.count_passed(place) :]
+        return nn.Sequential(layers)
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, or raise ScenarioError for images that are too small."""

@@ -5,8 +5,8 @@ follow from counted FLOPs, counted bytes and assumed rates; none is measured.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 from simsplit.network.events import RoundTimes, Stage, StepDone, Where, play
 from simsplit.network.profiles import Rates, ServerConfig
@@ -41,6 +41,26 @@ class Flops:
     replies: int = 1
     """Number of messages in which a batch's gradient crosses; each takes a backward pass of the
     server."""
+    own: "Mapping[ClientId, Flops]" = field(default_factory=dict)
+    """Those of clients with a deeper cut than the model's own."""
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> "Flops":
+        """Return what `to_dict` has made."""
+        own = {int(client): cls(**each) for client, each in facts.get("own", {}).items()}
+        return cls(**{**facts, "own": own})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, without `own` where there are none."""
+        values = asdict(replace(self, own={}))
+        del values["own"]
+        if self.own:
+            values["own"] = {str(client): each.to_dict() for client, each in self.own.items()}
+        return values
+
+    def of(self, client: ClientId) -> "Flops":
+        """Return the FLOPs of a client's samples."""
+        return self.own.get(client, self)
 
     def count(self, work: PassesBySegment) -> float:
         """Return the FLOPs of one sample for some passes through segments."""
@@ -120,7 +140,7 @@ def compute_round_times(  # noqa: PLR0917 - all of them make a round's time
         client: _ClientRound(
             before_s=_get_before_s(work, rates[client]),
             steps=work.steps,
-            stages=list_stages(protocol, work, rates[client], server, flops),
+            stages=list_stages(protocol, work, rates[client], server, flops.of(client)),
             after_s=_compute_transfer_s(work, rates[client], Leg.HANDOVER),
         )
         for client, work in works.items()
@@ -282,7 +302,7 @@ class Clock:
 
     def build_computing(self, client: ClientId, turn: Turn, rows: int) -> Stage:
         """Return the stage in which one side computes a turn, for a batch of `rows` rows."""
-        operations = rows * self.flops.count(turn.work)
+        operations = rows * self.flops.of(client).count(turn.work)
         if turn.by_client:
             return Stage("client", operations / self.rates[client].flops_per_s)
         return Stage("server", operations / (self.server.gflops * 1e9))
@@ -292,6 +312,7 @@ class Clock:
         seconds = self.build_sending(packet).seconds
         if packet.leg is self.protocol.legs[0]:
             turns = [turn for turn in self.protocol.turns if turn.by_client]
-            operations = len(packet.tensors[0]) * sum(self.flops.count(turn.work) for turn in turns)
+            flops = self.flops.of(packet.client)
+            operations = len(packet.tensors[0]) * sum(flops.count(turn.work) for turn in turns)
             seconds += operations / self.rates[packet.client].flops_per_s
         return seconds

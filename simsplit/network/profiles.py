@@ -70,6 +70,7 @@ class ServerConfig(Config):
 DeviceName = Literal["edge", "phone", "laptop", "workstation", "gpu"]
 LinkName = Literal["lte", "5g", "wifi", "wan", "lan", "datacentre"]
 Profile = TypeVar("Profile", DeviceConfig, LinkConfig)
+Choice = TypeVar("Choice")
 Share = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 DEVICES: dict[DeviceName, DeviceConfig] = {
@@ -169,6 +170,16 @@ class NetworkConfig(Config):
         draw = partial(self._draw_rates, devices, links, seed)
         return CrowdRates(draw, count) if is_crowd(count) else [*map(draw, range(count))]
 
+    def draw_devices(self, count: int, seed: int) -> list[DeviceName]:
+        """Draw the name of each client's device, as `draw_rates` does."""
+        names: Mapping[DeviceName, float]
+        names = {self.device: 1.0} if isinstance(self.device, str) else self.device
+        if len(names) == 1:
+            return [*names] * count
+        weighed = list(names.items())
+        rngs = (numpy_rng_for(seed, "network", client) for client in range(count))
+        return [_pick(weighed, rng.random(2)[0]) for rng in rngs]
+
     def _draw_rates(
         self,
         devices: Sequence[tuple[DeviceConfig, float]],
@@ -223,8 +234,8 @@ def _list_choices(
     return [(known[name], share) for name, share in chosen.items()]
 
 
-def _pick(choices: Sequence[tuple[Profile, float]], draw: float) -> Profile:
-    """Return the profile on which a draw from [0, 1) falls."""
+def _pick(choices: Sequence[tuple[Choice, float]], draw: float) -> Choice:
+    """Return the choice on which a draw from [0, 1) falls."""
     ends = list(accumulate(share for _, share in choices))
     # without the last end: rounding could place a draw beyond it
     return choices[bisect_right(ends[:-1], draw * ends[-1])][0]

@@ -113,6 +113,8 @@ class ServerEnd:
         self.seed, self.device = seed, device
         self.autocast = autocast
         self.sessions = Sessions()
+        self.entries: Mapping[ClientId, nn.Module] = {}
+        """The trunk from a client's own cut on, where that is not the trunk's beginning."""
         self.tallies: dict[ClientId, Tally] = {}
         """Losses that the server computes, by client."""
 
@@ -131,7 +133,11 @@ class ServerEnd:
             if packet.session is not None:
                 member.session = self.sessions.at(packet.client, packet.session, packet.position)
                 member.session.extend(member.arrived, member.context)
-        first, trunk = members[0].step, _skip_trunk if flight.skips_trunk else self.trunk
+        first = members[0].step
+        # Only clients with one cut can make a common batch: `fused` refuses others.
+        trunk = self.entries.get(first.client, self.trunk)
+        if flight.skips_trunk:
+            trunk = _skip_trunk
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         with grad, self.autocast(), self._seed_dropout(first):
             # Only one client's batch can have masks or a session: `fused` refuses texts.

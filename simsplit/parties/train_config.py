@@ -7,6 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from simsplit.config import Config
 from simsplit.data.client_names import LONGEST, clean_name, find_repeated
 from simsplit.machine import Precision
+from simsplit.parties.client_cuts import ClientCuts, read_cuts
 from simsplit.parties.optimizers import ConstantLr, LrSchedule, Optimizer, SgdConfig
 from simsplit.poisons.malicious import MaliciousConfig
 
@@ -19,6 +20,13 @@ class ClientsConfig(Config):
     names: tuple[str, ...] | None = None
     """Names of the clients in order, such as `[Bonn, Graz, Oslo]`, for tables and pictures; null:
     those that data with `partition: natural` give, or numbers."""
+    cut: ClientCuts | None = None
+    """Where clients' heads end, if not all at the model's own cut: a value of its `cut` (or `head`)
+    for all; a list with one for each client; or a mapping from devices (`network.device`) or
+    clients' names, such as `{phone: 1, workstation: 4}`, where others have the model's own, which
+    must be the shallowest. The server's trunk is entered where a head ends, and heads are averaged
+    where they overlap. null: one cut.
+    """
     heads: Literal["shared", "per_client"] = "shared"
     """One head handed from client to client (SCH), or each client its own (PCH)."""
     tail: Literal["own", "shared"] | None = None
@@ -69,6 +77,11 @@ class ClientsConfig(Config):
                 f"({LONGEST} characters of a name count)"
             )
         return names
+
+    @field_validator("cut", mode="before")
+    @classmethod
+    def _read_cuts(cls, value: object) -> object:
+        return read_cuts(value)
 
     @model_validator(mode="after")
     def _refuse_own_tail(self) -> Self:

@@ -112,7 +112,7 @@ def _compute_elapsed_s(
     schedule = scenario["schedule"]
     order = choose_order(schedule["kind"], (scenario.get("aggregation") or {}).get("kind", "none"))
     rates = network.draw_rates(scenario["clients"]["count"], scenario["seed"])
-    flops = Flops(**run.summary["flops"])
+    flops = Flops.read(run.summary["flops"])
     elapsed, total, seconds = {}, 0.0, 0.0
     before: Works | None = None
     for number, works in _collect_works(run).items():

@@ -138,5 +138,5 @@ def table_columns(scenario: Scenario, *, named: bool = False) -> TableColumns:
 
 def _own_figures(scenario: Scenario) -> list[str]:
     """Return the figures of a client's own model; a mean over all clients is none."""
-    own = scenario.clients.heads == "per_client"
+    own = scenario.has_own_models
     return [name for name in scenario.figures if own and name != ATTACK_SUCCESS_ALL]

@@ -6,7 +6,6 @@ A run warns its user of likely mistakes before the first round, and of idle meth
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from simsplit.data import Prepared
@@ -87,7 +86,7 @@ class Notes(Observer):
             "status": status,
             "rounds_done": self.live.progress.round,
             "rounds": self.live.program.rounds,
-            "flops": asdict(self.live.flops),
+            "flops": self.live.flops.to_dict(),
         }
         self.writer.write_json(SUMMARY, {"name": self.live.scenario.name, **facts, **more})
 

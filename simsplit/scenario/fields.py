@@ -28,6 +28,7 @@ from simsplit.models.text_model import TextModel
 from simsplit.models.tokenizers import Reader
 from simsplit.network.profiles import NetworkConfig
 from simsplit.observers import OBSERVERS, ObserverConfig
+from simsplit.parties.client_cuts import Place, assign_cuts
 from simsplit.parties.train_config import ClientsConfig, TrainConfig
 from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
@@ -169,6 +170,34 @@ class ScenarioFields(Config):
         return getattr(self.aggregation, "proximal", 0.0)
 
     @property
+    def places(self) -> list[Place]:
+        """Each client's cut; empty where the model can have one cut alone."""
+        if not (field := self.model.cut_field):
+            return []
+        cuts, count = self.clients.cut, self.clients.count
+        default: Place = getattr(self.model, field)
+        if cuts is None:
+            return [default] * count
+        words: list[list[str]] = [[] for _ in range(count)]
+        if isinstance(cuts, Mapping):
+            named = self.clients.names or ()
+            devices = self.network.draw_devices(count, self.seed) if self.network else ()
+            for known in (named, devices):
+                for own, word in zip(words, known, strict=False):
+                    own.append(word)
+        return assign_cuts(cuts, words, default)
+
+    @property
+    def has_own_cuts(self) -> bool:
+        """Whether clients' cuts differ."""
+        return self.clients.cut is not None and len(set(self.places)) > 1
+
+    @property
+    def has_own_models(self) -> bool:
+        """Whether clients' models differ, by their weights or their cuts."""
+        return self.clients.heads == "per_client" or self.has_own_cuts
+
+    @property
     def shares(self) -> bool:
         """Whether clients share a segment, by handing it on or by averaging."""
         return self.shared_field is not None
@@ -196,8 +225,7 @@ class ScenarioFields(Config):
         """The evaluation columns of the `rounds` table."""
         names = list_figure_columns(self.splits, self.metrics, self.evaluate.controls)
         aimed = self.clients.malicious is not None and self.clients.malicious.has_aim
-        own = self.clients.heads == "per_client"
-        return [*names, *list_success_columns(aimed=aimed, own=own)]
+        return [*names, *list_success_columns(aimed=aimed, own=self.has_own_models)]
 
     @property
     def aims(self) -> TargetsConfig:

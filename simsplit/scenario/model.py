@@ -16,6 +16,7 @@ from simsplit.errors import ScenarioError, blame
 from simsplit.methods.stack import compute_sent_shapes, refuse_disorder
 from simsplit.models.fresh import LaidOut, Shape
 from simsplit.models.text_model import TextModel
+from simsplit.scenario.cuts import refuse_cuts, refuse_unequal_cuts
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.files import dump
 from simsplit.scenario.kinds import fill_kinds
@@ -148,6 +149,7 @@ class Scenario(ScenarioFields):
         )
         self.malicious  # noqa: B018 - raises if the clients cannot be drawn
         refuse_missing_network(self)
+        refuse_cuts(self)
         for side in ("client", "server"):
             refuse_as_torch_does(self, side)
         with blame("source"):
@@ -181,6 +183,7 @@ class Scenario(ScenarioFields):
         if isinstance(self.model, TextModel):
             refuse_overlong(self.data, self.method, self.model.get_sizes()[2])
         refuse_unequal_shapes(self.evaluate.controls, *whole)
+        refuse_unequal_cuts(self, info.shape, whole)
         return whole, compute_sent_shapes(self.method, whole)
 
     def prepare_data(self) -> Prepared:
@@ -206,9 +209,11 @@ class Scenario(ScenarioFields):
             del values[name]
         # The same results with less memory, so a run that ran out of it can be resumed.
         del values["train"]["checkpointing"]
-        # Runs from before there were names can be resumed; the tables of named ones have names.
-        if self.clients.names is None:
-            del values["clients"]["names"]
+        # Runs from before there were such fields can be resumed. The tables of clients with names
+        # have these.
+        for name in ("names", "cut"):
+            if getattr(self.clients, name) is None:
+                del values["clients"][name]
         # The weights come from the checkpoint, so a network's first weights do not count.
         if values["model"].get("architecture"):
             del values["model"]["digest"]

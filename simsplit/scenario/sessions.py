@@ -50,6 +50,9 @@ def _find_hindrance(scenario: ScenarioFields, reading: str) -> str | None:
     """Return why tokens cannot cross one by one; None if they can."""
     if not isinstance(scenario.model, CausalLM):
         return f"{scenario.model.kind} writes no texts"
+    if scenario.has_own_cuts:
+        # Caches count layers from the trunk's first.
+        return "clients.cut gives clients different cuts"
     if not scenario.crossings.sessions:
         return f"topology {scenario.topology} has no sessions"
     for index, method in enumerate(scenario.method):

@@ -19,10 +19,12 @@ from simsplit.parties.calls import HandOver, Receive
 from simsplit.parties.changes import Changes
 from simsplit.parties.server import Server
 from simsplit.schedules.averaging import Averager, Update
+from simsplit.schedules.overlaps import Names, OverlapAverager
 from simsplit.states import measure_norm, select_below
 from simsplit.wire import Wire
 
 Weights = Mapping[str, Tensor]
+AnyAverager = Averager | OverlapAverager
 
 
 class Federation:
@@ -34,11 +36,19 @@ class Federation:
         server: Server,
         wire: Wire,
         *,
-        shared: Averager | None,
-        trunk: Averager | None,
+        shared: AnyAverager | None,
+        trunk: AnyAverager | None,
         changes: Changes | None = None,
+        held: Names | None = None,
+        passed: Names | None = None,
     ) -> None:
-        """Average here; `changes` encodes shared weights in few bits; None: they cross whole."""
+        """Average here.
+
+        `changes` encodes shared weights in few bits; None: they cross whole. Where clients' cuts
+        differ, `held` names the shared weights that each client has, and `passed` those of the
+        trunk that its steps pass.
+        """
+        self.held, self.passed = held, passed
         self.pool, self.server, self.wire = pool, server, wire
         self.shared, self.trunk, self.changes = shared, trunk, changes
         self.up_to_date: set[ClientId] | None = None
@@ -73,13 +83,16 @@ class Federation:
                     updates[client] = self._read(self.wire.carry(packet)), samples[client]
             self._average(self.shared, round_number, updates)
         if self.trunk is not None:
-            parts = {client: (trunks[client], samples[client]) for client in samples}
+            parts = {
+                client: (_select(trunks[client], self.passed, client), samples[client])
+                for client in samples
+            }
             self._average(self.trunk, round_number, parts)
             # Evaluation and checkpoints read the server's own trunk.
             self.server.learner.take(self.trunk.weights)
 
     def _average(
-        self, averager: Averager, round_number: int, updates: Mapping[ClientId, Update]
+        self, averager: AnyAverager, round_number: int, updates: Mapping[ClientId, Update]
     ) -> None:
         """Average updates; where clients are remote, no average is used that is not finite."""
         sent = {
@@ -113,7 +126,7 @@ class Federation:
             self.changes.load(select_below(state, "changes/"))
             self.up_to_date = set(state["heard"].tolist()) if "heard" in state else None
 
-    def _list_averagers(self) -> Iterable[tuple[str, Averager]]:
+    def _list_averagers(self) -> Iterable[tuple[str, AnyAverager]]:
         both = (("shared", self.shared), ("trunk", self.trunk))
         return [(name, averager) for name, averager in both if averager is not None]
 
@@ -141,6 +154,16 @@ class Federation:
 
     def _broadcast(self, clients: Sequence[ClientId], round_number: int) -> list[Packet]:
         assert self.shared is not None, "asked for where something is shared"
-        weights = self.shared.weights
-        names, tensors = tuple(weights), tuple(weights.values())
-        return [Packet(c, Leg.BROADCAST, round_number, 0, tensors, names) for c in clients]
+        whole, packets = self.shared.weights, []
+        for client in clients:
+            own = _select(whole, self.held, client)
+            names, tensors = tuple(own), tuple(own.values())
+            packets.append(Packet(client, Leg.BROADCAST, round_number, 0, tensors, names))
+        return packets
+
+
+def _select(weights: Weights, names: Names | None, client: ClientId) -> Weights:
+    """Return a client's part of weights; all of them where all clients have one cut."""
+    if names is None:
+        return weights
+    return {name: tensor for name, tensor in weights.items() if name in names[client]}

@@ -3,6 +3,7 @@
 What `simsplit validate` prints is here in both forms, as a document and as lines.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,13 @@ def document_scenario(scenario: Scenario) -> Document:
     shapes = {"cut": {"shape": cut, "sent": smashed}}
     if scenario.crossings.has(Leg.FEATURES):
         shapes["features"] = {"shape": features, "sent": sent}
-    return {"valid": True, "shapes": shapes}
+    cuts = _group_cuts(scenario)
+    return {"valid": True, "shapes": shapes, **({"cuts": cuts} if cuts else {})}
+
+
+def _group_cuts(scenario: Scenario) -> dict[str, int]:
+    """Count the clients of each cut; none where all have one cut."""
+    return dict(Counter(map(str, scenario.places))) if scenario.has_own_cuts else {}
 
 
 def document_mistakes(error: ScenarioError) -> Document:
@@ -129,6 +136,8 @@ def describe_scenario(scenario: Scenario) -> str:
     for name, whole, crossing in legs if scenario.crossings.has(Leg.FEATURES) else legs[:1]:
         shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
         lines.append(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
+    for place, clients in _group_cuts(scenario).items():
+        lines.append(f"model.{scenario.model.cut_field} {place}: {format_count(clients, 'client')}")
     return "\n".join(lines)
 
 

@@ -70,8 +70,9 @@ def describe_forecast(forecast: Forecast) -> str:
     if facts.wall_s is not None:
         share = f" ({facts.evaluation_share:.0%} of it evaluation)" if facts.evaluates_long else ""
         words.append(f"about {_format_time(facts.wall_s)} here{share}")
-    client, server = (format_size(each.total) for each in facts.footprints)
-    words.append(f"a client needs {client}, the server {server}")
+    *clients, server = (each.total for each in facts.footprints)
+    needed = " to ".join(map(format_size, dict.fromkeys((min(clients), max(clients)))))
+    words.append(f"a client needs {needed}, the server {format_size(server)}")
     return ", ".join(words)
 
 

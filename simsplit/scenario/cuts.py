@@ -1,0 +1,178 @@
+"""Cuts of clients' own (`clients.cut`) are refused where the model, or another part, has no room
+for them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from simsplit.errors import ScenarioError
+from simsplit.models import MODELS
+from simsplit.models.fresh import InputShape, Place, Shape, SplitConfig
+from simsplit.models.language import LanguageConfig
+from simsplit.scenario.fields import ScenarioFields
+from simsplit.scenario.messages import describe_unknown, format_value
+from simsplit.scenario.misfits import refuse_unequal_shapes
+from simsplit.schedules.aggregation import AveragingConfig
+
+FIELD = "clients.cut"
+_DIFFER = "and clients.cut gives clients different cuts"
+
+
+def refuse_cuts(scenario: ScenarioFields) -> None:
+    """Raise ScenarioError for cuts that the model lacks, or that other parts cannot have."""
+    cuts, model = scenario.clients.cut, scenario.model
+    if cuts is None:
+        return
+    if not (field := model.cut_field):
+        able = [kind for kind, each in MODELS.items() if _can_differ(each)]
+        raise ScenarioError(
+            FIELD,
+            f"got {_show(cuts)}, but clients of {model.kind_name} have one cut; use null, or "
+            f"another model: {', '.join(able)}",
+        )
+    if isinstance(cuts, tuple) and len(cuts) != scenario.clients.count:
+        count = scenario.clients.count
+        raise ScenarioError(FIELD, f"must have a cut for each of {count} clients, got {len(cuts)}")
+    if isinstance(cuts, Mapping):
+        _refuse_strangers(scenario, cuts)
+    for where, place in _list_entries(scenario):
+        _refuse_place(model, where, place)
+    least = min(scenario.places, key=model.count_passed)
+    if least != getattr(model, field):
+        raise ScenarioError(
+            f"model.{field}",
+            f"must be the shallowest of clients.cut, {least}, where the server's trunk begins; "
+            f"got {getattr(model, field)}",
+        )
+    if scenario.has_own_cuts:
+        _refuse_others(scenario)
+
+
+def refuse_unequal_cuts(
+    scenario: ScenarioFields, input_shape: InputShape, shapes: tuple[Shape, Shape]
+) -> None:
+    """Raise ScenarioError for a cut outside of the model, or of another shape than methods take.
+
+    `shapes` are those of the model's own cut.
+    """
+    for where, place in _list_entries(scenario) if scenario.has_own_cuts else ():
+        try:
+            cut, features = scenario.model.cut_at(place).compute_shapes(input_shape)
+        except ScenarioError as error:
+            raise ScenarioError(where, f"got {place}; {error.problems[0].reason}") from None
+        refuse_unequal_shapes(scenario.evaluate.controls, cut, features)
+        if scenario.method and cut != shapes[0]:
+            mine, other = ("x".join(map(str, each)) for each in (shapes[0], cut))
+            raise ScenarioError(
+                "method.0.kind",
+                f"{scenario.method[0].kind_name} needs one shape at all clients' cuts, and "
+                f"clients.cut makes it {mine} and {other}; choose cuts of one shape, or no method",
+            )
+
+
+def _can_differ(model: Any) -> bool:  # noqa: ANN401 - a config's class
+    return isinstance(made := model(), SplitConfig) and bool(made.cut_field)
+
+
+def _show(cuts: Any) -> str:  # noqa: ANN401 - a field's value
+    return format_value(list(cuts) if isinstance(cuts, tuple) else cuts)
+
+
+def _list_entries(scenario: ScenarioFields) -> Iterator[tuple[str, Place]]:
+    """Yield each cut that the scenario names, and the path at which it does."""
+    cuts = scenario.clients.cut
+    if isinstance(cuts, Mapping):
+        yield from ((f"{FIELD}.{word}", place) for word, place in cuts.items())
+    elif isinstance(cuts, tuple):
+        first = {place: number for number, place in reversed(list(enumerate(cuts)))}
+        yield from ((f"{FIELD}.{number}", place) for place, number in first.items())
+    elif cuts is not None:
+        yield FIELD, cuts
+
+
+def _refuse_strangers(scenario: ScenarioFields, cuts: Mapping[str, Place]) -> None:
+    """Raise ScenarioError for a word that is no client's device or name."""
+    network, names = scenario.network, scenario.clients.names or ()
+    devices: list[str] = []
+    if network is not None:
+        devices = [network.device] if isinstance(network.device, str) else [*network.device]
+    known = [*devices, *names]
+    for word in cuts:
+        if not known:
+            raise ScenarioError(
+                f"{FIELD}.{word}",
+                "names a device or a client, and there are neither network.device nor "
+                "clients.names; add one of them, or give a list",
+            )
+        if word not in known:
+            raise ScenarioError(f"{FIELD}.{word}", describe_unknown(word, known))
+    if network is not None:
+        drawn = {*network.draw_devices(scenario.clients.count, scenario.seed)}
+        for word in cuts:
+            if word not in (*names, *drawn):
+                raise ScenarioError(
+                    f"{FIELD}.{word}",
+                    f"is the device of none of {scenario.clients.count} clients with seed "
+                    f"{scenario.seed}; leave it out, or change its share in network.device",
+                )
+
+
+def _refuse_place(model: SplitConfig, where: str, place: Place) -> None:
+    """Raise ScenarioError for a value that the model's own field does not take."""
+    try:
+        made = getattr(model.cut_at(place), model.cut_field)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise ScenarioError(
+            where, f"got {format_value(place)}, outside of the model ({reason})"
+        ) from None
+    if made != place:
+        raise ScenarioError(where, f"must be a number, got {format_value(place)}")
+
+
+def _refuse_others(scenario: ScenarioFields) -> None:
+    """Raise ScenarioError for the first part that needs one cut."""
+    model = scenario.model
+    if scenario.clients.heads == "shared" and scenario.aggregation.kind == "none":
+        raise ScenarioError(
+            "clients.heads",
+            "got shared, but heads of several depths cannot be handed from client to client; use "
+            "per_client, or average them where they overlap (aggregation: splitfed_v2)",
+        )
+    if isinstance(model, LanguageConfig) and model.trunk == "skipped":
+        raise ScenarioError(
+            "model.trunk", "got skipped, but deeper heads have layers of a trunk; use layers"
+        )
+    _refuse_aggregation(scenario)
+    for field, parts in (("detectors", scenario.detectors), ("attacks", scenario.attacks)):
+        if parts:
+            raise ScenarioError(
+                f"{field}.0.kind",
+                f"{parts[0].kind_name} compares what crosses at one cut, {_DIFFER}; leave it out, "
+                "or use clients.cut: null",
+            )
+
+
+def _refuse_aggregation(scenario: ScenarioFields) -> None:
+    """Raise ScenarioError for an average that needs all clients to have the same weights."""
+    aggregation = scenario.aggregation
+    if aggregation.kind == "fused":
+        raise ScenarioError(
+            "aggregation.kind",
+            f"got fused, which makes one batch of all, {_DIFFER}; use splitfed_v2",
+        )
+    if not isinstance(aggregation, AveragingConfig):
+        return
+    if aggregation.bits is not None:
+        raise ScenarioError(
+            "aggregation.bits",
+            f"got {aggregation.bits}, which codes one set of weights, {_DIFFER}; use null",
+        )
+    if aggregation.strategy.needed > 1:
+        raise ScenarioError(
+            "aggregation.strategy",
+            f"got {aggregation.strategy.kind_name}, which compares whole updates, {_DIFFER}; use "
+            "fedavg",
+        )
