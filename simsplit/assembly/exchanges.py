@@ -25,12 +25,11 @@ from simsplit.phases import Moment
 from simsplit.scenario import Scenario
 from simsplit.scenario.sessions import writes_in_sessions
 from simsplit.schedules.aggregation import Fused, NoAggregation, SplitFedV1
-from simsplit.schedules.averaging import Averager
 from simsplit.schedules.cohort import RoundPace
 from simsplit.schedules.courses import Apart, AsTheyCome, Course, InTurn, Together
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
-from simsplit.schedules.overlaps import Names, OverlapAverager, split_overlaps
+from simsplit.schedules.overlaps import AnyAverager, Names, build_averager
 from simsplit.schedules.schedule import AsynchronousConfig, LapsConfig
 from simsplit.seeds import derive_seed
 from simsplit.wire import Wire
@@ -143,12 +142,9 @@ def build_federation(exchange: Exchange, owners: Ownership) -> Federation | None
     server = exchange.server.learner
     held, passed = list_held(owners), owners.depths.list_passed(server.weights())
 
-    def averager(learner: Learner, parts: Names | None) -> Averager | OverlapAverager:
-        strategy, where = config.strategy, "aggregation.strategy"
-        if parts is None:
-            return strategy.build(learner.weights(), where, learner.buffers)
-        split = split_overlaps(learner.weights(), parts.values())
-        return OverlapAverager([strategy.build(part, where, learner.buffers) for part in split])
+    def averager(learner: Learner, parts: Names | None) -> AnyAverager:
+        where = "aggregation.strategy"
+        return build_averager(config.strategy, learner.weights(), where, learner.buffers, parts)
 
     return Federation(
         exchange.pool,

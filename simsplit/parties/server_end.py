@@ -135,7 +135,7 @@ class ServerEnd:
                 member.session.extend(member.arrived, member.context)
         first = members[0].step
         # Only clients with one cut can make a common batch: `fused` refuses others.
-        trunk = self.entries.get(first.client, self.trunk)
+        trunk: Callable[..., Tensor] = self.entries.get(first.client, self.trunk)
         if flight.skips_trunk:
             trunk = _skip_trunk
         grad = torch.enable_grad() if flight.training else torch.no_grad()

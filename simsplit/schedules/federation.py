@@ -18,13 +18,12 @@ from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.calls import HandOver, Receive
 from simsplit.parties.changes import Changes
 from simsplit.parties.server import Server
-from simsplit.schedules.averaging import Averager, Update
-from simsplit.schedules.overlaps import Names, OverlapAverager
+from simsplit.schedules.averaging import Update
+from simsplit.schedules.overlaps import AnyAverager, Names
 from simsplit.states import measure_norm, select_below
 from simsplit.wire import Wire
 
 Weights = Mapping[str, Tensor]
-AnyAverager = Averager | OverlapAverager
 
 
 class Federation:

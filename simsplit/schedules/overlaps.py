@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from torch import Tensor
 
 from simsplit.packets import ClientId
-from simsplit.schedules.averaging import Averager, Update
+from simsplit.schedules.averaging import Averager, StrategyConfig, Update
 
 Names = Mapping[ClientId, frozenset[str]]
 """The names of the weights that each client has."""
@@ -47,6 +47,23 @@ class OverlapAverager:
         for part in self.parts:
             own = {n: t for n, t in state.items() if n.split(".", 1)[1] in part.weights}
             part.load(own)
+
+
+AnyAverager = Averager | OverlapAverager
+
+
+def build_averager(
+    config: StrategyConfig,
+    weights: Mapping[str, Tensor],
+    where: str,
+    buffers: frozenset[str],
+    names: Names | None,
+) -> AnyAverager:
+    """Build the average of clients who have these parts of the weights; None: all have all."""
+    if names is None:
+        return config.build(weights, where, buffers)
+    parts = split_overlaps(weights, names.values())
+    return OverlapAverager([config.build(part, where, buffers) for part in parts])
 
 
 def split_overlaps(
