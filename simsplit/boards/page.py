@@ -65,16 +65,23 @@ def judge(board: Board) -> str:
         return " ".join(words)
     good = [name for name, share in shares.items() if share <= _WORTH]
     beaten = [f"{name} ({each.worst})" for name, each in scored.items() if shares[name] >= _BEATEN]
-    undefended = f"what it reads undefended ({_average(plain):.2f})"
+    # what poisons training reads nothing
+    worst, does, what = (
+        ("backdoor", "has", "its success")
+        if board.track.threats
+        else ("attack", "reads", "what it reads")
+    )
+    undefended = f"{what} undefended ({_average(plain):.2f})"
     words.append(
-        f"At a cost of at most {budget} the worst attack reads at most half of {undefended} behind "
+        f"At a cost of at most {budget} the worst {worst} {does} at most half of "
+        f"{undefended} behind "
         f"{format_list([f'{name} ({_average(scored[name]):.2f})' for name in good], 8)}."
         if good
-        else f"No defence that costs at most {budget} keeps the worst attack below half of "
+        else f"No defence that costs at most {budget} keeps the worst {worst} below half of "
         f"{undefended}."
     )
     if beaten:
-        words.append(f"It reads {_BEATEN:.0%} of that or more behind {format_list(beaten, 12)}.")
+        words.append(f"It {does} {_BEATEN:.0%} of that or more behind {format_list(beaten, 12)}.")
     if bounds := sorted({each.worst for each in scored.values()} & set(board.bounds)):
         words.append(f"{format_list(bounds)} bounds what is left: no server knows so much.")
     broken = [each.defence for each in ranked if RANKED not in each.best and not each.lacking]
