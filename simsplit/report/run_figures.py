@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics import format_column
+from simsplit.packets import is_crowd
 from simsplit.preflight import format_size
 from simsplit.report.canvas import COLOURS, HATCHES, colour_of_leg, escape_text, save_figure
 from simsplit.report.detections import find_cut, list_detectors
@@ -106,8 +107,11 @@ def draw_bytes_by_leg(run: Run) -> "Figure | None":
 
 
 def draw_holdings(run: Run) -> "Figure | None":
-    """Draw the classes of each client's data as bars; return None if the run did not keep them."""
-    if not (run.path / HOLDINGS).exists():
+    """Draw the classes of each client's data as bars; return None if the run did not keep them.
+
+    A crowd's bars would be too thin to see, and take longer to draw than to train.
+    """
+    if not (run.path / HOLDINGS).exists() or is_crowd(int(run.holdings["client"].max()) + 1):
         return None
     from matplotlib import colormaps
 

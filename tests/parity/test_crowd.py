@@ -15,6 +15,7 @@ from simsplit import packets
 from simsplit.assembly import Assembler
 from simsplit.experiment import Experiment
 from simsplit.parties.seats import Roster
+from simsplit.report.run_figures import draw_holdings
 from simsplit.results import Run
 from simsplit.scenario import Scenario
 
@@ -139,6 +140,7 @@ def test_a_million_clients_cost_those_that_take_part(tmp_path: Path) -> None:
         str(client) for client in took_part
     }
     assert set(run.holdings["client"]) == took_part
+    assert draw_holdings(run) is None
     assert made.live.estimate.parts["clients' own parts"] < 2**20
 
 
