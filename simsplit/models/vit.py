@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import multi_head_attention_forward
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from simsplit.models.fresh import InputShape, LaidOut, Owner, Segments, Shape
+from simsplit.models.fresh import InputShape, LaidOut, Owner, Place, Segments, Shape
 from simsplit.models.vision import build_misfit
 
 if TYPE_CHECKING:
@@ -50,6 +50,14 @@ class VisionTransformer(LaidOut):
         if self.head >= self.layers:
             raise ValueError(f"head: must be less than layers ({self.layers}), got {self.head}")
         return self
+
+    @property
+    def cut_field(self) -> str:
+        return "head"
+
+    def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
+        # Blocks have torchvision's names, which count from the network's first one.
+        return nn.Sequential(OrderedDict([*trunk.named_children()][self.count_passed(place) :]))
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return both shapes, or raise ScenarioError for sides that no whole patches fill."""
