@@ -56,8 +56,8 @@ class Notes(Observer):
                 if wanted is not None:
                     results["attack_samples"] = len(wanted)
                 results |= self._summarise_privacy()
-            why = {"reason": str(error)} if status == "pruned" else {}
-            self._note(status, seed=scenario.seed, **results, resident_bytes=resident, **why)
+            reason = {"reason": str(error)} if status == "pruned" else {}
+            self._note(status, seed=scenario.seed, **results, resident_bytes=resident, **reason)
         elif status == "failed" and error is not None:
             ours = isinstance(error, RunError | PluginError)
             why = str(error) if ours else f"{type(error).__name__}: {error}"
