@@ -236,6 +236,7 @@ SHIPPED = {
         schedule={"rounds": 2},
         evaluate={"clients": 3},
     ),
+    "cuts": shorten_shipped("cuts", schedule={"rounds": 2}),
     "vit": shorten_shipped("vit", clients={"count": 2}, schedule={"epochs": 1}),
     "million": shorten_shipped(
         "million",
