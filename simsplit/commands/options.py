@@ -12,6 +12,7 @@ from simsplit.terminal.saying import echo
 
 if TYPE_CHECKING:
     from simsplit.plugins import Plugins
+    from simsplit.sweep.nodes import Cluster
 
 
 def complete_scenario_names(incomplete: str) -> list[str]:
@@ -66,11 +67,40 @@ Only = Annotated[
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Cells at a time; default: processors / threads.")
 ]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Run cells on a Ray cluster: auto, or host:port."),
+]
+CellCpus = Annotated[
+    float | None,
+    typer.Option(
+        "--cpus-per-cell", min=0, help="Processors of a cell there; default: its threads."
+    ),
+]
+CellGpus = Annotated[
+    float, typer.Option("--gpus-per-cell", min=0, help="GPUs of a cell there, such as 0.25.")
+]
 Budget = Annotated[str | None, typer.Option(metavar="2h", help="Measure no longer than this.")]
 DataFolder = Annotated[Path | None, typer.Option(help="Folder of the data sets; default ./data.")]
 Format = Annotated[
     Literal["table", "markdown", "csv", "latex"], typer.Option("--format", help="How to print it.")
 ]
+
+
+def read_cluster(
+    address: str | None, cpus: float | None, gpus: float
+) -> tuple["Cluster | None", list[str]]:
+    """Return the cluster that options name, and these options; raise SimsplitError without one."""
+    from simsplit.sweep.nodes import Cluster
+
+    shares = [("--cpus-per-cell", cpus), ("--gpus-per-cell", gpus)]
+    given = [(name, f"{share:g}") for name, share in shares if share]
+    if address is not None:
+        flags = ["--cluster", address, *(word for pair in given for word in pair)]
+        return Cluster(address, cpus, gpus), flags
+    for name, _ in given:
+        raise SimsplitError(f"{name}: is of a cluster; give --cluster ADDRESS too")
+    return None, []
 
 
 def parse_pairs(overrides: list[str]) -> dict[str, str]:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simsplit.commands.options import (
+    CellCpus,
+    CellGpus,
+    ClusterAddress,
     Device,
     File,
     Plugin,
@@ -18,6 +21,7 @@ from simsplit.commands.options import (
     make_flags,
     parse_pairs,
     print_json,
+    read_cluster,
 )
 from simsplit.errors import RunFailedError, format_count
 from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
@@ -91,6 +95,9 @@ def sweep(
     device: Device = None,
     plugin: Plugin = None,
     track: Track = None,
+    cluster: ClusterAddress = None,
+    cpus: CellCpus = None,
+    gpus: CellGpus = 0,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
@@ -117,9 +124,11 @@ def sweep(
         again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
         again += [*make_flags("--set", overrides), *make_flags("--plugin", plugin or [])]
         again += make_flags("--track", track or [])
+        nodes, flags = read_cluster(cluster, cpus, gpus)
+        again += flags
         _announce_search(loaded, silent=quiet or as_json)
         with watch_sweep(make_console(stderr=True), quiet=quiet or as_json) as watch:
-            result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch)
+            result = run_sweep(loaded, path, jobs=jobs, resume=resume, watch=watch, cluster=nodes)
     except KeyboardInterrupt:
         end_interrupted(f"go on with: {shlex.join(again)}")
     if as_json:

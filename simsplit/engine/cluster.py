@@ -65,6 +65,7 @@ def run_with_cluster(
     address: str | None,
     processors: int | None = None,
     object_store_bytes: int = SMALL_STORE_BYTES,
+    option: str = "engine.address",
 ) -> Iterator[None]:
     """Run a block with Ray; use a runtime that this process has started before, and keep it.
 
@@ -73,6 +74,7 @@ def run_with_cluster(
             a local one.
         processors: Number of processors of a cluster started here; None: all.
         object_store_bytes: Shared memory of a cluster started here, in bytes.
+        option: The name of what gives the address, for errors.
 
     Workers import from the same folders as this process, including the working folder.
     """
@@ -82,7 +84,7 @@ def run_with_cluster(
         yield
         return
     if address is not None:
-        _refuse_unreachable(address)
+        _refuse_unreachable(address, option)
     for name, value in (_QUIET | _FAST | ({} if address else _PATIENT)).items():
         os.environ.setdefault(name, value)
     folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_short_folder())
@@ -100,7 +102,7 @@ def run_with_cluster(
                 try:
                     _init({"address": address})
                 except ConnectionError as error:
-                    raise _make_unreachable_error(address, error) from None
+                    raise _make_unreachable_error(address, error, option) from None
             try:
                 # others may restart the head process of a cluster of theirs
                 with _watch_head(folder) if address is None else nullcontext():
@@ -228,14 +230,14 @@ def _init(options: Mapping[str, Any]) -> None:
         signal.signal(signal.SIGTERM, heeded)
 
 
-def _refuse_unreachable(address: str) -> None:
+def _refuse_unreachable(address: str, option: str) -> None:
     """Raise ScenarioError within seconds if nothing answers; Ray itself would try for minutes."""
     place = urlsplit(address if "://" in address else f"ray://{address}")
     if address != "auto" and place.hostname and place.port:
         try:
             _greet(place.hostname, place.port)
         except OSError as error:
-            raise _make_unreachable_error(address, error) from None
+            raise _make_unreachable_error(address, error, option) from None
 
 
 def _greet(host: str, port: int) -> None:
@@ -251,11 +253,11 @@ def _greet(host: str, port: int) -> None:
                 raise ConnectionError("what answers there is not Ray")
 
 
-def _make_unreachable_error(address: str, error: OSError) -> ScenarioError:
+def _make_unreachable_error(address: str, error: OSError, option: str) -> ScenarioError:
     return ScenarioError(
-        "engine.address",
+        option,
         f"no Ray cluster answers at {address} ({str(error).rstrip('.')}); start one there (`ray "
-        "start --head`), or leave engine.address out to start one here",
+        f"start --head`), or leave {option} out to start one here",
     )
 
 

@@ -6,34 +6,34 @@ the cells that ran at the same time. If a cell fails, its reason is saved and th
 
 import os
 import sys
-import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from simsplit import experiment
 from simsplit.engine.cluster import (
     SMALL_STORE_BYTES,
     end_actors,
     refuse_dead_node,
     run_with_cluster,
 )
-from simsplit.errors import RunPrunedError, SimsplitError, format_count, format_list
+from simsplit.errors import format_count, format_list
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
 from simsplit.observers.observer import refuse_lacking
 from simsplit.plugins import Origin, gather_again
-from simsplit.progress import Observer, SweepObserver, show_sweep
+from simsplit.progress import SweepObserver, show_sweep
 from simsplit.renamed import Renamed
 from simsplit.results import Run, SweepDirectory
 from simsplit.results.environment import describe_process
 from simsplit.results.locking import lock
-from simsplit.scenario import Cell, Scenario, Sweep, parse
+from simsplit.scenario import Cell, Sweep, parse
 from simsplit.scenario.loading import collect_held
+from simsplit.sweep.nodes import Cluster, train_on_cluster
+from simsplit.sweep.one_cell import Ended, explain_death, train
 from simsplit.sweep.plan import (
     choose_jobs,
     choose_sweep_directory,
@@ -41,8 +41,12 @@ from simsplit.sweep.plan import (
     open_directory,
     refuse_overwriting,
 )
-from simsplit.sweep.pruning import GiveUp, Judge
+from simsplit.sweep.pruning import Judge
 from simsplit.sweep.searching import NOT_CHOSEN, Chosen, run_search
+
+LOOK_S = 2.0
+"""Seconds between two looks whether Ray is still there; it ends its drivers when it is not."""
+Endings = Iterator[tuple[str, Ended]]
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ def run_sweep(
     resume: bool = False,
     watch: SweepObserver | None = None,
     progress: bool = False,
+    cluster: Cluster | None = None,
 ) -> SweepResult:
     """Train every cell of a sweep into a directory of run directories.
 
@@ -93,40 +98,47 @@ def run_sweep(
         resume: Whether to keep the directory's finished cells and to resume the others.
         watch: An observer of the sweep's progress.
         progress: Whether to show on stderr how the sweep goes on, as the command does.
+        cluster: The Ray cluster on whose nodes cells run; None for this machine.
 
     >>> run_sweep(load_sweep("file.yaml"), "runs/swept", jobs=2)  # doctest: +SKIP
     """
     if progress and watch is None:
         with show_sweep() as shown:
-            return run_sweep(sweep, out, jobs=jobs, resume=resume, watch=shown)
+            return run_sweep(sweep, out, jobs=jobs, resume=resume, watch=shown, cluster=cluster)
     for cell in sweep.cells:
         refuse_lacking(cell.scenario.observers)
+    if cluster is not None:
+        cluster.refuse_misfits(sweep)
     path = choose_sweep_directory(sweep, out, resume=resume)
     with lock(path):
         refuse_overwriting(sweep, path, resume=resume)
-        return _run_locked(sweep, path, jobs, watch or SweepObserver())
+        return _run_locked(sweep, path, jobs, watch or SweepObserver(), cluster)
 
 
-def _run_locked(sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver) -> SweepResult:
+def _run_locked(
+    sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver, cluster: Cluster | None
+) -> SweepResult:
     """Train every cell of a sweep into a directory that no other process writes."""
     begun: set[str] = set()
+    train = partial(_train_cells, path=path, watch=watch, begun=begun, cluster=cluster)
     if sweep.search is None:
-        directory = _train_cells(sweep, path, jobs, watch, begun)
+        directory = train(sweep, jobs=jobs)
     else:
         jobs = choose_jobs(sweep) if jobs is None else jobs
-        train = partial(_train_cells, path=path, jobs=jobs, watch=watch, begun=begun)
-        sweep = run_search(sweep, path, jobs, lambda now, chosen: train(now, chosen=chosen))
+        on = partial(train, jobs=jobs)
+        sweep = run_search(sweep, path, jobs, lambda now, chosen: on(now, chosen=chosen))
         directory = SweepDirectory.load(path)
     return _collect_result(sweep, directory)
 
 
 def _train_cells(
     sweep: Sweep,
+    *,
     path: Path,
     jobs: int | None,
     watch: SweepObserver,
     begun: set[str],
-    *,
+    cluster: Cluster | None,
     chosen: Chosen = NOT_CHOSEN,
 ) -> SweepDirectory:
     """Train the cells that are not finished, and return the directory.
@@ -137,7 +149,7 @@ def _train_cells(
     directory = open_directory(sweep, path)
     directory.batches = chosen.batches or directory.batches
     todo = list_unfinished(sweep, directory)
-    jobs = min(choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
+    here = min(choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
     directory.process = {**describe_process(), "command": sys.argv}
     directory.save()
     # What an earlier call has trained is not tried again, though it may have failed.
@@ -147,15 +159,23 @@ def _train_cells(
     if begun:
         watch.grow(names)
     else:
-        watch.begin(directory.path, names, jobs)
+        watch.begin(directory.path, names, here if cluster is None else jobs or len(names))
     begun.update(names)
     for cell in fresh:
         if cell not in todo:
             watch.end_cell(cell.name, "pruned" if directory.is_pruned(cell.name) else "kept")
-    if jobs == 1:
-        endings = _train_in_turn(todo, directory, watch, chosen.judges)
+    if cluster is not None and todo:
+        endings = train_on_cluster(
+            sweep, todo, directory, watch, chosen.judges, cluster=cluster, jobs=jobs
+        )
     else:
-        endings = _train_in_workers(sweep, todo, directory, watch, chosen.judges, jobs=jobs)
+        endings = _train_locally(sweep, todo, directory, watch, chosen.judges, jobs=here)
+    _note_ends(endings, directory, watch)
+    return directory
+
+
+def _note_ends(endings: Endings, directory: SweepDirectory, watch: SweepObserver) -> None:
+    """Note how each cell ends, as it does."""
     warned: set[str] = set()
     for name, ended in endings:
         directory.note(name, None if ended.pruned else ended.reason)
@@ -164,7 +184,6 @@ def _train_cells(
                 watch.warn(f"{name}: {message}")
             warned.add(message)
         watch.end_cell(name, ended.status, ended.reason or "")
-    return directory
 
 
 def _collect_result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
@@ -183,56 +202,19 @@ def _collect_result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
     return SweepResult(directory.path, finished, failed, pruned)
 
 
-class Ended(NamedTuple):
-    """The end of a cell's training."""
-
-    reason: str | None = None
-    """The reason of a failure, or why the cell was given up; None if it finished."""
-    warnings: Sequence[str] = ()
-    pruned: bool = False
-    """Whether a search gave the cell up."""
-
-    @property
-    def status(self) -> str:
-        """How the cell ended."""
-        if self.pruned:
-            return "pruned"
-        return "finished" if self.reason is None else "failed"
-
-
-LOOK_S = 2.0
-"""Seconds between two looks whether Ray is still there; it ends its drivers when it is not."""
-Endings = Iterator[tuple[str, Ended]]
-
-
-def train(scenario: Scenario, path: Path, judge: Judge | None = None) -> Ended:
-    """Train or resume one cell to its end; an error is returned rather than raised.
-
-    A judge may give the cell up on the way.
-    """
-    heard = _Warnings()
-    observers = [heard] if judge is None else [heard, GiveUp(judge, path)]
-    try:
-        experiment.run(scenario, path, resume=True, observers=observers)
-    except RunPrunedError as error:
-        return Ended(str(error), heard.messages, pruned=True)
-    except SimsplitError as error:
-        return Ended(str(error), heard.messages)
-    except Exception as error:  # noqa: BLE001 - one cell must not take the others down
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        return Ended(reason, heard.messages)
-    return Ended(None, heard.messages)
-
-
-class _Warnings(Observer):
-    """An observer that keeps a run's warnings for the sweep's observer."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.messages.append(message)
+def _train_locally(
+    sweep: Sweep,
+    cells: Sequence[Cell],
+    directory: SweepDirectory,
+    watch: SweepObserver,
+    judges: Mapping[str, Judge],
+    *,
+    jobs: int,
+) -> Endings:
+    """Train cells on this machine, and return an iterator of their ends."""
+    if jobs == 1:
+        return _train_in_turn(cells, directory, watch, judges)
+    return _train_in_workers(sweep, cells, directory, watch, judges, jobs=jobs)
 
 
 def _train_in_turn(
@@ -348,20 +330,13 @@ class _Workers:
             ended = Ended(str(error.cause))
         except self.ray.exceptions.RayError as error:
             refuse_dead_node()  # a new worker would be waited for without end
-            return cell, Ended(_explain_death(str(error)))
+            return cell, Ended(explain_death(str(error)))
         self.free.append(worker)
         return cell, ended
 
     def close(self) -> None:
         """Kill all workers at once; a cell that is killed can be resumed from its folder."""
         end_actors((*self.free, *(worker for worker, _ in self.busy.values())))
-
-
-def _explain_death(error: str) -> str:
-    """Return why a worker died, from Ray's message, without Ray's numbers for it."""
-    if "worker process has died" in error:
-        return "its worker process died, as one does that is killed or has run out of memory"
-    return f"its worker failed: {' '.join(error.split())}"
 
 
 @contextmanager
