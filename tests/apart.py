@@ -28,7 +28,7 @@ class Apart:
         return str(self._pipe.recv())
 
     def stop(self) -> None:
-        """End the process."""
+        """End the process that runs tests apart, and wait for it."""
         self._pipe.send(None)
         self._process.join()
 

@@ -27,7 +27,7 @@ LIMIT_S = 600
 
 @dataclass(frozen=True)
 class Command:
-    """One measurement."""
+    """A measurement of `make gpu`: what it asks, the command line, its expected minutes."""
 
     name: str
     asks: str

@@ -136,7 +136,9 @@ class Assembler:
         maker = Maker(self.owners, self.supplies, self.autocast, self.supplies.exams(numbers))
         if len(numbers) > self.seats and self.owners.can_rest:
             sparse = is_crowd(self.scenario.clients.count)
-            return InlinePool(Roster(numbers, maker, self.seats, self.owners.kept, sparse=sparse))
+            return InlinePool(
+                Roster(numbers, maker, self.seats, self.owners.belongings, sparse=sparse)
+            )
         return InlinePool({number: maker.make(number) for number in numbers})
 
 

@@ -207,8 +207,8 @@ class Ownership:
         return scenario.clients.heads == "shared" and plain
 
     @property
-    def kept(self) -> Kept:
-        """What a client of its own keeps between its turns."""
+    def belongings(self) -> Kept:
+        """Return what each client keeps of its own between its turns."""
         weights: Literal["own", "copied", "common"] = "common"
         if self._shares_nothing:
             weights = "own"

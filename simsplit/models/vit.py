@@ -153,7 +153,7 @@ class _Tail(nn.Module):
         self.heads = nn.ModuleDict({"head": _Classifier(width, num_classes)})
 
     def forward(self, tokens_BLD: Tensor) -> Tensor:
-        """Return logits."""
+        """Return the logits of the class tokens, which are the first of each image."""
         out: Tensor = self.heads["head"](self.encoder["ln"](tokens_BLD)[:, 0])
         return out
 
@@ -162,7 +162,7 @@ class _Classifier(nn.Linear):
     """A linear layer that begins with zeros, as torchvision's."""
 
     def reset_parameters(self) -> None:
-        """Begin with zeros."""
+        """Set weights and bias to zero, so that all classes begin equally likely."""
         nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 

@@ -19,7 +19,6 @@ from typing import Any
 from simsplit.engine.cluster import run_with_cluster
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.held import hold
-from simsplit.hosting import choose_engine
 from simsplit.plugins import Origin, gather_again
 from simsplit.progress import SweepObserver
 from simsplit.results import SweepDirectory
@@ -50,7 +49,7 @@ class Cluster:
         """Raise an error for cells that cannot run on one node of a cluster."""
         for cell in sweep.cells:
             scenario = cell.scenario
-            if scenario.engine.kind == "ray" and choose_engine(scenario)[0] is not None:
+            if scenario.engine.kind == "ray":
                 raise ScenarioError(
                     "engine.kind",
                     "got ray, and with --cluster each cell runs on one node; use inline",

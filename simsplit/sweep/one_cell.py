@@ -63,4 +63,6 @@ def explain_death(error: str) -> str:
     """Return why a worker died, from Ray's message, without Ray's numbers for it."""
     if "worker process has died" in error:
         return "its worker process died, as one does that is killed or has run out of memory"
+    if "node it was running on" in error:
+        return "its node was lost, as was each one on which it was begun again"
     return f"its worker failed: {' '.join(error.split())}"

@@ -83,7 +83,7 @@ class Trial:
 
     @property
     def rungs(self) -> dict[str, float]:
-        """What a pruner of successive halving noted of this setting."""
+        """Return what a pruner of successive halving noted of this setting."""
         noted = self.study.get_trials(deepcopy=False)[self.trial.number].system_attrs
         return {str(name): float(value) for name, value in noted.items()}
 

@@ -159,7 +159,7 @@ def _train_cells(
     if begun:
         watch.grow(names)
     else:
-        watch.begin(directory.path, names, here if cluster is None else jobs or len(names))
+        watch.begin(directory.path, names, here if cluster is None else jobs or 1)
     begun.update(names)
     for cell in fresh:
         if cell not in todo:
