@@ -24,7 +24,7 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.sizing import measure_flops
 from simsplit.assembly.supplies import Supplies
 from simsplit.data import Prepared
-from simsplit.engine.pool import InlinePool, Pool
+from simsplit.engine.pool import InlinePool, Pool, RestingPool
 from simsplit.errors import RunError
 from simsplit.evaluation.evaluator import Evaluator
 from simsplit.held import hold
@@ -136,7 +136,7 @@ class Assembler:
         maker = Maker(self.owners, self.supplies, self.autocast, self.supplies.exams(numbers))
         if len(numbers) > self.seats and self.owners.can_rest:
             sparse = is_crowd(self.scenario.clients.count)
-            return InlinePool(
+            return RestingPool(
                 Roster(numbers, maker, self.seats, self.owners.belongings, sparse=sparse)
             )
         return InlinePool({number: maker.make(number) for number in numbers})

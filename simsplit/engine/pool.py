@@ -281,9 +281,6 @@ class InlinePool(Pool):
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Call one client; an exception that is not ours becomes a `ClientError`."""
         try:
-            # A roster answers some calls without giving the client a seat.
-            if isinstance(self.clients, Roster):
-                return self.clients.ask(client, call)
             return call.on(self.clients[client])
         except SimsplitError:
             raise
@@ -297,41 +294,6 @@ class InlinePool(Pool):
         """Call one client after another."""
         return {client: self.ask(client, call) for client, call in calls.items()}
 
-    def enter(self, clients: Sequence[ClientId], call: Enter) -> None:
-        """Start a round; a roster's clients at rest need not be called one by one."""
-        if isinstance(self.clients, Roster):
-            self.clients.enter(call)
-        else:
-            super().enter(clients, call)
-
-    def announce(self, clients: Sequence[ClientId], call: Hear) -> None:
-        """Pass an announcement on, to a roster's clients once for all of them."""
-        if isinstance(self.clients, Roster):
-            self.clients.announce(call)
-        else:
-            super().announce(clients, call)
-
-    def count_steps(self, clients: Sequence[ClientId], source: str) -> np.ndarray:
-        """Count batches, in a roster without its clients."""
-        if isinstance(self.clients, Roster) and len(self.clients) == len(clients):
-            return self.clients.count_steps(source)
-        return super().count_steps(clients, source)
-
-    def collect_own(self, clients: Sequence[ClientId]) -> Mapping[ClientId, dict[str, Tensor]]:
-        """Collect states, of a crowd those of the clients that took part."""
-        if isinstance(self.clients, Roster) and self.clients.sparse:
-            return self.clients.collect_own()
-        return super().collect_own(clients)
-
-    def load_own(
-        self, clients: Sequence[ClientId], states: Mapping[ClientId, dict[str, Tensor]]
-    ) -> None:
-        """Restore states, of a crowd those of the clients that took part."""
-        if isinstance(self.clients, Roster) and self.clients.sparse:
-            self.clients.load_own(states)
-        else:
-            super().load_own(clients, states)
-
     def train_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
@@ -339,3 +301,49 @@ class InlinePool(Pool):
         assert self.workshop is not None, "assembly gives one to every splitfed_v1"
         for client, job in jobs.items():
             yield client, self.workshop.train(client, job, trunk)
+
+
+class RestingPool(InlinePool):
+    """Clients of whom few are live: what all are told each round needs no live client."""
+
+    def __init__(self, roster: Roster) -> None:
+        super().__init__(roster)
+        self.roster = roster
+
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
+        """Call one client, for some calls without a seat for it."""
+        try:
+            return self.roster.ask(client, call)
+        except SimsplitError:
+            raise
+        except Exception as error:
+            raise ClientError.of(self.clients[client], call, error) from error
+
+    def enter(self, clients: Sequence[ClientId], call: Enter) -> None:
+        """Start a round at all clients of the roster."""
+        del clients
+        self.roster.enter(call)
+
+    def announce(self, clients: Sequence[ClientId], call: Hear) -> None:
+        """Check that nothing is announced: clients that rest have no methods."""
+        del clients
+        self.roster.announce(call)
+
+    def count_steps(self, clients: Sequence[ClientId], source: str) -> np.ndarray:
+        """Count batches without a live client, unless clients are asked that are not here."""
+        if len(self.roster) == len(clients):
+            return self.roster.count_steps(source)
+        return super().count_steps(clients, source)
+
+    def collect_own(self, clients: Sequence[ClientId]) -> Mapping[ClientId, dict[str, Tensor]]:
+        """Collect states, of a crowd those of the clients that took part."""
+        return self.roster.collect_own() if self.roster.sparse else super().collect_own(clients)
+
+    def load_own(
+        self, clients: Sequence[ClientId], states: Mapping[ClientId, dict[str, Tensor]]
+    ) -> None:
+        """Restore states, of a crowd those of the clients that took part."""
+        if self.roster.sparse:
+            self.roster.load_own(states)
+        else:
+            super().load_own(clients, states)
