@@ -7,7 +7,7 @@ from io import BytesIO
 from making.markup import fence, plain, table
 from simsplit.boards.drawing import draw_board
 from simsplit.boards.entries import Board, build_board
-from simsplit.boards.page import judge
+from simsplit.boards.judging import judge
 from simsplit.boards.scoring import score_strengths
 from simsplit.boards.tabulating import list_remarks, tabulate_standings, tabulate_strengths
 from simsplit.boards.track import list_tracks

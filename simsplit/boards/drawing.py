@@ -86,10 +86,11 @@ def _draw_defence(
 def _frame_means(ax: "Axes", strengths: Sequence[Strength]) -> None:
     """Let the picture end around the means, since an interval of few seeds can be wider than all.
 
-    A bar that reaches the edge goes on beyond it.
+    Half of the intervals of utility fit; a bar that reaches the edge goes on beyond it.
     """
     x, y = ([_mean(of) for of in each] for each in _split(strengths))
-    margin = 0.15 * (max(x) - min(x)) or 1.0
+    usual = statistics.median(_half(each.utility) for each in strengths)
+    margin = max(0.15 * (max(x) - min(x)), 1.2 * usual) or 1.0
     ax.set_xlim(min(x) - margin, max(x) + margin)
     ax.set_ylim(min(0.0, *y) - 0.05, max(1.0, *y) + 0.05)
 

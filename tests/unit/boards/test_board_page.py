@@ -5,7 +5,8 @@ import re
 import pytest
 from planted_boards import FIELDS, measure_at, plant
 
-from simsplit.boards.page import judge, write_board_page
+from simsplit.boards.judging import judge
+from simsplit.boards.page import write_board_page
 
 LEAK = FIELDS["leak"]
 
@@ -37,6 +38,16 @@ def test_worth_is_held_against_what_is_read_undefended_and_one_seed_is_said():
     said = judge(plant({name: [name] for name in rows}, rows, leak={**LEAK, "ceiling": 1}))
     assert "same (one)" in said
     assert "one seed" in said
+
+
+def test_a_defence_whose_interval_reaches_across_half_is_not_settled():
+    """Its mean alone would say that it is worth something, or that it is not."""
+    open_ = measure_at(90, 0.45) | {"leaks_one": [0.3, 0.45, 0.6]}
+    rows = {"none": measure_at(90, 1.0), "open": open_, "good": measure_at(90, 0.21)}
+    said = judge(plant({name: [name] for name in rows}, rows, leak={**LEAK, "ceiling": 1}))
+    assert re.search(r"settle it for open \(0\.\d\d ± 0\.\d\d\)", said)
+    assert re.search(r"behind good \(0\.\d\d ± 0\.\d\d\)\.", said)
+    assert "3 seeds" in said
 
 
 def test_nothing_is_said_of_what_is_not_measured():
