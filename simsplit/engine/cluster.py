@@ -71,7 +71,7 @@ def run_with_cluster(
 
     Args:
         address: Address of a running cluster (`auto`, `ray://host:port`, `host:port`); None: start
-            a local one.
+            a local one. Where nothing answers, ScenarioError is raised, whatever runs already.
         processors: Number of processors of a cluster started here; None: all.
         object_store_bytes: Shared memory of a cluster started here, in bytes.
         option: The name of what gives the address, for errors.
@@ -80,11 +80,11 @@ def run_with_cluster(
     """
     import ray
 
+    if address is not None:
+        _refuse_unreachable(address, option)
     if ray.is_initialized():
         yield
         return
-    if address is not None:
-        _refuse_unreachable(address, option)
     for name, value in (_QUIET | _FAST | ({} if address else _PATIENT)).items():
         os.environ.setdefault(name, value)
     folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_short_folder())

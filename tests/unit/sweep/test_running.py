@@ -6,7 +6,7 @@ import pytest
 from builders import TINY, StopAt
 
 from simsplit import experiment
-from simsplit.errors import RunError
+from simsplit.errors import RunError, ScenarioError
 from simsplit.progress import SweepObserver
 from simsplit.results import Run, SweepDirectory
 from simsplit.running.directories import choose_run_directory
@@ -323,6 +323,8 @@ def test_a_cluster_within_a_cluster_is_the_same_one():
     with run_with_cluster(None, processors=3):
         with run_with_cluster(None, processors=1):
             assert ray.cluster_resources()["CPU"] == 3
+        with pytest.raises(ScenarioError), run_with_cluster("127.0.0.1:9"):
+            pass  # another cluster was asked for, and none is there
         assert ray.is_initialized()
     assert not ray.is_initialized()
 
