@@ -5,8 +5,9 @@ Everything is read from the configs themselves, so that the lists cannot differ 
 
 import json
 import types
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -80,6 +81,8 @@ def tabulate_catalogue(
         rows = [(name, ", ".join(parts)) for name, parts in known.items()]
         rows += [(name, ", ".join(names)) for name, (names, _) in others.items()]
         return [Table("simsplit list WHAT", ("what", "kinds"), rows, "ll")]
+    if what == "scenarios":
+        return [_tabulate_scenarios(part)]
     if what in others:
         return _choose([((), table) for table in others[what][1]()], what, part)
     if what not in known:
@@ -124,7 +127,7 @@ def _collect_others(plugins: Plugins) -> dict[str, tuple[list[str], Callable[[],
         "topologies": (list(topologies), lambda: [_tabulate_topologies(topologies)]),
         "tasks": (list(LAYOUTS), lambda: [_tabulate_tasks()]),
         "compatibility": (list(parts), lambda: [tabulate_compatibility(parts, topologies)]),
-        "scenarios": (scenarios, lambda: [_tabulate_scenarios()]),
+        "scenarios": (scenarios, lambda: [_tabulate_scenarios(None)]),
     }
 
 
@@ -147,17 +150,24 @@ def _tabulate_tasks() -> Table:
     return Table("tasks of texts", ("task", "kind", "fields"), tasks, "lll")
 
 
-def _tabulate_scenarios() -> Table:
-    """Return a table of shipped scenarios, with their comments and the command that runs them."""
-    rows = [
-        (
-            each.name,
-            "sweep" if has_sweep(each.name) else "run",
-            each.shows,
-            each.takes or "not measured",
-        )
-        for each in describe_all()
-    ]
+def _tabulate_scenarios(part: str | None) -> Table:
+    """Return a table of shipped scenarios, with their comments and the command that runs them.
+
+    Without a part, a folder of scenarios is one row. A part is a name, or a folder such as papers.
+    """
+    rows: list[tuple[str, ...]] = []
+    folders: Counter[str] = Counter()
+    for each in describe_all():
+        if part is None and "/" in each.name:
+            folders["/".join(each.name.split("/")[:2])] += 1
+        elif part is None or part in (each.name, *map(str, PurePosixPath(each.name).parents)):
+            by = "sweep" if has_sweep(each.name) else "run"
+            rows.append((each.name, by, each.shows, each.takes or "not measured"))
+    for folder, count in folders.items():
+        rows.append((folder, "folder", f"simsplit list scenarios {folder}", f"{count} scenarios"))
+    if not rows:
+        hint = suggest(part or "", list_names()) or "; simsplit list scenarios has the names"
+        raise SimsplitError(f"no scenario and no folder of them is called '{part}'{hint}")
     columns = ("name", "by", "what it shows", "takes")
     return Table("scenarios: simsplit run NAME, or sweep", columns, rows, "llll")
 

@@ -11,6 +11,7 @@ from simsplit.errors import SimsplitError
 from simsplit.methods.method import MethodConfig
 from simsplit.needs import Given
 from simsplit.network.profiles import DEVICES, LINKS
+from simsplit.scenario.shipped import list_names
 
 
 class Halve(MethodConfig):
@@ -173,6 +174,16 @@ def test_one_part_is_a_table_by_its_kind_or_the_rows_of_its_name() -> None:
     } == {"ratio"}
     (shipped,) = tabulate_catalogue("scenarios", part="quickstart")
     assert [row[0] for row in shipped.rows] == ["quickstart"]
+
+
+def test_a_folder_of_scenarios_is_one_row_and_is_listed_by_its_name() -> None:
+    (every,) = tabulate_catalogue("scenarios")
+    (papers,) = tabulate_catalogue("scenarios", part="papers")
+    (small,) = tabulate_catalogue("scenarios", part="papers/pidi/small")
+    names = [row[0] for row in every.rows]
+    assert [name for name in names if name.startswith("papers/pidi")] == ["papers/pidi"]
+    assert {*names, *(row[0] for row in papers.rows)} >= set(list_names())
+    assert 0 < len(small.rows) < len(papers.rows)
 
 
 @together([("methods", "topq", "topk"), ("scenarios", "quickstat", "quickstart")])

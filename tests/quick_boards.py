@@ -1,22 +1,21 @@
-"""Quick boards are measured from nothing: every cell ends, and every defence has its place."""
+"""The quick boards, in two parts of like length: a test file of each keeps both cores busy."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from simsplit.boards.track import list_tracks
 from simsplit.evidence import measurements, tables
 
+OF_IMAGES = ("images", "bytes", "backdoor")
+OF_TEXTS_AND_LABELS = ("texts", "generation", "labels")
 
-@pytest.mark.slow
-@pytest.mark.parametrize("track", list_tracks())
-def test_a_quick_board_is_complete(
-    track: str, simsplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
+
+def check_complete(track: str, simsplit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure a quick board from nothing, and assert that every defence has its place."""
+    monkeypatch.chdir(folder)
     for module in (measurements, tables):
-        monkeypatch.setattr(module, "find_shipped_results", lambda: tmp_path / "none")
+        monkeypatch.setattr(module, "find_shipped_results", lambda: folder / "none")
     code, out, err = simsplit("board", track, "--tier", "quick", "--jobs", 1, "--json")
     assert code == 0, err
     board = json.loads(out)
