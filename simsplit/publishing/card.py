@@ -23,7 +23,7 @@ tags:
 def write_card(folder: Path, repository: str) -> str:
     """Return the card of a copy that is about to be published."""
     runs = find_runs(folder)
-    scenario = (runs[0] / SCENARIO).read_text(encoding="utf-8").replace(str(Path.home()), "~")
+    scenario = (runs[0] / SCENARIO).read_text(encoding="utf-8")
     where = "FOLDER" if is_folder(repository) else repository
     name, said, tables = _describe(folder, runs)
     lines = [

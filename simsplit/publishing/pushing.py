@@ -14,7 +14,7 @@ from simsplit.foreign import MOST_TABLE, read_bytes, read_facts
 from simsplit.publishing.card import write_card
 from simsplit.publishing.manifest import CARD, find_runs, list_files, write_manifest
 from simsplit.publishing.places import is_folder, on_hub, refuse_unlike_repository
-from simsplit.results import SWEEP, read_summary
+from simsplit.results import SCENARIO, SWEEP, read_summary
 from simsplit.results.directory import ENVIRONMENT
 
 _KEPT = (
@@ -68,6 +68,10 @@ def _copy(folder: Path, copy: Path) -> None:
         elif file.name == SWEEP:
             left = {run.name for run in finished}
             _write(target, _select_cells(read_facts(file), left))
+        elif file.name == SCENARIO:
+            text = file.read_text(encoding="utf-8")
+            # whose home it was is nobody's business, and no other machine has that folder
+            target.write_text(text.replace(str(Path.home()), "~"), encoding="utf-8")
         else:
             shutil.copyfile(file, target)
 

@@ -56,6 +56,22 @@ def test_neither_weights_nor_the_session_are_published(made, published):
     assert "torch" in environment["packages"]
 
 
+def test_a_published_scenario_does_not_say_whose_folder_its_data_lay_in(
+    made, tmp_path, monkeypatch
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(made.path, copy)
+    with (copy / "scenario.yaml").open("a") as file:
+        file.write(f"# data: {tmp_path}/home/ada/images\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home" / "ada"))
+    push(copy, str(tmp_path / "there"))
+    for file in ("scenario.yaml", "README.md"):
+        text = (tmp_path / "there" / file).read_text()
+        assert "~/images" in text
+        assert "ada" not in text
+    pull(str(tmp_path / "there"), tmp_path / "here")
+
+
 def test_the_card_has_scenario_tables_and_commands(published):
     card = (published / "README.md").read_text()
     assert card.startswith("---\ntags:\n- simsplit\n")
