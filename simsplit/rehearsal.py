@@ -27,6 +27,7 @@ from simsplit.data import DataInfo, Prepared
 from simsplit.data.samples import Samples
 from simsplit.detection import Detection
 from simsplit.errors import PluginError
+from simsplit.models.image_classifier import ImageClassifier
 from simsplit.models.text_model import TextModel
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Enter, Plan
@@ -104,7 +105,10 @@ def _is_own(part: Config, scenario: Scenario) -> bool:
 
 def _is_costly(scenario: Scenario) -> bool:
     """Return whether a model would be read from a file a second time; it may be a large one."""
-    return isinstance(scenario.model, TextModel) and scenario.model.sizes is None
+    model = scenario.model
+    if isinstance(model, ImageClassifier):
+        return model.name is not None
+    return isinstance(model, TextModel) and model.sizes is None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The families of language models that tests cut; the site's table is made from this list."""
+"""The families of models that tests cut; the site's tables are made from these lists."""
 
 from typing import Any, NamedTuple
 
@@ -111,3 +111,28 @@ FAMILIES = {
     ),
 }
 """transformers' name of a family (`model_type`) -> its small model."""
+
+IMAGE_SIZES = {
+    "image_size": 8,
+    "patch_size": 4,
+    "num_channels": 3,
+    "hidden_size": 16,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "num_labels": 5,
+}
+"""The sizes of the small image models of the tests."""
+IMAGE_FAMILIES = {
+    "vit": CutFamily({"hidden_dropout_prob": 0.1}, "ViT"),
+    "deit": CutFamily(
+        # the library finds the class of a DeiT by this name alone
+        {"architectures": ["DeiTForImageClassification"]},
+        "DeiT with one classifier",
+        "a second token, for distillation",
+    ),
+    "vit_msn": CutFamily({}, "ViT-MSN"),
+}
+"""transformers' name of a family of image classifiers -> its small model."""
+TORCHVISION = {"vit_b_16": CutFamily({}, "ViT-B, ViT-L, ViT-H; other sizes")}
+"""torchvision's names of the networks that `tests/unit/models/test_vit.py` cuts."""

@@ -8,6 +8,7 @@ from simsplit.config import Config, map_kinds
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.airbench import Airbench
 from simsplit.models.attacked import MnistNet, MobileNet, ResNet20
+from simsplit.models.image_classifier import ImageClassifier
 from simsplit.models.language import CausalLM, SequenceClassifier
 from simsplit.models.split_model import GivenModel, SplitModel
 from simsplit.models.tabular import Mlp
@@ -23,6 +24,7 @@ Model = Annotated[
     | Airbench
     | MnistNet
     | VisionTransformer
+    | ImageClassifier
     | Mlp
     | GivenModel
     | CausalLM

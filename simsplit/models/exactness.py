@@ -17,6 +17,12 @@ from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.families import get_token_reader, list_layer_kinds
+from simsplit.models.image_transformer import (
+    copy_image_segment,
+    get_classifier,
+    is_vit,
+    measure_images,
+)
 from simsplit.models.transformer import Cut, copy_segment
 from simsplit.seeds import isolate, rng_for
 
@@ -25,6 +31,9 @@ if TYPE_CHECKING:
 
 _WINDOW, _LENGTH, _LAYERS, _VOCABULARY = 6, 16, 4, 64
 _HEADS, _HEAD_WIDTH = 2, 16
+_PATCH, _PATCHES = 2, 3
+"""Sides of a patch in pixels, and of an image in patches."""
+_OWNERS = ("head", "trunk", "tail")
 _MOST_WEIGHTS = 50_000_000
 """The largest model that is run at its own size, where it has no small copy."""
 _ALLOWED = 1e-6
@@ -68,20 +77,23 @@ def require_exact_cut(config: "PreTrainedConfig", field: str) -> None:
     found = _measure(_Described(config))
     if isinstance(found, str):
         raise ScenarioError(
-            field, f"{config.model_type} cannot be cut: {found}; {_EXPLAINED}"
+            field, f"{config.model_type} cannot be cut: {found}; {_explain(config)}"
         ) from None
     if not found.is_none:
         raise ScenarioError(
             field,
             f"{config.model_type} cannot be cut exactly: logits differ by up to "
             f"{found.largest:.3g} from those of the whole model, the largest of which is "
-            f"{found.logit:.3g}; {_EXPLAINED}",
+            f"{found.logit:.3g}; {_explain(config)}",
         )
 
 
-_EXPLAINED = "a small copy with random weights was cut and compared; choose a model that is " + (
-    "built like Llama, Qwen3 or GPT-2"
-)
+def _explain(config: "PreTrainedConfig") -> str:
+    known = "ViT" if is_vit(config) else "Llama, Qwen3 or GPT-2"
+    return (
+        "a small copy with random weights was cut and compared; choose a model that is built like "
+        f"{known}"
+    )
 
 
 class _Described:
@@ -127,29 +139,51 @@ def _count_weights(config: "PreTrainedConfig") -> float:
 
 
 def compare(model: "PreTrainedModel") -> Difference:
-    """Run a model whole and cut: plain, padded, and in training with the same dropout."""
-    reader, layers = get_token_reader(model), int(model.config.num_hidden_layers)
+    """Run a model whole and cut: plain, padded, and in training with the same dropout.
+
+    Images have one size, and are not padded.
+    """
+    images, layers = is_vit(model.config), int(model.config.num_hidden_layers)
     cut = Cut(1, 1) if layers > 2 else Cut(1, 0)
-    parts = [copy_segment(model, owner, cut, reader) for owner in ("head", "trunk", "tail")]
-    length = _find_length(model.config)
-    most = min(_VOCABULARY, int(model.config.vocab_size))
-    ids = torch.randint(most, (3, length), generator=rng_for(0, "probe", "tokens"))
-    real = torch.ones(3, length, dtype=torch.bool)
-    real[1, : length // 4], real[2, -length // 4 :] = False, False
+    if images:
+        parts = [copy_image_segment(model, each, cut, get_classifier(model)) for each in _OWNERS]
+    else:
+        parts = [copy_segment(model, each, cut, get_token_reader(model)) for each in _OWNERS]
+    x = _draw_images(model.config) if images else _draw_tokens(model.config)
+    runs: list[tuple[bool, Tensor | None]] = [(False, None), (True, None)]
+    if not images:
+        runs.insert(1, (False, _pad(x.shape[1])))
     worst, logit = 0.0, 0.0
-    for training, mask in ((False, None), (False, real), (True, None)):
+    for training, mask in runs:
         for part in (model, *parts):
             part.train(training)
         with torch.no_grad(), isolate(0, "probe", "dropout"):
-            expected = _run_whole(model, ids, mask)
+            expected = _run_whole(model, x, mask)
         with torch.no_grad(), isolate(0, "probe", "dropout"):
-            got = _run_cut(parts, ids, mask)
+            got = _run_cut(parts, x, mask)
         if mask is not None:
             expected, got = expected[mask], got[mask]
         apart = (got - expected).abs().max().item()
         worst = max(worst, apart if apart == apart else float("inf"))  # noqa: PLR0124 - not a number
         logit = max(logit, expected.abs().max().item())
     return Difference(worst, logit)
+
+
+def _draw_images(config: "PreTrainedConfig") -> Tensor:
+    return torch.randn(3, *measure_images(config)[0], generator=rng_for(0, "probe", "images"))
+
+
+def _draw_tokens(config: "PreTrainedConfig") -> Tensor:
+    most = min(_VOCABULARY, int(config.vocab_size))
+    shape = (3, _find_length(config))
+    return torch.randint(most, shape, generator=rng_for(0, "probe", "tokens"))
+
+
+def _pad(length: int) -> Tensor:
+    """Mark the real tokens of three texts: the second is padded on the left, the third right."""
+    real = torch.ones(3, length, dtype=torch.bool)
+    real[1, : length // 4], real[2, -length // 4 :] = False, False
+    return real
 
 
 def _find_length(config: "PreTrainedConfig") -> int:
@@ -160,27 +194,28 @@ def _find_length(config: "PreTrainedConfig") -> int:
     return max(_LENGTH, 2 * max(windows))
 
 
-def _run_whole(model: "PreTrainedModel", ids: Tensor, mask: Tensor | None) -> Tensor:
-    if mask is None:
-        out: Any = model(ids, use_cache=False)
+def _run_whole(model: "PreTrainedModel", x: Tensor, mask: Tensor | None) -> Tensor:
+    if is_vit(model.config):
+        out: Any = model(x)
+    elif mask is None:
+        out = model(x, use_cache=False)
     else:
         places = (mask.long().cumsum(-1) - 1).clamp(min=0)
-        out = model(ids, attention_mask=mask.long(), position_ids=places, use_cache=False)
+        out = model(x, attention_mask=mask.long(), position_ids=places, use_cache=False)
     logits: Tensor = out.logits
     return logits
 
 
-def _run_cut(parts: list[nn.Module], ids: Tensor, mask: Tensor | None) -> Tensor:
-    x = ids
+def _run_cut(parts: list[nn.Module], x: Tensor, mask: Tensor | None) -> Tensor:
     for part in parts:
-        x = part(x, mask)
+        x = part(x) if mask is None else part(x, mask)
     return x
 
 
 def _make(config: "PreTrainedConfig") -> "PreTrainedModel":
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageClassification
 
-    factory: Any = AutoModelForCausalLM
+    factory: Any = AutoModelForImageClassification if is_vit(config) else AutoModelForCausalLM
     model: PreTrainedModel = factory.from_config(copy.deepcopy(config)).float()
     return model
 
@@ -223,6 +258,8 @@ def _narrow(small: Any) -> None:  # noqa: ANN401 - options of the library, by fa
         grouped = small.num_key_value_heads or small.num_attention_heads
         small.num_key_value_heads = 1 if grouped < small.num_attention_heads else _HEADS
     small.hidden_size, small.num_attention_heads = _HEADS * _HEAD_WIDTH, _HEADS
+    if is_vit(small):
+        small.patch_size, small.image_size = _PATCH, _PATCHES * _PATCH
     # DeepSeek's heads have several widths of their own, which need not be those of the layers.
     if hasattr(small, "head_dim") and not hasattr(small, "qk_rope_head_dim"):
         small.head_dim = _HEAD_WIDTH

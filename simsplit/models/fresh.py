@@ -85,6 +85,9 @@ class SegmentRequest(NamedTuple):
 class SplitConfig(Config):
     """Base of all models, which compute the shapes at the cuts and make the segments."""
 
+    images_only: ClassVar[bool] = False
+    """Whether a sample must have channels, height and width."""
+
     @property
     def is_available_offline(self) -> bool:
         """Whether the shapes are known without fetching anything."""
@@ -180,8 +183,6 @@ class LaidOut(SplitConfig):
 
     start: ClassVar[Start] = "torch"
     """How weights are initialised."""
-    images_only: ClassVar[bool] = False
-    """Whether a sample must have channels, height and width."""
     weights: Path | None = None
     """Initial weights: a .safetensors file (such as one with torchvision's names), a folder that
     `simsplit export` wrote, or a run directory. Null: fresh weights, drawn by the seed."""

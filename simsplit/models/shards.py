@@ -139,7 +139,7 @@ def lay_out_model(
 ) -> "PreTrainedModel":
     """Build a saved model without its weights; buffers, such as rotary angles, are computed.
 
-    `classes` is set for encoders.
+    `classes` is set for encoders and image models.
     """
     with refuse_unloadable(name), leave_out_weights():
         config = copy.deepcopy(load_config(name, revision))

@@ -95,6 +95,6 @@ def refuse_unloadable(name: str) -> Iterator[None]:
         raise ScenarioError(
             "model.name",
             f"'{name}' cannot be loaded ({lines[0]}); use a model on the hub, a folder with one "
-            f"(without a network, {Path.cwd() / name} is where its files may lie), or "
-            "simsplit/demo, which needs no network",
+            f"(without a network, {Path.cwd() / name} is where its files may lie), or one that "
+            "needs no network: simsplit/demo for texts, model.sizes for images",
         ) from error

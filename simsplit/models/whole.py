@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from simsplit.config import Config
 from simsplit.models.encoders import ENCODERS
+from simsplit.models.image_transformer import VITS
 from simsplit.models.tokenizers import BYTES, refuse_unloadable
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ def draw_model(sizes: Sizes, classes: int | None) -> "PreTrainedModel":
 
 def get_class(family: str, classes: int | None) -> Any:  # noqa: ANN401 - the library's classes are untyped
     """Return the library's class that builds models of a family; `classes` is set for encoders."""
+    if family in VITS:
+        from transformers import AutoModelForImageClassification
+
+        return AutoModelForImageClassification
     return _get_t5_class() if family == T5 else _get_auto_class(classes)
 
 

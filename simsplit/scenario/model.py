@@ -14,7 +14,7 @@ from simsplit.data import DataInfo, Prepared, prepare
 from simsplit.data.client_names import ClientNames
 from simsplit.errors import ScenarioError, blame
 from simsplit.methods.stack import compute_sent_shapes, refuse_disorder
-from simsplit.models.fresh import LaidOut, Shape
+from simsplit.models.fresh import Shape
 from simsplit.models.text_model import TextModel
 from simsplit.scenario.cuts import refuse_cuts, refuse_unequal_cuts
 from simsplit.scenario.fields import ScenarioFields
@@ -161,7 +161,7 @@ class Scenario(ScenarioFields):
 
     def _never_fits(self, info: DataInfo) -> bool:
         """Return whether no model of this kind can read the samples, whichever its weights."""
-        return isinstance(self.model, TextModel) and not info.texts
+        return isinstance(self.model, TextModel) != info.texts
 
     def shapes(self, info: DataInfo) -> tuple[tuple[Shape, Shape], tuple[Shape, Shape]]:
         """Return the shapes (cut, features) in the model, and the shapes that cross the wire.
@@ -173,7 +173,7 @@ class Scenario(ScenarioFields):
                 "model.kind",
                 f"{self.model.kind} takes images, got texts; use causal_lm or sequence_classifier",
             )
-        if isinstance(self.model, LaidOut) and self.model.images_only and len(info.shape) != 3:
+        if self.model.images_only and len(info.shape) != 3:
             raise ScenarioError(
                 "model.kind",
                 f"{self.model.kind} takes images, got samples of shape {info.shape}; use mlp",

@@ -340,6 +340,15 @@ SHIPPED = {
 
 AXES = {
     "raw": images(),
+    "image-classifier": images(
+        model={
+            "kind": "image_classifier",
+            "sizes": {"width": 16, "layers": 3, "heads": 2},
+            "tail": 1,
+            "lora": {"rank": 2},
+        },
+        train=ADAM,
+    ),
     "raw-vanilla": images(topology=VANILLA, method=[{"kind": "raw"}]),
     "own-heads-own-starts": images(
         clients={**OWN, "start": "own"},
