@@ -27,21 +27,22 @@ A board holds the shipped defences of one track against the track's attacks. The
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the overview and a page per track."""
-    yield f"{FOLDER}/index.md", "\n\n".join([_HEAD, verdicts(linked=True)])
+    yield f"{FOLDER}/index.md", "\n\n".join([_HEAD, *_list_verdicts()])
     for name, board in _boards():
         yield f"{FOLDER}/{name}.md", "\n\n".join(_write_page(board))
 
 
-def verdicts(*, linked: bool = False) -> str:
-    """Tabulate each board's verdict; names are links where the boards' pages lie beside the text."""
-    lines = [
-        (
-            f"[{board.track.title}]({name}.md)" if linked else f"`{name}`",
-            board.tier,
-            plain(judge(board)),
-        )
-        for name, board in _boards()
-    ]
+def _list_verdicts() -> Iterator[str]:
+    """Yield each board's question and answer, under a link to its page."""
+    for name, board in _boards():
+        verdict = judge(board)
+        yield f"## [{board.track.title}]({name}.md)"
+        yield f"{plain(verdict.question)} **{plain(verdict.answer)}** Tier `{board.tier}`."
+
+
+def verdicts() -> str:
+    """Tabulate each board's answer."""
+    lines = [(f"`{name}`", board.tier, plain(judge(board).answer)) for name, board in _boards()]
     return table(("track", "tier", "verdict"), lines)
 
 
@@ -75,7 +76,10 @@ def _is_measured(board: Board) -> bool:
 
 def _write_page(board: Board) -> Iterator[str]:
     yield f"# {board.track.title}"
-    yield f"**{plain(judge(board))}**"
+    verdict = judge(board)
+    yield f"{plain(verdict.question)} **{plain(verdict.answer)}**"
+    if verdict.rest:
+        yield "\n".join(f"- {plain(line)}" for line in verdict.rest)
     if not _is_measured(board):
         yield fence(f"simsplit board {board.name} --tier {board.tier}", "sh")
         return

@@ -7,6 +7,7 @@ share, the seeds do not settle it.
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from simsplit.boards.entries import Board
 from simsplit.boards.scoring import RANKED, Strength, rank_defences, score_strengths
@@ -20,29 +21,42 @@ _WORTH, _BEATEN = 0.5, 0.9
 on it is beaten."""
 
 
-def judge(board: Board) -> str:
+class Verdict(NamedTuple):
+    """A board's verdict."""
+
+    question: str
+    answer: str
+    """One sentence."""
+    rest: tuple[str, ...] = ()
+    """What else is to be said of the defences, a sentence each."""
+
+
+def judge(board: Board) -> Verdict:
     """Judge a board in words."""
+    question = board.track.says
     strengths = score_strengths(board)
     ranked = [each for each in rank_defences(strengths) if each.defence != NONE]
     scored = {each.defence: each.best[RANKED] for each in ranked if RANKED in each.best}
     plain = next((each for each in strengths if each.defence == NONE), None)
-    words = [board.track.says]
     if plain is None or not scored or not plain.leak:
-        return f"{board.track.says} Nothing is measured against every attack yet."
-    if (seeds := min(each.seeds for each in scored.values())) == 1:
-        words.append("With one seed no order is settled.")
+        return Verdict(question, "Nothing is measured against every attack yet.")
+    rest = []
     if board.track.has_attacks:
-        words += _judge_leaks(board, scored, plain)
+        answer, *rest = _judge_leaks(board, scored, plain)
         broken = [each.defence for each in ranked if RANKED not in each.best and not each.lacking]
         if broken:
-            words.append(f"Every strength of these costs more: {format_list(broken, 12)}.")
+            rest.append(f"Every strength of these costs more: {format_list(broken, 12)}.")
     else:
         least = min(scored, key=lambda name: _average(scored[name]))
         share = 100 * _average(scored[least]) / _average(plain)
-        words.append(f"{least} sends least at a cost of at most {_budget(board)}: {share:.0f} %.")
-    if seeds > 1:
-        words.append(f"Means over {seeds} seeds ± half of the 95 % interval.")
-    return " ".join(words)
+        answer = f"{least} sends least at a cost of at most {_budget(board)}: {share:.0f} %."
+    seeds = min(each.seeds for each in scored.values())
+    rest.append(
+        "With one seed no order is settled."
+        if seeds == 1
+        else f"Means over {seeds} seeds ± half of the 95 % interval."
+    )
+    return Verdict(question, answer, tuple(rest))
 
 
 def _judge_leaks(board: Board, scored: Mapping[str, Strength], plain: Strength) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from simsplit.boards.drawing import draw_board
 from simsplit.boards.entries import DEFENCE, Board
@@ -29,15 +29,22 @@ def write_board_page(board: Board) -> str:
     standings, strengths = tabulate_standings(board), tabulate_strengths(board)
     leak = board.track.leak.called.capitalize()
     complete = any(each.is_complete for each in score_strengths(board))
+    verdict = judge(board)
     sections = [
+        section("The verdict", _list(verdict.rest)) if verdict.rest else Markup(),
         section("Defences in order", mark_up(standings)),
         section(f"{leak} against utility", _show_picture(board)) if complete else Markup(),
         section("Every strength", _link_commands(strengths)),
-        section("What to know", tag("ul", *(tag("li", line) for line in list_remarks(board)))),
+        section("What to know", _list(list_remarks(board))),
         section("Commands", _list_commands(board)),
     ]
     title = f"{board.track.title}, tier {board.tier}"
-    return fill_page(title, judge(board), [each for each in sections if each])
+    said = f"{verdict.question} {verdict.answer}"
+    return fill_page(title, said, [each for each in sections if each])
+
+
+def _list(lines: Iterable[str]) -> Markup:
+    return tag("ul", *(tag("li", line) for line in lines))
 
 
 def _show_picture(board: Board) -> Markup:

@@ -11,6 +11,11 @@ from simsplit.boards.page import write_board_page
 LEAK = FIELDS["leak"]
 
 
+def say(board):
+    verdict = judge(board)
+    return " ".join((verdict.answer, *verdict.rest))
+
+
 def planted(rows):
     return plant({name: [name] for name in rows}, rows)
 
@@ -22,7 +27,7 @@ def test_the_verdict_says_what_is_worth_something_and_what_is_beaten_by_what():
         "useless": measure_at(90, 0.2, other=0.99),
         "breaks": measure_at(10, 0.2),
     }
-    said = judge(planted(rows))
+    said = say(planted(rows))
     assert "behind good (0.1" in said
     assert "useless (two)" in said
     assert re.search(r"costs more: breaks", said)
@@ -35,7 +40,7 @@ def test_worth_is_held_against_what_is_read_undefended_and_one_seed_is_said():
         "none": measure_at(90, 0.5, seeds=(0.0,)),
         "same": measure_at(90, 0.5, seeds=(0.0,)),
     }
-    said = judge(plant({name: [name] for name in rows}, rows, leak={**LEAK, "ceiling": 1}))
+    said = say(plant({name: [name] for name in rows}, rows, leak={**LEAK, "ceiling": 1}))
     assert "same (one)" in said
     assert "one seed" in said
 
@@ -44,14 +49,14 @@ def test_a_defence_whose_interval_reaches_across_half_is_not_settled():
     """Its mean alone would say that it is worth something, or that it is not."""
     open_ = measure_at(90, 0.45) | {"leaks_one": [0.3, 0.45, 0.6]}
     rows = {"none": measure_at(90, 1.0), "open": open_, "good": measure_at(90, 0.21)}
-    said = judge(plant({name: [name] for name in rows}, rows, leak={**LEAK, "ceiling": 1}))
+    said = say(plant({name: [name] for name in rows}, rows, leak={**LEAK, "ceiling": 1}))
     assert re.search(r"settle it for open \(0\.\d\d ± 0\.\d\d\)", said)
     assert re.search(r"behind good \(0\.\d\d ± 0\.\d\d\)\.", said)
     assert "3 seeds" in said
 
 
 def test_nothing_is_said_of_what_is_not_measured():
-    assert "Nothing is measured" in judge(planted({"none": measure_at(90, 1.0)}))
+    assert "Nothing is measured" in say(planted({"none": measure_at(90, 1.0)}))
 
 
 @pytest.mark.slow
