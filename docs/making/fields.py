@@ -58,9 +58,15 @@ def _section(part: Table, descriptions: dict[str, str]) -> str:
         f"## {kinds}",
         plain(meaning),
         fold("How it works, from the code", fence(how, "text")) if how else "",
-        table(part.columns, rows),
+        _lay_out(part, table(part.columns, rows)),
     ]
     return "\n\n".join(text for text in parts if text)
+
+
+def _lay_out(part: Table, text: str) -> str:
+    """Mark a table of fields, which the style sheet stacks on narrow screens."""
+    is_of_fields = part.columns[0] == "field"
+    return f'<div class="fields" markdown>\n\n{text}\n\n</div>' if is_of_fields else text
 
 
 def _by_module(group: str) -> dict[str, str]:

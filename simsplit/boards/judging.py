@@ -82,7 +82,8 @@ def _judge_leaks(board: Board, scored: Mapping[str, Strength], plain: Strength) 
         yield f"The seeds do not settle it for {format_list(groups['open'], 8)}."
     if groups["beaten"]:
         beaten = format_list(groups["beaten"], 12)
-        yield f"It {does} {100 * _BEATEN:.0f} % of that or more behind {beaten}."
+        share = f"{100 * _BEATEN:.0f} % of that or more"
+        yield f"The worst {worst} {does} {share} behind {beaten}."
     if bounds := sorted({each.worst for each in scored.values()} & set(board.bounds)):
         yield f"{format_list(bounds)} bounds what is left: no server knows so much."
 
