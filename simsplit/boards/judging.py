@@ -21,7 +21,7 @@ _WORTH, _BEATEN = 0.5, 0.9
 on it is beaten."""
 
 
-class Verdict(NamedTuple):
+class BoardVerdict(NamedTuple):
     """A board's verdict."""
 
     question: str
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
     """What else is to be said of the defences, a sentence each."""
 
 
-def judge(board: Board) -> Verdict:
+def judge(board: Board) -> BoardVerdict:
     """Judge a board in words."""
     question = board.track.says
     strengths = score_strengths(board)
@@ -39,7 +39,7 @@ def judge(board: Board) -> Verdict:
     scored = {each.defence: each.best[RANKED] for each in ranked if RANKED in each.best}
     plain = next((each for each in strengths if each.defence == NONE), None)
     if plain is None or not scored or not plain.leak:
-        return Verdict(question, "Nothing is measured against every attack yet.")
+        return BoardVerdict(question, "Nothing is measured against every attack yet.")
     rest = []
     if board.track.has_attacks:
         answer, *rest = _judge_leaks(board, scored, plain)
@@ -56,7 +56,7 @@ def judge(board: Board) -> Verdict:
         if seeds == 1
         else f"Means over {seeds} seeds ± half of the 95 % interval."
     )
-    return Verdict(question, answer, tuple(rest))
+    return BoardVerdict(question, answer, tuple(rest))
 
 
 def _judge_leaks(board: Board, scored: Mapping[str, Strength], plain: Strength) -> Iterator[str]:
