@@ -26,13 +26,26 @@ def derive_seed(seed: int, *scope: Scope) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def rng_for(seed: int, *scope: Scope) -> torch.Generator:
-    """Return a fresh torch generator (on the CPU) for one purpose.
+def rng_for(seed: int, *scope: Scope, device: torch.device | None = None) -> torch.Generator:
+    """Return a fresh torch generator for one purpose, on the CPU unless a device is given.
 
     >>> torch.rand(1, generator=rng_for(0, "batches", 3, 1)).item() < 1
     True
     """
-    return torch.Generator().manual_seed(derive_seed(seed, *scope))
+    return make_generator(device).manual_seed(derive_seed(seed, *scope))
+
+
+def continue_on(rng: torch.Generator, device: torch.device) -> torch.Generator:
+    """Return a generator on a device, which is seeded by the next number of another one."""
+    seed = int(torch.randint(1 << 62, (), generator=rng))
+    return make_generator(device).manual_seed(seed)
+
+
+def make_generator(device: torch.device | None) -> torch.Generator:
+    """Make a generator; what is on the device "meta" is drawn on the CPU."""
+    if device is None or device.type in ("cpu", "meta"):
+        return torch.Generator()
+    return torch.Generator(device)
 
 
 def numpy_rng_for(seed: int, *scope: Scope) -> np.random.Generator:

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils import backend_registration
 
 import simsplit
-from simsplit import machine
+from simsplit import machine, seeds
 
 NAME, CPU, DEVICE = "pretend", 1, 12  # DLPack's numbers: kDLCPU, kDLExtDev
 SYNCHRONISING = {
@@ -42,9 +42,19 @@ generator = torch.Generator()
 """What the device draws from, unless it is given a generator of its own."""
 
 
-def make_generator() -> torch.Generator:
+class _Generator(torch.Generator):
+    """A generator of the device, which draws as the CPU's does."""
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(NAME)
+
+
+def make_generator(device: torch.device | None = None) -> torch.Generator:
     """Make a generator of the device. torch's own constructor knows no device made in Python."""
-    made = torch.Generator()
+    if device is not None and device.type != NAME:
+        return torch.Generator()
+    made = _Generator()
     _generators.append(made)
     return made
 
@@ -441,3 +451,4 @@ def prepare() -> None:
     torch.set_num_threads(1)
     register()
     machine.ACCELERATORS = (NAME,)
+    seeds.make_generator = lambda device: make_generator(device or torch.device("cpu"))

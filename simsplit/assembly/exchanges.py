@@ -58,6 +58,7 @@ def _build_server(owners: Ownership, autocast: Autocast) -> Server:
         seed=derive_seed(owners.scenario.seed, "server"),
         device=owners.device,
         autocast=autocast,
+        noise=owners.scenario.noise,
     )
     end.entries = owners.depths.list_entries()
     return Server(end, owners.topology.returned)

@@ -49,6 +49,7 @@ class Maker:
             device=self.supplies.device,
             autocast=self.autocast,
             stock=self.supplies.stock,
+            noise=self.scenario.noise,
         )
         feeds = self.feeds(number, poisons)
         return Client.of(

@@ -31,6 +31,7 @@ ADDED: Mapping[str, object] = {
     "method.*.shift_alpha": 0.0,
     "method.*.draws": 1,
     "model.dtype": "float32",
+    "noise": "cpu",
     "train.accumulate": 1,
     "train.checkpointing": False,
 }

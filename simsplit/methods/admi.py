@@ -149,7 +149,8 @@ class Admi(Method):
             step.figures["admi_kl"] = divergence.detach()
             step.memo[self, "divergence"] = divergence
         if step.training or self.config.inference == "sample":
-            noise = torch.randn(code.shape, generator=step.make_rng("admi", step.phase))
+            rng = step.make_rng("admi", step.phase, device=code.device)
+            noise = torch.randn(code.shape, generator=rng, device=rng.device)
             code = code + sigma * noise.to(code)
         sent: Tensor = self.bottleneck.decoder(code)
         return sent

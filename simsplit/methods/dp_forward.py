@@ -119,7 +119,8 @@ class DpForward(Method):
             size = sigma * clipped.detach().square().mean().sqrt()
         else:
             size = self.scale * torch.as_tensor(limit)
-        draws = torch.randn(z.shape, generator=step.make_rng("dp_forward"))
+        rng = step.make_rng("dp_forward", device=z.device)
+        draws = torch.randn(z.shape, generator=rng, device=rng.device)
         return (clipped + size * draws.to(clipped)).to(z)
 
 

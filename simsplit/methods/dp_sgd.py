@@ -68,12 +68,12 @@ class DpSgd(Method):
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """Return the noised gradient as one message."""
         config = self.config
-        rng = step.make_next_rng(self, "dp_sgd")
+        rng = step.make_next_rng(self, "dp_sgd", device=grad.device)
         if config.noise == "laplace":
-            uniform = torch.rand(grad.shape, generator=rng).to(grad) - 0.5
+            uniform = torch.rand(grad.shape, generator=rng, device=rng.device).to(grad) - 0.5
             size = config.multiplier * grad.square().mean().sqrt()
             tail = (1 - 2 * uniform.abs()).clamp_min(1e-12).log()
             return (Share(grad - size * uniform.sign() * tail),)
         clipped, limit = clip_rows(grad, config.clip, relative=config.relative)
-        draws = torch.randn(grad.shape, generator=rng).to(clipped)
+        draws = torch.randn(grad.shape, generator=rng, device=rng.device).to(clipped)
         return (Share((clipped + config.multiplier * limit * draws).to(grad)),)

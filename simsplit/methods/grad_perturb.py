@@ -89,7 +89,7 @@ class GradPerturb(Method):
         if not outputs.requires_grad:
             return None
         assert step.labels is not None, "clients know their labels"
-        rng = step.make_rng("grad_perturb")
+        rng = step.make_rng("grad_perturb", device=outputs.device)
         draws = draw_laplace((len(get_classes(step.labels)), outputs.shape[-1]), self.scale, rng)
         # A text's class stands at one of its positions, and only there is it predicted.
         rows = step.labels >= 0
@@ -103,6 +103,6 @@ class GradPerturb(Method):
 
 def draw_laplace(shape: tuple[int, ...], scale: float, rng: torch.Generator) -> Tensor:
     """Draw from a Laplace distribution around 0, in double precision."""
-    uniform = torch.rand(shape, generator=rng, dtype=torch.float64) - 0.5
+    uniform = torch.rand(shape, generator=rng, device=rng.device, dtype=torch.float64) - 0.5
     size = -(1 - 2 * uniform.abs()).clamp_min(torch.finfo(torch.float64).tiny).log()
     return scale * uniform.sign() * size

@@ -79,7 +79,7 @@ class Marvell(Method):
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """Return the noised gradient as one message."""
         assert step.labels is not None, "clients know their labels"
-        rng = step.make_next_rng(self, "marvell")
+        rng = step.make_next_rng(self, "marvell", device=grad.device)
         rows = grad.flatten(1).double()
         positive = get_classes(step.labels).to(rows.device) == 1
         measured = _measure(rows, positive)
@@ -89,8 +89,9 @@ class Marvell(Method):
         delta, problem = measured
         noise = find_noise(problem, self.power, self.sum_kl)
         step.figures |= {"sum_kl": noise.sum_kl, "noise_power": noise.power}
-        along = torch.randn(len(rows), 1, generator=rng, dtype=torch.float64).to(rows)
-        across = torch.randn(rows.shape, generator=rng, dtype=torch.float64).to(rows)
+        drawn = {"generator": rng, "device": rng.device, "dtype": torch.float64}
+        along = torch.randn(len(rows), 1, **drawn).to(rows)
+        across = torch.randn(rows.shape, **drawn).to(rows)
         of_class = positive[:, None]
         # `across` has a part along delta as well, so only the difference of variances is added.
         extra = torch.where(of_class, noise.lam11 - noise.lam21, noise.lam10 - noise.lam20)
@@ -222,10 +223,10 @@ class MaxNorm(Method):
 
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         """Return the scaled gradient as one message."""
-        rng = step.make_next_rng(self, "max_norm")
+        rng = step.make_next_rng(self, "max_norm", device=grad.device)
         rows = grad.flatten(1).double()
         norms = rows.norm(dim=1, keepdim=True)
         squared = (norms.max() / norms.clamp_min(torch.finfo(torch.float64).tiny)).square()
         spread = (squared - 1).clamp_min(0).sqrt().masked_fill(norms == 0, 0.0)
-        draws = torch.randn(norms.shape, generator=rng).to(rows)
+        draws = torch.randn(norms.shape, generator=rng, device=rng.device).to(rows)
         return (Share((rows * (1 + spread * draws)).to(grad.dtype).view_as(grad)),)

@@ -34,9 +34,10 @@ from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.packets import ClientId, Leg
 from simsplit.phases import TRAIN, Interleaved, Phase, Segment
 from simsplit.renamed import Renamed, find_by_old_name
-from simsplit.seeds import Scope, rng_for
+from simsplit.seeds import Scope, continue_on, rng_for
 
 Side = Literal["client", "server"]
+NoiseSource = Literal["cpu", "device"]
 Shape = tuple[int, ...]
 Modality = Literal["images", "texts", "tables"]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -182,6 +183,8 @@ class Step(Renamed):
     """Client, for `tail_loss`: the tail's outputs."""
     task: Tensor | None = None
     """Client, for `tail_loss`: the task's loss on these outputs."""
+    noise: NoiseSource = "cpu"
+    """Where the noise of methods is drawn: on the CPU, or on the device of what it is added to."""
     memo: dict[Any, Any] = field(default_factory=dict)
     """State that methods pass from hook to hook. Each method uses keys of its own, such as
     itself."""
@@ -189,19 +192,31 @@ class Step(Renamed):
     """Figures of the step by column; the `clients` table has their means over a round. The config's
     `reported` names the columns."""
 
-    def make_rng(self, *scope: Scope) -> torch.Generator:
+    def make_rng(self, *scope: Scope, device: torch.device | None = None) -> torch.Generator:
         """Return the random stream of one purpose in this step.
 
-        The two sides' streams are independent, since each side has a seed of its own.
+        The two sides' streams are independent, since each side has a seed of its own. With
+        `device`, the stream is of noise that is wanted there: it is drawn there if the run says so.
+        Draw with `device=rng.device`.
+
+        >>> rng = step.make_rng("noise", device=z.device)  # doctest: +SKIP
+        >>> z + torch.randn(z.shape, generator=rng, device=rng.device).to(z)  # doctest: +SKIP
         """
         mode = "train" if self.training else "evaluate"
         # Evaluations number their steps from 0 in every round, so the key needs the round as well.
-        return rng_for(self.seed, mode, self.client, self.round, self.number, *scope)
+        at = (mode, self.client, self.round, self.number, *scope)
+        return rng_for(self.seed, *at, device=device if self.noise == "device" else None)
 
-    def make_next_rng(self, method: "Method", name: str) -> torch.Generator:
+    def make_next_rng(
+        self, method: "Method", name: str, *, device: torch.device | None = None
+    ) -> torch.Generator:
         """Return another random stream at each call, for hooks that run several times in a step."""
         count = self.memo[method] = self.memo.get(method, 0) + 1
-        return self.make_rng(name, count)
+        return self.make_rng(name, count, device=device)
+
+    def continue_rng(self, rng: torch.Generator, device: torch.device) -> torch.Generator:
+        """Return a stream of the CPU for noise on a device: that stream, or one drawn there."""
+        return continue_on(rng, device) if self.noise == "device" else rng
 
 
 @dataclass(frozen=True)

@@ -371,7 +371,8 @@ class Mixguard(Method):
         if self.config.message_noise:
             real = mixed.real.repeat(len(mixed.secrets.decode), 1)
             size = self.config.message_noise * _rms(grad, real)
-            grad = (grad + size * _draw_noise(grad, real, step.make_rng("message_noise"))).to(grad)
+            rng = step.make_rng("message_noise", device=grad.device)
+            grad = (grad + size * _draw_noise(grad, real, rng)).to(grad)
         return [Share(grad)]
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
@@ -431,7 +432,7 @@ class Mixguard(Method):
         if self.config.noise == "adaptive":
             whole, change = corrected.detach(), (corrected - z).detach()
             scale = scale * _rms(change, real) / _rms(whole, real).clamp(1e-12)
-        rng = step.make_rng("noise")
+        rng = step.make_rng("noise", device=z.device)
 
         def add_noise(grad: Tensor) -> Tensor:
             return (grad + scale * _rms(grad, real) * _draw_noise(grad, real, rng)).to(grad)
@@ -454,6 +455,9 @@ def _rms(x_BLD: Tensor, real_BL: Tensor) -> Tensor:
 
 def _draw_noise(x_BLD: Tensor, real_BL: Tensor, rng: torch.Generator) -> Tensor:
     """Draw standard Gaussian values for real tokens, with zeros for padding."""
+    if rng.device.type != "cpu":  # for all tokens: to count the real ones, the host would wait
+        draws = torch.randn(x_BLD.shape, generator=rng, device=rng.device)
+        return draws.to(x_BLD) * real_BL[..., None]
     # Only real tokens take numbers from the stream, so the amount of padding changes no draw.
     draws = torch.randn(int(real_BL.sum()), x_BLD.shape[2], generator=rng)
     return torch.zeros_like(x_BLD).masked_scatter(real_BL[..., None], draws.to(x_BLD))

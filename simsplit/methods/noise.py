@@ -51,7 +51,7 @@ class Noise(Method):
         self.sigma, self.config = config.sigma, config
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        noise = self._draw(z, step.make_rng("noise")).to(z)
+        noise = self._draw(z, step.make_rng("noise", device=z.device)).to(z)
         # The unit is detached: the size of the noise is no way for gradients.
         return z + self.sigma * self._compute_unit(z.detach()) * noise
 
@@ -62,14 +62,15 @@ class Noise(Method):
 
     def _draw(self, z: Tensor, rng: torch.Generator) -> Tensor:
         if self.config.distribution == "gaussian":
-            return torch.randn(z.shape, generator=rng)
+            return torch.randn(z.shape, generator=rng, device=rng.device)
         noise: Tensor = draw_laplace(z.shape, rng) * 0.5**0.5  # to unit variance
         return noise
 
 
 def draw_laplace(shape: torch.Size, rng: torch.Generator | None = None) -> Tensor:
     """Draw Laplace noise of scale 1."""
-    uniform = torch.rand(shape, generator=rng) - 0.5
+    where = None if rng is None else rng.device
+    uniform = torch.rand(shape, generator=rng, device=where) - 0.5
     # The summand keeps the logarithm finite at the end of the range.
     noise: Tensor = -uniform.sign() * torch.log1p(-2 * uniform.abs() + 1e-7)
     return noise
@@ -113,7 +114,8 @@ class Shredder(Method):
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         """Add one of the tensors to each sample."""
-        which = torch.randint(self.config.tensors, (len(z),), generator=step.make_rng("shredder"))
+        rng = step.make_rng("shredder", device=z.device)
+        which = torch.randint(self.config.tensors, (len(z),), generator=rng, device=rng.device)
         if step.training and self.config.weight > 0:
             step.memo[self] = z.detach().square().mean()
         return z + self.bank.noise[which.to(z.device)]

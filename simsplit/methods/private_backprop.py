@@ -78,6 +78,7 @@ class PrivateBackprop(Method):
         rng = step.make_next_rng(self, "private_backprop")
         mixing_MM = draw_blinding(num, rng)
         rows = grad.flatten(1).double()
+        rng = step.continue_rng(rng, grad.device)
         noise = (self._draw_noise(rows, rng) for _ in range(num - 1))
         stacked = torch.stack([rows, *noise])
         messages = torch.tensordot(mixing_MM.to(stacked), stacked, 1).to(grad.dtype)
@@ -109,4 +110,4 @@ def draw_blinding(num: int, rng: torch.Generator) -> Tensor:
 
 
 def _draw_normal(shape: torch.Size, rng: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=rng, dtype=torch.float64)
+    return torch.randn(shape, generator=rng, device=rng.device, dtype=torch.float64)

@@ -125,8 +125,8 @@ class EvenLevels(_Quantise):
         if self.stochastic:
             # Counted, so that payload and gradient do not share their noise.
             step.memo["quantise"] = step.memo.get("quantise", -1) + 1
-            rng = step.make_rng("quantise", step.memo["quantise"])
-            noise = torch.rand(x_BD.shape, generator=rng).to(x_BD.device)
+            rng = step.make_rng("quantise", step.memo["quantise"], device=x_BD.device)
+            noise = torch.rand(x_BD.shape, generator=rng, device=rng.device).to(x_BD.device)
         return quantise_even(x_BD, self.packed, noise)
 
     def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor:
@@ -190,7 +190,8 @@ class Int8(Method):
         largest_B1 = x_BD.abs().amax(1, keepdim=True)
         # Below the upper bound, 127 times the scale is finite.
         scale_B1 = (largest_B1 / 127).clamp(_FLOAT.tiny, _FLOAT.max / 128)
-        noise = torch.rand(x_BD.shape, generator=step.make_rng("int8", _count_packs(step)))
+        rng = step.make_rng("int8", _count_packs(step), device=x.device)
+        noise = torch.rand(x_BD.shape, generator=rng, device=rng.device)
         rounded = (x_BD / scale_B1 + noise.to(x.device)).floor_().clamp_(-127, 127)
         return rounded.to(torch.int8).view(x.shape), scale_B1.squeeze(1)
 

@@ -74,10 +74,8 @@ class TextObfuscator(Method):
         """Add noise, and store z for the loss."""
         if self in step.memo:
             step.memo[self].append(z)
-        noise = (
-            draw_laplace(z.shape, step.make_rng("text_obfuscator", step.phase))
-            / self.config.epsilon
-        )
+        rng = step.make_rng("text_obfuscator", step.phase, device=z.device)
+        noise = draw_laplace(z.shape, rng) / self.config.epsilon
         return z + noise.to(z)
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:

@@ -18,7 +18,7 @@ from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
 from simsplit.machine import Autocast
-from simsplit.methods.method import Step, Stock
+from simsplit.methods.method import NoiseSource, Step, Stock
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.changes import Changes
@@ -120,6 +120,7 @@ class ClientEnd:
         device: torch.device,
         autocast: Autocast = nullcontext,
         stock: Stock | None = None,
+        noise: NoiseSource = "cpu",
     ) -> None:
         self.number = number
         self.head, self.tail, self.stack = parts.head, parts.tail, parts.stack
@@ -127,7 +128,7 @@ class ClientEnd:
         self.servers = parts.servers
         self.loss = loss
         self.seed, self.device = seed, device
-        self.autocast, self.stock = autocast, stock
+        self.autocast, self.stock, self.noise = autocast, stock, noise
         self.stage = TRAIN
         """The phase that the run is in."""
         self.tally = Tally()
@@ -137,7 +138,14 @@ class ClientEnd:
     def open_step(self, round_number: int, number: int, phase: str, *, training: bool) -> Step:
         """Open the client's view of a step, for its methods."""
         at = (self.number, round_number, number, self.seed)
-        return Step(*at, training=training, phase=phase, stage=self.stage, stock=self.stock)
+        return Step(
+            *at,
+            training=training,
+            phase=phase,
+            stage=self.stage,
+            stock=self.stock,
+            noise=self.noise,
+        )
 
     @contextmanager
     def leave_untouched(self) -> Iterator[None]:

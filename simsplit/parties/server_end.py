@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
 from simsplit.machine import Autocast
-from simsplit.methods.method import Step
+from simsplit.methods.method import NoiseSource, Step
 from simsplit.methods.stack import Stack
 from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.learner import Learner, Version
@@ -106,12 +106,13 @@ class ServerEnd:
         seed: int,
         device: torch.device,
         autocast: Autocast = nullcontext,
+        noise: NoiseSource = "cpu",
     ) -> None:
         """Hold the server's segments; `tail` is None if clients have it."""
         self.trunk, self.tail, self.stack, self.learner = trunk, tail, stack, learner
         self.loss = loss
         self.seed, self.device = seed, device
-        self.autocast = autocast
+        self.autocast, self.noise = autocast, noise
         self.sessions = Sessions()
         self.entries: Mapping[ClientId, nn.Module] = {}
         """The trunk from a client's own cut on, where that is not the trunk's beginning."""
@@ -120,7 +121,8 @@ class ServerEnd:
 
     def open_step(self, packet: Packet, *, training: bool = True) -> Step:
         """Open the server's view of a packet's step, for its methods."""
-        return Step(packet.client, packet.round, packet.step, self.seed, training=training)
+        at = (packet.client, packet.round, packet.step, self.seed)
+        return Step(*at, training=training, noise=self.noise)
 
     def through_trunk(self, flight: Flight, packets: Sequence[Packet]) -> None:
         """Lift what arrived, run the trunk on it as one batch, and encode each member's part."""

@@ -20,6 +20,7 @@ from simsplit.detectors import DETECTORS, DetectorConfig
 from simsplit.engine.engine_config import Engine, InlineEngine
 from simsplit.evaluation.evaluator import EvaluateConfig, list_figure_columns, list_success_columns
 from simsplit.methods import METHODS, MethodConfig
+from simsplit.methods.method import NoiseSource
 from simsplit.metrics import is_lower_better
 from simsplit.models import Model, SimpleCNN
 from simsplit.models.adapted import AdaptedClassifier
@@ -138,6 +139,9 @@ class ScenarioFields(Config):
     """Observers that are notified of each round; a resumed run may have others."""
     device: str = Field(default="cpu", pattern=r"^(cpu|auto|cuda(:\d+)?)$")
     """cpu, cuda, cuda:N, or auto (a GPU if there is one)."""
+    noise: NoiseSource = "cpu"
+    """Where methods draw their noise: `cpu` copies it to the device, and draws the same on every
+    device; `device` draws it there, so that results depend on the kind of device."""
     threads: int | None = Field(default=None, ge=1)
     """torch threads of this process; null leaves torch's choice."""
     checkpoint: CheckpointConfig = CheckpointConfig()

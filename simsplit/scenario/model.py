@@ -209,11 +209,7 @@ class Scenario(ScenarioFields):
             del values[name]
         # The same results with less memory, so a run that ran out of it can be resumed.
         del values["train"]["checkpointing"]
-        # Runs from before there were such fields can be resumed. The tables of clients with names
-        # have these.
-        for name in ("names", "cut"):
-            if getattr(self.clients, name) is None:
-                del values["clients"][name]
+        _leave_out_added(values)
         # The weights come from the checkpoint, so a network's first weights do not count.
         if values["model"].get("architecture"):
             del values["model"]["digest"]
@@ -224,3 +220,15 @@ class Scenario(ScenarioFields):
             for name in ("rounds", "epochs"):
                 del values["schedule"][name]
         return values
+
+
+def _leave_out_added(values: dict[str, Any]) -> None:
+    """Remove fields that came later where all is as before, so that older runs can be resumed.
+
+    The tables of clients with names or cuts have these.
+    """
+    for name in ("names", "cut"):
+        if values["clients"][name] is None:
+            del values["clients"][name]
+    if values["noise"] == "cpu":
+        del values["noise"]

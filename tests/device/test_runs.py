@@ -73,11 +73,17 @@ BUDGETS: dict[str, tuple[Values, dict[str, float]]] = {
             "to device, methods/quantise.py::EvenLevels._quantise": 2,
         },
     ),
+    "noise and few bits, drawn there": ({"method": NOISE, "noise": "device"}, {}),
+    "int8, drawn there": ({"method": [{"kind": "cast", "to": "int8"}], "noise": "device"}, {}),
+    "gradients, drawn there": (
+        {"method": [{"kind": "dp_sgd", "clip": 2.0, "relative": False}], "noise": "device"},
+        {},
+    ),
     "topk": ({"method": [{"kind": "topk", "ratio": 8}]}, {}),
 }
 """Scenarios, and what a training step may cost beside its computation: draws alone.
 
-They are made on the CPU, so that results do not depend on the device.
+They are made on the CPU, so that results do not depend on the device, unless `noise` is `device`.
 """
 
 

@@ -38,3 +38,11 @@ def test_each_call_of_a_method_has_another_stream():
     assert not torch.equal(first, second)
     again = replace(STEP, memo={})
     assert torch.equal(torch.rand(4, generator=again.make_next_rng(Method(), "noise")), first)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_noise_of_a_device_without_generator_is_the_cpus(device):
+    step, where = replace(STEP, noise="device"), torch.device(device)
+    assert step.make_rng("noise", device=where).device.type == "cpu"
+    drawn = torch.rand(4, generator=step.make_rng("noise", device=where)).tolist()
+    assert drawn == draw(STEP, "noise")
