@@ -25,6 +25,7 @@ only departure from the paper: a row of zeros stays zero.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -89,9 +90,8 @@ class Marvell(Method):
         delta, problem = measured
         noise = find_noise(problem, self.power, self.sum_kl)
         step.figures |= {"sum_kl": noise.sum_kl, "noise_power": noise.power}
-        drawn = {"generator": rng, "device": rng.device, "dtype": torch.float64}
-        along = torch.randn(len(rows), 1, **drawn).to(rows)
-        across = torch.randn(rows.shape, **drawn).to(rows)
+        draw = partial(torch.randn, generator=rng, device=rng.device, dtype=torch.float64)
+        along, across = draw(len(rows), 1).to(rows), draw(rows.shape).to(rows)
         of_class = positive[:, None]
         # `across` has a part along delta as well, so only the difference of variances is added.
         extra = torch.where(of_class, noise.lam11 - noise.lam21, noise.lam10 - noise.lam20)
