@@ -216,7 +216,8 @@ class Step(Renamed):
 
     def continue_rng(self, rng: torch.Generator, device: torch.device) -> torch.Generator:
         """Return a stream of the CPU for noise on a device: that stream, or one drawn there."""
-        return continue_on(rng, device) if self.noise == "device" else rng
+        on_device = self.noise == "device" and device.type != "cpu"
+        return continue_on(rng, device) if on_device else rng
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,14 @@ def test_noise_of_the_device_is_distributed_as_the_cpus(options: dict[str, Any])
         )
 
 
+@pytest.mark.parametrize("options", [*ON_SMASHED, *ON_GRADIENTS], ids=str)
+def test_on_a_cpu_the_field_changes_nothing(options: dict[str, Any]) -> None:
+    site = Site("client", Leg.SMASHED, (LENGTH, WIDTH), seed=0, device=torch.device("cpu"))
+    method = METHODS[options["kind"]](**options).build(site)
+    z = torch.ones(ROWS, LENGTH, WIDTH)
+    assert torch.equal(send(method, z, "device"), send(method, z, "cpu"))
+
+
 def test_mixguard_noises_real_tokens_alone() -> None:
     x = torch.zeros(ROWS, LENGTH, WIDTH, device=DEVICE)
     real = torch.ones(ROWS, LENGTH, dtype=torch.bool, device=DEVICE)
