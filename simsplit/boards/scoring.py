@@ -92,7 +92,7 @@ class Standing:
     best: Mapping[float, Strength]
     """Budget -> the strength that leaks least within it."""
     place: int | None
-    """One more than the number of defences that leak less beyond doubt; None without a score."""
+    """See `_find_places`; None without a score."""
     lacking: Sequence[str]
     """Its strengths that are not measured against every attack."""
 
@@ -162,12 +162,12 @@ def rank_defences(strengths: Sequence[Strength]) -> list[Standing]:
             ]
             if able:
                 chosen[budget] = min(able, key=lambda each: _mean(each.leak))
-    ranked = [of[RANKED] for of in best.values() if RANKED in of]
+    places = _find_places([of[RANKED] for of in best.values() if RANKED in of])
     standings = [
         Standing(
             defence,
             of,
-            _find_place(of[RANKED], ranked) if RANKED in of else None,
+            places.get(defence),
             [each.name for each in strengths if each.defence == defence and not each.is_complete],
         )
         for defence, of in best.items()
@@ -253,8 +253,18 @@ def _place(raw: BySeed, floor: BySeed | float, ceiling: BySeed | float) -> BySee
     return made
 
 
-def _find_place(mine: Strength, others: Sequence[Strength]) -> int:
-    return 1 + sum(_leaks_less(other, mine) for other in others)
+def _find_places(ranked: Sequence[Strength]) -> dict[str, int]:
+    """Find each defence's place: one more than the number of those that leak less beyond doubt.
+
+    A defence whose seeds agree may be told from the first where one that leaks more is not: both
+    have the better place then.
+    """
+    places: dict[str, int] = {}
+    best = len(ranked)
+    for mine in sorted(ranked, key=lambda each: _mean(each.leak), reverse=True):
+        best = min(best, 1 + sum(_leaks_less(other, mine) for other in ranked))
+        places[mine.defence] = best
+    return places
 
 
 def _leaks_less(one: Strength, other: Strength) -> bool:

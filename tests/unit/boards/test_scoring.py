@@ -79,6 +79,19 @@ def test_what_is_inside_the_spread_is_a_tie():
     assert _places(board) == {"a": 1, "b": 1, "none": 3}
 
 
+def test_no_place_is_worse_than_that_of_one_that_leaks_more():
+    """Seeds tell "steady" from the first beyond doubt, and not "loose", which leaks more."""
+    rows = {
+        "none": measure_at(90, 1.0),
+        "first": measure_at(90, 0.5),
+        "steady": measure_at(90, 0.6),
+        "loose": measure_at(90, 0.7),
+    }
+    rows["loose"][f"{LEAKS}one"] = [0.4, 0.7, 0.99]
+    board = plant({name: [name] for name in rows}, rows)
+    assert _places(board) == {"first": 1, "steady": 1, "loose": 1, "none": 3}
+
+
 def test_one_seed_tells_none_apart():
     one = (0.0,)
     rows = {"none": measure_at(90, 1, seeds=one), "best": measure_at(90, 0.2, seeds=one)}
