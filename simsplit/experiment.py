@@ -33,7 +33,7 @@ from simsplit.plugins import Given
 from simsplit.plugins.gathering import list_changed
 from simsplit.progress import Observer, Observers, RoundEnded, RunPlan, show_run
 from simsplit.rehearsal import rehearse
-from simsplit.results import TRACEBACK, Run
+from simsplit.results import CHECKPOINTS, TRACEBACK, Run
 from simsplit.results.ledger import Ledger, Round
 from simsplit.running.checkpointing import Checkpoints, LostHosts, Stopping
 from simsplit.running.directories import (
@@ -130,7 +130,12 @@ class Experiment:
         self.data = drop_late_names(path, data or scenario.prepare_data())
         scenario.shapes(self.data.info)  # raises ScenarioError before anything is written
         self.live = live = LiveRun(
-            scenario, self.data, find_device(scenario.device), hosts, left_out
+            scenario,
+            self.data,
+            find_device(scenario.device),
+            hosts,
+            left_out,
+            folder=path / CHECKPOINTS,
         )
         names = self.data.client_names
         columns = table_columns(scenario, named=bool(names))

@@ -4,8 +4,10 @@ The estimate adds the data, the weights, gradients and optimizer slots of each o
 number of owners, and the activations that one training step keeps, measured on a small batch.
 """
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, UntypedStorage, nn
@@ -27,6 +29,8 @@ class Estimate:
     """Estimated bytes by purpose."""
 
     parts: Mapping[str, int]
+    on_disk: int = 0
+    """Bytes on disk of clients that rest there."""
 
     @property
     def total(self) -> int:
@@ -36,7 +40,8 @@ class Estimate:
     def __str__(self) -> str:
         largest = sorted(self.parts.items(), key=lambda item: -item[1])
         listed = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in largest if nbytes)
-        return f"{format_size(self.total)} ({listed})"
+        rows = f", and {format_size(self.on_disk)} on disk" if self.on_disk else ""
+        return f"{format_size(self.total)} ({listed}){rows}"
 
 
 def format_size(nbytes: float) -> str:
@@ -99,4 +104,21 @@ def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:
             "",
             f"needs about {estimate}; {where} has {format_size(free)} free. Use fewer "
             "clients, heads: shared, a smaller batch or an optimizer with less state",
+        )
+
+
+def refuse_if_no_room(nbytes: int, file: Path) -> None:
+    """Raise ScenarioError if clients that rest in a file would not fit on its disk.
+
+    A resumed run's file, which it goes on with, counts as free.
+    """
+    folder = next(each for each in file.absolute().parents if each.is_dir())
+    used = file.stat().st_blocks * 512 if file.is_file() else 0
+    free = shutil.disk_usage(folder).free + used
+    if nbytes > free:
+        raise ScenarioError(
+            "engine.rest",
+            f"got disk; clients at rest need {nbytes:,} bytes in {file}, and {free:,} are free "
+            "there. Give --out on a larger disk, or use fewer clients, a smaller checkpoint.keep "
+            "or an optimizer with less state",
         )

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from simsplit.assembly.exchanges import (
 )
 from simsplit.assembly.making import Maker
 from simsplit.assembly.ownership import Ownership
-from simsplit.assembly.sizing import measure_flops
+from simsplit.assembly.sizing import measure_flops, measure_row
 from simsplit.assembly.supplies import Supplies
 from simsplit.data import Prepared
 from simsplit.engine.pool import InlinePool, Pool, RestingPool
@@ -31,6 +32,7 @@ from simsplit.held import hold
 from simsplit.machine import autocast_for
 from simsplit.network.clock import Clock, Flops
 from simsplit.packets import ClientId, is_crowd
+from simsplit.parties.on_disk import OnDisk
 from simsplit.parties.seats import SEATS, Roster
 from simsplit.parties.server import Server
 from simsplit.plugins import gather_again
@@ -73,11 +75,14 @@ class Assembler:
         secret: int | None = None,
         *,
         with_trunk: bool = True,
+        rests_in: Path | None = None,
     ) -> None:
         """Prepare to build; `secret` seeds a deployed client's draws in place of the known seed.
 
-        Without trunk only clients can be built.
+        Without trunk only clients can be built. `rests_in` is the folder of a run's checkpoints, in
+        which its clients rest if the scenario says so; without it they rest in memory.
         """
+        self.rests_in = rests_in if scenario.rests_on_disk else None
         self.scenario, self.data, self.device = scenario, data, device
         self.clients = range(scenario.clients.count)
         self.autocast = autocast_for(scenario.train.precision, device)
@@ -134,12 +139,19 @@ class Assembler:
     def make_pool(self, numbers: Sequence[ClientId]) -> InlinePool:
         """Make these clients in this process; many can share a few seats if they can rest."""
         maker = Maker(self.owners, self.supplies, self.autocast, self.supplies.exams(numbers))
-        if len(numbers) > self.seats and self.owners.can_rest:
+        rest = self._make_rows(maker, numbers)
+        if rest is not None or (len(numbers) > self.seats and self.owners.can_rest):
             sparse = is_crowd(self.scenario.clients.count)
-            return RestingPool(
-                Roster(numbers, maker, self.seats, self.owners.belongings, sparse=sparse)
-            )
+            kept = self.owners.belongings
+            return RestingPool(Roster(numbers, maker, self.seats, kept, sparse=sparse, rest=rest))
         return InlinePool({number: maker.make(number) for number in numbers})
+
+    def _make_rows(self, maker: Maker, numbers: Sequence[ClientId]) -> OnDisk | None:
+        """Make rows on disk for clients at rest; None if they do not rest there."""
+        if self.rests_in is None:
+            return None
+        width = measure_row(self.owners)
+        return OnDisk(self.rests_in, len(numbers), width, [*maker.feeds(numbers[0])])
 
 
 @dataclass(frozen=True)

@@ -193,6 +193,14 @@ class Ownership:
             and all(weight.requires_grad for weight in weights)
         )
 
+    def refuse_live(self) -> None:
+        """Raise ScenarioError if clients are to rest on disk and have weights that never learn."""
+        if self.scenario.rests_on_disk and not self.can_rest:
+            raise ScenarioError(
+                "engine.rest",
+                "got disk; a head or tail with weights that never learn cannot rest: use memory",
+            )
+
     @property
     def _shares_nothing(self) -> bool:
         return not (self.averages or self.scenario.shares)

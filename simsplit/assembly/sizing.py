@@ -19,6 +19,8 @@ from simsplit.models.quantised import measure_unpacking
 from simsplit.models.recomputing import watch_units
 from simsplit.network.clock import Flops, count_flops
 from simsplit.packets import ClientId, is_crowd
+from simsplit.parties.on_disk import count_row_bytes
+from simsplit.parties.seats import SEATS
 from simsplit.plugins.guard import accept_nan
 from simsplit.preflight import (
     READING,
@@ -84,6 +86,7 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
     kinds = owners.depths.list_kinds()
     # The deepest of heads that overlap has all that is shared.
     shared = list(owners.list_shared_modules(owners.depths.deepest).values())
+    owners.refuse_live()
     own_parts = sum(
         _count_own_bytes(owners, group[0], _count_holders(owners, len(group))) for group in kinds
     )
@@ -102,8 +105,28 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
             "activations of a step": _measure_activations(owners, data) * max(1, hosts),
             "samples": data.nbytes * (2 if hosts else 1),
             "Python and torch": (RUNTIME + READING * owners.info.texts) * (1 + hosts),
-        }
+        },
+        on_disk=_count_disk_bytes(owners) if scenario.rests_on_disk else 0,
     )
+
+
+def measure_row(owners: Ownership) -> int:
+    """Return the bytes of the row in which a client rests on disk, at most."""
+    owned = owners.list_owned_modules(0)
+    weights = [p for module in owned for p in module.parameters()]
+    buffers = sum(b.nbytes for module in owned for b in module.buffers())
+    slots = owners.scenario.train.client.slots
+    return count_row_bytes(count_learned_bytes(owned), buffers, len(weights), slots)
+
+
+def _count_disk_bytes(owners: Ownership) -> int:
+    """Count the bytes of all rows: the newest of each client, and older ones of checkpoints."""
+    checkpoint, rounds = owners.scenario.checkpoint, owners.scenario.schedule.rounds
+    holders = _count_begun(owners, owners.scenario.clients.count)
+    changed = min(holders, checkpoint.every * _count_selected(owners))
+    # A run that writes one checkpoint, at its end, has no older rows.
+    older = checkpoint.keep * changed if rounds is None or checkpoint.every < rounds else 0
+    return (holders + older) * measure_row(owners)
 
 
 def _count_own_bytes(owners: Ownership, number: ClientId, count: int) -> int:
@@ -128,11 +151,23 @@ def _count_own_bytes(owners: Ownership, number: ClientId, count: int) -> int:
 
 
 def _count_holders(owners: Ownership, count: int) -> int:
-    """Return how many of `count` clients have something of their own at the end of a run."""
-    scenario, rounds = owners.scenario, owners.scenario.schedule.rounds
-    if not (is_crowd(count) and owners.can_rest and rounds):
+    """Return how many of `count` clients have something of their own in memory, at most."""
+    if owners.scenario.rests_on_disk:
+        together = owners.scenario.schedule.kind == "parallel"
+        return min(count, max(SEATS, _count_selected(owners) * together))
+    if not (is_crowd(count) and owners.can_rest):
         return count
-    return min(count, rounds * scenario.cohort.count_selected(count))
+    return _count_begun(owners, count)
+
+
+def _count_begun(owners: Ownership, count: int) -> int:
+    """Return how many of `count` clients have taken part by the end of a run, at most."""
+    rounds = owners.scenario.schedule.rounds
+    return min(count, rounds * _count_selected(owners)) if rounds else count
+
+
+def _count_selected(owners: Ownership) -> int:
+    return owners.scenario.cohort.count_selected(owners.scenario.clients.count)
 
 
 @accept_nan()

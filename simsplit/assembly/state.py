@@ -15,9 +15,11 @@ from simsplit.errors import RunError
 from simsplit.machine import find_device
 from simsplit.packets import ClientId
 from simsplit.parties.calls import LoadShared, SharedState
+from simsplit.parties.on_disk import read_rows
 from simsplit.phases import EVALUATE
 from simsplit.results import CHECKPOINTS, checkpoints
 from simsplit.results.checkpoints import Progress
+from simsplit.results.row_file import RESTED
 from simsplit.scenario import Scenario
 from simsplit.states import select_below, split_by_client
 
@@ -25,6 +27,7 @@ from simsplit.states import select_below, split_by_client
 def collect_state(parts: Assembly) -> dict[str, Tensor]:
     """Return the tensors of all owners by name."""
     state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
+    state |= {f"{RESTED}{name}": tensor for name, tensor in parts.pool.rested_state().items()}
     own = {} if parts.pool.remote else parts.pool.collect_own(parts.clients)
     for client, tensors in own.items():
         state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
@@ -41,12 +44,15 @@ def collect_state(parts: Assembly) -> dict[str, Tensor]:
     return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
 
 
-def restore_state(parts: Assembly, state: Mapping[str, Tensor]) -> None:
-    """Restore a state that `collect_state` returned; the exchange's holder must be set before."""
+def restore_state(parts: Assembly, state: Mapping[str, Tensor], folder: Path | None = None) -> None:
+    """Restore a state that `collect_state` returned; the exchange's holder must be set before.
+
+    `folder` has the checkpoint, and the rows that it names if clients rested on disk.
+    """
     refuse_others(parts.frozen, state.get("frozen"))
     parts.server.learner.load(select_below(state, "server/"))
     if not parts.pool.remote:
-        parts.pool.load_own(parts.clients, split_by_client(state))
+        _restore_own(parts, state, folder)
     if parts.federation is not None:
         parts.federation.load(select_below(state, "average/"))
         parts.pool.load_workshop(select_below(state, "copies/"))
@@ -54,6 +60,20 @@ def restore_state(parts: Assembly, state: Mapping[str, Tensor]) -> None:
         parts.pool.load_carried(select_below(state, "handover/"))
     else:
         parts.pool.ask(parts.exchange.holder or 0, LoadShared(select_below(state, "holder/")))
+
+
+def _restore_own(parts: Assembly, state: Mapping[str, Tensor], folder: Path | None) -> None:
+    """Restore what clients alone have, wherever it rested and is to rest."""
+    rested = select_below(state, RESTED)
+    if not rested:
+        parts.pool.load_own(parts.clients, split_by_client(state))
+    elif parts.pool.rests_on_disk:
+        parts.pool.load_rested(rested)
+    else:
+        assert folder is not None, "rows lie beside the checkpoint"
+        rows = read_rows(folder, rested, len(parts.clients))
+        # The others have not begun, and are built so.
+        parts.pool.load_own([*rows], {number: rows.read_state(number) for number in rows})
 
 
 def restore(
@@ -79,7 +99,7 @@ def restore(
     parts = assembler.assemble()
     parts.exchange.holder = done.holder
     with checkpoints.refuse_misfits(path):
-        restore_state(parts, tensors)
+        restore_state(parts, tensors, path / CHECKPOINTS)
     parts.exchange.announce(parts.clients, counted=False)
     parts.exchange.moment.counted_phase = EVALUATE
     (parts.federation or parts.exchange).settle([client])

@@ -23,10 +23,12 @@ from simsplit.models.language import LanguageConfig
 from simsplit.models.quantised import collect_weights, dequantise
 from simsplit.models.tokenizers import load_tokenizer
 from simsplit.packets import ClientId, Leg
+from simsplit.parties.on_disk import read_rows
 from simsplit.plugins import Given
 from simsplit.renamed import Renamed
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints, directory
 from simsplit.results.directory import writing
+from simsplit.results.row_file import RESTED
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.scenario.loading import pass_again
 from simsplit.states import select_below
@@ -136,18 +138,28 @@ def load_trained(
     pass_again(scenario, model=model)
     if isinstance(client, str):
         client = run.client_names.find(client)
-    tensors = _load_checkpoint(run, scenario)
+    tensors = _load_checkpoint(run, scenario, client)
     with checkpoints.refuse_misfits(run.path):
         return _rebuild(scenario, tensors, run.data, client)
 
 
-def _load_checkpoint(run: Run, scenario: Scenario) -> dict[str, Tensor]:
-    """Return the tensors of a run's last checkpoint; raise RunError if there is none."""
+def _load_checkpoint(run: Run, scenario: Scenario, client: ClientId | None) -> dict[str, Tensor]:
+    """Return the tensors of a run's last checkpoint; raise RunError if there is none.
+
+    Of clients that rested on disk, they are those of `client` alone.
+    """
     digest = checkpoints.compute_digest(scenario.identity())
     checkpoint = checkpoints.load(run.path / CHECKPOINTS, digest)
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint; did the run write one?")
-    return checkpoint[0]
+    tensors = checkpoint[0]
+    number, rested = _choose_client(scenario, client), select_below(tensors, RESTED)
+    if rested:
+        with checkpoints.refuse_misfits(run.path):
+            rows = read_rows(run.path / CHECKPOINTS, rested, scenario.clients.count)
+            own = rows.read_state(number)
+        tensors |= {f"client/{number}/{name}": tensor for name, tensor in own.items()}
+    return tensors
 
 
 def _rebuild(
@@ -290,7 +302,7 @@ def export_passed(run: Run, out: Path, client: ClientId | None, plugins: Given =
     RunError if layers never learned, as a checkpoint does not have these.
     """
     scenario = load_scenario(run.path / SCENARIO, plugins=plugins)
-    tensors = _load_checkpoint(run, scenario)
+    tensors = _load_checkpoint(run, scenario, client)
     if "frozen" in tensors:
         raise RunError(
             f"{run.path}: layers of the network never learned, and a checkpoint does not have "

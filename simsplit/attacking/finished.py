@@ -70,6 +70,8 @@ def attack(
     overrides = {"attacks": "[]", "attacks.0.kind": kind, **fields}
     known, file = gather_plugins(plugins), run.path / SCENARIO
     original = load_scenario(file, {}, known)
+    if original.rests_on_disk:  # which attacks are refused under; the run is over
+        overrides["engine"] = "inline"
     pass_again(original, data, model, **columns)
     try:
         scenario = load_scenario(file, overrides, known)

@@ -54,6 +54,7 @@ def _find_problems(scenario: Scenario) -> Iterator[tuple[str, str]]:
         ("cohort.deadline_s", f"{only}; use simsplit serve --deadline instead"): cohort.deadline_s,
         ("clients.cut", f"{only}; use null"): scenario.clients.cut is not None,
         ("cohort.dropout", f"{only}; use 0"): cohort.dropout,
+        ("engine.rest", f"{only}; use memory"): scenario.rests_on_disk,
         (
             "servers",
             f"got {scenario.servers}, but a deployed run has one server, which would see what "

@@ -11,6 +11,9 @@ class InlineEngine(Config):
     """An engine that runs all clients in this process, one after another."""
 
     kind: Literal["inline"] = "inline"
+    rest: Literal["memory", "disk"] = "memory"
+    """Where clients with heads of their own rest between their turns. disk: in a file beside the
+    run's checkpoints, which then refer to it."""
 
 
 class HostsConfig(Config):

@@ -248,6 +248,20 @@ class Pool(ABC):
         """Restore what `collect_own` returned."""
         self.ask_each({client: LoadOwn(states.get(client, {})) for client in clients})
 
+    rests_on_disk: bool = False
+    """Whether clients' own states lie in rows on disk, to which checkpoints refer."""
+
+    def rested_state(self) -> dict[str, Tensor]:
+        """Return where the rows of clients lie that rest on disk."""
+        return {}
+
+    def load_rested(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `rested_state` returned, where clients rest on disk."""
+        raise AssertionError(f"clients of a {type(self).__name__} do not rest on disk")
+
+    def let_go(self, rounds: Collection[int]) -> None:  # noqa: B027
+        """Forget what was kept after other rounds than these, which have checkpoints."""
+
     def expect(  # noqa: B027 - most pools do nothing ahead
         self, turns: Sequence[ClientId], round_number: int, *, has_interleaved: bool = False
     ) -> None:
@@ -309,6 +323,7 @@ class RestingPool(InlinePool):
     def __init__(self, roster: Roster) -> None:
         super().__init__(roster)
         self.roster = roster
+        self.rests_on_disk = roster.rows is not None
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Call one client, for some calls without a seat for it."""
@@ -336,14 +351,31 @@ class RestingPool(InlinePool):
         return super().count_steps(clients, source)
 
     def collect_own(self, clients: Sequence[ClientId]) -> Mapping[ClientId, dict[str, Tensor]]:
-        """Collect states, of a crowd those of the clients that took part."""
+        """Collect states, of a crowd those of the clients that took part; none that lie on disk."""
+        if self.rests_on_disk:
+            return {}
         return self.roster.collect_own() if self.roster.sparse else super().collect_own(clients)
 
     def load_own(
         self, clients: Sequence[ClientId], states: Mapping[ClientId, dict[str, Tensor]]
     ) -> None:
         """Restore states, of a crowd those of the clients that took part."""
-        if self.roster.sparse:
+        if self.roster.sparse or self.rests_on_disk:
             self.roster.load_own(states)
         else:
             super().load_own(clients, states)
+
+    def rested_state(self) -> dict[str, Tensor]:
+        return self.roster.write_rows().state() if self.rests_on_disk else {}
+
+    def load_rested(self, state: Mapping[str, Tensor]) -> None:
+        self.roster.load_rows(state)
+
+    def keep(self, round_number: int) -> None:
+        """Make the rows of all clients durable, for the checkpoint of a round to name them."""
+        if self.rests_on_disk:
+            self.roster.write_rows().keep(round_number)
+
+    def let_go(self, rounds: Collection[int]) -> None:
+        if self.roster.rows is not None:
+            self.roster.rows.let_go(rounds)

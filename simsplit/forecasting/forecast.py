@@ -221,6 +221,7 @@ class Forecast:
             "evaluate_s": facts.evaluate_s,
             "process_bytes": facts.process.total,
             "process_parts": dict(facts.process.parts),
+            "disk_bytes": facts.process.on_disk,
             "tables": frames,
             "notes": list(facts.notes),
         }

@@ -32,11 +32,27 @@ class Layout:
     """The places of named tensors in flat ones, of which there is one for each type and device."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self.places = _places_of(tensors)
+        self._arrange(_places_of(tensors))
+
+    @classmethod
+    def of(cls, places: Sequence[Place]) -> "Layout":
+        """Return the layout of tensors that have these places."""
+        made = cls({})
+        made._arrange(tuple(places))
+        return made
+
+    def _arrange(self, places: tuple[Place, ...]) -> None:
+        self.places = places
         self.kinds = tuple(dict.fromkeys(place.kind for place in self.places))
         self._of_kind = [[p for p in self.places if p.kind == kind] for kind in self.kinds]
         self._sizes = [[p.shape.numel() for p in places] for places in self._of_kind]
         self._spare: list[tuple[Tensor, ...]] = []
+
+    @property
+    def widths(self) -> list[int]:
+        """The bytes of each flat tensor."""
+        sizes = map(sum, self._sizes)
+        return [kind[0].itemsize * size for kind, size in zip(self.kinds, sizes, strict=True)]
 
     def blank(self) -> tuple[Tensor, ...]:
         """Return empty flat tensors for one more client."""
@@ -44,9 +60,8 @@ class Layout:
             return ()
         if not self._spare:
             sizes = list(map(sum, self._sizes))
-            widths = [kind[0].itemsize * size for kind, size in zip(self.kinds, sizes, strict=True)]
             # A client larger than a slab gets a slab of its own.
-            rows = max(1, SLAB_BYTES // max(1, sum(widths)))
+            rows = max(1, SLAB_BYTES // max(1, sum(self.widths)))
             slabs = [
                 torch.empty(rows, size, dtype=dtype, device=device)
                 for (dtype, device), size in zip(self.kinds, sizes, strict=True)

@@ -3,7 +3,8 @@
 A seat is a live client (modules, optimizer and all) that stands for one client after another. The
 weights, moments and counters of the client that leaves are copied out, those of the next are copied
 in. A client in the middle of a step keeps its seat. So a crowd needs memory for what it owns alone,
-and computes bit for bit what it would compute if all clients were live.
+or none where its clients rest on disk, and computes bit for bit what it would compute if all
+clients were live.
 
 Clients that share all segments own no weights: of those of a crowd that have not taken part,
 nothing is kept at all.
@@ -30,6 +31,8 @@ from simsplit.parties.calls import (
 from simsplit.parties.client import Client
 from simsplit.parties.feed import Feed
 from simsplit.parties.flat import Flat, FlatTensors, Layout, Mirror
+from simsplit.parties.on_disk import OnDisk
+from simsplit.parties.resting import InMemory, Rest
 from simsplit.parties.sharing import TAKEN, collect_own_state
 from simsplit.parties.tally import Tally
 
@@ -136,7 +139,10 @@ class Seat:
         """Copy in a client's weights: those with which it rested, or its first ones."""
         if self._weights is None:
             return
-        if rested is not None:
+        if rested is not None and rested.layout is not self._weights.layout:
+            # A row of a run that was resumed: it may have been written on another device.
+            self.learner.take(rested.split_by_name())
+        elif rested is not None:
             self._weights.write(rested)
         elif origin.alike or self._kept.weights == "copied":
             assert self.start is not None, "read when the seat was made"
@@ -183,10 +189,12 @@ class Roster(Mapping[ClientId, Client]):
         kept: Kept,
         *,
         sparse: bool,
+        rest: Rest | None = None,
     ) -> None:
         """Hold clients, of which `seats` are live; a `sparse` one collects states of few.
 
-        These are the states of the clients that took part.
+        These are the states of the clients that took part. The others rest in `rest`, by default
+        in memory.
         """
         # A range costs nothing, however many numbers it has.
         self._numbers = numbers if isinstance(numbers, range) else dict.fromkeys(numbers)
@@ -195,7 +203,7 @@ class Roster(Mapping[ClientId, Client]):
         """The phase that all clients have entered, unless they are called one by one."""
         self._seats: dict[ClientId, Seat] = {}
         """The seats by client; the client that was asked last comes last."""
-        self._flats: dict[ClientId, Flat] = {}
+        self.rest: Rest = rest or InMemory()
         self._entered: dict[ClientId, Enter] = {}
         self._layouts: list[Layout] = []
         self._sources: tuple[str, ...] = ()
@@ -241,39 +249,59 @@ class Roster(Mapping[ClientId, Client]):
 
     def collect_own(self) -> dict[ClientId, dict[str, Tensor]]:
         """Collect the states of the clients that took part."""
-        asked = sorted({*self._flats, *self._seats})
+        asked = sorted({*self.rest, *self._seats})
         return {n: self._own_state(n, OwnState()) for n in asked if self._has_begun(n)}
 
     def _has_begun(self, number: ClientId) -> bool:
         """Return whether a client has taken a batch; others are in their state before training."""
         if (seat := self._seats.get(number)) is not None:
             return any(seat.client.training.taken.values())
-        return any(self._flats[number].taken)
+        flat = self.rest.get(number)
+        return flat is not None and any(flat.taken)
 
     def load_own(self, states: Mapping[ClientId, dict[str, Tensor]]) -> None:
         """Restore what `collect_own` returned; all others begin anew."""
         self._seats.clear()
-        self._flats.clear()
+        self.rest.clear()
         for number, state in states.items():
             if all(name.startswith(TAKEN) for name in state):
-                self._flats[number] = Flat(taken=tuple(map(int, state.values())))
+                self.rest.put(number, Flat(taken=tuple(map(int, state.values()))))
             else:
                 LoadOwn(state).on(self[number])
+
+    @property
+    def rows(self) -> OnDisk | None:
+        """The rows of clients that rest on disk; None if they rest in memory."""
+        return self.rest if isinstance(self.rest, OnDisk) else None
+
+    def write_rows(self) -> OnDisk:
+        """Write the rows of live clients too, and return those of all that have begun."""
+        assert self.rows is not None, "asked for where clients rest on disk"
+        for number in self._seats:
+            self._leave(number)
+        return self.rows
+
+    def load_rows(self, state: Mapping[str, Tensor]) -> None:
+        """Let clients rest with the rows that a checkpoint names."""
+        assert self.rows is not None, "asked for where clients rest on disk"
+        self._seats.clear()
+        self.rows.load(state)
 
     def _drop_copies(self) -> None:
         """Drop the last round's copies of an average; whoever takes part gets the next one."""
         # Those with a seat keep theirs, and leave them behind when another takes it.
         for number in self._copied:
-            flat = self._flats[number]
-            if flat.weights is not None:
+            flat = self.rest.get(number)
+            if flat is not None and flat.weights is not None:
                 flat.weights.give_back()
                 flat.weights = None
         self._copied.clear()
 
     def _leave(self, number: ClientId) -> Flat:
         """Copy out all that a client with a seat remembers, and return its flat form."""
-        flat = self._flats.setdefault(number, Flat())
+        flat = self.rest.prepare(number)
         self._seats[number].leave(flat)
+        self.rest.put(number, flat)
         if self._kept.weights == "copied":
             self._copied.add(number)
         return flat
@@ -286,7 +314,7 @@ class Roster(Mapping[ClientId, Client]):
         if len(self._seats) >= self._most:
             # Oldest first; a client in a step has a graph, which cannot be copied out.
             free = next((each for each, seat in self._seats.items() if not seat.busy), None)
-        flat = self._flats.get(number)
+        flat = self.rest.get(number)
         if free is None:
             seat = Seat(self._origin.make(number), self._layouts, self._kept)
             if flat is not None:
@@ -307,11 +335,7 @@ class Roster(Mapping[ClientId, Client]):
         """Report the tally: clients at rest have no methods that would report more."""
         if number in self._seats:
             return call.on(self._seats[number].client)
-        flat = self._flats.get(number)
-        tally = Tally() if flat is None or flat.tally is None else flat.tally
-        if flat is not None:
-            flat.tally = None
-        return tally.read()
+        return self.rest.take_tally(number).read()
 
     def _count(self, number: ClientId, call: CountSteps) -> int:
         feed = self._origin.feeds(number).get(call.source)
@@ -334,10 +358,11 @@ class Roster(Mapping[ClientId, Client]):
     def _own_state(self, number: ClientId, call: OwnState) -> dict[str, Tensor]:
         """Return a client's own state as views of its flat form, without a seat."""
         # A live client's flat form is out of date, and one that never sat has no weights yet.
-        if number in self._seats or number not in self._flats:
+        if number in self._seats or number not in self.rest:
             self[number]
             self._leave(number)
-        flat = self._flats[number]
+        if (flat := self.rest.get(number)) is None:  # not on disk: it has not begun
+            return call.on(self[number])
         moments = {} if flat.moments is None else flat.moments.split_by_name()
         self._sources = self._sources or tuple(self._origin.feeds(number))
         taken = zip(self._sources, flat.taken, strict=True)

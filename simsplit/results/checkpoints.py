@@ -10,17 +10,19 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import NonNegativeInt
 from torch import Tensor
 
 from simsplit.errors import RunError, SimsplitError
 from simsplit.foreign import read_bytes
 from simsplit.results.directory import make_folder, replace, writing
+from simsplit.results.row_file import RESTED, check_rows
 from simsplit.results.shapes import Shape, read_shaped
 from simsplit.results.stored import explain_read_errors
 from simsplit.states import stack_clients, unstack_clients
@@ -148,6 +150,25 @@ def load_round(folder: Path, digest: str, number: int) -> dict[str, Tensor]:
     return tensors
 
 
+def list_rounds(folder: Path) -> list[int]:
+    """List the rounds that have a checkpoint, the newest first."""
+    return [_get_round(place) or 0 for place in _list_folders(folder)]
+
+
+def list_named_slots(folder: Path) -> dict[int, np.ndarray]:
+    """Return the places of the rows that each checkpoint names, by round; damaged ones name none.
+
+    Only these are read: whoever resumes from a checkpoint has checked it.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    named = {}
+    for place in _list_folders(folder):
+        with suppress(OSError, SafetensorError), safe_open(place / _TENSORS, "pt") as opened:
+            named[_get_round(place) or 0] = opened.get_tensor(f"{RESTED}slots").numpy()
+    return named
+
+
 def drop_after(folder: Path, number: int) -> None:
     """Remove the checkpoints of later rounds."""
     for place in _list_folders(folder):
@@ -191,7 +212,9 @@ def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise ValueError(f"{len(blob)} of {facts['tensors']['bytes']} bytes are there")
         if _hash(blob) != facts["tensors"]["blake2b"]:
             raise ValueError("its content is not what was written")
-        return unstack_clients(from_bytes(blob)), facts
+        tensors = unstack_clients(from_bytes(blob))
+    check_rows(candidate.parent, tensors)
+    return tensors, facts
 
 
 def _list_folders(folder: Path) -> list[Path]:

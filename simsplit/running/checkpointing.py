@@ -73,6 +73,7 @@ class Checkpoints(Observer):
         # Remote clients keep their own state; they must have kept it before the checkpoint exists.
         live.parts.pool.keep(ended.number)
         checkpoints.save(self.folder, live.state(), progress, self.digest, self.config.keep)
+        live.parts.pool.let_go(checkpoints.list_rounds(self.folder))
         self.kept = ended.number
 
     def _refuse_another(self) -> None:

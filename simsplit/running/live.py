@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,9 +20,10 @@ from simsplit.errors import RunFailedError, format_count
 from simsplit.machine import read_resident_bytes
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Enter
-from simsplit.preflight import refuse_if_too_large
+from simsplit.preflight import refuse_if_no_room, refuse_if_too_large
 from simsplit.program import Program
 from simsplit.results.checkpoints import Progress
+from simsplit.results.row_file import ROWS
 from simsplit.scenario import Scenario
 from simsplit.schedules.cohort import Lineup
 from simsplit.states import select_below
@@ -46,16 +48,21 @@ class LiveRun:
         device: torch.device,
         hosts: Places | None,
         left_out: Collection[ClientId] = (),
+        *,
+        folder: Path,
     ) -> None:
         """Build the parts; clients run on `hosts`, or in this process if there are none.
 
-        The clients in `left_out` take part in no round; hosts may leave out others.
+        The clients in `left_out` take part in no round; hosts may leave out others. `folder` is
+        that of the run's checkpoints.
         """
+        self.folder = folder
         self._left_out = frozenset(left_out)
         self.scenario, self.data, self.device, self.hosts = scenario, data, device, hosts
-        assembler = Assembler(scenario, data, device)
+        assembler = self._make_assembler()
         self.estimate = estimate_memory(assembler.owners, data, 0 if hosts is None else len(hosts))
         refuse_if_too_large(self.estimate, device)
+        refuse_if_no_room(self.estimate.on_disk, folder / ROWS)
         self.clock, self.flops = assembler.clock, assembler.flops
         self.progress = Progress()
         self._build(assembler)
@@ -72,7 +79,10 @@ class LiveRun:
     def build(self) -> None:
         """Build everything anew, in its state before training."""
         self.progress = Progress()
-        self._build(Assembler(self.scenario, self.data, self.device))
+        self._build(self._make_assembler())
+
+    def _make_assembler(self) -> Assembler:
+        return Assembler(self.scenario, self.data, self.device, rests_in=self.folder)
 
     def _build(self, assembler: Assembler) -> None:
         self.parts = self._assemble(assembler)
@@ -100,7 +110,7 @@ class LiveRun:
         wire.up, wire.down = progress.bytes_up, progress.bytes_down
         self.parts.exchange.holder = progress.holder
         self.parts.pool.return_to(progress.round)
-        restore_state(self.parts, state)
+        restore_state(self.parts, state, self.folder)
         self.detection.load(select_below(state, "detection/"))
         self.attacking.load(select_below(state, "attacks/"))
 

@@ -207,6 +207,11 @@ class ScenarioFields(Config):
         return self.shared_field is not None
 
     @property
+    def rests_on_disk(self) -> bool:
+        """Whether clients rest on disk between their turns."""
+        return isinstance(self.engine, InlineEngine) and self.engine.rest == "disk"
+
+    @property
     def splits(self) -> tuple[Literal["test", "validation"], ...]:
         """The splits that are evaluated."""
         if self.evaluate.on is not None:

@@ -179,6 +179,36 @@ def refuse_unscorable(scenario: ScenarioFields) -> None:
         raise ScenarioError("stop.metric", wrong)
 
 
+def refuse_restless(scenario: ScenarioFields) -> None:
+    """Raise ScenarioError if clients are to rest on disk, and something keeps them in memory.
+
+    A row has weights, moments and counters: methods, poisons and texts remember more, and what
+    clients share is no client's own.
+    """
+    if not scenario.rests_on_disk:
+        return
+    reasons = {
+        f"{scenario.shared_field}: shared keeps a segment for all": scenario.shares,
+        "aggregation makes copies of one for all": scenario.aggregation.kind != "none",
+        "schedule.kind: asynchronous keeps steps of all in flight": (
+            scenario.schedule.kind not in ("round_robin", "per_client", "parallel")
+        ),
+        "clients.cut gives clients rows of several sizes": scenario.has_own_cuts,
+        "method keeps a state of its own for each client": bool(scenario.method),
+        "detectors look at live clients": bool(scenario.detectors),
+        "attacks look at live clients": bool(scenario.attacks),
+        f"{FIELD} keeps poisons": scenario.clients.malicious is not None,
+        "texts cannot rest": scenario.reads_texts,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ScenarioError(
+                "engine.rest",
+                f"got disk, where clients with heads and tails of their own rest, but {reason}; "
+                "use memory, or leave that out",
+            )
+
+
 def refuse_missing_network(scenario: ScenarioFields) -> None:
     """Raise ScenarioError for fields that need simulated time if there is no `network`."""
     if scenario.network is not None:

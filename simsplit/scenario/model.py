@@ -28,6 +28,7 @@ from simsplit.scenario.misfits import (
     refuse_other_samples,
     refuse_overlong,
     refuse_parts,
+    refuse_restless,
     refuse_unequal_shapes,
     refuse_unknown_controls,
     refuse_unknown_metrics,
@@ -149,6 +150,7 @@ class Scenario(ScenarioFields):
         )
         self.malicious  # noqa: B018 - raises if the clients cannot be drawn
         refuse_missing_network(self)
+        refuse_restless(self)
         refuse_cuts(self)
         for side in ("client", "server"):
             refuse_as_torch_does(self, side)

@@ -125,7 +125,9 @@ def _begin(
 ) -> Any:  # noqa: ANN401 - a reference of Ray's
     """Give a cell out, and return the reference to its end."""
     ray: Any = import_module("ray")  # half of it has no types
-    values = cell.scenario.model_dump(mode="json") | {"engine": {"kind": "inline"}}
+    rest = "disk" if cell.scenario.rests_on_disk else "memory"
+    engine = {"engine": {"kind": "inline", "rest": rest}}
+    values = cell.scenario.model_dump(mode="json") | engine
     task = ray.remote(_train_here).options(
         num_cpus=cluster.count_cpus(cell), num_gpus=cluster.gpus, max_retries=TRIES - 1
     )

@@ -144,7 +144,10 @@ def tabulate_memory(forecast: Forecast) -> Table:
         )
         for each in forecast.facts.footprints
     ]
-    rows.append(("this process", *[""] * 4, format_size(forecast.facts.process.total)))
+    process = forecast.facts.process
+    rows.append(("this process", *[""] * 4, format_size(process.total)))
+    if process.on_disk:
+        rows.append(("on disk, clients at rest", *[""] * 4, format_size(process.on_disk)))
     columns = ("memory", "weights", "gradients", "moments", "activations", "total")
     return Table("Memory, in tensors", columns, rows)
 

@@ -24,6 +24,7 @@ from simsplit.metrics import is_lower_better
 from simsplit.packets import ClientId
 from simsplit.results import CHECKPOINTS, SCENARIO, Run
 from simsplit.results.directory import CONTRIBUTIONS, make_folder, replace, writing
+from simsplit.results.row_file import link_rows
 from simsplit.results.stored import explain_read_errors
 from simsplit.running.directories import claim, describe_start
 from simsplit.scenario import Scenario
@@ -214,6 +215,7 @@ def copy_checkpoint(path: Path, folder: Path, number: int) -> None:
     make_folder(folder.parent)
     make_folder(folder)
     shutil.copytree(path / CHECKPOINTS / name, folder / CHECKPOINTS / name)
+    link_rows(path / CHECKPOINTS, folder / CHECKPOINTS)
     shutil.copyfile(path / SCENARIO, folder / SCENARIO)
     for table in path.glob("*.csv"):
         shutil.copyfile(table, folder / table.name)

@@ -244,6 +244,13 @@ SHIPPED = {
         cohort={"fraction": 0.0005},
         schedule={"rounds": 2},
     ),
+    "hundred-thousand": shorten_shipped(
+        "hundred-thousand",
+        clients={"count": 20_000},
+        cohort={"fraction": 0.002},
+        schedule={"rounds": 2},
+        evaluate={"clients": 2},
+    ),
     "mixguard": shorten_shipped(
         "mixguard",
         data={"train_samples": 48, "test_samples": 24},
