@@ -64,7 +64,7 @@ class RowFile:
 
     def write(self, slot: int, row: np.ndarray) -> None:
         """Write a row; raise RunFailedError, with the path, if the disk does not take it."""
-        start, left = slot * self.width, memoryview(row)
+        start, left = slot * self.width, row.data
         with writing(self.path):
             # A disk that fills up takes a part first, and refuses the rest.
             while left:
@@ -79,7 +79,7 @@ class RowFile:
             if not (slot >= 0 and 0 <= length <= self.width and start + length <= size):
                 raise ValueError(f"{length} bytes at {start} are not there")
             row = np.empty(length, np.uint8)
-            if os.preadv(self._open_handle, [memoryview(row)], start) != length:
+            if os.preadv(self._open_handle, [row.data], start) != length:
                 raise ValueError(f"{length} bytes at {start} are not there")
         return row
 
@@ -92,7 +92,7 @@ class RowFile:
 
 def compute_sum(row: np.ndarray) -> int:
     """Return a digest of a row as a whole number."""
-    digest = hashlib.blake2b(memoryview(row), digest_size=8).digest()
+    digest = hashlib.blake2b(row.data, digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 

@@ -14,6 +14,7 @@ from pace import quick
 from simsplit import packets
 from simsplit.assembly import Assembler
 from simsplit.experiment import Experiment
+from simsplit.parties.resting import InMemory
 from simsplit.parties.seats import Roster
 from simsplit.report.run_figures import draw_holdings
 from simsplit.results import Run
@@ -121,7 +122,8 @@ def count_kept(made: Experiment) -> int:
     """Count the bytes of tensors that resting clients keep."""
     roster = made.parts.pool.clients
     assert isinstance(roster, Roster)
-    flats = [each for flat in roster._flats.values() for each in (flat.weights, flat.moments)]
+    assert isinstance(roster.rest, InMemory)
+    flats = [each for flat in roster.rest.flats.values() for each in (flat.weights, flat.moments)]
     return sum(t.nbytes for kept in flats if kept is not None for t in kept.flats)
 
 
