@@ -16,6 +16,8 @@ from pace import quick
 from simsplit.assembly import Assembler
 from simsplit.assembly.sizing import estimate_memory
 from simsplit.assembly.trained import load_trained
+from simsplit.attacking.finished import attack
+from simsplit.deploy.terms import refuse_undeployable
 from simsplit.errors import RunError, RunFailedError, ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.forecasting.planning import plan
@@ -27,6 +29,7 @@ from simsplit.results.row_file import RESTED, ROWS
 from simsplit.scenario import Scenario
 from simsplit.states import select_below
 from simsplit.terminal.forecasts import tabulate_memory
+from simsplit.valuing.coalitions import copy_checkpoint
 
 OWN: dict[str, Any] = {"count": 6, "heads": "per_client"}
 DISK = {"kind": "inline", "rest": "disk"}
@@ -246,6 +249,25 @@ def test_a_client_of_the_finished_run_can_be_had(tmp_path: Path, seats: Any) -> 
             load_trained(tmp_path / name, client).weights() for name in ("disk", "memory")
         )
         assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+@pytest.mark.slow
+def test_another_run_goes_on_from_its_rows(tmp_path: Path, seats: Any) -> None:
+    """As coalitions do, whose clients rest in memory; an attack on the finished run reads them."""
+    seats(FEW)
+    changes = {"clients": {"count": 3}, "schedule": {"rounds": 2}}
+    run_to_end(make_scenario("disk", **changes), tmp_path / "run")
+    copy_checkpoint(tmp_path / "run", tmp_path / "other", 1)
+    Experiment(make_scenario("memory", **changes), tmp_path / "other").run(resume=True)
+    assert_same(tmp_path / "run", tmp_path / "other")
+    attack(tmp_path / "run", "unsplit", {"outer": "2", "targets.count": "2"})
+    assert (tmp_path / "run" / "attacks" / "unsplit" / "recovered.csv").exists()
+
+
+def test_a_deployment_has_nobody_at_rest() -> None:
+    with pytest.raises(ScenarioError) as refused:
+        refuse_undeployable(make_scenario("disk"))
+    assert refused.value.field == "engine.rest"
 
 
 @pytest.mark.parametrize(
