@@ -62,7 +62,7 @@ def _find_obstacle(scenario: Scenario, hosts: int) -> str | None:
 
 
 def _uses_gpu(device: str) -> bool:
-    return device.startswith("cuda") or (device == "auto" and find_accelerator() is not None)
+    return find_accelerator() is not None if device == "auto" else device != "cpu"
 
 
 @contextmanager

@@ -40,8 +40,8 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         name = find_accelerator() or "cpu"
     device = torch.device(name)
-    if device.type == "cuda":
-        count = torch.cuda.device_count()
+    if device.type != "cpu":
+        count = torch.get_device_module(device).device_count()
         if (device.index or 0) >= count:
             raise ScenarioError(
                 "device", f"got '{name}', but torch sees {count} GPUs; use cpu or auto"

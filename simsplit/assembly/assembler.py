@@ -29,7 +29,7 @@ from simsplit.engine.pool import InlinePool, Pool, RestingPool
 from simsplit.errors import RunError
 from simsplit.evaluation.evaluator import Evaluator
 from simsplit.held import hold
-from simsplit.machine import autocast_for
+from simsplit.machine import autocast_for, find_device
 from simsplit.network.clock import Clock, Flops
 from simsplit.packets import ClientId, is_crowd
 from simsplit.parties.on_disk import OnDisk
@@ -166,7 +166,7 @@ class HostRecipe:
 
     @classmethod
     def of(cls, scenario: Scenario, data: Prepared, device: str) -> "HostRecipe":
-        """Return the recipe for hosts that compute on `device`."""
+        """Return the recipe for hosts that compute on `device`; auto: what each of them has."""
         return cls(scenario, data, device, collect_held(scenario.model))
 
     @property
@@ -181,7 +181,7 @@ class HostRecipe:
         """Build these clients in their state before training."""
         hold(self.held)
         copies = self.scenario.aggregation.kind == "splitfed_v1"
-        device = torch.device(self.device)
+        device = find_device(self.device)
         assembler = Assembler(self.scenario, self.data, device, with_trunk=copies)
         pool = assembler.make_pool(numbers)
         if copies:

@@ -37,6 +37,15 @@ class HostsConfig(Config):
             raise ValueError(f"must be auto or a whole number from 1, got {value!r}")
         return value
 
+    @field_validator("gpus_per_host")
+    @classmethod
+    def _check_gpus(cls, value: float) -> float:
+        if value > 1 and value % 1:
+            raise ValueError(
+                f"must be a part of a GPU, such as 0.25, or a whole number, got {value}"
+            )
+        return value
+
 
 class RayEngine(HostsConfig):
     """An engine that runs clients on several hosts at once, as Ray actors."""

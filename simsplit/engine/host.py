@@ -6,6 +6,7 @@ return as values: so they keep the name of their client, and need not be picklab
 """
 
 import os
+import platform
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from simsplit.engine.pool import ClientError, InlinePool, Job
 from simsplit.errors import PluginError, ProtocolError, RunFailedError, SimsplitError
-from simsplit.machine import read_resident_bytes
+from simsplit.machine import find_device, read_resident_bytes
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Call
 
@@ -76,10 +77,22 @@ class Host:
 
         return self._answer(import_only)
 
-    def build(self, recipe: Recipe, numbers: Sequence[ClientId], device: str) -> None:
-        """Build these clients; they replace the clients that the host had before."""
-        self.device, self.failed = torch.device(device), None
+    def build(self, recipe: Recipe, numbers: Sequence[ClientId], device: str) -> object:
+        """Build these clients, which replace those that the host had before; return a failure.
+
+        `device` is cpu, or auto for the accelerator of which a part is reserved for this host.
+        """
+        self.failed = None
         self.pool = InlinePool({})  # frees the memory of the former clients first
+        return self._answer(lambda: self._build(recipe, numbers, device))
+
+    def _build(self, recipe: Recipe, numbers: Sequence[ClientId], device: str) -> None:
+        self.device = find_device(device)
+        if device == "auto" and self.device.type == "cpu":
+            raise RunFailedError(
+                "engine.gpus_per_host: a GPU is reserved for each host, and torch sees none on "
+                f"{platform.node()}"
+            )
         self.pool = recipe.build(numbers)
 
     def ask_each(self, calls: Mapping[ClientId, Call[object]]) -> object:

@@ -37,8 +37,11 @@ def refuse_missing_dtype(model: object, device: torch.device) -> None:
 @lru_cache
 def _computes(dtype: torch.dtype, device: str) -> bool:
     """Return whether a device has the operations of a transformer in a type."""
-    if device.startswith("cuda") and dtype == torch.bfloat16:
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if torch.device(device).type not in ("cpu", "meta") and dtype == torch.bfloat16:
+        # older GPUs emulate it: every operator is there, and slower than in float32
+        supports = getattr(torch.get_device_module(device), "is_bf16_supported", None)
+        if supports is not None:
+            return bool(supports(including_emulation=False))
     try:
         x = torch.ones(1, 1, 2, 2, dtype=dtype, device=device, requires_grad=True)
         made = nn.functional.scaled_dot_product_attention(x, x, nn.functional.linear(x, x[0, 0]))

@@ -5,15 +5,25 @@ SIMSPLIT_GOLDEN=all compares every golden case that runs in one process, for abo
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pretend
 import pytest
+import torch
 from builders import run_to_end, scenario
 from deployed import Deployment, assert_as_inline
+from gists import gist, says
 from golden.cases import CASES
 from golden.on_device import Values, find_differences
 from on_device import count_per_step
 
+from simsplit import machine
+from simsplit.assembly import HostRecipe
+from simsplit.engine import host
+from simsplit.engine.host import Failure, Host
+from simsplit.errors import ScenarioError
+from simsplit.models import frozen
+from simsplit.models.frozen import refuse_missing_dtype
 from simsplit.scenario.files import merge
 
 pytestmark = pytest.mark.slow
@@ -30,6 +40,31 @@ ROUNDED_OTHERWISE = {"trained-otherwise"}
 )
 def test_a_case_is_as_on_the_cpu(name: str, tmp_path: Path) -> None:
     assert find_differences(name, tmp_path) == []
+
+
+def test_a_host_that_has_a_gpu_computes_on_the_accelerator_that_is_there() -> None:
+    given = scenario(clients={"heads": "per_client"})
+    recipe = HostRecipe.of(given, given.prepare_data(), "auto")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "register_numpy_transport", lambda: None)  # it is Ray's
+        made = Host(threads=1)
+        assert made.build(recipe, [0], "auto") is None
+        head = made.pool.clients[0].training.end.head
+        assert {weight.device.type for weight in head.parameters()} == {pretend.NAME}
+        patch.setattr(machine, "ACCELERATORS", ())
+        failed = made.build(recipe, [0], "auto")
+    assert isinstance(failed, Failure)
+    assert says(str(failed.error), "engine.gpus_per_host")
+
+
+def test_a_dtype_that_the_accelerator_emulates_is_refused() -> None:
+    frozen._computes.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pretend._Module, "is_bf16_supported", lambda _, *, including_emulation: False)
+        with pytest.raises(ScenarioError, match=gist("model.dtype: ... bfloat16 ... float32")):
+            refuse_missing_dtype(SimpleNamespace(dtype="bfloat16"), torch.device(pretend.NAME))
+    frozen._computes.cache_clear()
+    refuse_missing_dtype(SimpleNamespace(dtype="bfloat16"), torch.device(pretend.NAME))
 
 
 def test_a_deployment_is_as_on_the_cpu(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from builders import scenario
-from gists import says
+from gists import gist, says
 
 from simsplit import hosting
 from simsplit.engine.engine_config import HostsConfig
@@ -116,6 +116,12 @@ def test_a_number_of_hosts_that_cannot_be(hosts: object) -> None:
     message = r"scenario\.engine\.hosts:.*auto.* 1"
     with pytest.raises(ScenarioError, match=message):
         scenario(engine={"kind": "ray", "hosts": hosts})
+
+
+def test_a_number_of_gpus_that_no_host_can_have() -> None:
+    """Ray gives parts of one GPU, or whole ones."""
+    with pytest.raises(ScenarioError, match=gist("scenario.engine.gpus_per_host: ... 1.5")):
+        scenario(engine={"kind": "ray", "gpus_per_host": 1.5})
 
 
 @pytest.mark.parametrize(
