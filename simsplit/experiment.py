@@ -289,7 +289,7 @@ class Experiment:
         for complaint in complaints:
             self.observers.warn(complaint)
         self.live.leave_out(self.live.absent)
-        describe_resumption(self.ledger.writer, self.scenario, self.path)
+        describe_resumption(self.ledger.writer, self.scenario, self.path, self.live.device)
         return True
 
     def _make_plan(self) -> RunPlan:

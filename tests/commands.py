@@ -38,9 +38,9 @@ class Command:
         self.started.append(process)
         return process
 
-    def run(self, *words: str) -> tuple[int, str, str]:
+    def run(self, *words: str, within_s: float = 120) -> tuple[int, str, str]:
         process = self.start(*words)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=within_s)
         return process.returncode, out, err
 
     def alive(self) -> dict[int, str]:
@@ -71,9 +71,9 @@ class Command:
             process.communicate()
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
+def eventually(condition: Callable[[], bool], within_s: float = 20) -> bool:
     """Return whether something comes true within a few seconds."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + within_s
     while not (met := condition()) and time.monotonic() < until:
         time.sleep(0.1)
     return met

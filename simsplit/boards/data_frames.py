@@ -13,6 +13,7 @@ from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.reproducing import measure_cells, place_data
 from simsplit.evidence.selecting import ChosenCell, Selection, select
 from simsplit.plugins import Given, gather_plugins
+from simsplit.sweep import Cluster
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,7 @@ def board(
     only: Mapping[str, str] | None = None,
     data: str | Path | None = None,
     jobs: int | None = 1,
+    cluster: Cluster | None = None,
     say: Callable[[str], None] = print,
 ) -> "pd.DataFrame":
     """Return a board as it is measured: a row for each strength of each defence.
@@ -44,7 +46,9 @@ def board(
         measure: Whether to measure what is missing first, in ./runs, and keep it in ./results.
         only: The axes of the only rows to measure, such as `{"defence": "mine"}`.
         data: The folder of the data sets; by default ./data.
-        jobs: How many cells run at a time.
+        jobs: How many cells run at a time; None for as many as there are processors, or as a
+            cluster has room for.
+        cluster: The Ray cluster on whose nodes cells run; None for this machine.
         say: A function that is called with a line as each cell ends.
 
     >>> board("images").sort_values("leak")[["strength", "leak", "loss"]]  # doctest: +SKIP
@@ -59,7 +63,7 @@ def board(
         )
     built = build_board(track, tier, guest, seeds=seeds)
     if measure:
-        _measure(built, only, data, jobs, say)
+        _measure(built, only, data, say, jobs=jobs, cluster=cluster)
         built = build_board(track, tier, guest, seeds=seeds)
     return pd.DataFrame([describe_strength(each) for each in score_strengths(built)])
 
@@ -68,13 +72,15 @@ def _measure(
     built: Board,
     only: Mapping[str, str] | None,
     data: str | Path | None,
-    jobs: int | None,
     say: Callable[[str], None],
+    *,
+    jobs: int | None,
+    cluster: Cluster | None,
 ) -> None:
     """Measure what a board lacks; raise RunFailedError for cells that fail or lack their data."""
     folder = Path(data) if data is not None else None
     selection = place_data(select([built.table], only), folder)
-    outcome = measure_cells(selection, _Lines(say), jobs=jobs)
+    outcome = measure_cells(selection, _Lines(say), jobs=jobs, cluster=cluster)
     if reasons := [*selection.absent.values(), *outcome.failed.values()]:
         raise RunFailedError("\n".join(reasons[:8]))
 

@@ -9,6 +9,9 @@ import typer
 
 from simsplit.commands.options import (
     Budget,
+    CellCpus,
+    CellGpus,
+    ClusterAddress,
     DataFolder,
     Format,
     Jobs,
@@ -20,6 +23,7 @@ from simsplit.commands.options import (
     hush_if,
     load_plugins,
     print_json,
+    read_cluster,
 )
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from simsplit.boards.entries import Board, Guest
     from simsplit.evidence.reproducing import Reproduction
     from simsplit.report.tables import Format as Form
+    from simsplit.sweep.nodes import Cluster
 
 
 def complete_tracks(incomplete: str) -> list[str]:
@@ -67,6 +72,9 @@ def board(
     jobs: Jobs = None,
     budget: Budget = None,
     data: DataFolder = None,
+    cluster: ClusterAddress = None,
+    cpus: CellCpus = None,
+    gpus: CellGpus = 0,
     show: Annotated[bool, typer.Option("--show", help="Show what is known; measure nothing.")] = (
         False
     ),
@@ -96,13 +104,20 @@ def board(
     guest = Guest(
         _parse_parts("--method", method), _parse_parts("--attack", attack), load_plugins(plugin)
     )
+    nodes, _ = read_cluster(cluster, cpus, gpus)
     built = _build(track, tier, guest, wanted)
     outcome = None
     if not show:
         heed_termination()
         try:
             outcome = _measure(
-                built, only, jobs=jobs, minutes=minutes, data=data, quiet=quiet or as_json
+                built,
+                only,
+                jobs=jobs,
+                minutes=minutes,
+                data=data,
+                cluster=nodes,
+                quiet=quiet or as_json,
             )
         except KeyboardInterrupt:
             end_interrupted(f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
@@ -167,15 +182,22 @@ def _measure(
     jobs: int | None,
     minutes: float | None,
     data: Path | None,
+    cluster: "Cluster | None",
     quiet: bool,
 ) -> "Reproduction":
     from simsplit.commands.evidence import parse_only, require_data
-    from simsplit.evidence.reproducing import Reproduction, measure_cells, place_data
+    from simsplit.evidence.reproducing import (
+        Reproduction,
+        choose_jobs,
+        measure_cells,
+        place_data,
+    )
     from simsplit.evidence.selecting import select
     from simsplit.terminal.evidence import MeasuringLines, print_plan
 
     selection = place_data(select([board.table], parse_only(only)), data)
     selection = require_data(selection, alone=True)
+    jobs = choose_jobs(selection, jobs, cluster)
     if minutes is not None:
         selection = selection.within(minutes, jobs or 1)
     if not selection.cells:
@@ -183,7 +205,7 @@ def _measure(
     if not quiet:
         print_plan(selection, jobs, say)
     watch = MeasuringLines(make_console(stderr=True, quiet=quiet))
-    return measure_cells(selection, watch, jobs=jobs, budget_min=minutes)
+    return measure_cells(selection, watch, jobs=jobs, budget_min=minutes, cluster=cluster)
 
 
 def _print(board: "Board", format_: "Form", *, quiet: bool, as_json: bool) -> None:

@@ -9,6 +9,9 @@ import typer
 
 from simsplit.commands.options import (
     Budget,
+    CellCpus,
+    CellGpus,
+    ClusterAddress,
     DataFolder,
     Jobs,
     Json,
@@ -17,6 +20,7 @@ from simsplit.commands.options import (
     Seeds,
     hush_if,
     print_json,
+    read_cluster,
 )
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.terminal.saying import end_interrupted, heed_termination, make_console, say
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from simsplit.evidence.reproducing import Reproduction
     from simsplit.evidence.selecting import Selection
     from simsplit.evidence.tables import EvidenceTable
+    from simsplit.sweep.nodes import Cluster
 
 Tier = Annotated[
     Literal["small", "full"] | None,
@@ -138,6 +143,9 @@ def reproduce(
         typer.Option("--from", help="Take rows from a finished sweep of the same scenarios."),
     ] = None,
     data: DataFolder = None,
+    cluster: ClusterAddress = None,
+    cpus: CellCpus = None,
+    gpus: CellGpus = 0,
     dry: Annotated[bool, typer.Option("--dry", help="Say what it would take, and stop.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -146,6 +154,7 @@ def reproduce(
     hush_if(quiet or as_json)
     if (table is None) == (not missing):
         raise SimsplitError("name a table, or give --missing for all of them: simsplit papers")
+    nodes, _ = read_cluster(cluster, cpus, gpus)
     built = _find_tables(table, tier, seeds)
     if from_ is not None:
         _import(built, from_, quiet=quiet)
@@ -153,7 +162,7 @@ def reproduce(
     heed_termination()
     try:
         if check is not None:
-            _check(built, parse_only(only), check, lot=lot, jobs=jobs, data=data)
+            _check(built, parse_only(only), check, lot=lot, jobs=jobs, data=data, cluster=nodes)
             return
         outcome = _measure(
             built,
@@ -161,6 +170,7 @@ def reproduce(
             jobs=jobs,
             budget=budget,
             data=data,
+            cluster=nodes,
             named=table is not None,
             dry=dry,
             quiet=quiet or as_json,
@@ -214,16 +224,23 @@ def _measure(
     jobs: int | None,
     budget: str | None,
     data: Path | None,
+    cluster: "Cluster | None",
     named: bool,
     dry: bool,
     quiet: bool,
 ) -> "Reproduction":
-    from simsplit.evidence.reproducing import Reproduction, measure_cells, place_data
+    from simsplit.evidence.reproducing import (
+        Reproduction,
+        choose_jobs,
+        measure_cells,
+        place_data,
+    )
     from simsplit.evidence.selecting import parse_minutes, select
     from simsplit.terminal.evidence import MeasuringLines, print_plan
 
     minutes = parse_minutes(budget) if budget is not None else None
     selection = require_data(place_data(select(built, only), data), alone=named)
+    jobs = choose_jobs(selection, jobs, cluster)
     if minutes is not None:
         selection = selection.within(minutes, jobs or 1)
     if not quiet:
@@ -231,7 +248,7 @@ def _measure(
     if dry or not selection.cells:
         return Reproduction()
     watch = MeasuringLines(make_console(stderr=True, quiet=quiet))
-    return measure_cells(selection, watch, jobs=jobs, budget_min=minutes)
+    return measure_cells(selection, watch, jobs=jobs, budget_min=minutes, cluster=cluster)
 
 
 def require_data(selection: "Selection", *, alone: bool) -> "Selection":
@@ -250,10 +267,12 @@ def _check(
     lot: int | None,
     jobs: int | None,
     data: Path | None,
+    cluster: "Cluster | None",
 ) -> None:
     import secrets
 
     from simsplit.evidence.reproducing import (
+        choose_jobs,
         compare_with_known,
         draw_cells,
         measure_again,
@@ -267,9 +286,11 @@ def _check(
     lot = secrets.randbelow(10_000) if lot is None else lot
     selection = draw_cells(select_known(built[0], only), share, lot)
     selection = require_data(place_data(selection, data), alone=True)
+    jobs = choose_jobs(selection, jobs, cluster)
     say(f"lot {lot} (--lot {lot} draws the same cells again)")
     print_plan(selection, jobs, say)
-    outcome = measure_again(selection, MeasuringLines(make_console(stderr=True)), lot, jobs=jobs)
+    watch = MeasuringLines(make_console(stderr=True))
+    outcome = measure_again(selection, watch, lot, jobs=jobs, cluster=cluster)
     checked = compare_with_known(built[0], outcome)
     print_check(checked)
     if outcome.failed or not all(each.agrees for each in checked):

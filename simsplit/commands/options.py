@@ -93,8 +93,8 @@ def read_cluster(
     """Return the cluster that options name, and these options; raise SimsplitError without one."""
     from simsplit.sweep.nodes import Cluster
 
-    shares = [("--cpus-per-cell", cpus), ("--gpus-per-cell", gpus)]
-    given = [(name, f"{share:g}") for name, share in shares if share]
+    shares = [("--cpus-per-cell", cpus), ("--gpus-per-cell", gpus or None)]
+    given = [(name, f"{share:g}") for name, share in shares if share is not None]
     if address is not None:
         flags = ["--cluster", address, *(word for pair in given for word in pair)]
         return Cluster(address, cpus, gpus), flags

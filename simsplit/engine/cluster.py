@@ -53,7 +53,14 @@ ANSWER_S = 5.0
 """The time limit for a cluster's answer, in seconds."""
 WATCH_S = 1.0
 """How often it is checked that Ray's head process lives, in seconds."""
-_KEPT = "the last checkpoint is kept, go on from it with --resume"
+LOOK_S = 2.0
+"""Seconds between two looks at a cluster while something of it is waited for."""
+KEPT = "the last checkpoint is kept, go on from it with --resume"
+"""The end of a sentence on a run that has lost what it ran on."""
+_PARTS = 10_000
+"""The parts of a processor or GPU that Ray can share out."""
+UNLIMITED = sys.maxsize
+"""The room of a node for what needs nothing of it."""
 _heads: list[tuple[str, int]] = []
 """Where the head process of the cluster that was started here listens; empty without one."""
 _head_is_gone = threading.Event()
@@ -119,13 +126,13 @@ def refuse_dead_node() -> None:
     # Ray would wait a minute for it and then end this process. So it is asked for here too: the
     # thread that watches may be a second late.
     if _head_is_gone.is_set() or not all(_is_listening(*each) for each in _heads):
-        raise RunFailedError(f"Ray has ended on this machine (its head process is gone); {_KEPT}")
+        raise RunFailedError(f"Ray has ended on this machine (its head process is gone); {KEPT}")
     ray: Any = import_module("ray")  # half of it has no types
     here = ray.get_runtime_context().get_node_id()
     node = next((each for each in ray.nodes() if each["NodeID"] == here), None)
     # Ray itself lists a dead node as alive for about fifteen seconds.
     if node is None or not (node["Alive"] and _is_raylet_there(node)):
-        raise RunFailedError(f"Ray has ended on this machine (its raylet is gone); {_KEPT}")
+        raise RunFailedError(f"Ray has ended on this machine (its raylet is gone); {KEPT}")
 
 
 def _is_raylet_there(node: Mapping[str, Any]) -> bool:
@@ -193,6 +200,33 @@ def _kill_processes(folder: str) -> None:
                 for each in (*process.children(recursive=True), process):
                     with suppress(psutil.Error):
                         each.kill()
+
+
+def count_room(needs: Mapping[str, float]) -> int:
+    """Count the tasks or actors that a cluster's nodes could hold if nobody else were there.
+
+    `needs` has the CPU and the GPU of each. What is less than a GPU lies on one GPU, not on two.
+    """
+    return sum(count_room_of_node(resources, needs) for resources in list_resources())
+
+
+def list_resources() -> list[Mapping[str, float]]:
+    """List the resources of each node that is alive, by their names."""
+    ray: Any = import_module("ray")
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def count_room_of_node(resources: Mapping[str, float], needs: Mapping[str, float]) -> int:
+    """Count the tasks or actors with these needs that one node could hold."""
+    counts = []
+    for kind, need in needs.items():
+        # whole numbers, as Ray counts: a tenth fits three times into three tenths
+        wanted, present = round(need * _PARTS), round(resources.get(kind, 0) * _PARTS)
+        if kind == "GPU" and 0 < wanted < _PARTS:
+            counts.append(present // _PARTS * (_PARTS // wanted))
+        elif wanted:
+            counts.append(present // wanted)
+    return min(counts, default=UNLIMITED)
 
 
 def end_actors(actors: Iterable[Any]) -> None:

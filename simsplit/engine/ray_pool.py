@@ -17,11 +17,18 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from simsplit.engine.cluster import end_actors, refuse_dead_node, run_with_cluster
+from simsplit.engine.cluster import (
+    KEPT,
+    LOOK_S,
+    count_room,
+    end_actors,
+    refuse_dead_node,
+    run_with_cluster,
+)
 from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.host import Failure, Host, Recipe, move_to_device, register_numpy_transport
 from simsplit.engine.pool import HostLost, Job, Outcome, Pool
-from simsplit.errors import ScenarioError
+from simsplit.errors import RunFailedError, ScenarioError, format_count, format_list
 from simsplit.packets import ClientId
 from simsplit.parties.calls import Begin, BeginInterleaved, Call, Proceed
 
@@ -41,6 +48,8 @@ class Hosts:
         self._ray: Any = ray
         register_numpy_transport()
         self.gpus = config.gpus_per_host
+        # which accelerator that is, each host finds where it runs
+        self.device = "auto" if self.gpus else "cpu"
         # in a cluster of its own the number of hosts is decided already: they are charged nothing
         self._actor: Any = ray.remote(Host).options(
             num_cpus=0 if config.address is None else config.threads,
@@ -49,7 +58,9 @@ class Hosts:
             max_restarts=0,
         )
         self.threads = config.threads
-        if config.address is not None:
+        self.needs: dict[str, float] = {"CPU": self.threads, "GPU": self.gpus}
+        self.joined = config.address is not None
+        if self.joined:
             self._refuse_more_than_fit(count)
         self.actors: list[Any] = [self._actor.remote(config.threads) for _ in range(count)]
 
@@ -69,28 +80,17 @@ class Hosts:
         self, recipe_of: Callable[[str], Recipe], samples: Sequence[int], device: torch.device
     ) -> "RayPool":
         """Build a run's clients on these hosts."""
-        recipe = recipe_of("cuda" if self.gpus else "cpu")
+        recipe = recipe_of(self.device)
         return RayPool(self, recipe, place_clients(samples, len(self)), device)
-
-    def _count_room(self) -> int:
-        """Count the hosts that the nodes could hold if nobody else were there."""
-        needs: dict[str, float] = {"CPU": self.threads, "GPU": self.gpus}
-        return sum(
-            int(min(node["Resources"].get(kind, 0) // n for kind, n in needs.items() if n))
-            for node in self._ray.nodes()
-            if node["Alive"]
-        )
 
     def _refuse_more_than_fit(self, count: int) -> None:
         """Refuse hosts for which Ray would wait for ever; nodes that are joining get a moment."""
         until = time.monotonic() + JOINING_S
-        while count > (room := self._count_room()) and time.monotonic() < until:
+        while count > (room := count_room(self.needs)) and time.monotonic() < until:
             time.sleep(0.2)
         if count > room:
-            each = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-            each += f" and {self.gpus:g} GPUs" if self.gpus else ""
             raise ScenarioError(
-                "engine.hosts", f"the cluster has room for {room} hosts of {each}, got {count}"
+                "engine.hosts", f"the cluster has room for {self._describe(room)}, got {count}"
             )
 
     def resident_bytes(self) -> list[int | None]:
@@ -104,16 +104,45 @@ class Hosts:
         return held
 
     def revive(self) -> list[int]:
-        """Start new hosts where some were lost, and return which these are."""
+        """Start new hosts where some were lost, and return which these are.
+
+        Raises:
+            RunFailedError: where the nodes that are left have no room for them.
+        """
         refuse_dead_node()
-        lost = []
-        for index, actor in enumerate(self.actors):
-            try:
-                self._ray.get(actor.get_pid.remote())
-            except self._ray.exceptions.RayError:
-                self.actors[index] = self._actor.remote(self.threads)
-                lost.append(index)
+        lost = [index for index, actor in enumerate(self.actors) if not self._lives(actor)]
+        for index in lost:
+            self.actors[index] = self._actor.remote(self.threads)
+        if self.joined:
+            self._wait_for(lost)
         return lost
+
+    def _lives(self, actor: Any) -> bool:  # noqa: ANN401 - Ray's
+        try:
+            self._ray.get(actor.get_pid.remote())
+        except self._ray.exceptions.RayError:
+            return False
+        return True
+
+    def _wait_for(self, started: Sequence[int]) -> None:
+        """Wait until hosts have started; Ray itself would wait for ever for a node with room."""
+        waiting = [self.actors[index].get_pid.remote() for index in started]
+        while waiting:
+            # looked at again and again: Ray lists a lost node for some seconds
+            if len(self) > (room := count_room(self.needs)):
+                names = format_list([f"host {index}" for index in started], 4)
+                fewer = f" and engine.hosts: {room}" if room else ", once there are nodes"
+                raise RunFailedError(
+                    f"the cluster has lost a node with {names}: it has room for "
+                    f"{self._describe(room)} now, not for {len(self)}; {KEPT}{fewer}"
+                )
+            _, waiting = self._ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_S)
+
+    def _describe(self, count: int) -> str:
+        """Describe a number of hosts and what each reserves."""
+        each = format_count(self.threads, "thread")
+        each += f" and {self.gpus:g} GPUs" if self.gpus else ""
+        return f"{format_count(count, 'host')} of {each}"
 
     def close(self) -> None:
         """End all host actors, and Ray where this run started it."""
@@ -172,7 +201,7 @@ class RayPool(Pool):
             for host, actor in enumerate(self.hosts.actors):
                 self._get(actor.prepare.remote(recipe.imports), host)
         shared = self._ray.put(recipe)
-        device = "cuda" if self.hosts.gpus else "cpu"
+        device = self.hosts.device
         building = {
             actor.build.remote(shared, self._clients(host), device): host
             for host, actor in enumerate(self.hosts.actors)

@@ -3,7 +3,7 @@
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def read_run(
                 version=str(facts["packages"]["simsplit"]),
                 commit=commit,
                 command=write_command(cell, table, tier),
-                machine=_describe_machine(facts),
+                machine=_describe_machines(facts),
                 threads=int(facts["threads"]),
                 minutes=round(float(run.summary["seconds"]) / 60, 3),
                 date=str(facts["started"]),
@@ -100,8 +100,18 @@ def find_runs(folder: Path) -> Iterator[tuple[str, Run]]:
             yield digest_of(load_scenario(path / SCENARIO)), Run.load(path)
 
 
-def _describe_machine(facts: dict[str, Any]) -> str:
-    """Describe a run's machine without its name: system, processors, card, torch.
+def _describe_machines(facts: Mapping[str, Any]) -> str:
+    """Describe the machines on which a run was trained, without their names.
+
+    It may have begun on one, and gone on on another, as on a node of a cluster.
+    """
+    # runs of before machines were noted have none with their resumptions
+    later = [each for each in facts.get("resumed") or () if "platform" in each]
+    return "; then ".join(dict.fromkeys(map(_describe_machine, [facts, *later])))
+
+
+def _describe_machine(facts: Mapping[str, Any]) -> str:
+    """Describe a machine: system, processors, card, torch.
 
     Torch can round otherwise with other vector instructions, so these are named too.
     """

@@ -1,7 +1,8 @@
 """Measures cells of tables: each is trained and attacked as an ordinary run, and becomes rows.
 
 The runs lie in ./runs/reproduce, so whatever ends the command loses at most one round, and the same
-command goes on. Rows are written as cells end.
+command goes on. Rows are written as cells end. On a cluster a run comes home when it ends: there
+the command loses the cells that are under way.
 """
 
 import math
@@ -9,6 +10,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +27,7 @@ from simsplit.progress import SweepObserver
 from simsplit.results import CHECKPOINTS, Run, checkpoints, read_summary
 from simsplit.scenario import Cell, Sweep
 from simsplit.seeds import numpy_rng_for
-from simsplit.sweep import run_sweep
+from simsplit.sweep import Cluster, run_sweep
 
 WORK = Path("runs") / "reproduce"
 """The folder of the runs that measure, from which an interrupted command goes on."""
@@ -84,26 +86,63 @@ def measure_cells(
     *,
     jobs: int | None = None,
     budget_min: float | None = None,
+    cluster: Cluster | None = None,
 ) -> Reproduction:
     """Measure cells in order and write their rows to ./results as they end.
 
     Raises:
         RunError: where another process writes rows of one of the tables.
+        SimsplitError: where the cluster is not there, or lacks what a cell asks for.
     """
-    with hold_alone(chosen.group for chosen in selection.cells):
+    with hold_alone(chosen.group for chosen in selection.cells), _join(cluster):
         return _run_cells(
-            selection, watch, work=WORK, jobs=jobs, keep=_write_rows, budget_min=budget_min
+            selection,
+            watch,
+            work=WORK,
+            jobs=choose_jobs(selection, jobs, cluster),
+            keep=_write_rows,
+            budget_min=budget_min,
+            cluster=cluster,
         )
 
 
 def measure_again(
-    selection: Selection, watch: MeasuringObserver, lot: int, *, jobs: int | None = None
+    selection: Selection,
+    watch: MeasuringObserver,
+    lot: int,
+    *,
+    jobs: int | None = None,
+    cluster: Cluster | None = None,
 ) -> Reproduction:
     """Measure cells whose rows are known, beside them: no row is written."""
-    with hold_alone(f"{chosen.group}.check" for chosen in selection.cells):
+    with hold_alone(f"{chosen.group}.check" for chosen in selection.cells), _join(cluster):
         return _run_cells(
-            selection, watch, work=WORK / f"check-{lot}", jobs=jobs, keep=lambda *_: None
+            selection,
+            watch,
+            work=WORK / f"check-{lot}",
+            jobs=choose_jobs(selection, jobs, cluster),
+            keep=lambda *_: None,
+            cluster=cluster,
         )
+
+
+def choose_jobs(selection: Selection, jobs: int | None, cluster: Cluster | None) -> int | None:
+    """Return how many cells run at a time: as asked for, or as a cluster has room for.
+
+    Raises:
+        SimsplitError: where the cluster is not there, or lacks what a cell asks for.
+    """
+    if cluster is None or not selection.cells:
+        return jobs
+    scenarios = [chosen.cell.base for chosen in selection.cells]
+    with cluster.join():
+        room = cluster.count_room(scenarios)
+    return min(room, len(scenarios)) if jobs is None else jobs
+
+
+def _join(cluster: Cluster | None) -> AbstractContextManager[None]:
+    """Join a cluster, if there is one, once for all tables."""
+    return nullcontext() if cluster is None else cluster.join()
 
 
 Keep = Callable[[ChosenCell, Sequence[Measurement]], None]
@@ -118,6 +157,7 @@ def _run_cells(
     jobs: int | None,
     keep: Keep,
     budget_min: float | None = None,
+    cluster: Cluster | None = None,
 ) -> Reproduction:
     outcome = Reproduction()
     watch.begin(selection, jobs)
@@ -128,9 +168,9 @@ def _run_cells(
         for chosen in cells:
             _drop_outdated(work / group / chosen.cell.name, chosen)
         observer = _CellObserver(cells, work / group, watch, outcome, keep=keep, end=end)
-        sweep = _make_sweep(group, cells)
+        sweep = _make_sweep(group, cells, on_gpus=cluster is not None and cluster.gpus > 0)
         try:
-            run_sweep(sweep, work / group, jobs=jobs, resume=True, watch=observer)
+            run_sweep(sweep, work / group, jobs=jobs, resume=True, watch=observer, cluster=cluster)
         except _OutOfTimeError:
             outcome.out_of_time = True
             break
@@ -153,12 +193,17 @@ def _drop_outdated(folder: Path, chosen: ChosenCell) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make_sweep(group: str, cells: Sequence[ChosenCell]) -> Sweep:
-    """Make a sweep of a table's cells; figures of single runs are of no use, and are not drawn."""
+def _make_sweep(group: str, cells: Sequence[ChosenCell], *, on_gpus: bool) -> Sweep:
+    """Make a sweep of a table's cells; figures of single runs are of no use, and are not drawn.
+
+    With `on_gpus`, cells compute on the GPUs that they ask a cluster for: a row names its machine,
+    and its digest has no device.
+    """
     made = []
     for cell in (chosen.cell for chosen in cells):
         output = cell.scenario.output.model_copy(update={"figures": False})
-        scenario = cell.scenario.model_copy(update={"output": output})
+        device = "auto" if on_gpus and cell.scenario.device == "cpu" else cell.scenario.device
+        scenario = cell.scenario.model_copy(update={"output": output, "device": device})
         made.append(Cell(cell.name, {**cell.axes, "seed": cell.seed}, scenario))
     given = (cell.scenario.plugins for cell in made if cell.scenario.plugins.origins)
     return Sweep(group.replace("/", "-"), tuple(made), next(given, NO_PLUGINS))

@@ -26,30 +26,45 @@ def describe_environment(
     device: torch.device, plugins: Sequence[Mapping[str, object]] = ()
 ) -> dict[str, object]:
     """Return versions, machine, device, thread count, and the plugins with their digests."""
-    gpu = None
-    if device.type != "cpu":
-        gpu = torch.get_device_module(device).get_device_name(device)
     return {
         **_describe_session(),
         "resumed": [],
         "process": describe_process(),
         "python": platform.python_version(),
         "packages": {name: _find_version(name) for name in _PACKAGES},
-        "platform": platform.platform(),
-        "processors": os.cpu_count(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
+        **_describe_machine(device),
         "device": str(device),
-        "gpu": gpu,
         "threads": torch.get_num_threads(),
         "plugins": list(plugins),
     }
 
 
-def add_resumption(before: Mapping[str, object]) -> dict[str, object]:
-    """Return a run's environment with this process as another that resumes the run."""
+def add_resumption(before: Mapping[str, object], device: torch.device) -> dict[str, object]:
+    """Return a run's environment with this process as another that resumes the run.
+
+    It may be on another machine, as on another node of a cluster.
+    """
     earlier = before.get("resumed")
-    sessions = [*(earlier if isinstance(earlier, list) else []), _describe_session()]
+    here = {
+        **_describe_session(),
+        **_describe_machine(device),
+        "packages": {"torch": _find_version("torch")},
+    }
+    sessions = [*(earlier if isinstance(earlier, list) else []), here]
     return {**before, "resumed": sessions, "process": describe_process()}
+
+
+def _describe_machine(device: torch.device) -> dict[str, object]:
+    """Return the facts of this machine on which figures can depend."""
+    gpu = None
+    if device.type != "cpu":
+        gpu = torch.get_device_module(device).get_device_name(device)
+    return {
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "gpu": gpu,
+    }
 
 
 def _describe_session() -> dict[str, object]:

@@ -100,13 +100,15 @@ def describe_start(
         writer.write_text(HOLDINGS, data.format_holdings())
 
 
-def describe_resumption(writer: RunWriter, scenario: Scenario, path: Path) -> None:
-    """Write the resumed run's scenario, and add the resuming command to the environment."""
+def describe_resumption(
+    writer: RunWriter, scenario: Scenario, path: Path, device: torch.device
+) -> None:
+    """Write the resumed run's scenario; add the resuming command and machine to the environment."""
     writer.describe(scenario.yaml())
     before: Mapping[str, object] = {}
     with suppress(RunError):  # a lost note must not stop a run
         before = Run.load(path).environment
-    writer.write_json(ENVIRONMENT, add_resumption(before))
+    writer.write_json(ENVIRONMENT, add_resumption(before, device))
 
 
 def drop_late_names(path: Path, data: Prepared) -> Prepared:

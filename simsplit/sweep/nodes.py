@@ -10,19 +10,20 @@ import shutil
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from simsplit.engine.cluster import run_with_cluster
-from simsplit.errors import RunError, ScenarioError, SimsplitError
+from simsplit.engine.cluster import LOOK_S, count_room, list_resources, run_with_cluster
+from simsplit.errors import RunError, RunFailedError, ScenarioError, SimsplitError
 from simsplit.held import hold
 from simsplit.plugins import Origin, gather_again
 from simsplit.progress import SweepObserver
 from simsplit.results import SweepDirectory
-from simsplit.scenario import Cell, Sweep, parse
+from simsplit.scenario import Cell, Scenario, Sweep, parse
 from simsplit.scenario.loading import collect_held
 from simsplit.sweep.one_cell import Ended, explain_death, train
 from simsplit.sweep.pruning import Judge
@@ -43,7 +44,22 @@ class Cluster:
     cpus: float | None = None
     """Processors of a cell; None for as many as the threads that its scenario names, or one."""
     gpus: float = 0.0
-    """GPUs of a cell, such as 0.25; cells that share one take turns in its memory."""
+    """GPUs of a cell: a part of one, such as 0.25, or a whole number. Cells that share a GPU share
+    its memory."""
+
+    def __post_init__(self) -> None:
+        """Raise SimsplitError for a number of GPUs that Ray cannot give to one cell."""
+        if self.gpus > 1 and self.gpus % 1:
+            raise SimsplitError(
+                f"--gpus-per-cell: got {self.gpus:g}; allowed: a part of a GPU, such as 0.25, or a "
+                "whole number"
+            )
+
+    @contextmanager
+    def join(self) -> Iterator[None]:
+        """Join the cluster for a block; blocks within it join nothing anew."""
+        with run_with_cluster(self.address, option="--cluster"):
+            yield
 
     def refuse_misfits(self, sweep: Sweep) -> None:
         """Raise an error for cells that cannot run on one node of a cluster."""
@@ -60,9 +76,31 @@ class Cluster:
                     f"got cpu, and --gpus-per-cell asks for {self.gpus:g} GPUs; use --device auto",
                 )
 
-    def count_cpus(self, cell: Cell) -> float:
-        """Return the processors that a cell takes."""
-        return self.cpus if self.cpus is not None else float(cell.scenario.threads or 1)
+    def count_cpus(self, scenario: Scenario) -> float:
+        """Return the processors that a cell of this scenario takes."""
+        return self.cpus if self.cpus is not None else float(scenario.threads or 1)
+
+    def count_room(self, scenarios: Iterable[Scenario]) -> int:
+        """Return how many cells of these scenarios can run at a time; the cluster was joined.
+
+        Raises:
+            SimsplitError: where no node has what a cell asks for.
+        """
+        needs = {"CPU": max(map(self.count_cpus, scenarios)), "GPU": self.gpus}
+        if room := count_room(needs):
+            return room
+        nodes = list_resources()
+        for option, kind in (("--cpus-per-cell", "CPU"), ("--gpus-per-cell", "GPU")):
+            most = max((node.get(kind, 0.0) for node in nodes), default=0.0)
+            if (wanted := needs[kind]) > most:
+                raise SimsplitError(
+                    f"{option}: a cell asks for {wanted:g} {kind}s, and no node of the "
+                    f"cluster at {self.address} has more than {most:g}"
+                )
+        raise SimsplitError(
+            f"--gpus-per-cell: a cell asks for {needs['CPU']:g} CPUs and {self.gpus:g} GPUs, and "
+            f"no node of the cluster at {self.address} has both"
+        )
 
 
 def train_on_cluster(
@@ -77,9 +115,8 @@ def train_on_cluster(
 ) -> Iterator[tuple[str, Ended]]:
     """Train cells on a cluster, at most `jobs` at a time, and yield their ends as they come."""
     origins = sweep.plugins.require_portable()
-    with run_with_cluster(cluster.address, option="--cluster"):
-        ray: Any = import_module("ray")
-        room = _count_room(cluster, cells, ray.cluster_resources())
+    with cluster.join():
+        room = cluster.count_room(cell.scenario for cell in cells)
         jobs = min(room if jobs is None else jobs, len(cells))
         waiting = deque(cells)
         running: dict[Any, str] = {}
@@ -87,33 +124,29 @@ def train_on_cluster(
             while waiting or running:
                 while waiting and len(running) < jobs:
                     cell = waiting.popleft()
-                    running[_begin(cell, directory, cluster, origins, judges)] = cell.name
                     watch.start_cell(cell.name)
-                (ended,), _ = ray.wait(list(running))
+                    running[_begin(cell, directory, cluster, origins, judges)] = cell.name
+                ended = _wait_for_one(running, cluster, cells)
                 name = running.pop(ended)
                 yield name, _take_home(ended, directory.run_path(name))
         finally:
             for task in running:
-                ray.cancel(task, force=True)
+                import_module("ray").cancel(task, force=True)
 
 
-def _count_room(cluster: Cluster, cells: Sequence[Cell], free: Mapping[str, float]) -> int:
-    """Return how many cells a cluster has room for; raise SimsplitError if for none."""
-    cpus = max(map(cluster.count_cpus, cells))
-    counts = []
-    for option, wanted, kind in (
-        ("--cpus-per-cell", cpus, "CPU"),
-        ("--gpus-per-cell", cluster.gpus, "GPU"),
-    ):
-        has = free.get(kind, 0.0)
-        if wanted > has:
-            raise SimsplitError(
-                f"{option}: a cell asks for {wanted:g} {kind}s, and the cluster at "
-                f"{cluster.address} has {has:g}"
-            )
-        if wanted:
-            counts.append(int(has / wanted))
-    return min(counts, default=len(cells))
+def _wait_for_one(running: Iterable[Any], cluster: Cluster, cells: Sequence[Cell]) -> Any:  # noqa: ANN401 - Ray's
+    """Wait until one of these tasks has ended, and return it.
+
+    Raises:
+        RunFailedError: where all nodes are lost that could hold a cell: Ray would wait for others.
+    """
+    ray: Any = import_module("ray")
+    while not (ended := ray.wait(list(running), timeout=LOOK_S)[0]):
+        try:
+            cluster.count_room(cell.scenario for cell in cells)
+        except SimsplitError as error:
+            raise RunFailedError(f"a node was lost, and {error}; what has ended is kept") from None
+    return ended[0]
 
 
 def _begin(
@@ -129,7 +162,7 @@ def _begin(
     engine = {"engine": {"kind": "inline", "rest": rest}}
     values = cell.scenario.model_dump(mode="json") | engine
     task = ray.remote(_train_here).options(
-        num_cpus=cluster.count_cpus(cell), num_gpus=cluster.gpus, max_retries=TRIES - 1
+        num_cpus=cluster.count_cpus(cell.scenario), num_gpus=cluster.gpus, max_retries=TRIES - 1
     )
     order = _Order(
         cell.name,

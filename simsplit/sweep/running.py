@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.engine.cluster import (
+    LOOK_S,
     SMALL_STORE_BYTES,
     end_actors,
     refuse_dead_node,
@@ -44,8 +45,6 @@ from simsplit.sweep.plan import (
 from simsplit.sweep.pruning import Judge
 from simsplit.sweep.searching import NOT_CHOSEN, Chosen, run_search
 
-LOOK_S = 2.0
-"""Seconds between two looks whether Ray is still there; it ends its drivers when it is not."""
 Endings = Iterator[tuple[str, Ended]]
 
 
@@ -321,7 +320,7 @@ class _Workers:
     def wait(self) -> tuple[str, Ended]:
         """Wait for a cell to end, and return its name and its end."""
         while not (done := self.ray.wait(list(self.busy), timeout=LOOK_S)[0]):
-            refuse_dead_node()
+            refuse_dead_node()  # Ray ends its drivers when it is gone
         (task,) = done
         worker, cell = self.busy.pop(task)
         try:

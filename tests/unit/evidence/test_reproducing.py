@@ -2,9 +2,14 @@
 
 import csv
 import json
+import shutil
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 from gists import says
 
 from simsplit import Run, papers
@@ -18,7 +23,7 @@ from simsplit.evidence.verdicts import ClaimVerdict
 from simsplit.results import checkpoints
 from simsplit.scenario import load_sweep
 from simsplit.scenario.files import merge
-from simsplit.sweep import run_sweep
+from simsplit.sweep import Cluster, run_sweep
 
 
 def table_here():
@@ -129,6 +134,21 @@ def test_a_figure_that_no_run_has_fails_its_cells_and_says_which(paper, simsplit
     assert says(err, "4 cells failed")
     assert says(err, "test_acuracy ... did you mean 'test_accuracy'")
     assert not paper.rows.exists()
+
+
+def test_a_row_names_every_kind_of_machine_that_trained_its_run(measured, simsplit):
+    """A run can begin here and go on on a node of a cluster."""
+    (here,) = {row.machine for row in read(measured.rows)}
+    measured.rows.unlink()
+    for place, file in enumerate(sorted((measured.root / "runs").rglob("environment.json"))):
+        facts = json.loads(file.read_text())
+        other = {**facts, "gpu": "H100"} if place == 0 else facts
+        file.write_text(json.dumps({**facts, "resumed": [{"started": "before"}, other]}))
+    assert simsplit("reproduce", "tiny/table1", "--jobs", 1)[0] == 0
+    first, *others = [row.machine.split("; then ") for row in read(measured.rows)]
+    assert first[0] == here
+    assert ", H100, torch" in first[1]
+    assert others == [[here]] * 3
 
 
 @pytest.mark.slow
@@ -347,3 +367,79 @@ def test_durations_and_seeds():
     assert parse_seeds("0-2,5") == (0, 1, 2, 5)
     with pytest.raises(SimsplitError):
         parse_minutes("2 days")
+
+
+class RayHere:
+    """A cluster of one node, whose tasks run in this process when they are waited for."""
+
+    exceptions = SimpleNamespace(RayTaskError=RuntimeError, RayError=RuntimeError)
+
+    def __init__(self) -> None:
+        self.tasks: dict[object, tuple[Any, Any]] = {}
+        self.asked: list[dict[str, Any]] = []
+        self.most_at_once, self.left = 0, 99
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0}}]
+
+    def remote(self, function):
+        return SimpleNamespace(
+            options=lambda **asked: SimpleNamespace(
+                remote=lambda order: self._give_out(function, order, asked)
+            )
+        )
+
+    def _give_out(self, function, order, asked):
+        task = object()
+        self.tasks[task] = function, order
+        self.asked.append(asked)
+        self.most_at_once = max(self.most_at_once, len(self.tasks))
+        return task
+
+    def wait(self, tasks, timeout):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return tasks[:1], tasks[1:]
+
+    def get(self, task):
+        function, order = self.tasks.pop(task)
+        return function(order)
+
+    def cancel(self, task, *, force):
+        del self.tasks[task]
+
+
+@pytest.fixture
+def ray_here(monkeypatch):
+    made = RayHere()
+    for module in ("simsplit.sweep.nodes", "simsplit.engine.cluster"):
+        monkeypatch.setattr(f"{module}.import_module", lambda _: made)
+    monkeypatch.setattr(Cluster, "join", lambda _: nullcontext())
+    return made
+
+
+@pytest.mark.slow
+def test_cells_on_a_cluster_become_rows_as_they_come_home(paper, simsplit, ray_here):
+    words = ("reproduce", "tiny/table1", "--cluster", "auto", "--gpus-per-cell", 0.5)
+    ray_here.left = 2
+    code, _, err = simsplit(*words, "--budget", "4m")
+    assert code == 130
+    assert says(err, "4 cells ... 2 at a time")
+    assert (len(ray_here.asked), ray_here.most_at_once, ray_here.tasks) == (4, 2, {})
+    assert {(each["num_cpus"], each["num_gpus"]) for each in ray_here.asked} == {(1, 0.5)}
+    kept = read(paper.rows)
+    assert len(kept) == 2
+    ray_here.left = 99
+    code, _, err = simsplit(*words)
+    assert code == 0, err
+    there = read(paper.rows)
+    assert {row.key: row for row in there}.items() >= {row.key: row for row in kept}.items()
+    saved = [yaml.safe_load(file.read_text()) for file in paper.root.rglob("scenario.yaml")]
+    assert [each["device"] for each in saved] == ["auto"] * 4
+    paper.rows.unlink()
+    shutil.rmtree(paper.root / "runs")
+    assert simsplit("reproduce", "tiny/table1", "--jobs", 1)[0] == 0
+    assert [(row.key, row.value) for row in read(paper.rows)] == [
+        (row.key, row.value) for row in there
+    ]

@@ -175,6 +175,8 @@ def test_every_command_of_a_run_is_kept_with_its_commit(tmp_path, monkeypatch):
     assert document["command"] == ["simsplit", "run", "first"]
     assert [each["command"] for each in document["resumed"]] == [["simsplit", "run", "second"]]
     assert document["resumed"][0]["started"] >= document["started"]
+    machine = ("platform", "processors", "instructions", "gpu")
+    assert all(document["resumed"][0][fact] == document[fact] for fact in machine)
     assert document["process"]["pid"] == os.getpid()
 
 
