@@ -181,13 +181,17 @@ def _as_tensors(op: Any, args: list[Any]) -> list[Any]:
 def _unwrap(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_unwrap(each) for each in value]
-    return _move(value, CPU) if is_ours(value) else value
+    if not is_ours(value):
+        return value
+    inner = _move(value, CPU)  # memory alone: these two are bits of the tensor
+    inner = inner.conj() if value.is_conj() else inner
+    return inner._neg_view() if value.is_neg() else inner
 
 
 def _wrap(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_wrap(each) for each in value)
-    return _move(value, DEVICE) if isinstance(value, Tensor) else value
+    return _move(value.resolve_conj().resolve_neg(), DEVICE) if isinstance(value, Tensor) else value
 
 
 def _flatten(values: Any) -> Iterator[Any]:

@@ -51,7 +51,10 @@ class Setting:
     truth: Tensor
 
     def pixels(self, rows: Tensor) -> Tensor:
-        return self.private.inputs[rows].float() / 255
+        return (self.private.inputs[rows].float() / 255).to(self.known.device)
+
+    def labels(self, rows: Tensor | slice) -> Tensor:
+        return self.private.labels[rows].to(self.known.device)
 
     def obey(self, rows: Tensor, gradient: Tensor) -> None:
         """Let the victim take a step."""
@@ -68,7 +71,9 @@ class Setting:
         return float((mean - self.truth).square().mean())
 
 
-def build_setting(methods: tuple[MethodConfig, ...] = (), *, vanilla: bool = False) -> Setting:
+def build_setting(
+    methods: tuple[MethodConfig, ...] = (), *, vanilla: bool = False, device: torch.device = CPU
+) -> Setting:
     digits = load_digits()
     images = torch.from_numpy(digits.images / 16 * 255).round().byte()[:, None]
     labels = torch.from_numpy(digits.target).long()
@@ -76,9 +81,11 @@ def build_setting(methods: tuple[MethodConfig, ...] = (), *, vanilla: bool = Fal
         Samples(images[rows], labels[rows]) for rows in (slice(800), slice(800, 1600))
     )
     model = Leaky().build(IMAGE, 10, seed=0)
-    stack = build_stack(methods, "server", (CUT, (64,)), 3, CPU)
+    for part in (model.head, model.trunk, model.tail):
+        part.to(device)
+    stack = build_stack(methods, "server", (CUT, (64,)), 3, device)
     unit = ((0.0,), (1.0,))
-    batcher = Batcher(public, mean=unit[0], std=unit[1])
+    batcher = Batcher(public, mean=unit[0], std=unit[1], device=device)
     known = Knowledge(
         trunk=model.trunk,
         tail=model.tail if vanilla else None,
@@ -92,10 +99,10 @@ def build_setting(methods: tuple[MethodConfig, ...] = (), *, vanilla: bool = Fal
         mean=unit[0],
         std=unit[1],
         seed=7,
-        device=CPU,
+        device=device,
         pretrained=Pretrained(lambda owner: getattr(model, owner), vocabulary=0),
     )
-    truth = private.inputs[:BATCH].float() / 255
+    truth = (private.inputs[:BATCH].float() / 255).to(device)
     return Setting(model.head, known, private, truth)
 
 
@@ -114,7 +121,7 @@ def recover_targets(config: AttackConfig, here: Setting, *, steps: int, noise: b
     """Return the targets that an attack recovers after so many steps of training."""
     attack = config.build(here.known)
     if config.active:
-        here.head = _taught()
+        here.head = _taught().to(here.known.device)
     follow(attack, here, steps=steps, noise=noise)
     if config.told_head:
         attack.receive_head({f"head/{n}": t for n, t in here.head.state_dict().items()})
@@ -122,7 +129,7 @@ def recover_targets(config: AttackConfig, here: Setting, *, steps: int, noise: b
         attack.study(_queries(here, noise=noise))
     targets = [packet(_encode(here, here.truth, noise, -1), Leg.SMASHED, 0)]
     if here.known.tail is not None:
-        targets.append(packet(here.private.labels[:BATCH], Leg.LABELS, 0))
+        targets.append(packet(here.labels(slice(BATCH)), Leg.LABELS, 0))
     for _ in attack.work(targets):
         pass
     return attack.recovered
@@ -136,7 +143,7 @@ def follow(attack: Attack, here: Setting, *, steps: int, noise: bool, first: int
         attack.show(0, here.pixels(rows))
         attack.observe(packet(sent, Leg.SMASHED, number))
         if here.known.tail is not None:
-            attack.observe(packet(here.private.labels[rows], Leg.LABELS, number))
+            attack.observe(packet(here.labels(rows), Leg.LABELS, number))
         reply = attack.answer(packet(torch.zeros_like(sent), Leg.SMASHED_GRAD, number))
         if not noise:
             here.obey(rows, reply.tensors[0])
@@ -145,7 +152,7 @@ def follow(attack: Attack, here: Setting, *, steps: int, noise: bool, first: int
 
 def _encode(here: Setting, pixels: Tensor, noise: bool, number: int) -> Tensor:
     if noise:
-        return torch.rand(pixels.shape, generator=rng_for(0, "noise", number))
+        return torch.rand(pixels.shape, generator=rng_for(0, "noise", number)).to(pixels)
     with torch.no_grad():
         return here.head(pixels)
 

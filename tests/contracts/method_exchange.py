@@ -64,10 +64,12 @@ class Exchange:
     replies: list[Tensor] = field(default_factory=list)
 
 
-def pair(configs: Sequence[MethodConfig], seed: int = 0) -> Pair:
+def pair(configs: Sequence[MethodConfig], seed: int = 0, device: torch.device = CPU) -> Pair:
     shapes = (CUT, FEATURES)
-    client = build_stack(configs, "client", shapes, seed + 1, CPU)
-    server = build_stack(configs, "server", shapes, seed, CPU)
+    client = build_stack(configs, "client", shapes, seed + 1, device)
+    server = build_stack(configs, "server", shapes, seed, device)
+    for side in (client, server):
+        side.modules.to(device)
     client.receive_announcements(server.announce())
     return Pair(client, server)
 
@@ -83,16 +85,16 @@ def labels_of(batch: int) -> Tensor:
 def exchange(sides: Pair, z: Tensor, *, number: int = 0, training: bool = True) -> Exchange:
     """Exchange four legs for an activation `z`; without `training` the two forward ones."""
     client, server = sides.client, sides.server
-    labels = labels_of(len(z))
+    labels, rows = labels_of(len(z)).to(z.device), torch.arange(len(z), device=z.device)
     step = Step(3, 1, number, 11, training, labels if training else None)
     blind = Blind(3, 1, number, 22, training)
     with torch.set_grad_enabled(training):
-        batch = client.transform(Batch(z, labels, torch.arange(len(z))), step)
+        batch = client.transform(Batch(z, labels, rows), step)
         sent = client.encode(batch.inputs, step)
         up = client.pack(Leg.SMASHED, sent.detach(), step)
         arrived = server.unpack(Leg.SMASHED, up, blind).detach().requires_grad_(training)
         lifted = server.lift(arrived, blind)
-        features = server.encode(lifted.flatten(1) @ TRUNK, blind)
+        features = server.encode(lifted.flatten(1) @ TRUNK.to(z.device), blind)
         down = server.pack(Leg.FEATURES, features.detach(), blind)
         returned = client.unpack(Leg.FEATURES, down, step).detach().requires_grad_(training)
         decoded = client.lift(returned, step)

@@ -64,7 +64,7 @@ class Blur(Probe):
 
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
         count = step.memo["blurs"] = step.memo.get("blurs", 0) + 1
-        noise = torch.randn(grad.shape, generator=step.make_rng("blur", count))
+        noise = torch.randn(grad.shape, generator=step.make_rng("blur", count)).to(grad)
         both = torch.stack([noise + grad, noise - grad])  # each message a view of one storage
         return Share(both[0], 0.5), Share(both[1], -0.5)
 
@@ -88,7 +88,7 @@ class Keyed(Probe):
         super().__init__(site)
         if site.side == "server":
             draw = torch.randint(0, 2, site.shape, generator=rng_for(site.seed, "key"))
-            self.signs = draw.float() * 2 - 1
+            self.signs = (draw.float() * 2 - 1).to(site.device)
 
     def announce(self) -> tuple[Tensor, ...]:
         return (self.signs,)

@@ -56,6 +56,10 @@ trained_attack = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def small_judges(monkeypatch):
+    shrink_judges(monkeypatch)
+
+
+def shrink_judges(monkeypatch):
     """The published discriminators take millions of weights to judge what a few can."""
 
     def small(channels, cut):
