@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from simsplit.boards.entries import Board
 from simsplit.boards.scoring import RANKED, Strength, rank_defences, score_strengths
-from simsplit.boards.tabulating import write_by_seed
+from simsplit.boards.tabulating import read_controls, write_by_seed
 from simsplit.boards.track import NONE
 from simsplit.errors import format_list
 from simsplit.metrics.intervals import compute_half_width
@@ -50,6 +50,7 @@ def judge(board: Board) -> BoardVerdict:
         least = min(scored, key=lambda name: _average(scored[name]))
         share = 100 * _average(scored[least]) / _average(plain)
         answer = f"{least} sends least at a cost of at most {_budget(board)}: {share:.0f} %."
+    rest += _doubt_budget(board, plain)
     seeds = min(each.seeds for each in scored.values())
     rest.append(
         "With one seed no order is settled."
@@ -86,6 +87,21 @@ def _judge_leaks(board: Board, scored: Mapping[str, Strength], plain: Strength) 
         yield f"The worst {worst} {does} {share} behind {beaten}."
     if bounds := sorted({each.worst for each in scored.values()} & set(board.bounds)):
         yield f"{format_list(bounds)} bounds what is left: no server knows so much."
+
+
+def _doubt_budget(board: Board, undefended: Strength) -> Iterator[str]:
+    """Yield a doubt for each control that loses no more than the budget that ranks."""
+    for name, utility in read_controls(board).items():
+        values = [utility] if isinstance(utility, float | int) else [*utility.values()]
+        if not values:
+            continue
+        apart = abs(statistics.fmean(undefended.utility.values()) - statistics.fmean(values))
+        if apart <= RANKED:
+            yield (
+                f"What learned nothing of the task ({name}) has only {apart:.1f} "
+                f"{board.track.utility.unit} less: within the budget a defence may cost all that "
+                "was learned."
+            )
 
 
 def _place(strength: Strength, undefended: float) -> str:

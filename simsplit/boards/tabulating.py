@@ -102,7 +102,8 @@ def list_remarks(board: Board) -> Iterator[str]:
     if board.bounds:
         yield f"know what no server knows, so they bound what is left: {format_list(board.bounds)}"
     if board.track.controls:
-        controls = ", ".join(f"{name} {value}" for name, value in _list_controls(board))
+        read = read_controls(board).items()
+        controls = ", ".join(f"{name} {_write_control(utility)}" for name, utility in read)
         yield f"utility of what has learned nothing of the task: {controls}"
     seeds = min((each.seeds for each in strengths if each.is_complete), default=0)
     if seeds == 1:
@@ -132,15 +133,18 @@ def _list_weak(strengths: Sequence[Strength]) -> Iterator[str]:
         )
 
 
-def _list_controls(board: Board) -> Iterator[tuple[str, str]]:
-    """Yield the controls of a track, each with its utility: a number, or of the undefended run."""
+def read_controls(board: Board) -> dict[str, BySeed | float]:
+    """Read the utility of a track's controls: a number, or by seed of the undefended run."""
     plain = next((row for row in board.table.rows if row.axes[DEFENCE] == NONE), None)
+    read: dict[str, BySeed | float] = {}
     for name, of in board.track.controls.items():
-        if not isinstance(of, Figure):
-            yield name, f"{of:g}"
-            continue
         known = plain.known.get(CONTROL + name.replace(" ", "_")) if plain else None
-        yield name, write_by_seed(known.by_seed if known else {}, 1)
+        read[name] = (known.by_seed if known else {}) if isinstance(of, Figure) else of
+    return read
+
+
+def _write_control(utility: BySeed | float) -> str:
+    return f"{utility:g}" if isinstance(utility, float | int) else write_by_seed(utility, 1)
 
 
 def _describe_floor(board: Board) -> str:

@@ -55,6 +55,13 @@ def test_a_defence_whose_interval_reaches_across_half_is_not_settled():
     assert "3 seeds" in said
 
 
+@pytest.mark.parametrize(("chance", "said"), [(88.0, True), (10.0, False)])
+def test_a_budget_that_what_learned_nothing_keeps_is_said_to_tell_little(chance, said) -> None:
+    rows = {"none": measure_at(90, 1.0), "good": measure_at(89, 0.3)}
+    board = plant({name: [name] for name in rows}, rows, controls={"chance": chance})
+    assert ("chance" in say(board)) is said
+
+
 def test_nothing_is_said_of_what_is_not_measured():
     assert "Nothing is measured" in say(planted({"none": measure_at(90, 1.0)}))
 
