@@ -1,8 +1,10 @@
 """Cells of a track: each strength of each defence with each seed, and a user's own beside them."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from simsplit.boards.track import (
@@ -64,19 +66,34 @@ class Guest:
     plugins: Plugins = NO_PLUGINS
 
     @cached_property
-    def strengths(self) -> Mapping[str, Mapping[str, StrengthFields]]:
+    def strengths(self) -> Mapping[str, Mapping[str, Sequence[Fields]]]:
         """Name of a method of the user's -> name of a strength -> its methods."""
-        made: dict[str, dict[str, StrengthFields]] = {}
+        made: dict[str, dict[str, Sequence[Fields]]] = {}
         for method in self.methods:
             options = [value_of(value) for name, value in method.items() if name != "kind"]
             name = "-".join([str(method["kind"]), *options]).replace(" ", "").replace(",", "-")
             made.setdefault(str(method["kind"]), {})[name] = [method]
         return made
 
+    def write_options(self, strength: str) -> tuple[str, ...]:
+        """Write what the command has that measures a strength with what the user has."""
+        methods = [each for of in self.strengths.values() for each in of.get(strength, ())]
+        # whose folder a plugin lay in is nobody's business
+        named = [Path(origin.name) for origin in self.plugins.origins]
+        given = [("--plugin", path.name if path.is_absolute() else str(path)) for path in named]
+        given += [("--method", _write_part(each)) for each in methods]
+        given += [("--attack", _write_part(each)) for each in self.attacks]
+        return tuple(word for pair in given for word in pair)
+
     @property
     def recipe(self) -> Mapping[str, Any]:
         """The digests of its plugins: an edited plugin makes its rows stale."""
         return {"plugins": [origin["digest"] for origin in self.plugins.describe_origins()]}
+
+
+def _write_part(fields: Fields) -> str:
+    """Write a method or an attack as a command takes it."""
+    return str(fields["kind"]) if len(fields) == 1 else json.dumps(fields)
 
 
 @dataclass(frozen=True)
@@ -131,9 +148,7 @@ def build_board(
     table = BoardTable(BOARDS, name, _make_claim(track, figures, drafts), find_folder() / BOARDS)
     wanted = seeds or sized.seeds
     of_drafts = [
-        _list_cells(
-            each, figures, track, recipe=guest.recipe, takes_min=sized.takes_min, seeds=wanted
-        )
+        _list_cells(each, figures, track, guest=guest, takes_min=sized.takes_min, seeds=wanted)
         for each in drafts
     ]
     pairs = [(cell, draft) for each, draft in zip(of_drafts, drafts, strict=True) for cell in each]
@@ -211,7 +226,7 @@ def _list_cells(
     figures: Mapping[str, Figure],
     track: Track,
     *,
-    recipe: Mapping[str, Any],
+    guest: Guest,
     takes_min: float,
     seeds: Sequence[int],
 ) -> Iterator[MeasuringCell]:
@@ -221,12 +236,14 @@ def _list_cells(
     names = own if draft.is_of_attack else [*own, UTILITY, BYTES]
     names += name_controls(track) if draft.axes[DEFENCE] == NONE and UTILITY in names else []
     digest, digests = make_digests(scenario, names, figures)
+    options: tuple[str, ...] = ()
     if draft.is_guest:
+        options, recipe = guest.write_options(draft.axes[DEFENCE]), guest.recipe
         # an edited plugin is another scenario: neither its rows nor its runs may be taken up again
         digest = digest_figure(digest, recipe)
         digests = {name: digest_figure(each, recipe) for name, each in digests.items()}
     for seed in seeds:
-        yield MeasuringCell(scenario, seed, draft.axes, takes_min, digest, digests)
+        yield MeasuringCell(scenario, seed, draft.axes, takes_min, digest, digests, options)
 
 
 def _name_leaks(track: Track, scenario: Scenario) -> dict[str, Figure]:

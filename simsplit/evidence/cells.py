@@ -33,6 +33,8 @@ class MeasuringCell:
     """The digest of the scenario."""
     digests: Mapping[str, str]
     """Figure that its run has -> the digest of its row."""
+    options: tuple[str, ...] = ()
+    """Words of its command beside those of its table's: what a user adds to a board."""
 
     @cached_property
     def scenario(self) -> Scenario:

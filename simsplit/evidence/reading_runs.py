@@ -81,7 +81,7 @@ def read_run(
 def write_command(cell: MeasuringCell, table: PaperTable, tier: Tier) -> str:
     """Return the command that measures a row again."""
     only = ",".join(f"{name}={value}" for name, value in cell.axes.items())
-    words = [*table.command, "--tier", tier, "--seeds", str(cell.seed)]
+    words = [*table.command, *cell.options, "--tier", tier, "--seeds", str(cell.seed)]
     return shlex.join([*words, "--only", only] if only else words)
 
 

@@ -1,6 +1,8 @@
 """`simsplit board` measures what a board lacks, a user's row among it, and goes on where it was."""
 
 import json
+import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,10 @@ def test_a_users_defence_takes_its_place(simsplit):
     assert _read_rows() == {"defence=none", "defence=fp16", "defence=sign"}
     before = Path("results/boards/tiny.quick.csv").read_bytes()
     assert simsplit(*words, "-q")[0] == 0
+    rows = read(Path("results/boards/tiny.quick.csv"))
+    (kept,) = {row.command for row in rows if row.setting == "defence=sign"}
+    shutil.copy(SIGN, SIGN.name)  # a row does not say in whose folder it lay
+    assert simsplit(*shlex.split(kept)[1:], "-q")[0] == 0, "the row's command, as it is typed"
     assert Path("results/boards/tiny.quick.csv").read_bytes() == before, "nothing anew"
     frame = board("tiny", methods=["sign"], plugins=SIGN)
     assert set(frame["strength"]) == {"none", "fp16", "sign"}
