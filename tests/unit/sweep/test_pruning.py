@@ -1,6 +1,7 @@
 """`sweep.optuna.pruner`: bad settings are given up early, by validation data alone."""
 
 import json
+import shutil
 
 import pytest
 from builders import TINY
@@ -216,3 +217,25 @@ def test_a_length_in_epochs_is_refused(make_sweep, monkeypatch):
     monkeypatch.setitem(SMALL, "schedule", {"epochs": 4, "rounds": None})
     with pytest.raises(ScenarioError, match=r"schedule\.rounds"):
         make_sweep()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_hosts")
+def test_settings_in_other_processes_are_given_up_as_here(make_sweep, tmp_path):
+    """Two at a time; then the second batch again, one after the other, to the same tables."""
+    sweep = make_sweep(count=4, rates=(GOOD, 0.004, BAD, 2 * BAD))
+    whole = run_sweep(sweep, tmp_path / "whole", jobs=2)
+    directory = SweepDirectory.load(whole.path)
+    assert list(directory.batches) == [2, 2]
+    assert whole.pruned
+    first = {cell.name for cell in directory.cells[:2]}
+    assert not first & set(whole.pruned), "nothing came before them"
+    shutil.copytree(whole.path, tmp_path / "again")
+    for name in {cell.name for cell in directory.cells} - first:
+        shutil.rmtree(tmp_path / "again" / name)
+    again = run_sweep(sweep, tmp_path / "again", jobs=1, resume=True)
+    assert again.pruned == whole.pruned
+    for cell in directory.cells:
+        ours, theirs = (folder / cell.name / "rounds.csv" for folder in (again.path, whole.path))
+        assert ours.read_bytes() == theirs.read_bytes()
