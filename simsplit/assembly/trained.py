@@ -23,12 +23,11 @@ from simsplit.models.language import LanguageConfig
 from simsplit.models.quantised import collect_weights, dequantise
 from simsplit.models.tokenizers import load_tokenizer
 from simsplit.packets import ClientId, Leg
-from simsplit.parties.on_disk import read_rows
+from simsplit.parties.on_disk import read_client
 from simsplit.plugins import Given
 from simsplit.renamed import Renamed
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints, directory
 from simsplit.results.directory import writing
-from simsplit.results.row_file import RESTED
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.scenario.loading import pass_again
 from simsplit.states import select_below
@@ -153,13 +152,10 @@ def _load_checkpoint(run: Run, scenario: Scenario, client: ClientId | None) -> d
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint; did the run write one?")
     tensors = checkpoint[0]
-    number, rested = _choose_client(scenario, client), select_below(tensors, RESTED)
-    if rested:
-        with checkpoints.refuse_misfits(run.path):
-            rows = read_rows(run.path / CHECKPOINTS, rested, scenario.clients.count)
-            own = rows.read_state(number)
-        tensors |= {f"client/{number}/{name}": tensor for name, tensor in own.items()}
-    return tensors
+    number = _choose_client(scenario, client)
+    with checkpoints.refuse_misfits(run.path):
+        own = read_client(run.path / CHECKPOINTS, tensors, scenario.clients.count, number)
+    return tensors | {f"client/{number}/{name}": tensor for name, tensor in own.items()}
 
 
 def _rebuild(

@@ -20,7 +20,8 @@ from simsplit.parties.resting import Rest
 from simsplit.parties.sharing import collect_own_state
 from simsplit.parties.tally import Tally
 from simsplit.results import checkpoints
-from simsplit.results.row_file import ROWS, RowFile, compute_sum, refuse_damaged
+from simsplit.results.row_file import RESTED, ROWS, RowFile, compute_sum, refuse_damaged
+from simsplit.states import select_below
 
 ALIGNED = 16
 """Bytes at multiples of which flat tensors begin in a row."""
@@ -259,6 +260,14 @@ def read_rows(folder: Path, state: Mapping[str, Tensor], count: int) -> OnDisk:
     rows = OnDisk(folder, count, 0, ())
     rows.load(state, to_write=False)
     return rows
+
+
+def read_client(
+    folder: Path, tensors: Mapping[str, Tensor], count: int, number: ClientId
+) -> dict[str, Tensor]:
+    """Read the state of one of `count` clients; empty if the checkpoint names no rows."""
+    rested = select_below(tensors, RESTED)
+    return read_rows(folder, rested, count).read_state(number) if rested else {}
 
 
 def _align(place: int) -> int:
