@@ -49,10 +49,12 @@ def read_run(
     facts = run.environment
     commit = str(facts["commit"] or "")
     commit = clean if commit == clean + _DIRTY else commit
+    times = {table.claim.figures[name].at for name in cell.digests}
+    measured = {at: measure([run], at) for at in times}
     rows = []
     for name, digest in cell.digests.items():
         figure = table.claim.figures[name]
-        values = measure([run], figure.at)
+        values = measured[figure.at]
         if figure.is_ not in values:
             hint = suggest(figure.is_, values) or f"; it has {format_list(values, 40)}"
             raise RunError(

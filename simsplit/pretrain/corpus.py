@@ -15,6 +15,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,12 @@ def read_default_text() -> list[str]:
     return [document for text in texts if (document := _keep_unseen(text, seen))]
 
 
-def read_sentences(module: str) -> list[str]:
-    """Return the first paragraphs of the docstrings of a standard library's module or package."""
+@cache
+def read_sentences(module: str) -> tuple[str, ...]:
+    """Return the first paragraphs of the docstrings of a standard library's module or package.
+
+    They are parsed once in a process: a board's or a sweep's cells read the same ones.
+    """
     root = Path(sysconfig.get_paths()["stdlib"])
     files = [root / f"{module}.py"] if (root / f"{module}.py").is_file() else []
     if (root / module).is_dir():
@@ -70,7 +75,7 @@ def read_sentences(module: str) -> list[str]:
     firsts = (
         " ".join(_split_paragraphs(text)[0].split()) for text in texts if _split_paragraphs(text)
     )
-    return [first for first in dict.fromkeys(firsts) if len(first) >= _SENTENCE]
+    return tuple(first for first in dict.fromkeys(firsts) if len(first) >= _SENTENCE)
 
 
 def read_text(path: Path) -> list[str]:
@@ -88,8 +93,18 @@ def read_documents(path: Path | None) -> list[str]:
 
 def compute_fingerprint(path: Path | None) -> str:
     """Return a digest of what `read_documents` would read, without parsing it."""
+    return _digest_default_text() if path is None else _digest(_list_files(path))
+
+
+@cache
+def _digest_default_text() -> str:
+    """Return the digest of Python's own documentation, which does not change in a process."""
+    return _digest(_list_sources())
+
+
+def _digest(files: Iterable[Path]) -> str:
     digest = hashlib.blake2b(str(_EDITION).encode(), digest_size=16)
-    for file in _list_sources() if path is None else _list_files(path):
+    for file in files:
         digest.update(hashlib.blake2b(_read_bytes(file)).digest())
     return digest.hexdigest()
 
