@@ -26,7 +26,6 @@ from simsplit.errors import (
 )
 from simsplit.hosting import choose_engine, provide_hosts
 from simsplit.machine import find_device, pin_threads
-from simsplit.observers.observer import refuse_lacking
 from simsplit.packets import ClientId, is_crowd
 from simsplit.phases import EVALUATE
 from simsplit.plugins import Given
@@ -48,6 +47,7 @@ from simsplit.running.live import LiveRun
 from simsplit.running.notes import CrowdHoldings, Idle, Notes, Pictures, list_first_warnings
 from simsplit.running.tuning import tune_attacks
 from simsplit.scenario import Scenario, own, scenario_of
+from simsplit.scenario.lacking import refuse_lacking
 
 Figures = Mapping[str, float]
 
@@ -82,7 +82,7 @@ def run(
     >>> run("scenarios/quickstart.yaml", out="runs/first")  # doctest: +SKIP
     """
     scenario = scenario_of(scenario, own(data, model, **columns), plugins)
-    refuse_lacking(scenario.observers)
+    refuse_lacking(scenario)
     path = choose_run_directory(scenario, out, resume=resume)
     watching = [*observers, *(config.build(path) for config in scenario.observers)]
     if progress:

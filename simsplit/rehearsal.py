@@ -27,8 +27,6 @@ from simsplit.data import DataInfo, Prepared
 from simsplit.data.samples import Samples
 from simsplit.detection import Detection
 from simsplit.errors import PluginError
-from simsplit.models.image_classifier import ImageClassifier
-from simsplit.models.text_model import TextModel
 from simsplit.packets import ClientId, Packet
 from simsplit.parties.calls import Enter, Plan
 from simsplit.phases import EVALUATE, Phase
@@ -57,7 +55,7 @@ def rehearse(
     Without `data`, samples are random, unless they come from a plugin's own source. With `info`
     they are random anyway. `round_number` is the round that the parts are told.
     """
-    if not list_own_parts(scenario) or _is_costly(scenario):
+    if not list_own_parts(scenario) or scenario.model.is_pretrained:
         return
     with _undo_draws(scenario.seed, device), _raise_own():
         if (known := data or _make_data(scenario, info)) is None:
@@ -75,7 +73,7 @@ def diverges(scenario: Scenario, info: DataInfo, device: torch.device, *, limit:
     Then training with these settings diverges, whatever clients do. False says that it does not do
     so at once, or that it is not known.
     """
-    if _is_costly(scenario):
+    if scenario.model.is_pretrained:
         return False
     with _undo_draws(scenario.seed, device):
         try:
@@ -101,14 +99,6 @@ def _is_own(part: Config, scenario: Scenario) -> bool:
     """Return whether a plugin has brought a part."""
     brought = [each for parts in scenario.plugins.parts.values() for each in parts.values()]
     return isinstance(part, tuple(each for each in brought if isinstance(each, type)))
-
-
-def _is_costly(scenario: Scenario) -> bool:
-    """Return whether a model would be read from a file a second time; it may be a large one."""
-    model = scenario.model
-    if isinstance(model, ImageClassifier):
-        return model.name is not None
-    return isinstance(model, TextModel) and model.sizes is None
 
 
 @contextmanager

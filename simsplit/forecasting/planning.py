@@ -139,7 +139,6 @@ def _plan_settled(
 def _strip(scenario: Scenario) -> Scenario:
     """Return the scenario without what is not planned."""
     clients = scenario.clients.model_copy(update={"malicious": None})
-    rest = "disk" if scenario.rests_on_disk else "memory"
     return scenario.model_copy(
         update={
             "attacks": (),
@@ -147,7 +146,7 @@ def _strip(scenario: Scenario) -> Scenario:
             "observers": (),
             "stop": None,
             "clients": clients,
-            "engine": {"kind": "inline", "rest": rest},
+            "engine": scenario.inline_engine,
         }
     )
 

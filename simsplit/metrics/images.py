@@ -11,6 +11,7 @@ by its brightest pixel (`stretched_mse`). Both are of whole images only.
 
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -104,13 +105,18 @@ def _score_structure(image: Tensor, truth: Tensor, prefix: str, lpips: Distance 
     return figures
 
 
+def describe_lack_of_lpips() -> str:
+    """Return how to install the package lpips if this machine lacks it; else empty."""
+    lack = f"LPIPS needs the package lpips: {install_command('lpips')}"
+    return "" if find_spec("lpips") else lack
+
+
 def load_lpips(path: Path, where: str) -> Distance:
     """Build LPIPS on AlexNet features with weights from a local file (torchvision's state dict)."""
-    try:
-        import lpips
-    except ImportError:
-        message = f"LPIPS needs the package lpips: {install_command('lpips')}"
-        raise ScenarioError(where, message) from None
+    if lack := describe_lack_of_lpips():
+        raise ScenarioError(where, lack)
+    import lpips
+
     try:
         weights = torch.load(path, weights_only=True, map_location="cpu")
         with warnings.catch_warnings(), isolate(0, "lpips"):

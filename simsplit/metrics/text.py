@@ -102,19 +102,28 @@ def sentence_bleu(hypothesis: str, reference: str) -> float:
     return float(score_sentence(hypothesis, [reference]).score)
 
 
-def code_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Return CodeBLEU of Python (0 to 1): the mean of words, weighted words, syntax and data flow.
-
-    As in the package, code without data flow gets its full quarter: empty code scores 0.25.
-    """
+def describe_lack_of_code_bleu() -> str:
+    """Return how to install what CodeBLEU lacks here; empty if nothing is missing."""
     try:
-        from codebleu import calc_codebleu
+        import codebleu  # noqa: F401 - whether it is there
         from codebleu.utils import get_tree_sitter_language
 
         get_tree_sitter_language("python")
     except (ImportError, TypeError, ValueError):  # TypeError: the grammar is too new for codebleu
         message = "CodeBLEU needs the packages codebleu 0.7 and tree-sitter-python 0.21"
-        raise SimsplitError(f"{message}: {install_command('code')}") from None
+        return f"{message}: {install_command('code')}"
+    return ""
+
+
+def code_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Return CodeBLEU of Python (0 to 1): the mean of words, weighted words, syntax and data flow.
+
+    As in the package, code without data flow gets its full quarter: empty code scores 0.25.
+    """
+    if lack := describe_lack_of_code_bleu():
+        raise SimsplitError(lack)
+    from codebleu import calc_codebleu
+
     pairs = list(zip(hypotheses, references, strict=True))
     if not pairs:
         return 0.0

@@ -51,6 +51,10 @@ class AdaptedClassifier(TextModel):
     """The parts that learn: adapters (head) and classification layers (tail). [tail]: no adapters.
     """
 
+    @property
+    def lacks(self) -> str:
+        return self._required_lora.lacks if "head" in self.learns else ""
+
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
         if self.lora is None:

@@ -94,6 +94,16 @@ class SplitConfig(Config):
         return True
 
     @property
+    def is_pretrained(self) -> bool:
+        """Whether weights are read from files, which may be large."""
+        return False
+
+    @property
+    def lacks(self) -> str:
+        """The package that this machine lacks for it, and how to install it; else empty."""
+        return ""
+
+    @property
     def is_start_public(self) -> bool:
         """Whether the weights that clients start from are public."""
         return False

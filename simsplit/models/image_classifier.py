@@ -26,7 +26,7 @@ from simsplit.models.image_transformer import (
     refuse_other_families,
 )
 from simsplit.models.shards import WeightReader, find_unsaved, find_weight_files, lay_out_model
-from simsplit.models.text_model import Lora, add_adapters
+from simsplit.models.text_model import Lora, add_adapters, refuse_two_origins
 from simsplit.models.transformer import Cut, get_layers
 from simsplit.models.vision import build_misfit
 from simsplit.models.whole import get_class, load_config, load_model
@@ -78,11 +78,16 @@ class ImageClassifier(SplitConfig):
 
     @model_validator(mode="after")
     def _refuse_two_origins(self) -> Self:
-        if self.name is not None and self.sizes is not None:
-            raise ValueError(
-                "name is for a pretrained model and sizes for a random one; give only one of them"
-            )
+        refuse_two_origins(self.name, self.sizes)
         return self
+
+    @property
+    def is_pretrained(self) -> bool:
+        return self.name is not None
+
+    @property
+    def lacks(self) -> str:
+        return "" if self.lora is None else self.lora.lacks
 
     @property
     def is_available_offline(self) -> bool:

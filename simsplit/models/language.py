@@ -95,6 +95,10 @@ class LanguageConfig(TextModel):
         return self
 
     @property
+    def lacks(self) -> str:
+        return "" if self.lora is None else self.lora.lacks
+
+    @property
     def learning(self) -> tuple[Owner, ...]:
         return self.learns
 

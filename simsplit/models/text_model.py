@@ -4,6 +4,7 @@ Low-rank adapters (Hu et al., 2022) in a segment of a language model are those o
 """
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -27,6 +28,14 @@ _ANY_LENGTH = 1 << 20
 """Number of positions of a model with relative positions, which has no limit."""
 
 
+def refuse_two_origins(name: str | None, sizes: object) -> None:
+    """Raise ValueError for a model that is to be both pretrained and random."""
+    if name is not None and sizes is not None:
+        raise ValueError(
+            "name is for a pretrained model and sizes for a random one; give only one of them"
+        )
+
+
 class Lora(Config):
     """Low-rank adapters instead of full fine-tuning; they need the package peft."""
 
@@ -39,6 +48,11 @@ class Lora(Config):
     targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
     """Names of the layers with adapters, such as q_proj and v_proj, or ends of their paths, such as
     layers.5.self_attn.q_proj; all-linear: all linear layers except the output layer."""
+
+    @property
+    def lacks(self) -> str:
+        """How to install the package peft if this machine lacks it; else empty."""
+        return "" if find_spec("peft") else f"needs the package peft: {install_command('text')}"
 
     @field_validator("targets")
     @classmethod
@@ -73,10 +87,7 @@ class TextModel(SplitConfig):
 
     @model_validator(mode="after")
     def _refuse_two_origins(self) -> Self:
-        if self.name is not None and self.sizes is not None:
-            raise ValueError(
-                "name is for a pretrained model and sizes for a random one; give only one of them"
-            )
+        refuse_two_origins(self.name, self.sizes)
         return self
 
     @property
@@ -94,6 +105,10 @@ class TextModel(SplitConfig):
         """Whether the model is random, simsplit's own, or in a folder, and not on the hub."""
         own = self.sizes is not None or self.origin.startswith(OWN)
         return own or Path(self.origin).is_dir()
+
+    @property
+    def is_pretrained(self) -> bool:
+        return self.sizes is None
 
     @property
     def is_start_public(self) -> bool:
@@ -196,11 +211,8 @@ def add_adapters(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str
 
 def inject(layers: nn.Module, names: list[str], rank: int, alpha: Any, **options: Any) -> None:  # noqa: ANN401 - peft's
     """Add adapters to the layers with these names, in place; `options` are peft's."""
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError:
-        message = f"needs the package peft: {install_command('text')}"
-        raise ScenarioError("model.lora", message) from None
+    from peft import LoraConfig, inject_adapter_in_model
+
     transposed = any(_is_transposed(module) for module in layers.modules())
     config = LoraConfig(
         r=rank, lora_alpha=alpha, target_modules=names, fan_in_fan_out=transposed, **options

@@ -6,11 +6,9 @@ and the later one counts.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 
 from simsplit.config import Config
-from simsplit.errors import ScenarioError
 from simsplit.progress import Observer
 
 
@@ -25,10 +23,3 @@ class ObserverConfig(Config, ABC):
     @abstractmethod
     def build(self, path: Path) -> Observer:
         """Build the observer of a run; the run directory `path` may not exist yet."""
-
-
-def refuse_lacking(observers: Sequence[ObserverConfig]) -> None:
-    """Raise ScenarioError for the first observer that cannot work on this machine."""
-    for index, config in enumerate(observers):
-        if config.lacks:
-            raise ScenarioError(f"observers.{index}.kind", config.lacks)

@@ -209,7 +209,12 @@ class ScenarioFields(Config):
     @property
     def rests_on_disk(self) -> bool:
         """Whether clients rest on disk between their turns."""
-        return isinstance(self.engine, InlineEngine) and self.engine.rest == "disk"
+        return self.inline_engine.rest == "disk"
+
+    @property
+    def inline_engine(self) -> InlineEngine:
+        """The engine of a run of this in one process: where clients rest stays as it is."""
+        return self.engine if isinstance(self.engine, InlineEngine) else InlineEngine()
 
     @property
     def splits(self) -> tuple[Literal["test", "validation"], ...]:

@@ -158,9 +158,8 @@ def _begin(
 ) -> Any:  # noqa: ANN401 - a reference of Ray's
     """Give a cell out, and return the reference to its end."""
     ray: Any = import_module("ray")  # half of it has no types
-    rest = "disk" if cell.scenario.rests_on_disk else "memory"
-    engine = {"engine": {"kind": "inline", "rest": rest}}
-    values = cell.scenario.model_dump(mode="json") | engine
+    scenario = cell.scenario.model_copy(update={"engine": cell.scenario.inline_engine})
+    values = scenario.model_dump(mode="json")
     task = ray.remote(_train_here).options(
         num_cpus=cluster.count_cpus(cell.scenario), num_gpus=cluster.gpus, max_retries=TRIES - 1
     )

@@ -24,7 +24,6 @@ from simsplit.engine.cluster import (
 from simsplit.errors import format_count, format_list
 from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
-from simsplit.observers.observer import refuse_lacking
 from simsplit.plugins import Origin, gather_again
 from simsplit.progress import SweepObserver, show_sweep
 from simsplit.renamed import Renamed
@@ -32,6 +31,7 @@ from simsplit.results import Run, SweepDirectory
 from simsplit.results.environment import describe_process
 from simsplit.results.locking import lock
 from simsplit.scenario import Cell, Sweep, parse
+from simsplit.scenario.lacking import refuse_lacking
 from simsplit.scenario.loading import collect_held
 from simsplit.sweep.nodes import Cluster, train_on_cluster
 from simsplit.sweep.one_cell import Ended, explain_death, train
@@ -105,7 +105,7 @@ def run_sweep(
         with show_sweep() as shown:
             return run_sweep(sweep, out, jobs=jobs, resume=resume, watch=shown, cluster=cluster)
     for cell in sweep.cells:
-        refuse_lacking(cell.scenario.observers)
+        refuse_lacking(cell.scenario)
     if cluster is not None:
         cluster.refuse_misfits(sweep)
     path = choose_sweep_directory(sweep, out, resume=resume)
