@@ -23,6 +23,10 @@ def count_processors() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
+ALL_THREADS = torch.get_num_threads()
+"""The number of threads that torch takes by itself, or that OMP_NUM_THREADS gives it."""
+
+
 @contextmanager
 def pin_threads(count: int | None) -> Iterator[None]:
     """Set the number of torch's threads within a block; None leaves it to torch."""

@@ -98,6 +98,9 @@ class SplitConfig(Config):
         """Whether weights are read from files, which may be large."""
         return False
 
+    def make_ready(self) -> None:
+        """Make what runs share and nobody has given: a model that is pretrained on first use."""
+
     @property
     def lacks(self) -> str:
         """The package that this machine lacks for it, and how to install it; else empty."""

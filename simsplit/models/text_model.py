@@ -177,6 +177,10 @@ class TextModel(SplitConfig):
                 f"must be at most the model's {context} positions, got {length}",
             )
 
+    def make_ready(self) -> None:
+        if self.is_pretrained:
+            self.find_folder()
+
     def find_folder(self) -> str:
         """Return the folder of the pretrained model, or its name on the hub."""
         if not self.origin.startswith(OWN):

@@ -9,6 +9,7 @@ import torch
 
 from simsplit.errors import RunError
 from simsplit.foreign import refuse_link
+from simsplit.machine import ALL_THREADS, pin_threads
 from simsplit.pretrain.corpus import compute_fingerprint
 from simsplit.pretrain.pretraining import FACTS, Say, Tenths, pretrain
 from simsplit.pretrain.tiers import TIERS, PretrainConfig, find_tier
@@ -44,7 +45,8 @@ def fetch_pretrained(
         # another process may have finished it while this one waited for the lock
         if not (folder / FACTS).is_file():
             say(f"{folder.name} is pretrained once and then kept in {folder.parent}")
-            pretrain(config, folder, Tenths(say), device)
+            with pin_threads(ALL_THREADS):  # others wait for it
+                pretrain(config, folder, Tenths(say), device)
     finally:
         lock.release()
     return folder

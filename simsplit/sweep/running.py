@@ -155,6 +155,8 @@ def _train_cells(
     todo = [cell for cell in todo if cell.name not in begun]
     fresh = [cell for cell in sweep.cells if cell.name not in begun]
     names = [cell.name for cell in fresh]
+    for cell in todo if cluster is None else ():
+        cell.scenario.model.make_ready()  # here, where its progress is seen
     if begun:
         watch.grow(names)
     else:

@@ -1,13 +1,23 @@
+import json
 import threading
 import time
 
 import pytest
+import torch
 from filelock import FileLock
 from gists import says
 
+from simsplit import load_sweep, run, run_sweep
 from simsplit.errors import RunError, SimsplitError
+from simsplit.machine import pin_threads
 from simsplit.pretrain import TIERS, cache, fetch_pretrained
 from simsplit.pretrain.tiers import change_tier
+from simsplit.progress import SweepObserver
+
+WITH_CI = {
+    "model": {"kind": "causal_lm", "name": "simsplit/ci", "head": 1, "tail": 1},
+    "data": {"source": "python_docs"},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +69,31 @@ def test_a_tier_goes_by_its_name(trainings):
     assert folder.name.startswith("ci-")
     assert fetch_pretrained(TIERS["ci"], lines.append) == folder
     assert trainings == [TIERS["ci"]]
+
+
+def test_a_model_is_pretrained_with_all_threads_of_a_pinned_run(monkeypatch):
+    def pretend(config, out, watch, device):
+        raise RunError(f"{torch.get_num_threads()} threads")
+
+    monkeypatch.setattr(cache, "pretrain", pretend)
+    monkeypatch.setattr(cache, "ALL_THREADS", 3)
+    with pin_threads(1), pytest.raises(RunError, match="3 threads"):
+        fetch_pretrained("ci", lambda line: None)
+    with pin_threads(1), pytest.raises(RunError, match="3 threads"):
+        run(WITH_CI)
+
+
+def test_a_sweep_makes_its_model_before_its_cells_begin(trainings, tmp_path, capsys):
+    class Watch(SweepObserver):
+        def begin(self, path, cells, jobs):
+            assert trainings == [TIERS["ci"]]
+            assert "ci-" in capsys.readouterr().err
+            raise KeyboardInterrupt
+
+    file = tmp_path / "two.yaml"
+    file.write_text(json.dumps({**WITH_CI, "sweep": {"seed": [0, 1]}}))
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(load_sweep(file), tmp_path / "out", jobs=2, watch=Watch())
 
 
 def test_of_two_that_want_it_at_once_one_trains(tiny, trainings):
