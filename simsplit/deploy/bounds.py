@@ -44,7 +44,7 @@ class Bounds:
     def __init__(self, owners: Ownership, holdings: Holdings | None = None) -> None:
         """Make the bounds; without `holdings` nothing is known of the clients' samples."""
         self.scenario = scenario = owners.scenario
-        self.holdings = holdings or Holdings()
+        self.owners, self.holdings = owners, holdings or Holdings()
         self.packets, self.weights = PacketBounds(owners), WeightBounds(owners)
         self.figures = FigureBounds(
             scenario, self.holdings, client_scores=owners.topology.tail_with_client
@@ -58,15 +58,18 @@ class Bounds:
 
     @property
     def most_bytes(self) -> int:
-        """The most bytes that any frame of the run may have."""
+        """The most bytes of a frame from or to the clients that are known, or to any."""
         packets = self.packets
+        clients = [*self.holdings.private] or range(self.scenario.clients.count)
+        some = {self.owners.depths.get_place(client): client for client in clients}.values()
         messages = max(1, packets.stacks[0].count_messages) * self.scenario.servers
-        values = max(math.prod(shape) for shape in packets.shapes)
+        values = max(math.prod(shape) for each in some for shape in packets.get_shapes(each))
         of_step = packets.rows * values * messages * 4  # methods may stack rows, and send beside
         of_step += math.prod(packets.adapters) * messages if packets.adapters else 0
         # With `handover: state`, an optimizer's moments travel beside the weights.
         slots = 1 + self.scenario.train.client.slots
-        of_weights = sum(tensor.numel() for tensor in self.weights.named.values()) * (slots + 1)
+        weights = [self.weights.get_named(each).values() for each in some]
+        of_weights = max(sum(tensor.numel() for tensor in each) for each in weights) * (slots + 1)
         return WIDEST * max(of_step, of_weights) + ROOM
 
     def check(self, packet: Packet, sent: Packet | None = None, *, by_client: bool) -> None:

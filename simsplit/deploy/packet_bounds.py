@@ -17,9 +17,10 @@ from simsplit.deploy.wire_forms import Message, WireForms, packs
 from simsplit.errors import OutOfRangeError, ProtocolError
 from simsplit.methods.method import Method, Step
 from simsplit.methods.stack import Stack, compute_sent_shapes
+from simsplit.models.fresh import Place, Shape
 from simsplit.models.language import CausalLM
 from simsplit.models.served import Served
-from simsplit.packets import Packet
+from simsplit.packets import ClientId, Packet
 from simsplit.topologies.topology import Content
 
 MOST_STACKED = 8
@@ -41,7 +42,10 @@ class PacketBounds:
         self.classes, self.texts = owners.info.classes, owners.info.texts
         self.contents = scenario.crossings.contents
         self.stacks: tuple[Stack, Stack] = (owners.client_stack, owners.server_stack)
-        self.shapes = compute_sent_shapes(scenario.method, owners.shapes)
+        self._owners = owners
+        self._shapes: dict[Place | None, tuple[Shape, Shape]] = {
+            None: compute_sent_shapes(scenario.method, owners.shapes)
+        }
         self.rows = _count_rows(owners)
         """The most samples of a packet."""
         stacked = any(
@@ -59,11 +63,22 @@ class PacketBounds:
             self.longest = owners.info.shape[0] + added + scenario.evaluate.max_new_tokens
             if isinstance(scenario.model, CausalLM):
                 self.labels = scenario.text_reader().size
+        self.longest_input = owners.shapes[0][0]
         self.adapters: tuple[int, ...] = ()
         self.vocabulary = 0
         if isinstance(owners.model.trunk, Served):
             self.adapters = tuple(owners.model.head().shape)
             self.vocabulary = owners.model.trunk.vocabulary
+
+    def get_shapes(self, client: ClientId) -> tuple[Shape, Shape]:
+        """Return the shapes of a sample at a client's cut and of its features, as they cross."""
+        place = self._owners.depths.get_place(client)
+        if place not in self._shapes:
+            config = self._owners.depths.get_config(client)
+            self._shapes[place] = compute_sent_shapes(
+                self.scenario.method, config.compute_shapes(self._owners.info.shape)
+            )
+        return self._shapes[place]
 
     def check(self, packet: Packet, sent: Packet | None, *, by_client: bool) -> None:
         """Raise ProtocolError if a packet, which answers `sent`, does not fit its leg."""
@@ -106,7 +121,7 @@ class PacketBounds:
             for message in receiver.split_messages(leg, tensors)
         ]
         for payload in payloads:
-            if not self._has_shape(payload, content):
+            if not self._has_shape(payload, content, packet.client):
                 raise ProtocolError(f"a payload of shape {tuple(payload.shape)} on {leg}")
         if content != "adapters":
             self._check_rows(packet, payloads, sent)
@@ -128,7 +143,8 @@ class PacketBounds:
         except Exception as error:  # whatever a method does with a foreign payload
             if isinstance(error, KeyError) or isinstance(error.__cause__, KeyError):
                 # The method needs its memory of its own forward pass; the wire form is known.
-                shape = self.shapes[0 if _CHAINS[content] == "smashed" else 1]
+                shapes = self.get_shapes(packet.client)
+                shape = shapes[0 if _CHAINS[content] == "smashed" else 1]
                 return payload.new_zeros(()).expand(len(payload), *shape)
             # the cause is kept: if a plugin's method cannot read the server's own packet either,
             # the fault is the plugin's
@@ -139,14 +155,14 @@ class PacketBounds:
             raise OutOfRangeError(f"a packet on {leg} with values out of range")
         return opened
 
-    def _has_shape(self, payload: Tensor, content: Content) -> bool:
+    def _has_shape(self, payload: Tensor, content: Content, client: ClientId) -> bool:
         """Return whether a payload has the shape of its content; texts may be shorter."""
         if content == "adapters":
             return tuple(payload.shape) == self.adapters
         if content == "outputs":
             wanted = tuple(payload.shape[1:]) if self.texts else (self.classes,)
         else:
-            wanted = self.shapes[0 if content == "cut" else 1]
+            wanted = self.get_shapes(client)[0 if content == "cut" else 1]
         if payload.ndim != 1 + len(wanted) or 0 in payload.shape:
             return False
         if not self.texts or self.scenario.crossings.whole_model:
@@ -192,7 +208,7 @@ class PacketBounds:
             tokens.ndim == 2
             and tokens.dtype == torch.int32
             and 0 < len(tokens) <= self.rows
-            and 0 < tokens.shape[1] <= self.shapes[0][0]
+            and 0 < tokens.shape[1] <= self.longest_input
             and bool(((tokens >= 0) & (tokens < self.vocabulary)).all())
             and real.shape == tokens.shape
             and real.dtype == torch.bool

@@ -257,4 +257,6 @@ class Rules:
         if not self.bounds.scenario.shares or self._turn:
             raise ProtocolError("to share weights, which the scenario does not share now")
         if isinstance(call, Receive):
+            if not self.bounds.hands_on and call.packet.client != self.client:
+                raise ProtocolError("averaged weights of another client, whose cut may be another")
             self.bounds.check(call.packet, by_client=False)

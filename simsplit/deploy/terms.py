@@ -28,6 +28,8 @@ def select_terms(scenario: Scenario) -> dict[str, Any]:
     values["data"]["source"].pop("path", None)
     # What a party calls the others changes nothing, and is not to be sent.
     del values["clients"]["names"]
+    if scenario.has_own_cuts:  # they may go by names
+        values["clients"]["cut"] = scenario.places
     return values
 
 
@@ -52,7 +54,6 @@ def _find_problems(scenario: Scenario) -> Iterator[tuple[str, str]]:
         ("clients.malicious", f"{only}; leave it out"): scenario.clients.malicious,
         ("attacks", f"{only}: attacks are judged by clients' samples; use []"): scenario.attacks,
         ("cohort.deadline_s", f"{only}; use simsplit serve --deadline instead"): cohort.deadline_s,
-        ("clients.cut", f"{only}; use null"): scenario.clients.cut is not None,
         ("cohort.dropout", f"{only}; use 0"): cohort.dropout,
         ("engine.rest", f"{only}; use memory"): scenario.rests_on_disk,
         (

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.errors import ProtocolError
-from simsplit.packets import Leg, Packet
+from simsplit.models.fresh import Place
+from simsplit.packets import ClientId, Leg, Packet
 from simsplit.parties.changes import CODES, SINCE
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import OptimizerConfig
@@ -26,15 +27,26 @@ class WeightBounds:
     """The weights, and moments, that a packet between the parties of a run has."""
 
     def __init__(self, owners: Ownership) -> None:
+        self._owners = owners
+        self._named: dict[Place | None, dict[str, Tensor]] = {}
         self.shared = owners.build_client_learner(owners.list_shared_modules(0))
-        self.named = {name: tensor.detach() for name, tensor in self.shared.weights().items()}
-        """The shared segments' weights before training."""
         self.changes = owners.build_changes(self.shared)
         moves = not owners.averages and owners.scenario.clients.handover == "state"
         self.moments = (
-            _list_moments(self.shared, owners.scenario.train.client) if moves and self.named else {}
+            _list_moments(self.shared, owners.scenario.train.client)
+            if moves and self.get_named(0)
+            else {}
         )
         """For each parameter, the moments that its optimizer has after a step."""
+
+    def get_named(self, client: ClientId) -> dict[str, Tensor]:
+        """Return the weights of a client's shared segments before training, by name."""
+        place = self._owners.depths.get_place(client)
+        if place not in self._named:
+            modules = self._owners.list_shared_modules(client)
+            learner = self._owners.build_client_learner(modules)
+            self._named[place] = {n: tensor.detach() for n, tensor in learner.weights().items()}
+        return self._named[place]
 
     def check(self, packet: Packet) -> None:
         """Raise ProtocolError unless a packet has the shared segments' weights."""
@@ -52,7 +64,7 @@ class WeightBounds:
                 raise ProtocolError("changes of weights that do not fit the shared segments")
             return
         moments = {name: brought.pop(name) for name in packet.names if name.startswith(_MOMENT)}
-        _check_forms(brought, self.named)
+        _check_forms(brought, self.get_named(packet.client))
         self._check_moments(moments)
 
     def _check_moments(self, moments: Mapping[str, Tensor]) -> None:

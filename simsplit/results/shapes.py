@@ -38,7 +38,7 @@ class SummaryShape(Shape):
     seconds: float = 0.0
     per_sample: dict[str, float] = {}
     simulated_s: float = 0.0
-    flops: dict[str, float] = {}
+    flops: dict[str, float | dict[str, dict[str, float]]] = {}
     resident_bytes: int | None = None
     attack_samples: int = 0
     privacy: list[dict[str, Any]] = []

@@ -27,6 +27,7 @@ OWN = {"heads": "per_client", "count": 2}
 SLOW = {"device": {"phone": 0.5, "edge": 0.5}, "link": "lte"}
 STRICT = {"kind": "cosine_mad", "threshold": {"kind": "three_sigma", "sigmas": 1.0}}
 """Flags some honest client or other."""
+MLP: dict[str, Any] = {"kind": "mlp", "widths": [16, 12, 10, 8], "head": 1, "tail": 1}
 CASES: dict[str, dict[str, Any]] = {
     "shared head, adam": {"train": {"client": ADAM, "server": ADAM}},
     "shared head, momentum, validation": {
@@ -50,6 +51,33 @@ CASES: dict[str, dict[str, Any]] = {
         "clients": OWN,
         "schedule": {"kind": "asynchronous", "rounds": 2},
         "network": SLOW,
+    },
+    "cuts of their own": {"model": MLP, "clients": {**OWN, "cut": [1, 3]}},
+    "cuts of their own, vanilla": {
+        "model": MLP,
+        "clients": {**OWN, "cut": [3, 1]},
+        "topology": "vanilla",
+    },
+    "cuts of their own, one tail handed on": {
+        "model": MLP,
+        "clients": {**OWN, "tail": "shared", "cut": [3, 1]},
+        "train": {"client": ADAM},
+    },
+    "cuts of their own, averaged where they overlap": {
+        "model": MLP,
+        "clients": {"count": 3, "cut": [2, 1, 3]},
+        "aggregation": "splitfed_v2",
+        "schedule": {"kind": "per_client", "rounds": 2},
+    },
+    "copies of a trunk, entered at cuts of their own": {
+        "model": MLP,
+        "clients": {"cut": [2, 1]},
+        "aggregation": "splitfed_v1",
+    },
+    "cuts of one shape, noise and bits": {
+        "model": {**MLP, "widths": [8, 8, 8, 8]},
+        "clients": {**OWN, "cut": [1, 3]},
+        "method": [{"kind": "noise"}, {"kind": "quantise"}],
     },
     "in parts, recomputed": {
         "train": {"client": ADAM, "accumulate": 2, "checkpointing": True},
@@ -105,11 +133,18 @@ def test_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
 QUANTISED: dict[str, Any] = {**CAUSAL, "lora": LORA, "quantise": "nf4"}
 
 
-@pytest.mark.parametrize(
-    "model", [{}, CAUSAL, QUANTISED], ids=["sequence_classifier", "causal_lm", "quantised"]
-)
-def test_texts_as_inline(model: dict[str, Any], deployment: Deployment, tmp_path: Path) -> None:
-    compare(deployment, text_scenario(tmp_path, model=model), tmp_path)
+DEEP: dict[str, Any] = {"model": {**CAUSAL, "sizes": {"width": 16, "layers": 4}}}
+TEXTS: dict[str, dict[str, Any]] = {
+    "sequence_classifier": {},
+    "causal_lm": {"model": CAUSAL},
+    "quantised": {"model": QUANTISED},
+    "cuts of their own": {**DEEP, "clients": {**OWN, "cut": [1, 2]}},
+}
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_texts_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
+    compare(deployment, text_scenario(tmp_path, **TEXTS[case]), tmp_path)
 
 
 API: dict[str, dict[str, Any]] = {

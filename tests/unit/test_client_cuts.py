@@ -7,7 +7,7 @@ import pytest
 from builders import scenario
 from texts import CAUSAL, text_scenario
 
-from simsplit.deploy.terms import refuse_undeployable
+from simsplit.deploy.terms import digest_terms
 from simsplit.errors import ScenarioError
 from simsplit.scenario.sessions import writes_in_sessions
 
@@ -131,10 +131,16 @@ def test_the_same_is_allowed_with_one_cut() -> None:
     make(clients={"cut": 1}, detectors=[{"kind": "cosine_mad", "signal": "payload"}])
 
 
-def test_deployments_refuse_them() -> None:
-    with pytest.raises(ScenarioError) as refused:
-        refuse_undeployable(make(clients={**OWN, "cut": [1, 2, 1]}))
-    assert [each.field for each in refused.value.problems] == ["clients.cut"]
+def test_parties_of_a_deployment_agree_on_cuts_and_not_on_the_names_they_go_by() -> None:
+    cuts = [[1, 2, 1], [1, 1, 2]]
+    plain, other = (make(clients={**OWN, "cut": cut}) for cut in cuts)
+    named, renamed = (
+        make(clients={**OWN, "names": names, "cut": {names[1]: 2}})
+        for names in (["Bonn", "Graz", "Oslo"], ["a", "b", "c"])
+    )
+    terms = [digest_terms(each, "rehearsal") for each in (plain, named, renamed)]
+    assert len(set(terms)) == 1
+    assert digest_terms(other, "rehearsal") not in terms
 
 
 def test_texts_have_one_width_but_no_sessions(tmp_path: Path) -> None:

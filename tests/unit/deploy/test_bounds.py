@@ -40,7 +40,7 @@ def adapters(expected: Bounds) -> Packet:
 
 
 def features(expected: Bounds) -> Packet:
-    width = expected.packets.shapes[1]
+    width = expected.packets.get_shapes(0)[1]
     return Packet(0, Leg.FEATURES_GRAD, 1, 0, (torch.zeros(ROWS, *width),))
 
 
@@ -107,11 +107,8 @@ def defended(tmp_path_factory: pytest.TempPathFactory) -> Bounds:
 
 @pytest.mark.parametrize("leg", [Leg.FEATURES_GRAD, Leg.ADAPTERS_GRAD])
 def test_as_many_messages_as_methods_make_of_a_gradient(leg: Leg, defended: Bounds) -> None:
-    shape = (
-        (ROWS, *defended.packets.shapes[1])
-        if leg is Leg.FEATURES_GRAD
-        else defended.packets.adapters
-    )
+    features = defended.packets.get_shapes(0)[1]
+    shape = (ROWS, *features) if leg is Leg.FEATURES_GRAD else defended.packets.adapters
     message, other = torch.zeros(shape), torch.zeros(*shape[:-1], shape[-1] + 1)
     packet, by_client = Packet(0, leg, 1, 0, (message, message)), leg is Leg.FEATURES_GRAD
     defended.check(packet, by_client=by_client)
@@ -122,9 +119,8 @@ def test_as_many_messages_as_methods_make_of_a_gradient(leg: Leg, defended: Boun
 
 @pytest.mark.parametrize("leg", [Leg.ADAPTERS, Leg.FEATURES])
 def test_one_message_of_what_is_no_gradient(leg: Leg, defended: Bounds) -> None:
-    shape = (
-        (ROWS, *defended.packets.shapes[1]) if leg is Leg.FEATURES else defended.packets.adapters
-    )
+    features = defended.packets.get_shapes(0)[1]
+    shape = (ROWS, *features) if leg is Leg.FEATURES else defended.packets.adapters
     message, by_client = torch.zeros(shape), leg is Leg.ADAPTERS
     defended.check(Packet(0, leg, 1, 0, (message,)), by_client=by_client)
     for tensors in ((message, message), (message[..., 1:],)):
@@ -168,5 +164,17 @@ def test_a_plugins_method_that_unpacks_by_its_memory_is_not_checked(tmp_path: Pa
     (tmp_path / "remembers.py").write_text(REMEMBERS)
     given = parse(merge(TINY, {"method": [{"kind": "remembers"}]}), tmp_path / "remembers.py")
     made = Bounds(Ownership(given, given.prepare_data().info, torch.device("cpu")))
-    packet = Packet(0, Leg.SMASHED, 1, 0, (torch.zeros(ROWS, *made.packets.shapes[0]),))
+    packet = Packet(0, Leg.SMASHED, 1, 0, (torch.zeros(ROWS, *made.packets.get_shapes(0)[0]),))
     made.check(packet, by_client=True)
+
+
+def test_packets_have_the_shape_of_their_clients_cut() -> None:
+    model = {"kind": "mlp", "widths": [16, 12, 10, 8], "head": 1, "tail": 1}
+    own = {"count": 2, "heads": "per_client", "cut": [1, 3]}
+    given = parse(merge(TINY, {"model": model, "clients": own}))
+    bounds = Bounds(Ownership(given, given.prepare_data().info, torch.device("cpu")))
+    for client, other, width in ((0, 1, 16), (1, 0, 10)):
+        sent = Packet(client, Leg.SMASHED, 1, 0, (torch.zeros(ROWS, width),))
+        bounds.check(sent, by_client=True)
+        with pytest.raises(ProtocolError, match="shape"):
+            bounds.check(replace(sent, client=other), by_client=True)

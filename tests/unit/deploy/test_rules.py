@@ -70,7 +70,7 @@ class Server:
 
     def features(self, **other: Any) -> Packet:
         sent = self.begin_step()
-        shape = self.site.bounds.packets.shapes[1]
+        shape = self.site.bounds.packets.get_shapes(0)[1]
         made = sent.answer(Leg.FEATURES, (torch.zeros(len(sent.tensors[0]), *shape),))
         return replace(made, **other)
 
@@ -255,7 +255,7 @@ class TestScores:
 
     def evaluate(self, server: Server, number: int) -> None:
         _, (payload,) = server.ask(Probe("test", 1, number))
-        features = (torch.zeros(len(payload), *server.site.bounds.packets.shapes[1]),)
+        features = (torch.zeros(len(payload), *server.site.bounds.packets.get_shapes(0)[1]),)
         last = server.site.scenario.crossings.inference.turns[-1].leg
         server.ask(Note((Packet(0, Leg.FEATURES, 1, number, features),), last))
 
@@ -281,7 +281,7 @@ class TestScores:
 class TestEvaluations:
     def test_as_planned(self, server):
         _, (payload,) = server.ask(Probe("test", 1, 0))
-        shape = server.site.bounds.packets.shapes[1]
+        shape = server.site.bounds.packets.get_shapes(0)[1]
         sent = Packet(0, Leg.FEATURES, 1, 0, (torch.randn(len(payload), *shape),))
         last = server.site.scenario.crossings.inference.turns[-1].leg
         header, none = server.ask(Note((sent,), last))
@@ -370,10 +370,25 @@ class TestWhatIsShared:
 
     def test_averages_as_they_are(self, tmp_path):
         server = start_two(tmp_path, scenario(aggregation="splitfed_v2"))[0]
-        good = replace(self.plain([server]), leg=Leg.BROADCAST)
+        good = replace(self.plain([server]), client=0, leg=Leg.BROADCAST)
         server.ask(Receive(good))
         with pytest.raises(ProtocolError, match="another shape"):
             server.ask(Receive(good.with_tensors((torch.zeros(3, 3), *good.tensors[1:]))))
+
+    def test_no_averages_for_a_client_with_another_cut(self, tmp_path):
+        model = {"kind": "mlp", "widths": [8, 8, 8], "head": 1, "tail": 1}
+        cuts = {"aggregation": "splitfed_v2", "model": model, "clients": {"cut": [1, 2]}}
+        server, other = start_two(tmp_path, scenario(**cuts))
+        own, deeper = (
+            Packet(client, Leg.BROADCAST, 1, 0, tuple(named.values()), tuple(named))
+            for client, site in enumerate((server.site, other.site))
+            for named in [site.bounds.weights.get_named(client)]
+        )
+        server.ask(Receive(own))
+        for wrong, why in ((deeper, "another client"), (replace(deeper, client=0), "no client")):
+            server.number = server.site._last_number = 9
+            with pytest.raises(ProtocolError, match=why):
+                server.ask(Receive(wrong))
 
     def test_no_heads_of_their_own(self, tmp_path):
         own = scenario(clients={"heads": "per_client"})
