@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from simsplit.bench.crowds import crowds, measure_rest
+from simsplit.bench.few_of_many import compare_million, compare_on_disk
 from simsplit.bench.flower_messages import flower_messages
 from simsplit.bench.given import Rounds, random_images, scenario
-from simsplit.bench.million import compare_million
 from simsplit.bench.sides import BenchLines, Figures, Ratio, Say, time_in_turns
 from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.pool import Answer, InlinePool
@@ -51,6 +51,7 @@ def scale(device: str, quick: bool, say: Say) -> Iterator[tuple[Table, Figures]]
     yield crowds(quick, say)
     yield measure_rest(quick, say)
     yield compare_million(quick, say)
+    yield compare_on_disk(quick, say)
     yield flower_messages(quick, say)
 
 

@@ -24,6 +24,7 @@ class StepBook:
         self.phase: Phase | None = None
         self._known: dict[tuple[ClientId, str, str, str, BatchKey], Events] = {}
         self._feeds: dict[tuple[ClientId, str], Feed] = {}
+        self._rows = count_rows(self.data.parts)  # parts of many clients are drawn when asked for
         self._fresh = {each: prober.hand_over(each) for each in prober.numbers}
         self._trained: dict[ClientId, Packet] = {}
 
@@ -41,7 +42,7 @@ class StepBook:
         """Count the batches in one pass over a client's data."""
         if source not in self.prober.feeds:
             return 0
-        count = len(self.data.parts[client]) if source == "private" else self._public_rows
+        count = int(self._rows[client]) if source == "private" else self._public_rows
         size = self.prober.feeds[source].batch_size
         return count_batches(count, size, drop_last=self.scenario.train.drop_last)
 
@@ -101,7 +102,7 @@ class StepBook:
             assert samples.texts is not None, "only texts vary"
             return BatchKey(len(rows), int(samples.texts.lengths[rows].max())), rows
         size = self.prober.feeds[source].batch_size
-        count = len(self.data.parts[client]) if source == "private" else self._public_rows
+        count = int(self._rows[client]) if source == "private" else self._public_rows
         place = number % self.count_batches(client, source)
         few = min(size, count - place * size)
         return BatchKey(few), torch.arange(few)

@@ -1,7 +1,8 @@
-"""A million clients are compared with a thousand of whom as many take part in each round.
+"""Crowds are compared with as few clients as take part in a round: a million, and on disk.
 
-Each run has its own process, so that its peak of memory is its own. Both are whole runs, as the
-command makes them, of the shipped scenario: what is linear in the number of clients would show.
+A million share one head; a hundred thousand have heads of their own, which rest on disk. Each run
+has its own process, so that its peak of memory is its own. All are whole runs, as the command makes
+them, of shipped scenarios: what is linear in the number of clients would show.
 """
 
 import json
@@ -16,20 +17,34 @@ from simsplit.experiment import run
 from simsplit.report.tables import Table
 from simsplit.scenario import load_scenario
 
-NAME = "million"
-MANY = 1_000_000
+MILLION, ON_DISK = 1_000_000, 100_000
 MOST_BYTES = 4 * 2**30
 """The most memory that the run of a million may take."""
 
 
 def compare_million(quick: bool, say: Say) -> tuple[Table, Figures]:
-    """Measure a run of few clients, all of whom take part, and one of many, of whom as many do."""
+    """Measure the scenario `million`, and a crowd of as few as take part in its rounds."""
     few, rounds = (100, 2) if quick else (1000, 4)
-    lines = BenchLines()
+    what = "a million clients that share one head"
+    return _compare("million", (few, MILLION), rounds, what, say)
+
+
+def compare_on_disk(quick: bool, say: Say) -> tuple[Table, Figures]:
+    """Measure the scenario `hundred-thousand`, and a crowd of as few as take part in its rounds."""
+    few, rounds = (20, 2) if quick else (100, 4)
+    what = "a hundred thousand clients whose own heads rest on disk"
+    return _compare("hundred-thousand", (few, ON_DISK), rounds, what, say)
+
+
+def _compare(
+    name: str, counts: tuple[int, int], rounds: int, what: str, say: Say
+) -> tuple[Table, Figures]:
+    """Measure a run of few clients, all of whom take part, and one of many, of whom as many do."""
+    lines, few = BenchLines(), counts[0]
     first: dict[str, float] = {}
-    for count in (few, MANY):
+    for count in counts:
         say(f"scale: {count:,} clients, {few:,} a round ...")
-        measured = call_apart(run_crowd, count, few, rounds)
+        measured = call_apart(run_crowd, name, count, few, rounds)
         first = first or measured
         ratios = {
             key: measured[key] / first[key] for key in ("round", "whole", "processor", "peak")
@@ -48,12 +63,12 @@ def compare_million(quick: bool, say: Say) -> tuple[Table, Figures]:
         *("clients", "s per round", f"of {few:,}'s", "processor's", "s in all", "of it"),
         *("MiB at most", "target"),
     )
-    title = f"a million clients that share one head, {few:,} a round, {rounds} rounds, one thread"
+    title = f"{what}, {few:,} a round, {rounds} rounds, one thread"
     return lines.table(title, columns)
 
 
-def run_crowd(count: int, selected: int, rounds: int) -> None:
-    """Run the scenario; print seconds of a round and in all, and the process's peak of memory."""
+def run_crowd(name: str, count: int, selected: int, rounds: int) -> None:
+    """Run a shipped scenario; print seconds of a round and in all, and the peak of memory."""
     wall, processor = time.perf_counter(), time.process_time()
     changes = {
         "clients.count": count,
@@ -63,7 +78,7 @@ def run_crowd(count: int, selected: int, rounds: int) -> None:
         "output.figures": False,
     }
     with tempfile.TemporaryDirectory() as folder:
-        made = run(load_scenario(NAME, changes), Path(folder) / "run")
+        made = run(load_scenario(name, changes), Path(folder) / "run")
         trained = made.timing["train_s"].iloc[1:]  # of the first round, round 0 was evaluated
     measured = {
         "round": statistics.median(trained),
