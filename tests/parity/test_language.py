@@ -1,6 +1,7 @@
 """Text clients: split training is the whole transformer's, wherever padding is and clients live."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -8,9 +9,9 @@ import torch
 import transformers
 from builders import StopAt, run_to_end
 from comparing import assert_equal
-from hosted import on_hosts
+from hosted import place_on
 from pace import quick
-from texts import text_scenario
+from texts import CAUSAL, LORA, text_scenario
 
 from simsplit import run
 from simsplit.data.batches import draw_batches
@@ -19,6 +20,7 @@ from simsplit.engine.ray_pool import Hosts
 from simsplit.models.whole import build_config
 from simsplit.results import Run
 from simsplit.scenario import Scenario
+from simsplit.scenario.files import merge
 
 LM = {"kind": "causal_lm", "sizes": {"width": 16}, "head": 1, "tail": 1}
 FAMILIES = pytest.mark.parametrize("family", quick(["llama", "qwen3", "gpt2"], "qwen3"))
@@ -130,9 +132,23 @@ def test_a_run_that_is_stopped_and_resumed_is_the_same(tmp_path):
     assert_equal(tmp_path / "whole", tmp_path / "again")
 
 
+QUANTISED = {**CAUSAL, "lora": LORA, "quantise": "nf4"}
+MODELS = {"plain": LM, "nf4": QUANTISED, "nf4 in bf16": {**QUANTISED, "dtype": "bfloat16"}}
+OWNERS: dict[str, dict[str, Any]] = {
+    "shared head": {},
+    "own heads": {"clients": {"heads": "per_client"}},
+    "own trunks": {"aggregation": "splitfed_v1"},
+}
+
+
 @pytest.mark.ray
-def test_hosts_change_nothing(tmp_path: Path, hosts: Hosts):
-    given = text_scenario(tmp_path, model=LM, clients={"count": 3, "heads": "per_client"})
+@pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize("model", MODELS)
+def test_hosts_change_nothing(model: str, owner: str, tmp_path: Path, hosts: Hosts):
+    """Each host quantises the frozen weights of its clients itself."""
+    given = text_scenario(
+        tmp_path, model=MODELS[model], **merge({"clients": {"count": 3}}, OWNERS[owner])
+    )
     run(given, tmp_path / "here")
-    on_hosts(given, tmp_path / "there", hosts).run(resume=False)
+    place_on(given, tmp_path / "there", hosts, [0, 1, 1]).run(resume=False)
     assert_equal(tmp_path / "here", tmp_path / "there")
