@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ LONG_S = 900.0
 
 @dataclass
 class Cluster:
-    """Two nodes of one processor each, the first with two GPUs that are not there.
+    """Two nodes of one processor each, the first with a GPU that is not there.
 
     A joining node must know its token.
     """
@@ -60,8 +61,13 @@ class Cluster:
 
 
 def list_raylets(nodes: Command) -> set[int]:
-    """List the raylets of nodes, without what they have forked and will be another program."""
-    found = set(nodes.list_named("raylet"))
+    """List the raylets of nodes."""
+    return list_programs(nodes, "raylet")
+
+
+def list_programs(nodes: Command, name: str) -> set[int]:
+    """List the processes of this name, without what they forked and will be another program."""
+    found = set(nodes.list_named(name))
     return {pid for pid in found if parent(pid) not in found}
 
 
@@ -90,7 +96,7 @@ def run_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="simsplit-test-", dir="/tmp") as folder:
         try:
             head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}"]
-            nodes.start(*head, *each, "--num-gpus=2")
+            nodes.start(*head, *each, "--num-gpus=1")
             assert eventually(lambda: len(list_raylets(nodes)) == 1, LONG_S)
             (first,) = list_raylets(nodes)
             made = Cluster(nodes, f"127.0.0.1:{port}", secret, first, each)
@@ -163,14 +169,39 @@ def test_more_hosts_than_the_nodes_have_room_for(
     assert says(err, "error: scenario.engine.hosts: ... 2 hosts of 1 thread ... 3")
 
 
-FOUR = "extends: scenario.yaml\nsweep: {seed: [0, 1, 2, 3]}\n"
-
-
-def write_sweep(given: Scenario, folder: Path) -> Command:
-    """Write a sweep of four cells, and return the command that runs it."""
+def write_sweep(given: Scenario, folder: Path, seeds: int = 4) -> Command:
+    """Write a sweep of one cell for each seed, and return the command that runs it."""
     write_scenario(given, folder)
-    (folder / "s.yaml").write_text(FOUR, encoding="utf-8")
+    cells = f"extends: scenario.yaml\nsweep: {{seed: {[*range(seeds)]}}}\n"
+    (folder / "s.yaml").write_text(cells, encoding="utf-8")
     return Command(folder, ("simsplit", "sweep"))
+
+
+def test_cells_that_ask_for_half_a_gpu_run_two_at_a_time_where_a_node_has_one(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Ray sees to it, for all five are given out; processors would be there for twenty."""
+    given = scenario(device="auto")  # without a GPU that is there: the CPU
+    sweep, there = write_sweep(given, tmp_path, seeds=5), tmp_path / "there"
+    sweep.environment = cluster.secret
+    shares = ("--cpus-per-cell", "0.1", "--gpus-per-cell", "0.5", "--jobs", "5")
+    process = sweep.start("s.yaml", "--out", "there", "--cluster", cluster.address, *shares, "-q")
+    most, homes, until = 0, set[int](), time.monotonic() + LONG_S
+    try:
+        while process.poll() is None and time.monotonic() < until:
+            running = list_cells(cluster)
+            most = max(most, len(running))
+            homes |= {parent(pid) for pid in running}
+            time.sleep(0.05)
+        _, err = process.communicate(timeout=1)
+    finally:
+        sweep.kill()
+    assert process.returncode == 0, err
+    assert most == 2
+    assert homes - {0} == {cluster.first}  # 0: ended meanwhile
+    for seed in range(5):
+        run_to_end(given.model_copy(update={"seed": seed}), tmp_path / f"here-{seed}")
+        assert_equal(tmp_path / f"here-{seed}", there / f"seed={seed}")
 
 
 @pytest.mark.slow
@@ -207,7 +238,12 @@ def test_a_sweep_of_which_the_command_and_then_a_node_are_killed(
 
 def count_tasks(cluster: Cluster) -> int:
     """Count the cells that are trained on the nodes."""
-    return len(cluster.nodes.list_named("ray::_train_here"))
+    return len(list_cells(cluster))
+
+
+def list_cells(cluster: Cluster) -> set[int]:
+    """List the workers that train a cell; Ray names them so until the cell has ended."""
+    return list_programs(cluster.nodes, "ray::_train_here")
 
 
 def list_home(folder: Path) -> list[str]:
@@ -226,7 +262,7 @@ def test_more_than_a_cluster_has_is_refused_before_a_cell_begins(
     sweep = write_sweep(scenario(device="auto"), tmp_path)
     sweep.environment = cluster.secret
     # each processor is of another node, and a cell lies on one
-    for option, wanted, most in (("--gpus-per-cell", "3", "2"), ("--cpus-per-cell", "2", "1")):
+    for option, wanted, most in (("--gpus-per-cell", "2", "1"), ("--cpus-per-cell", "2", "1")):
         code, out, err = sweep.run("s.yaml", "--cluster", cluster.address, option, wanted)
         assert (code, out) == (2, "")
         assert says(err, f"error: {option}: ... {wanted} ... {cluster.address} ... {most}")
@@ -237,9 +273,9 @@ def test_what_a_cluster_lacks_is_refused_before_a_row_is_measured(
     cluster: Cluster, tiny_board: Command, tmp_path: Path
 ) -> None:
     tiny_board.environment = cluster.secret
-    code, out, err = tiny_board.run("--cluster", cluster.address, "--gpus-per-cell", "3")
+    code, out, err = tiny_board.run("--cluster", cluster.address, "--gpus-per-cell", "2")
     assert (code, out) == (2, "")
-    assert says(err, f"error: --gpus-per-cell: ... 3 ... {cluster.address} ... 2")
+    assert says(err, f"error: --gpus-per-cell: ... 2 ... {cluster.address} ... 1")
     assert not (tmp_path / "runs").exists()
 
 
