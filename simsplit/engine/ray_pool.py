@@ -50,17 +50,20 @@ class Hosts:
         self.gpus = config.gpus_per_host
         # which accelerator that is, each host finds where it runs
         self.device = "auto" if self.gpus else "cpu"
-        # in a cluster of its own the number of hosts is decided already: they are charged nothing
+        self.joined = config.address is not None
+        # in a cluster of its own the number of hosts is decided already: no CPUs are charged
+        self.needs: dict[str, float] = {
+            "CPU": config.threads if self.joined else 0,
+            "GPU": self.gpus,
+        }
         self._actor: Any = ray.remote(Host).options(
-            num_cpus=0 if config.address is None else config.threads,
-            num_gpus=config.gpus_per_host,
+            num_cpus=self.needs["CPU"],
+            num_gpus=self.needs["GPU"],
             scheduling_strategy="SPREAD",
             max_restarts=0,
         )
         self.threads = config.threads
-        self.needs: dict[str, float] = {"CPU": self.threads, "GPU": self.gpus}
-        self.joined = config.address is not None
-        if self.joined:
+        if self.joined or self.gpus:
             self._refuse_more_than_fit(count)
         self.actors: list[Any] = [self._actor.remote(config.threads) for _ in range(count)]
 
@@ -85,12 +88,13 @@ class Hosts:
 
     def _refuse_more_than_fit(self, count: int) -> None:
         """Refuse hosts for which Ray would wait for ever; nodes that are joining get a moment."""
-        until = time.monotonic() + JOINING_S
+        until = time.monotonic() + (JOINING_S if self.joined else 0)
         while count > (room := count_room(self.needs)) and time.monotonic() < until:
             time.sleep(0.2)
         if count > room:
+            where = "the cluster" if self.joined else "this machine"
             raise ScenarioError(
-                "engine.hosts", f"the cluster has room for {self._describe(room)}, got {count}"
+                "engine.hosts", f"{where} has room for {self._describe(room)}, got {count}"
             )
 
     def resident_bytes(self) -> list[int | None]:

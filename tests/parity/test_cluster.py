@@ -216,15 +216,15 @@ def test_a_sweep_of_which_the_command_and_then_a_node_are_killed(
         words = ("s.yaml", "--out", "there", "--cluster", cluster.address, "-q")
         process = sweep.start(*words)
         try:
-            assert eventually(lambda: count_tasks(cluster) == 2)
-            assert eventually(lambda: list_home(there))
+            assert eventually(lambda: count_tasks(cluster) == 2, LONG_S)
+            assert eventually(lambda: list_home(there), LONG_S)
             process.kill()
             process.communicate()
             kept = {name: read_started(there / name) for name in list_home(there)}
             assert len(kept) < 4
             assert eventually(lambda: not count_tasks(cluster))
             process = sweep.start(*words, "--resume")
-            assert eventually(lambda: count_tasks(cluster) == 2)
+            assert eventually(lambda: count_tasks(cluster) == 2, LONG_S)
             cluster.kill_second()
             _, err = process.communicate(timeout=180)
         finally:

@@ -105,6 +105,16 @@ def test_auto_stays_inline_for_a_head_that_is_handed_round(
     assert says(err.splitlines()[2], "engine: inline (auto: ... share")
 
 
+def test_more_gpus_than_this_machine_has(command: Command, tmp_path: Path) -> None:
+    """Ray would wait for them without end."""
+    wanted = "engine={kind: ray, hosts: 2, gpus_per_host: 64}"
+    words = [write_scenario(scenario(), tmp_path), "--out", "run", "--set", wanted]
+    code, out, err = command.run(*words)
+    assert (code, out) == (2, "")
+    assert says(err, "error: scenario.engine.hosts: ... machine ... 0 hosts ... 64 GPUs ... 2")
+    assert command.are_gone()
+
+
 LONG = scenario(schedule={"rounds": 24}, clients={"heads": "per_client"})
 
 
