@@ -19,9 +19,12 @@ from simsplit.foreign import refuse_link
 from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.models.fresh import CutNetwork, LaidOut, Owner, SplitConfig
+from simsplit.models.image_classifier import ImageClassifier
+from simsplit.models.image_transformer import put_together
 from simsplit.models.language import LanguageConfig
 from simsplit.models.quantised import collect_weights, dequantise
 from simsplit.models.tokenizers import load_tokenizer
+from simsplit.models.transformer import get_layers
 from simsplit.packets import ClientId, Leg
 from simsplit.parties.on_disk import read_client
 from simsplit.plugins import Given
@@ -225,20 +228,38 @@ def _fill(modules: Mapping[str, nn.Module], state: Mapping[str, Tensor]) -> None
 
 
 def convert_to_transformers(network: Trained) -> "PreTrainedModel":
-    """Return a causal language model of transformers: adapters merged, embeddings untied.
+    """Return a model of transformers with a trained network's weights, adapters merged.
 
-    Its weights are in the type of the files from which the run began.
+    A language model's are in the type of the files from which the run began, embeddings untied.
     """
+    config = network.scenario.model
+    if isinstance(config, ImageClassifier):
+        return _convert_classifier(network, config)
+    if isinstance(config, LanguageConfig) and config.kind == "causal_lm" and config.sizes is None:
+        return _convert_language(network, config)
+    raise RunError(
+        "only an image_classifier, or a causal_lm that starts from a pretrained model, can be "
+        "exported as a transformers folder; use --as safetensors"
+    )
+
+
+def _convert_classifier(network: Trained, config: ImageClassifier) -> "PreTrainedModel":
+    """Return a classifier of images with a trained network's weights, and the classes' names."""
+    names = network.classes
+    model = copy.deepcopy(config.make_whole(tuple(network.facts["sample"]), len(names))[0])
+    segments = [_merge_adapters(each) for each in (network.head, network.trunk, network.tail)]
+    layers = [_drop_adapters(layer) for each in segments for layer in get_layers(each)]
+    put_together(model, segments, layers)
+    model.config.id2label = dict(enumerate(names))
+    model.config.label2id = {name: number for number, name in enumerate(names)}
+    return model
+
+
+def _convert_language(network: Trained, config: LanguageConfig) -> "PreTrainedModel":
+    """Return a causal language model with a trained network's weights."""
     from simsplit.models.families import find_body, find_family
-    from simsplit.models.transformer import get_layers
     from simsplit.models.whole import load_as_saved
 
-    config = network.scenario.model
-    if not isinstance(config, LanguageConfig) or config.kind != "causal_lm" or config.sizes:
-        raise RunError(
-            "only a causal_lm that starts from a pretrained model can be exported as a "
-            "transformers folder; use --as safetensors"
-        )
     if config.trunk == "skipped":
         raise RunError("the trunk was left out (model.trunk: skipped); use --as safetensors")
     model = load_as_saved(config.find_folder(), config.revision)
@@ -283,10 +304,10 @@ def export(network: Trained, out: Path, form: Form) -> list[Path]:
     _make_empty(out)
     if form == "transformers":
         model, config = convert_to_transformers(network), network.scenario.model
-        assert isinstance(config, LanguageConfig), "convert_to_transformers refuses others"
         with writing(out):
             model.save_pretrained(out)
-            load_tokenizer(config.find_folder(), config.revision).save_pretrained(out)
+            if isinstance(config, LanguageConfig):
+                load_tokenizer(config.find_folder(), config.revision).save_pretrained(out)
         return sorted(out.iterdir())
     return _write_weights(out, network.weights(), network.scenario, network.facts)
 

@@ -187,17 +187,21 @@ class ImageClassifier(SplitConfig):
         """Copy a segment out of a model that is in memory as a whole."""
         owner, input_shape, num_classes, seed, scope = request
         self.compute_shapes(input_shape)
-        missing = frozenset[str]()
-        if self.name is not None:
-            _require_exact_cut(self.name, self.revision)
-            model, missing = load_model(self.name, self.revision, num_classes)
-        else:
-            config = self._build_config(input_shape, num_classes)
-            with isolate(seed, "model", owner, *scope):
-                model = get_class(config.model_type, num_classes).from_config(config)
+        with isolate(seed, "model", owner, *scope):
+            model, missing = self.make_whole(input_shape, num_classes)
         get_classifier(model)
         reader = build_classifier(model, missing, seed, scope) if owner == "tail" else None
         return copy_image_segment(model, owner, self._cut, reader)
+
+    def make_whole(
+        self, input_shape: InputShape, classes: int
+    ) -> "tuple[PreTrainedModel, frozenset[str]]":
+        """Make the whole model, and name its weights that no file has; it may be a shared one."""
+        if self.name is not None:
+            _require_exact_cut(self.name, self.revision)
+            return load_model(self.name, self.revision, classes)
+        config = self._build_config(input_shape, classes)
+        return get_class(config.model_type, classes).from_config(config), frozenset()
 
     def _build_config(self, input_shape: InputShape, classes: int) -> "PreTrainedConfig":
         """Build the library's configuration of a random model."""

@@ -6,8 +6,8 @@ has as many as any other, so there are neither masks nor caches.
 """
 
 import copy
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
@@ -105,6 +105,19 @@ def copy_image_segment(
         return copy.deepcopy(blocks)
     assert reader is not None, "a tail has a classifier"
     return copy.deepcopy(ImageTail(blocks, body.layernorm, reader))
+
+
+def put_together(
+    model: "PreTrainedModel", segments: Sequence[nn.Module], layers: Sequence[Mapping[str, Tensor]]
+) -> None:
+    """Put trained segments back into a whole vision transformer; `layers` are all their layers'."""
+    body: Any = model.base_model
+    head, _, tail = cast("Any", segments)
+    body.embeddings.load_state_dict(head.embeddings.state_dict())
+    for whole, state in zip(body.layers, layers, strict=True):
+        whole.load_state_dict(state)
+    body.layernorm.load_state_dict(tail.norm.state_dict())
+    get_classifier(model).load_state_dict(tail.reader.state_dict())
 
 
 def get_classifier(model: "PreTrainedModel") -> nn.Module:

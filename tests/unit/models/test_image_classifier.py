@@ -9,7 +9,7 @@ from families import IMAGE_FAMILIES, IMAGE_SIZES, LAYERS
 from gists import says
 from pydantic import ValidationError
 
-from simsplit.assembly.trained import load_trained
+from simsplit.assembly.trained import export, load_trained
 from simsplit.errors import ScenarioError
 from simsplit.models import exactness
 from simsplit.models.exactness import require_exact_cut
@@ -196,6 +196,23 @@ def test_a_deit_with_a_teacher_has_two_classifiers(tmp_path):
     with pytest.raises(ScenarioError) as caught:
         ImageClassifier(name=str(tmp_path)).build(SHAPE, CLASSES, seed=0)
     assert says(str(caught.value), "scenario.model.name: ... cannot be cut")
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
+def test_an_exported_classifier_is_the_librarys_own(lora, tmp_path):
+    sizes = {"patch": 7, "width": 16, "layers": 3, "heads": 2}
+    model = {"kind": "image_classifier", "sizes": sizes, "tail": 1, "lora": lora}
+    adam = {"client": {"kind": "adam", "lr": 0.01}, "server": {"kind": "adam", "lr": 0.01}}
+    run_to_end(scenario(model=model, train=adam, schedule={"rounds": 1}), tmp_path / "run")
+    trained = load_trained(tmp_path / "run")
+    export(trained, tmp_path / "out", "transformers")
+    theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "out").eval()
+    x = torch.randn(2, *trained.facts["sample"])
+    with torch.no_grad():
+        ours, logits = trained(x), theirs(x).logits
+    assert torch.equal(ours, logits) if lora is None else torch.allclose(ours, logits, atol=1e-5)
+    assert list(theirs.config.id2label.values()) == trained.classes
+    assert not torch.allclose(logits[0], logits[1], atol=1e-4)
 
 
 def test_a_run_trains_adapters_and_its_network_is_read_back(tmp_path):
