@@ -52,29 +52,29 @@ CASES: dict[str, dict[str, Any]] = {
         "schedule": {"kind": "asynchronous", "rounds": 2},
         "network": SLOW,
     },
-    "cuts of their own": {"model": MLP, "clients": {**OWN, "cut": [1, 3]}},
-    "cuts of their own, vanilla": {
+    "own cuts": {"model": MLP, "clients": {**OWN, "cut": [1, 3]}},
+    "own cuts, vanilla": {
         "model": MLP,
         "clients": {**OWN, "cut": [3, 1]},
         "topology": "vanilla",
     },
-    "cuts of their own, one tail handed on": {
+    "own cuts, one tail": {
         "model": MLP,
         "clients": {**OWN, "tail": "shared", "cut": [3, 1]},
         "train": {"client": ADAM},
     },
-    "cuts of their own, averaged where they overlap": {
+    "own cuts, averaged": {
         "model": MLP,
         "clients": {"count": 3, "cut": [2, 1, 3]},
         "aggregation": "splitfed_v2",
         "schedule": {"kind": "per_client", "rounds": 2},
     },
-    "copies of a trunk, entered at cuts of their own": {
+    "own cuts, splitfed_v1": {
         "model": MLP,
         "clients": {"cut": [2, 1]},
         "aggregation": "splitfed_v1",
     },
-    "cuts of one shape, noise and bits": {
+    "own cuts, noise and bits": {
         "model": {**MLP, "widths": [8, 8, 8, 8]},
         "clients": {**OWN, "cut": [1, 3]},
         "method": [{"kind": "noise"}, {"kind": "quantise"}],
@@ -138,7 +138,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     "sequence_classifier": {},
     "causal_lm": {"model": CAUSAL},
     "quantised": {"model": QUANTISED},
-    "cuts of their own": {**DEEP, "clients": {**OWN, "cut": [1, 2]}},
+    "own cuts": {**DEEP, "clients": {**OWN, "cut": [1, 2]}},
 }
 
 

@@ -106,7 +106,7 @@ class TestProcesses:
     @pytest.fixture
     def prepared(self, command: Command) -> str:
         """Keys, a scenario long enough to be interrupted, and the server's address."""
-        given = scenario(schedule={"rounds": 30})
+        given = scenario(schedule={"rounds": 60})
         assert command.run("deploy", "keys", "keys", "--clients", "2")[0] == 0
         run_to_end(given, command.folder / "inline")
         write_scenario(given, command.folder)
