@@ -155,7 +155,8 @@ class AdaptiveOnline(_Adaptive):
     def load(self, state: Mapping[str, Tensor]) -> None:
         super().load(state)
         waiting = select_below(state, "unanswered/")
-        self._unanswered = {int(client): rows for client, rows in waiting.items()}
+        device = self.known.device  # checkpoints are read on the CPU
+        self._unanswered = {int(client): rows.to(device) for client, rows in waiting.items()}
 
 
 class AdaptiveOffline(_Adaptive):

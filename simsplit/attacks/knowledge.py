@@ -188,6 +188,7 @@ class Knowledge(Renamed):
         seed = derive_seed(self.seed, "surrogate", *scope)
         served = isinstance(self.model, AdaptedClassifier)
         stack = build_stack(self.methods, "client", self.shapes, seed, self.device, adapters=served)
+        stack.modules.to(self.device)
         stack.receive_announcements(self.stack.announce())
         return stack
 
