@@ -1,11 +1,9 @@
 """The network that a run trained is rebuilt here from its last checkpoint."""
 
-import copy
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,33 +13,20 @@ from simsplit.assembly.ownership import Ownership
 from simsplit.data.batches import Batch
 from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
-from simsplit.foreign import refuse_link
 from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.models.fresh import CutNetwork, LaidOut, Owner, SplitConfig
-from simsplit.models.image_classifier import ImageClassifier
-from simsplit.models.image_transformer import put_together
-from simsplit.models.language import LanguageConfig
-from simsplit.models.quantised import collect_weights, dequantise
-from simsplit.models.tokenizers import load_tokenizer
-from simsplit.models.transformer import get_layers
+from simsplit.models.quantised import collect_weights
 from simsplit.packets import ClientId, Leg
 from simsplit.parties.on_disk import read_client
 from simsplit.plugins import Given
 from simsplit.renamed import Renamed
-from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints, directory
-from simsplit.results.directory import writing
+from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.scenario.loading import pass_again
 from simsplit.states import select_below
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-
 OWNERS: tuple[Owner, ...] = ("head", "trunk", "tail")
-WEIGHTS, FACTS = "model.safetensors", "export.json"
-Form = Literal["safetensors", "transformers"]
 
 
 class Trained(Renamed, nn.Module):
@@ -140,12 +125,12 @@ def load_trained(
     pass_again(scenario, model=model)
     if isinstance(client, str):
         client = run.client_names.find(client)
-    tensors = _load_checkpoint(run, scenario, client)
+    tensors = load_checkpoint(run, scenario, client)
     with checkpoints.refuse_misfits(run.path):
         return _rebuild(scenario, tensors, run.data, client)
 
 
-def _load_checkpoint(run: Run, scenario: Scenario, client: ClientId | None) -> dict[str, Tensor]:
+def load_checkpoint(run: Run, scenario: Scenario, client: ClientId | None) -> dict[str, Tensor]:
     """Return the tensors of a run's last checkpoint; raise RunError if there is none.
 
     Of clients that rested on disk, they are those of `client` alone.
@@ -155,7 +140,7 @@ def _load_checkpoint(run: Run, scenario: Scenario, client: ClientId | None) -> d
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint; did the run write one?")
     tensors = checkpoint[0]
-    number = _choose_client(scenario, client)
+    number = choose_client(scenario, client)
     with checkpoints.refuse_misfits(run.path):
         own = read_client(run.path / CHECKPOINTS, tensors, scenario.clients.count, number)
     return tensors | {f"client/{number}/{name}": tensor for name, tensor in own.items()}
@@ -172,9 +157,9 @@ def _rebuild(
     owners = Ownership(scenario, info, torch.device("cpu"))
     model, stacks = owners.model, (owners.client_stack, owners.server_stack)
     refuse_others(fingerprint([model.head, model.trunk, model.tail]), tensors.get("frozen"))
-    number = _choose_client(scenario, client)
+    number = choose_client(scenario, client)
     modules = {"head": owners.depths.get_head(number), "trunk": model.trunk, "tail": model.tail}
-    state = _select_state(tensors, number)
+    state = select_state(tensors, number)
     if client is not None and scenario.clients.heads == "per_client":
         # Of a crowd only those that took part are kept; the others are as they began.
         modules |= owners.start(client)
@@ -195,7 +180,7 @@ def _cut_for(scenario: Scenario, model: SplitConfig) -> Scenario:
     return scenario.model_copy(update={"model": model, "clients": clients})
 
 
-def _choose_client(scenario: Scenario, client: ClientId | None) -> ClientId:
+def choose_client(scenario: Scenario, client: ClientId | None) -> ClientId:
     """Return the client whose network is wanted; raise RunError if it is missing or unknown."""
     count = scenario.clients.count
     if scenario.has_own_models and client is None:
@@ -207,7 +192,7 @@ def _choose_client(scenario: Scenario, client: ClientId | None) -> ClientId:
     return client or 0
 
 
-def _select_state(state: Mapping[str, Tensor], client: ClientId) -> dict[str, Tensor]:
+def select_state(state: Mapping[str, Tensor], client: ClientId) -> dict[str, Tensor]:
     """Return the weights of a client's network: the server's, shared ones and the client's own."""
     own = (f"client/{client}/own.{number}." for number in range(2))
     shared = ("holder/", "average/shared/weights.", "average/trunk/weights.")
@@ -225,139 +210,3 @@ def _fill(modules: Mapping[str, nn.Module], state: Mapping[str, Tensor]) -> None
             for key, tensor in module.state_dict(keep_vars=True).items():
                 if (kept := state.get(f"{owner}.{key}")) is not None:
                     tensor.copy_(kept)
-
-
-def convert_to_transformers(network: Trained) -> "PreTrainedModel":
-    """Return a model of transformers with a trained network's weights, adapters merged.
-
-    A language model's are in the type of the files from which the run began, embeddings untied.
-    """
-    config = network.scenario.model
-    if isinstance(config, ImageClassifier):
-        return _convert_classifier(network, config)
-    if isinstance(config, LanguageConfig) and config.kind == "causal_lm" and config.sizes is None:
-        return _convert_language(network, config)
-    raise RunError(
-        "only an image_classifier, or a causal_lm that starts from a pretrained model, can be "
-        "exported as a transformers folder; use --as safetensors"
-    )
-
-
-def _convert_classifier(network: Trained, config: ImageClassifier) -> "PreTrainedModel":
-    """Return a classifier of images with a trained network's weights, and the classes' names."""
-    names = network.classes
-    model = copy.deepcopy(config.make_whole(tuple(network.facts["sample"]), len(names))[0])
-    segments = [_merge_adapters(each) for each in (network.head, network.trunk, network.tail)]
-    layers = [_drop_adapters(layer) for each in segments for layer in get_layers(each)]
-    put_together(model, segments, layers)
-    model.config.id2label = dict(enumerate(names))
-    model.config.label2id = {name: number for number, name in enumerate(names)}
-    return model
-
-
-def _convert_language(network: Trained, config: LanguageConfig) -> "PreTrainedModel":
-    """Return a causal language model with a trained network's weights."""
-    from simsplit.models.families import find_body, find_family
-    from simsplit.models.whole import load_as_saved
-
-    if config.trunk == "skipped":
-        raise RunError("the trunk was left out (model.trunk: skipped); use --as safetensors")
-    model = load_as_saved(config.find_folder(), config.revision)
-    family, body = find_family(model), find_body(model)
-    head, trunk, tail = (
-        _merge_adapters(part) for part in (network.head, network.trunk, network.tail)
-    )
-    mine = [layer for part in (head, trunk, tail) for layer in get_layers(part)]
-    for own, whole in zip(mine, getattr(body, family.layers), strict=True):
-        whole.load_state_dict(_drop_adapters(own))
-    getattr(body, family.tokens).load_state_dict(head.tokens.state_dict())
-    getattr(body, family.norm).load_state_dict(tail.norm.state_dict())
-    if family.positions is not None:
-        getattr(body, family.positions).load_state_dict(head.positions.state_dict())
-    # Head and tail can have learned apart, so embeddings and output layer no longer share weights.
-    model.config.tie_word_embeddings = False
-    output = copy.deepcopy(model.get_output_embeddings())  # type: ignore[no-untyped-call]
-    output.load_state_dict(tail.reader.state_dict())
-    model.set_output_embeddings(output)  # type: ignore[no-untyped-call]
-    return model
-
-
-def _merge_adapters(segment: nn.Module) -> Any:  # noqa: ANN401 - one of three kinds of segments
-    """Return a copy of a segment with its adapters added to the weights, quantised or not."""
-    made = dequantise(copy.deepcopy(segment))
-    for module in made.modules():
-        if hasattr(module, "base_layer"):
-            cast("Any", module).merge()
-    return made
-
-
-def _drop_adapters(layer: nn.Module) -> dict[str, Tensor]:
-    return {
-        name.replace(".base_layer.", "."): tensor
-        for name, tensor in layer.state_dict().items()
-        if "lora_" not in name
-    }
-
-
-def export(network: Trained, out: Path, form: Form) -> list[Path]:
-    """Write a network into a new or empty folder, and return the files that were written."""
-    _make_empty(out)
-    if form == "transformers":
-        model, config = convert_to_transformers(network), network.scenario.model
-        with writing(out):
-            model.save_pretrained(out)
-            if isinstance(config, LanguageConfig):
-                load_tokenizer(config.find_folder(), config.revision).save_pretrained(out)
-        return sorted(out.iterdir())
-    return _write_weights(out, network.weights(), network.scenario, network.facts)
-
-
-def export_passed(run: Run, out: Path, client: ClientId | None, plugins: Given = ()) -> list[Path]:
-    """Write the weights of a network that was passed from Python, which need not be there again.
-
-    They have the network's own names: `net.load_state_dict` takes them, without simsplit. Raise
-    RunError if layers never learned, as a checkpoint does not have these.
-    """
-    scenario = load_scenario(run.path / SCENARIO, plugins=plugins)
-    tensors = _load_checkpoint(run, scenario, client)
-    if "frozen" in tensors:
-        raise RunError(
-            f"{run.path}: layers of the network never learned, and a checkpoint does not have "
-            "these; export in Python: export(load_trained(RUN, model=...), ...)"
-        )
-    state = _select_state(tensors, _choose_client(scenario, client))
-    parts = {owner: select_below(state, f"{owner}.") for owner in OWNERS}
-    _make_empty(out)
-    return _write_weights(out, merge_segments(parts), scenario, run.data)
-
-
-def _make_empty(out: Path) -> None:
-    """Make a folder to export into; raise RunError if it is a link, or has files."""
-    refuse_link(out)
-    if out.exists() and any(out.iterdir()):
-        raise RunError(f"{out} is not empty; give a new or empty folder with --out")
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-
-
-def _write_weights(
-    out: Path, weights: dict[str, Tensor], scenario: Scenario, about: Mapping[str, Any]
-) -> list[Path]:
-    """Write weights, and facts about the network and its data."""
-    _save(out / WEIGHTS, weights)
-    facts = {
-        "scenario": scenario.name,
-        "model": scenario.model.model_dump(mode="json"),
-        "methods": [method.kind_name for method in scenario.method],
-        **about,
-    }
-    directory.replace(out / FACTS, (json.dumps(facts, indent=2) + "\n").encode())
-    return [out / WEIGHTS, out / FACTS]
-
-
-def _save(file: Path, tensors: dict[str, Tensor]) -> None:
-    from safetensors.torch import save
-
-    blob = save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
-    with writing(file):
-        directory.replace(file, blob)

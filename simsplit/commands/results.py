@@ -163,8 +163,9 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the network of a run's last checkpoint for use elsewhere."""
-    from simsplit.assembly.trained import export as write
-    from simsplit.assembly.trained import export_passed, load_trained
+    from simsplit.assembly.exporting import export as write
+    from simsplit.assembly.exporting import export_passed
+    from simsplit.assembly.trained import load_trained
     from simsplit.results import Run
 
     run, known = Run.load(run_dir), load_plugins(plugin)

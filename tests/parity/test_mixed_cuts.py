@@ -15,7 +15,8 @@ from texts import CAUSAL, text_scenario
 from torch import Tensor, nn
 
 import simsplit
-from simsplit.assembly.trained import export, load_trained
+from simsplit.assembly.exporting import export
+from simsplit.assembly.trained import load_trained
 from simsplit.data.batches import Batch
 from simsplit.engine.ray_pool import Hosts
 from simsplit.errors import RunError

@@ -160,7 +160,9 @@ def test_the_language_bench_holds_the_cut_to_the_whole(
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2
     named = {"name": "language", "model": module.pretrain_model(tmp_path)}
     monkeypatch.setattr(sys.modules[language_of.__module__], "BATCH", 2)
-    writes, defended = benches(**named, device="cpu", quick=True, say=lambda line: None)
+    cut, writes, defended = benches(**named, device="cpu", quick=True, say=lambda line: None)
+    (against_whole,) = cut[2].values()
+    assert (against_whole["target"], against_whole["ratio"] > 0) == (1.03, True)
     assert (writes[0], writes[2].keys()) == ("language", written[1].keys())
     assert writes[2]["writing over whole texts"]["pairs"] == 1
     cases = ["a step of training", "a step of warm-up", "a token written"]

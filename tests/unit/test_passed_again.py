@@ -21,7 +21,7 @@ from simsplit import (
     run,
     value_clients,
 )
-from simsplit.assembly.trained import export
+from simsplit.assembly.exporting import export
 from simsplit.attacking.finished import attack
 from simsplit.errors import RunError
 from simsplit.held import _HELD
@@ -175,7 +175,7 @@ def test_an_export_of_the_passed_network_equals_the_trained_ones(
 
 
 def test_layers_that_never_learned_are_not_in_a_checkpoint(tmp_path, forgotten):
-    from simsplit.assembly.trained import export_passed
+    from simsplit.assembly.exporting import export_passed
 
     net = Net()  # noqa: F821
     net.middle.requires_grad_(False)

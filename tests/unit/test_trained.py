@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from simsplit import load_trained, run
 from simsplit.__main__ import app
-from simsplit.assembly.trained import export
+from simsplit.assembly.exporting import export
 from simsplit.data.samples import IGNORED
 from simsplit.errors import RunError
 from simsplit.results import Run

@@ -8,7 +8,7 @@ import torch
 from families import FAMILIES, SIZES
 from gists import says
 
-from simsplit.assembly.trained import convert_to_transformers
+from simsplit.assembly.exporting import convert_to_transformers
 from simsplit.errors import ScenarioError
 from simsplit.models import exactness
 from simsplit.models.exactness import compare, require_exact_cut, shrink

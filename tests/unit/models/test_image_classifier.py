@@ -9,7 +9,8 @@ from families import IMAGE_FAMILIES, IMAGE_SIZES, LAYERS
 from gists import says
 from pydantic import ValidationError
 
-from simsplit.assembly.trained import export, load_trained
+from simsplit.assembly.exporting import export
+from simsplit.assembly.trained import load_trained
 from simsplit.errors import ScenarioError
 from simsplit.models import exactness
 from simsplit.models.exactness import require_exact_cut

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.pytorch_utils import Conv1D
 
-from simsplit.assembly.trained import Trained, convert_to_transformers
+from simsplit.assembly.exporting import convert_to_transformers
+from simsplit.assembly.trained import Trained
 from simsplit.errors import ScenarioError
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.frozen import copy_learning, share_frozen
