@@ -139,6 +139,7 @@ def test_validate_reads_small_data_and_misses_what_is_not_there(changes, code, n
     assert json.loads(document.stdout)["valid"] is (code == 0)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_from_nothing_says_so(tmp_path):
     code, said = answer(
         "run",

@@ -155,6 +155,7 @@ def test_a_choice_is_no_part_of_the_digest(tmp_path):
     assert digest_of(other) != digest_of(given)
 
 
+@pytest.mark.slow
 def test_attacks_that_follow_training_and_those_that_forge_are_tuned(tmp_path):
     attacks = [
         {"kind": "naive_sda", "tune": {"lr_decoder": [0.001, 0.1]}},

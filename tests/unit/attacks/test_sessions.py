@@ -340,6 +340,7 @@ def test_so_many_together_read_the_same(tmp_path):
     assert sides[0].values.tolist() == sides[1].values.tolist()
 
 
+@pytest.mark.slow
 def test_what_saves_time_changes_hardly_a_reading(tmp_path):
     """bf16, groups of sessions and scores of seen tokens: nine tokens in ten are read alike."""
     plain = {"kind": "pidi", "patch": 8, "patch_steps": 20, "joint_steps": 5, "lr": 0.02, **QUICK}

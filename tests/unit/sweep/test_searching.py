@@ -75,6 +75,7 @@ def measure_distance(rate):
     return -abs(log10(rate) - log10(0.02))
 
 
+@pytest.mark.slow
 def test_it_finds_a_planted_best_where_random_draws_do_not(make_sweep, reach, tmp_path):
     trained = reach(measure_distance)
     run_sweep(make_sweep(40, start=8), tmp_path / "tpe", jobs=1)

@@ -58,6 +58,7 @@ def test_the_page_is_written_when_a_round_ends_and_reloads_until_the_end(going, 
     assert RELOADS not in live.file.read_text()
 
 
+@pytest.mark.slow
 def test_a_run_without_a_round_and_a_sweep_have_a_page_too(going, tmp_path):
     heads = (going / "rounds.csv").read_text().splitlines(keepends=True)[:1]
     (going / "rounds.csv").write_text("".join(heads))
