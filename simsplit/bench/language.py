@@ -51,8 +51,8 @@ MESSAGES = INPUTS = 3
 MIXGUARD = [{"kind": "mixguard", "tokens": 0, "warm_up": 0}]
 DEFENDED_BATCH = 8
 DEFENCE_STEPS, DEFENCE_PAIRS = 1, 5
-LARGE_TARGET = 1.03
-"""What a step of a model such as SmolLM2 may cost beside the whole model's."""
+LARGE_PAIRS, LARGE_TARGET = 7, 1.03
+"""Pairs of steps of a model such as SmolLM2, and what a step may cost beside the whole model's."""
 TOKENS = 16
 DEFENCES: tuple[dict[str, Any], ...] = ({"kind": "admi"}, {"kind": "dualguard"}, {"kind": "mid"})
 API_OPTIMIZER = {"kind": "adamw", "lr": 1e-3}
@@ -97,9 +97,11 @@ def _compare_with_whole(
         say(f"language: cut against whole, {name} ...")
         parts = build_run(model, [], device, batch=batch)[1]
         whole = _WholeModel(model, parts, device)
-        sides = BenchSide(parts.exchange.step), BenchSide(whole.train)
-        steps, pairs = (1, 7) if large and not quick else (2, 3) if quick else (6, 15)
-        measured = ratio_of(sides, steps, pairs, device)
+        if large and not quick:
+            sides = BenchSide(parts.exchange.step), BenchSide(whole.train)
+            measured = ratio_of(sides, 1, LARGE_PAIRS, device)
+        else:
+            measured = compare_steps(parts.exchange.step, whole.train, device, quick)
         split, plain = parts.exchange.collect_reports([0])[0]["train_loss"], whole.mean_loss
         refuse_other_loss(split, plain, ("the split", "the whole"))
         row = ratio_row(name, measured, target)

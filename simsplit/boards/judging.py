@@ -22,7 +22,7 @@ on it is beaten."""
 
 
 class BoardVerdict(NamedTuple):
-    """A board's verdict."""
+    """What a board says first: one sentence, and lines of what it rests on."""
 
     question: str
     answer: str

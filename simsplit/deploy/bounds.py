@@ -45,7 +45,9 @@ class Bounds:
         """Make the bounds; without `holdings` nothing is known of the clients' samples."""
         self.scenario = scenario = owners.scenario
         self.owners, self.holdings = owners, holdings or Holdings()
-        self.packets, self.weights = PacketBounds(owners), WeightBounds(owners)
+        self.clients = tuple(self.holdings.private) or range(scenario.clients.count)
+        """The clients that are known; all if none is."""
+        self.packets, self.weights = PacketBounds(owners), WeightBounds(owners, self.clients[0])
         self.figures = FigureBounds(
             scenario, self.holdings, client_scores=owners.topology.tail_with_client
         )
@@ -60,15 +62,15 @@ class Bounds:
     def most_bytes(self) -> int:
         """The most bytes of a frame from or to the clients that are known, or to any."""
         packets = self.packets
-        clients = [*self.holdings.private] or range(self.scenario.clients.count)
-        some = {self.owners.depths.get_place(client): client for client in clients}.values()
+        depths = self.owners.depths
+        of_each_cut = {depths.get_place(client): client for client in self.clients}.values()
         messages = max(1, packets.stacks[0].count_messages) * self.scenario.servers
-        values = max(math.prod(shape) for each in some for shape in packets.get_shapes(each))
+        values = max(math.prod(shape) for each in of_each_cut for shape in packets.get_shapes(each))
         of_step = packets.rows * values * messages * 4  # methods may stack rows, and send beside
         of_step += math.prod(packets.adapters) * messages if packets.adapters else 0
         # With `handover: state`, an optimizer's moments travel beside the weights.
         slots = 1 + self.scenario.train.client.slots
-        weights = [self.weights.get_named(each).values() for each in some]
+        weights = [self.weights.get_named(each).values() for each in of_each_cut]
         of_weights = max(sum(tensor.numel() for tensor in each) for each in weights) * (slots + 1)
         return WIDEST * max(of_step, of_weights) + ROOM
 

@@ -26,15 +26,19 @@ _NEVER_NEGATIVE = frozenset({"running_var", "exp_avg_sq", "max_exp_avg_sq"})
 class WeightBounds:
     """The weights, and moments, that a packet between the parties of a run has."""
 
-    def __init__(self, owners: Ownership) -> None:
+    def __init__(self, owners: Ownership, client: ClientId) -> None:
+        """Make them for a run; moments and coded changes cross where all clients are as this one.
+
+        A site names its own client, so that no head of another's cut is built there.
+        """
         self._owners = owners
         self._named: dict[Place | None, dict[str, Tensor]] = {}
-        self.shared = owners.build_client_learner(owners.list_shared_modules(0))
+        self.shared = owners.build_client_learner(owners.list_shared_modules(client))
         self.changes = owners.build_changes(self.shared)
         moves = not owners.averages and owners.scenario.clients.handover == "state"
         self.moments = (
             _list_moments(self.shared, owners.scenario.train.client)
-            if moves and self.get_named(0)
+            if moves and self.get_named(client)
             else {}
         )
         """For each parameter, the moments that its optimizer has after a step."""

@@ -31,7 +31,7 @@ class ImageBlocks(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """Apply all layers."""
+        """Apply the layers to images' tokens, one after another."""
         for layer in self.layers:
             x_BLD = layer(x_BLD)
         return x_BLD

@@ -36,6 +36,11 @@ def refuse_two_origins(name: str | None, sizes: object) -> None:
         )
 
 
+def describe_lack_of_peft() -> str:
+    """Return how to install the package peft if this machine lacks it; else empty."""
+    return "" if find_spec("peft") else f"needs the package peft: {install_command('text')}"
+
+
 class Lora(Config):
     """Low-rank adapters instead of full fine-tuning; they need the package peft."""
 
@@ -52,7 +57,7 @@ class Lora(Config):
     @property
     def lacks(self) -> str:
         """How to install the package peft if this machine lacks it; else empty."""
-        return "" if find_spec("peft") else f"needs the package peft: {install_command('text')}"
+        return describe_lack_of_peft()
 
     @field_validator("targets")
     @classmethod
@@ -215,6 +220,8 @@ def add_adapters(segment: nn.Module, lora: Mapping[str, Any], keep: Sequence[str
 
 def inject(layers: nn.Module, names: list[str], rank: int, alpha: Any, **options: Any) -> None:  # noqa: ANN401 - peft's
     """Add adapters to the layers with these names, in place; `options` are peft's."""
+    if lack := describe_lack_of_peft():
+        raise ScenarioError("model.lora", lack)
     from peft import LoraConfig, inject_adapter_in_model
 
     transposed = any(_is_transposed(module) for module in layers.modules())

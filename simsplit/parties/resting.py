@@ -30,7 +30,7 @@ class Rest(Protocol):
         """Return a client's losses of the round, and forget them."""
 
     def clear(self) -> None:
-        """Forget all clients."""
+        """Forget what clients remember: each is then in its state before training."""
 
 
 class InMemory(Rest):

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from texts import CAUSAL, api_scenario, text_scenario
+from texts import CAUSAL, LORA, api_scenario, text_scenario
 
+from simsplit import plan
 from simsplit.errors import ScenarioError
 from simsplit.metrics import images
 from simsplit.models import text_model
@@ -35,6 +36,15 @@ def test_a_sweep_trains_nothing_if_a_later_cell_lacks_a_package(
     with pytest.raises(ScenarioError, match=r"model\.lora: .*peft: pip install '\.\[text\]'"):
         run_sweep(load_sweep(tmp_path / "two.yaml"), tmp_path / "out", jobs=1)
     assert not (tmp_path / "out").exists()
+
+
+def test_whoever_builds_adapters_without_a_run_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = text_scenario(tmp_path, model={**CAUSAL, "lora": LORA})
+    monkeypatch.setattr(text_model, "find_spec", lambda name: None)
+    with pytest.raises(ScenarioError, match=r"model\.lora: .*peft"):
+        plan(given, timing=False)
 
 
 def test_an_api_whose_adapters_do_not_learn_needs_no_peft(
