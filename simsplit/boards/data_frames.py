@@ -10,7 +10,7 @@ from simsplit.boards.tabulating import describe_strength
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.evidence.claims import Tier
 from simsplit.evidence.measurements import Measurement
-from simsplit.evidence.reproducing import measure_cells, place_data
+from simsplit.evidence.reproducing import measure_cells, place_cells, place_data
 from simsplit.evidence.selecting import ChosenCell, Selection, select
 from simsplit.plugins import Given, gather_plugins
 from simsplit.sweep import Cluster
@@ -31,6 +31,7 @@ def board(
     only: Mapping[str, str] | None = None,
     data: str | Path | None = None,
     jobs: int | None = 1,
+    device: str | None = None,
     cluster: Cluster | None = None,
     say: Callable[[str], None] = print,
 ) -> "pd.DataFrame":
@@ -48,6 +49,7 @@ def board(
         data: The folder of the data sets; by default ./data.
         jobs: How many cells run at a time; None for as many as there are processors, or as a
             cluster has room for.
+        device: The device on which cells compute, such as cuda; by default their scenarios' own.
         cluster: The Ray cluster on whose nodes cells run; None for this machine.
         say: A function that is called with a line as each cell ends.
 
@@ -63,7 +65,7 @@ def board(
         )
     built = build_board(track, tier, guest, seeds=seeds)
     if measure:
-        _measure(built, only, data, say, jobs=jobs, cluster=cluster)
+        _measure(built, only, data, say, jobs=jobs, device=device, cluster=cluster)
         built = build_board(track, tier, guest, seeds=seeds)
     return pd.DataFrame([describe_strength(each) for each in score_strengths(built)])
 
@@ -75,11 +77,13 @@ def _measure(
     say: Callable[[str], None],
     *,
     jobs: int | None,
+    device: str | None,
     cluster: Cluster | None,
 ) -> None:
     """Measure what a board lacks; raise RunFailedError for cells that fail or lack their data."""
     folder = Path(data) if data is not None else None
     selection = place_data(select([built.table], only), folder)
+    selection = place_cells(selection, device, cluster)
     outcome = measure_cells(selection, _Lines(say), jobs=jobs, cluster=cluster)
     if reasons := [*selection.absent.values(), *outcome.failed.values()]:
         raise RunFailedError("\n".join(reasons[:8]))

@@ -13,6 +13,7 @@ from simsplit.commands.options import (
     CellGpus,
     ClusterAddress,
     DataFolder,
+    Device,
     Format,
     Jobs,
     Json,
@@ -72,6 +73,7 @@ def board(
     jobs: Jobs = None,
     budget: Budget = None,
     data: DataFolder = None,
+    device: Device = None,
     cluster: ClusterAddress = None,
     cpus: CellCpus = None,
     gpus: CellGpus = 0,
@@ -116,6 +118,7 @@ def board(
                 jobs=jobs,
                 minutes=minutes,
                 data=data,
+                device=device,
                 cluster=nodes,
                 quiet=quiet or as_json,
             )
@@ -182,6 +185,7 @@ def _measure(
     jobs: int | None,
     minutes: float | None,
     data: Path | None,
+    device: str | None,
     cluster: "Cluster | None",
     quiet: bool,
 ) -> "Reproduction":
@@ -190,6 +194,7 @@ def _measure(
         Reproduction,
         choose_jobs,
         measure_cells,
+        place_cells,
         place_data,
     )
     from simsplit.evidence.selecting import select
@@ -197,6 +202,7 @@ def _measure(
 
     selection = place_data(select([board.table], parse_only(only)), data)
     selection = require_data(selection, alone=True)
+    selection = place_cells(selection, device, cluster)
     jobs = choose_jobs(selection, jobs, cluster)
     if minutes is not None:
         selection = selection.within(minutes, jobs or 1)

@@ -13,6 +13,7 @@ from simsplit.commands.options import (
     CellGpus,
     ClusterAddress,
     DataFolder,
+    Device,
     Jobs,
     Json,
     Only,
@@ -143,6 +144,7 @@ def reproduce(
         typer.Option("--from", help="Take rows from a finished sweep of the same scenarios."),
     ] = None,
     data: DataFolder = None,
+    device: Device = None,
     cluster: ClusterAddress = None,
     cpus: CellCpus = None,
     gpus: CellGpus = 0,
@@ -162,7 +164,16 @@ def reproduce(
     heed_termination()
     try:
         if check is not None:
-            _check(built, parse_only(only), check, lot=lot, jobs=jobs, data=data, cluster=nodes)
+            _check(
+                built,
+                parse_only(only),
+                check,
+                lot=lot,
+                jobs=jobs,
+                data=data,
+                device=device,
+                cluster=nodes,
+            )
             return
         outcome = _measure(
             built,
@@ -170,6 +181,7 @@ def reproduce(
             jobs=jobs,
             budget=budget,
             data=data,
+            device=device,
             cluster=nodes,
             named=table is not None,
             dry=dry,
@@ -224,6 +236,7 @@ def _measure(
     jobs: int | None,
     budget: str | None,
     data: Path | None,
+    device: str | None,
     cluster: "Cluster | None",
     named: bool,
     dry: bool,
@@ -233,6 +246,7 @@ def _measure(
         Reproduction,
         choose_jobs,
         measure_cells,
+        place_cells,
         place_data,
     )
     from simsplit.evidence.selecting import parse_minutes, select
@@ -240,6 +254,7 @@ def _measure(
 
     minutes = parse_minutes(budget) if budget is not None else None
     selection = require_data(place_data(select(built, only), data), alone=named)
+    selection = place_cells(selection, device, cluster)
     jobs = choose_jobs(selection, jobs, cluster)
     if minutes is not None:
         selection = selection.within(minutes, jobs or 1)
@@ -267,6 +282,7 @@ def _check(
     lot: int | None,
     jobs: int | None,
     data: Path | None,
+    device: str | None,
     cluster: "Cluster | None",
 ) -> None:
     import secrets
@@ -276,6 +292,7 @@ def _check(
         compare_with_known,
         draw_cells,
         measure_again,
+        place_cells,
         place_data,
     )
     from simsplit.evidence.selecting import select_known
@@ -286,6 +303,7 @@ def _check(
     lot = secrets.randbelow(10_000) if lot is None else lot
     selection = draw_cells(select_known(built[0], only), share, lot)
     selection = require_data(place_data(selection, data), alone=True)
+    selection = place_cells(selection, device, cluster)
     jobs = choose_jobs(selection, jobs, cluster)
     say(f"lot {lot} (--lot {lot} draws the same cells again)")
     print_plan(selection, jobs, say)

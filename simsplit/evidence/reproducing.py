@@ -21,6 +21,7 @@ from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, pa
 from simsplit.evidence.reading_runs import find_clean_commit, find_runs, read_run
 from simsplit.evidence.selecting import ChosenCell, Selection
 from simsplit.evidence.tables import EvidenceTable
+from simsplit.machine import find_device
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.plugins import NO_PLUGINS
 from simsplit.progress import SweepObserver
@@ -78,6 +79,34 @@ def place_data(selection: Selection, data: Path | None) -> Selection:
         else:
             cells.append(replace(chosen, cell=cell))
     return replace(selection, cells=cells, absent={**selection.absent, **absent})
+
+
+def place_cells(selection: Selection, device: str | None, cluster: Cluster | None) -> Selection:
+    """Return a selection whose cells compute on a device; None leaves it to their scenarios.
+
+    Raises:
+        SimsplitError: for a device that this machine does not have, or beside a cluster.
+    """
+    if device is None:
+        return selection
+    if cluster is not None:
+        raise SimsplitError(
+            "--device: names a device of this machine; cells of a cluster compute on the GPUs of "
+            "--gpus-per-cell"
+        )
+    find_device(device)
+    cells = [
+        replace(
+            chosen,
+            cell=replace(
+                chosen.cell,
+                base=chosen.cell.base.model_copy(update={"device": device}),
+                options=(*chosen.cell.options, "--device", device),
+            ),
+        )
+        for chosen in selection.cells
+    ]
+    return replace(selection, cells=cells)
 
 
 def measure_cells(

@@ -70,6 +70,25 @@ def test_a_table_with_scenarios_may_be_out_of_reach(paper):
     assert judge_table(find_table("tiny/table1"), read_known_rows())[0] == ClaimVerdict.OUT_OF_REACH
 
 
+def test_cells_compute_on_the_device_that_is_asked_for(paper, simsplit, monkeypatch):
+    words = ("reproduce", "tiny/table1", "--jobs", 1, "--seeds", 0)
+    code, _, err = simsplit(*words, "--device", "cuda:7")
+    assert code == 2
+    assert says(err, "device: got 'cuda:7', but torch sees 0 GPUs")
+    code, _, err = simsplit(*words, "--device", "cpu", "--cluster", "auto")
+    assert code == 2
+    assert says(err, "--device: names a device of this machine")
+    assert not paper.rows.exists()
+    monkeypatch.setattr("simsplit.machine.find_accelerator", lambda: None)
+    code, _, err = simsplit(*words, "--device", "auto")
+    assert code == 0, err
+    rows = read(paper.rows)
+    assert all("--device auto --tier small" in row.command for row in rows)
+    saved = [yaml.safe_load(file.read_text()) for file in paper.root.rglob("scenario.yaml")]
+    assert {each["device"] for each in saved} == {"auto"}
+    assert not table_here().stale
+
+
 @pytest.mark.slow
 def test_nothing_is_measured_twice(measured, simsplit):
     before = measured.rows.read_bytes()
