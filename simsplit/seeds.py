@@ -57,7 +57,8 @@ def numpy_rng_for(seed: int, *scope: Scope) -> np.random.Generator:
 def isolate(seed: int, *scope: Scope, device: torch.device | None = None) -> Iterator[None]:
     """Seed the global torch generator by scope within a block, for code that draws from it."""
     devices = [] if device is None or device.type in ("cpu", "meta") else [device]
-    kind = devices[0].type if devices else None
+    # torch before 2.12 takes no None; without devices the kind has no effect
+    kind = devices[0].type if devices else "cuda"
     with torch.random.fork_rng(devices=devices, device_type=kind):
         # torch.manual_seed takes 200 times as long, and would reseed all GPUs, never restored
         torch.default_generator.manual_seed(derive_seed(seed, *scope))
