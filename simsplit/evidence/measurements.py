@@ -8,6 +8,7 @@ come before shipped ones.
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -25,6 +26,7 @@ OWN = Path("results")
 LOCKS = Path("runs") / "reproduce" / "locks"
 """The folder of the locks that a writer of rows holds, by table."""
 _SEPARATOR = "; "
+_ON_GPU = re.compile(r"processors[^,]*, (?!torch)")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Measurement:
     def axes(self) -> Axes:
         """The setting's value on each axis."""
         return read_setting(self.setting)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU measured it, which the machine's words have after the processors."""
+        return _ON_GPU.search(self.machine) is not None
 
 
 def write_setting(axes: Axes) -> str:

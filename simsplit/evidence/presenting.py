@@ -52,7 +52,7 @@ def _describe_line(
     reachable = [row for row in built.rows if row.reachable]
     measured = sum(1 for row in reachable if row.known)
     minutes = estimate(built)
-    time = write_minutes(sum(minutes[cell.setting] for cell in built.cells))
+    time = write_minutes(sum(minutes[cell.name] for cell in built.cells))
     stale = str(len(built.stale)) if built.stale else ""
     tiers = ", ".join(table.tiers)
     seeds = str(built.seeds or "")
@@ -226,7 +226,7 @@ def write_gaps(built: EvidenceTable) -> list[str]:
         )
     if built.lacking:
         minutes = estimate(built)
-        takes = write_minutes(sum(minutes[cell.setting] for cell in built.lacking))
+        takes = write_minutes(sum(minutes[cell.name] for cell in built.lacking))
         lacking = format_count(len(built.lacking), "cell")
         lines.append(f"{lacking} of {len(built.cells)} missing, about {takes}")
     return lines
@@ -274,6 +274,6 @@ def describe_judged(
         "seeds": built.seeds if built else 0,
         "stale": len(built.stale) if built else 0,
         "missing": len(built.lacking) if built else 0,
-        "minutes": sum(estimate(built)[cell.setting] for cell in built.cells) if built else None,
+        "minutes": sum(estimate(built)[cell.name] for cell in built.cells) if built else None,
         "why": claim.out_of_reach or claim.describes,
     }

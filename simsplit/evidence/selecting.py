@@ -77,7 +77,7 @@ def select(tables: Iterable[EvidenceTable], only: Mapping[str, str] | None = Non
     for table in tables:
         minutes = estimate(table)
         chosen += [
-            ChosenCell(table.table, table.tier, cell, minutes[cell.setting], table.verdict.is_open)
+            ChosenCell(table.table, table.tier, cell, minutes[cell.name], table.verdict.is_open)
             for cell in pick(table.table, table.lacking, only or {})
         ]
     chosen.sort(key=lambda each: (not each.is_open, each.minutes))
@@ -100,7 +100,7 @@ def select_known(table: EvidenceTable, only: Mapping[str, str]) -> Selection:
         )
     minutes = estimate(table)
     return Selection(
-        [ChosenCell(table.table, table.tier, cell, minutes[cell.setting]) for cell in cells]
+        [ChosenCell(table.table, table.tier, cell, minutes[cell.name]) for cell in cells]
     )
 
 
@@ -128,9 +128,22 @@ def pick(
 
 
 def estimate(table: EvidenceTable) -> Mapping[str, float]:
-    """Estimate the minutes of each setting's cells: as measured, else as the claim says."""
-    took = {row.setting: max(row.minutes, _LEAST_MIN) for row in (*table.stale, *table.fresh)}
-    return {cell.setting: took.get(cell.setting, cell.takes_min) for cell in table.cells}
+    """Estimate the minutes of each cell by its name: as measured, else as the claim says.
+
+    What a GPU took says nothing of processors, for which claims estimate.
+    """
+    took = {
+        (row.setting, row.figure): max(row.minutes, _LEAST_MIN)
+        for row in (*table.stale, *table.fresh)
+        if not row.on_gpu
+    }
+    return {cell.name: _find_minutes(cell, took) for cell in table.cells}
+
+
+def _find_minutes(cell: MeasuringCell, took: Mapping[tuple[str, str], float]) -> float:
+    # scenarios with other figures may share a setting
+    known = (took.get((cell.setting, figure)) for figure in cell.digests)
+    return next((minutes for minutes in known if minutes is not None), cell.takes_min)
 
 
 def parse_minutes(text: str) -> float:

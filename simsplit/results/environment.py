@@ -90,8 +90,8 @@ def _find_commit() -> str | None:
 def _find_version(package: str) -> str | None:
     try:
         return version(package)
-    except PackageNotFoundError:
-        return None
+    except PackageNotFoundError:  # a checkout that is on the path, and not installed
+        return getattr(sys.modules.get(package), "__version__", None)
 
 
 def describe_process() -> dict[str, Any]:

@@ -4,23 +4,28 @@ import csv
 import json
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 from gists import says
 
 from simsplit import Run, papers
+from simsplit import __version__ as simsplit_version
 from simsplit.errors import RunError, SimsplitError
-from simsplit.evidence.measurements import hold_alone, read
+from simsplit.evidence.measurements import add, hold_alone, read
 from simsplit.evidence.papers import find_table
 from simsplit.evidence.reading_runs import find_runs
-from simsplit.evidence.selecting import parse_minutes, parse_seeds, select
+from simsplit.evidence.selecting import estimate, parse_minutes, parse_seeds, select
 from simsplit.evidence.tables import build_table, judge_table, read_known_rows
 from simsplit.evidence.verdicts import ClaimVerdict
 from simsplit.results import checkpoints
+from simsplit.results.environment import describe_environment
 from simsplit.scenario import load_sweep
 from simsplit.scenario.files import merge
 from simsplit.sweep import Cluster, run_sweep
@@ -139,8 +144,6 @@ def test_an_interrupted_run_of_an_older_version_starts_again(measured, simsplit)
 
 
 def write_checkpoint(folder, identity):
-    import torch
-
     at = checkpoints.Progress(round=1)
     digest = checkpoints.compute_digest(identity)
     checkpoints.save(folder, {"a": torch.zeros(1)}, at, digest, keep=1)
@@ -168,6 +171,14 @@ def test_a_row_names_every_kind_of_machine_that_trained_its_run(measured, simspl
     assert first[0] == here
     assert ", H100, torch" in first[1]
     assert others == [[here]] * 3
+
+
+def test_a_run_of_a_checkout_that_is_not_installed_has_its_version(monkeypatch):
+    def lack(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr("simsplit.results.environment.version", lack)
+    assert describe_environment(torch.device("cpu"))["packages"]["simsplit"] == simsplit_version
 
 
 @pytest.mark.slow
@@ -273,6 +284,21 @@ def test_open_verdicts_and_cheap_cells_come_first(paper):
     assert len(selection.within(4, 2).cells) == 4
     with pytest.raises(RunError, match="cheapest"):
         selection.within(1, 1)
+
+
+def test_minutes_are_those_that_processors_took_for_the_same_figures(measured):
+    """A GPU's minutes, or those of a scenario with other figures, say nothing of a cell."""
+    rows = read(measured.rows)
+    add(measured.rows, [replace(row, minutes=7.0) for row in rows])
+    assert set(estimate(table_here()).values()) == {7.0}
+    add(
+        measured.rows,
+        [
+            replace(row, machine=row.machine.replace(", torch", ", NVIDIA H200, torch"))
+            for row in rows
+        ],
+    )
+    assert set(estimate(table_here()).values()) == {2.0}
 
 
 REFUSED = {
