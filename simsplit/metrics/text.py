@@ -232,7 +232,7 @@ def compute_defence_score(ap: float, mp: float, undefended_mp: float, beta: floa
 
     Utility above the undefended run's does not raise it: only so the published table is matched.
 
-    >>> round(defence_score(0.007, 0.205, 0.187), 3)
+    >>> round(compute_defence_score(0.007, 0.205, 0.187), 3)
     0.995
     """
     leaked, lost = max(ap, 0.0), max(undefended_mp - mp, 0.0)

@@ -335,7 +335,7 @@ class TestSecretTokens:
         assert kept.all()
 
 
-class TestRepairs:
+class TestOptionsThatThePaperLacks:
     """What may be done against gradients that give the weights away."""
 
     def exchange_gradients(self, **fields):
