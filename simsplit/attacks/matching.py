@@ -54,6 +54,13 @@ class Before(NamedTuple):
         layers: list[Any] = list(cache.layers[: len(get_layers(head))])
         return cls(x_SPD.shape[1], tuple((each.keys, each.values) for each in layers))
 
+    def repeat(self, times: int) -> "Before":
+        """Return the cache with each row so many times in a row."""
+        again = (
+            (k.repeat_interleave(times, 0), v.repeat_interleave(times, 0)) for k, v in self.kept
+        )
+        return Before(self.length, tuple(again))
+
     def onwards(self, head: Head, x_SLD: Tensor) -> Tensor:
         """Compute the head's output for the embeddings that follow."""
         # A fresh cache in each call: the head would append to a shared one.

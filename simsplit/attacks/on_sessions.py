@@ -6,6 +6,7 @@ from simsplit.attacks.known_pairs import KnownPairsConfig
 from simsplit.attacks.model_completion import McTrainedConfig
 from simsplit.attacks.pmi import PidiConfig, PmiConfig
 from simsplit.attacks.vmi import RmiConfig, VmiConfig
+from simsplit.attacks.vocabulary_matching import SessionMatchingConfig
 
 ON_SESSIONS: dict[str, type[AttackConfig]] = {
     "mc": McConfig,
@@ -16,5 +17,6 @@ ON_SESSIONS: dict[str, type[AttackConfig]] = {
     "rmi": RmiConfig,
     "pmi": PmiConfig,
     "pidi": PidiConfig,
+    "session_matching": SessionMatchingConfig,
     "known_pairs": KnownPairsConfig,
 }

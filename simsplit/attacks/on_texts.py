@@ -9,6 +9,7 @@ from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.span_search import SpanSearchConfig
 from simsplit.attacks.tag import TagConfig
 from simsplit.attacks.tag_linear import TagLinearConfig
+from simsplit.attacks.vocabulary_matching import VocabularyMatchingConfig
 
 ON_TEXTS: dict[str, type[AttackConfig]] = {
     "sip": SipConfig,
@@ -20,4 +21,5 @@ ON_TEXTS: dict[str, type[AttackConfig]] = {
     "adaptive_offline": AdaptiveOfflineConfig,
     "gradient_ratio": GradientRatioConfig,
     "span_search": SpanSearchConfig,
+    "vocabulary_matching": VocabularyMatchingConfig,
 }

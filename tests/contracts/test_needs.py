@@ -86,7 +86,18 @@ BACK_AND_FORTH = {
     "gradient_ratio": "attacks.0.kind",
     **dict.fromkeys(("spectral", "norm", "kmeans", "probe"), "attacks.0.kind"),
     **dict.fromkeys(
-        ("mc", "mc_trained", "session_sip", "dsi", "vmi", "rmi", "pmi", "pidi", "known_pairs"),
+        (
+            "mc",
+            "mc_trained",
+            "session_sip",
+            "dsi",
+            "vmi",
+            "rmi",
+            "pmi",
+            "pidi",
+            "known_pairs",
+            "session_matching",
+        ),
         "attacks.0.kind",
     ),
     **dict.fromkeys(

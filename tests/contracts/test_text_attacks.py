@@ -32,6 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bisr": LEARNED,
     "adaptive_offline": {**LEARNED, "unmixing": 150},
     "span_search": READ,
+    "vocabulary_matching": {"candidates": 16},
 }
 """adaptive_online lives on calibration, and has a test of its own."""
 NOISE = [{"kind": "dp_forward", "sigma": 100.0}, {"kind": "dp_sgd", "multiplier": 100.0}]

@@ -43,6 +43,7 @@ KINDS = {
     "rmi": {"steps": 30, "step_size": 0.05},
     "pmi": {"patch": 8, "patch_steps": 80, "joint_steps": 10, **QUICK},
     "pidi": {"patch": 8, "patch_steps": 20, "joint_steps": 5, **GAUSSIAN, **QUICK},
+    "session_matching": {"candidates": 16, "batch_size": 10},
     "known_pairs": {"sessions": 20},
 }
 
