@@ -3,12 +3,19 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simsplit.errors import RunError, suggest
-from simsplit.report.canvas import HONEST, figure_of, save_figure
+from simsplit.report.canvas import (
+    COLOURS,
+    HONEST,
+    MARKS,
+    escape_text,
+    figure_of,
+    save_figure,
+)
 from simsplit.results import Run
 from simsplit.results.input_results import FLOORS, ORIGINALS, PICTURE, take_last_judged
 from simsplit.results.kept import IMAGES, load_images
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NO_ATTACK = (ORIGINALS, *FLOORS)
+_CURVES = {"rouge_l": "ROUGE-L", "correlation": "correlation with the truth"}
 _READ = {"rouge_l": "ROUGE-L", "meteor": "METEOR", "token_accuracy": "token accuracy"}
 
 
@@ -116,6 +124,33 @@ def draw_recovered(run: Run) -> "Figure | None":
     """
     without = "image" in run.recovered and not IMAGES.list_all(run.path)
     return attacked({"": run}) if has_pictures(run) and not without else None
+
+
+def draw_attack_curves(run: Run) -> "Figure | None":
+    """Draw over rounds what each attack made of the targets, and the best guess without one.
+
+    Return None if the targets were judged less than twice.
+    """
+    means = run.attacks
+    figure = next((name for name in _CURVES if name in means), None)
+    if figure is None or means["round"].nunique() < 2:
+        return None
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(7, 4), layout="constrained")
+    ax: Any = drawn.subplots()
+    own = means[~means["attack"].isin(_NO_ATTACK)]
+    for place, (name, rows) in enumerate(own.groupby("attack", sort=False)):
+        style = {"color": COLOURS[place % len(COLOURS)], "marker": MARKS[place % len(MARKS)]}
+        ax.plot(rows["round"], rows[figure], **style, label=escape_text(_write_words(str(name))))
+    guessed = means[means["attack"].isin(_NO_ATTACK)].groupby("round")[figure].max()
+    ax.plot(guessed.index, guessed, color=HONEST, ls="--", label="best guess without an attack")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set(xlabel="round", ylabel=_CURVES[figure])
+    ax.grid(color="0.92")
+    ax.legend(frameon=False)
+    ax.set_title("What attacks made of private inputs, over rounds", fontsize=10)
+    return drawn
 
 
 def draw_attack(run: Run, name: str) -> "Figure":

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from simsplit.report.grouping import Baseline, Entry
 from simsplit.report.html.markup import Markup
 from simsplit.report.html.subject import Subject
-from simsplit.report.input_figures import draw_attack, draw_recovered, save_attacked
+from simsplit.report.input_figures import (
+    draw_attack,
+    draw_attack_curves,
+    draw_recovered,
+    save_attacked,
+)
 from simsplit.report.input_section import conclude_leaks, show_leaks
 from simsplit.report.input_tables import (
     WAYS,
@@ -119,7 +124,10 @@ PRESENTATIONS: dict[str, Presentation] = {
         conclude=conclude_leaks,
         show_attack=show_attack_on_inputs,
         draw_attack=draw_attack,
-        drawings={"recovered": Drawing(draw_recovered, fitted=True)},
+        drawings={
+            "recovered": Drawing(draw_recovered, fitted=True),
+            "attack_curves": Drawing(draw_attack_curves),
+        },
         save_pictures=save_attacked,
         overview=make_leak_cells,
         measure=measure_recoveries,

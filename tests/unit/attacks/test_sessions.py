@@ -185,7 +185,7 @@ def test_every_attack_on_sessions_is_judged_here():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["vmi", "pmi", "pidi"])
+@pytest.mark.parametrize("kind", ["vmi", "pmi", "pidi", "session_matching"])
 def test_of_a_shallow_head_both_ends_are_read_exactly(kind, judged):
     made = means(judged)
     for side in ("prompt", "response"):
