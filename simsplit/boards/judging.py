@@ -69,6 +69,8 @@ def _judge_leaks(board: Board, scored: Mapping[str, Strength], plain: Strength) 
         groups[group].append(f"{name} ({with_what})")
     # what poisons training reads nothing
     worst, does, what = ("attack", "reads", "what it reads")
+    if board.bounds:
+        worst = "attack or bound"
     if board.track.threats:
         worst, does, what = ("backdoor", "has", "its success")
     undefended = f"{what} undefended ({_write(plain)})"
