@@ -42,6 +42,8 @@ class VocabularyMatchingConfig(InverterConfig):
 
     kind: Literal["vocabulary_matching"] = "vocabulary_matching"
     inverter: Literal["recurrent", "gaussian"] = "gaussian"
+    """What ranks the tokens. gaussian: a normal distribution for each token, fitted in seconds.
+    recurrent: SIP's network."""
     candidates: int | None = Field(default=64, ge=1)
     """Number of tokens that are tried at a position, those that the inverter finds likeliest; null:
     the whole vocabulary, as published."""
@@ -56,6 +58,8 @@ class SessionMatchingConfig(OpenedConfig):
 
     kind: Literal["session_matching"] = "session_matching"
     inverter: Literal["recurrent", "gaussian"] = "gaussian"
+    """What ranks the tokens. gaussian: a normal distribution for each token, fitted in seconds.
+    recurrent: SIP's network."""
     candidates: int | None = Field(default=64, ge=1)
     """Number of tokens that are tried at a position, those that the inverter finds likeliest; null:
     the whole vocabulary, as published."""

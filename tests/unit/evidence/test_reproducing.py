@@ -82,7 +82,7 @@ def test_cells_compute_on_the_device_that_is_asked_for(paper, simsplit, monkeypa
     assert says(err, "device: got 'cuda:7', but torch sees 0 GPUs")
     code, _, err = simsplit(*words, "--device", "cpu", "--cluster", "auto")
     assert code == 2
-    assert says(err, "--device: names a device of this machine")
+    assert says(err, "--device: names ... --gpus-per-cell")
     assert not paper.rows.exists()
     monkeypatch.setattr("simsplit.machine.find_accelerator", lambda: None)
     code, _, err = simsplit(*words, "--device", "auto")
