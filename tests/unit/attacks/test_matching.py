@@ -1,5 +1,7 @@
 """Gradient matching by a tail: the true labels match exactly, others do not; orders are orders."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -138,6 +140,40 @@ def test_an_order_that_fits_the_gradient_better_is_taken_and_no_other_is():
     before = logits.clone()
     Reordering(permutations=50).between(0, logits, matching)
     assert torch.equal(logits[0], before[0])
+
+
+class Reading:
+    """A language model of two tables, and what LAMP's score asks of an attack."""
+
+    def __init__(self, language):
+        rng = torch.Generator().manual_seed(3)
+        table, reader = torch.randn(5, 4, generator=rng), torch.randn(4, 5, generator=rng)
+        self.config = LampConfig(language=language)
+        self.head, self.trunk = lambda tokens: table[tokens], torch.tanh
+        self.tail = lambda hidden: hidden @ reader
+
+    _score, _surprise = Lamp._score, Lamp._surprise
+
+
+def test_the_language_models_loss_stands_beside_the_raw_loss_with_its_weight():
+    text = torch.tensor([[1, 4, 0, 2], [3, 3, 1, 0]])
+    soft = 0.9 * one_hot(text, 5).float() + 0.02
+    given = SimpleNamespace(losses=lambda soft: soft.new_tensor([2.0, 5.0]), context=())
+    attack = Reading(language=0.2)
+    logits = attack.tail(torch.tanh(attack.head(text)))
+    likely = logits.log_softmax(-1)[:, :-1].gather(2, text[:, 1:, None])[..., 0]
+    wanted = torch.tensor([2.0, 5.0]) - 0.2 * likely.mean(1)
+    torch.testing.assert_close(attack._score(soft, given), wanted)
+    assert Reading(language=0)._score(soft, given).tolist() == [2.0, 5.0]
+
+
+@pytest.mark.parametrize(("step", "tried"), [(0, True), (1, False), (29, False), (30, True)])
+def test_orders_are_tried_from_the_first_step_on_in_each_thirtieth(step, tried):
+    attack = Reordering(permutations=1)
+    attack.config, seen = LampConfig(permutations=1), []
+    attack._score = lambda soft, matching: seen.append(soft) or soft.new_zeros(len(soft))
+    attack.between(step, torch.zeros(1, 6, 5), None)
+    assert bool(seen) is tried
 
 
 def test_labels_are_the_text_moved_by_one():
