@@ -177,6 +177,7 @@ GENERATES: Values = {
 
 SHIPPED = {
     "quickstart": shorten_shipped("quickstart", schedule={"rounds": 2}),
+    "convergence": shorten_shipped("convergence", schedule={"rounds": 2}, targets={"count": 8}),
     "labels": shorten_shipped("labels", schedule={"rounds": 2}, targets={"count": 20}),
     "p3eft": shorten_shipped(
         "p3eft",
@@ -1064,6 +1065,15 @@ WORDS = {
         {"kind": "bisr", **QUICK, "gradient_steps": 3, "smashed_steps": 3},
         {"kind": "tag_linear", "iterations": 3},
         method=[{"kind": "dp_forward", "sigma": 0.1}],
+    ),
+    "vocabulary-matching": overheard(
+        {"kind": "vocabulary_matching", "candidates": 8},
+        method=[{"kind": "dp_forward", "sigma": 0.1}],
+    ),
+    "session-matching": overheard(
+        {"kind": "session_matching", "candidates": 8, "batch_size": 4},
+        data={"source": {"task": GENERATES, "length": 48}},
+        targets={"tokens": 5},
     ),
     "gradient-ratio-mixguard": overheard(
         {"kind": "gradient_ratio", **QUICK},
