@@ -114,7 +114,10 @@ def describe_resumption(
 def drop_late_names(path: Path, data: Prepared) -> Prepared:
     """Return data without clients' names if the run in a directory began without them."""
     # Data give names now that gave none when the run began; its tables have no column for them.
-    with suppress(OSError), (path / "clients.csv").open("rb") as opened:
+    table = path / "clients.csv"
+    if not table.is_file():  # a pipe would be waited for
+        return data
+    with suppress(OSError), table.open("rb") as opened:
         if "name" not in opened.readline().decode(errors="replace").strip().split(","):
             return replace(data, client_names=NO_NAMES)
     return data
