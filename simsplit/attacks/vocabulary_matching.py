@@ -29,6 +29,7 @@ from simsplit.attacks.openings import OpenedConfig, Opening, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
 from simsplit.attacks.text_attack import Read, SeenBatch, has_unknown_sign, split_messages
+from simsplit.config import Config
 from simsplit.models.transformer import Head
 
 FITS = 1e-5
@@ -37,32 +38,31 @@ AT_ONCE = 2**15
 """Number of tokens that are sent through the head at once."""
 
 
-class VocabularyMatchingConfig(InverterConfig):
-    """A search for each next token among those that an inverter finds likeliest."""
+class Ranking(Config):
+    """The fields by which next tokens are ranked and tried."""
 
-    kind: Literal["vocabulary_matching"] = "vocabulary_matching"
     inverter: Literal["recurrent", "gaussian"] = "gaussian"
     """What ranks the tokens. gaussian: a normal distribution for each token, fitted in seconds.
     recurrent: SIP's network."""
     candidates: int | None = Field(default=64, ge=1)
     """Number of tokens that are tried at a position, those that the inverter finds likeliest; null:
     the whole vocabulary, as published."""
+
+
+class VocabularyMatchingConfig(Ranking, InverterConfig):
+    """A search for each next token among those that an inverter finds likeliest."""
+
+    kind: Literal["vocabulary_matching"] = "vocabulary_matching"
     causal: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "VocabularyMatching":
         return VocabularyMatching(self, known)
 
 
-class SessionMatchingConfig(OpenedConfig):
+class SessionMatchingConfig(Ranking, OpenedConfig):
     """Vocabulary matching of sessions, prompts and responses alike."""
 
     kind: Literal["session_matching"] = "session_matching"
-    inverter: Literal["recurrent", "gaussian"] = "gaussian"
-    """What ranks the tokens. gaussian: a normal distribution for each token, fitted in seconds.
-    recurrent: SIP's network."""
-    candidates: int | None = Field(default=64, ge=1)
-    """Number of tokens that are tried at a position, those that the inverter finds likeliest; null:
-    the whole vocabulary, as published."""
 
     @property
     def opening(self) -> Start:
@@ -82,9 +82,8 @@ class VocabularyMatching(Inverting):
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
         sign_R = self.signs(sent_MBLD, has_unknown_sign(self.known))
         sent_RLD = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
+        # only texts that are padded on the left have a mask, and these have one message each
         mask = next(iter(self.known.stack.get_context(seen.smashed.tensors)), None)
-        if mask is not None and len(mask) != len(sent_RLD):
-            mask = mask.repeat(self.messages, 1)
         ranked = rank_tokens(self.inverter, sent_RLD, self.config.candidates)
         matched = match_tokens(self.head, sent_RLD, ranked, mask)
         return Read(matched.tokens, self.together(-matched.error, self.messages))

@@ -10,7 +10,8 @@ from simsplit.boards.tabulating import describe_strength
 from simsplit.errors import RunFailedError, SimsplitError
 from simsplit.evidence.claims import Tier
 from simsplit.evidence.measurements import Measurement
-from simsplit.evidence.reproducing import measure_cells, place_cells, place_data
+from simsplit.evidence.placing import names_gpu, place_cells, place_data
+from simsplit.evidence.reproducing import measure_cells
 from simsplit.evidence.selecting import ChosenCell, Selection, select
 from simsplit.plugins import Given, gather_plugins
 from simsplit.sweep import Cluster
@@ -82,8 +83,8 @@ def _measure(
 ) -> None:
     """Measure what a board lacks; raise RunFailedError for cells that fail or lack their data."""
     folder = Path(data) if data is not None else None
-    selection = place_data(select([built.table], only), folder)
-    selection = place_cells(selection, device, cluster)
+    lacking = select([built.table], only, on_gpu=names_gpu(device, cluster))
+    selection = place_cells(place_data(lacking, folder), device)
     outcome = measure_cells(selection, _Lines(say), jobs=jobs, cluster=cluster)
     if reasons := [*selection.absent.values(), *outcome.failed.values()]:
         raise RunFailedError("\n".join(reasons[:8]))

@@ -190,19 +190,13 @@ def _measure(
     quiet: bool,
 ) -> "Reproduction":
     from simsplit.commands.evidence import parse_only, require_data
-    from simsplit.evidence.reproducing import (
-        Reproduction,
-        choose_jobs,
-        measure_cells,
-        place_cells,
-        place_data,
-    )
+    from simsplit.evidence.placing import names_gpu, place_cells, place_data
+    from simsplit.evidence.reproducing import Reproduction, choose_jobs, measure_cells
     from simsplit.evidence.selecting import select
     from simsplit.terminal.evidence import MeasuringLines, print_plan
 
-    selection = place_data(select([board.table], parse_only(only)), data)
-    selection = require_data(selection, alone=True)
-    selection = place_cells(selection, device, cluster)
+    lacking = select([board.table], parse_only(only), on_gpu=names_gpu(device, cluster))
+    selection = place_cells(require_data(place_data(lacking, data), alone=True), device)
     jobs = choose_jobs(selection, jobs, cluster)
     if minutes is not None:
         selection = selection.within(minutes, jobs or 1)

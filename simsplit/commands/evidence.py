@@ -242,19 +242,14 @@ def _measure(
     dry: bool,
     quiet: bool,
 ) -> "Reproduction":
-    from simsplit.evidence.reproducing import (
-        Reproduction,
-        choose_jobs,
-        measure_cells,
-        place_cells,
-        place_data,
-    )
+    from simsplit.evidence.placing import names_gpu, place_cells, place_data
+    from simsplit.evidence.reproducing import Reproduction, choose_jobs, measure_cells
     from simsplit.evidence.selecting import parse_minutes, select
     from simsplit.terminal.evidence import MeasuringLines, print_plan
 
     minutes = parse_minutes(budget) if budget is not None else None
-    selection = require_data(place_data(select(built, only), data), alone=named)
-    selection = place_cells(selection, device, cluster)
+    lacking = select(built, only, on_gpu=names_gpu(device, cluster))
+    selection = place_cells(require_data(place_data(lacking, data), alone=named), device)
     jobs = choose_jobs(selection, jobs, cluster)
     if minutes is not None:
         selection = selection.within(minutes, jobs or 1)
@@ -287,13 +282,12 @@ def _check(
 ) -> None:
     import secrets
 
+    from simsplit.evidence.placing import names_gpu, place_cells, place_data
     from simsplit.evidence.reproducing import (
         choose_jobs,
         compare_with_known,
         draw_cells,
         measure_again,
-        place_cells,
-        place_data,
     )
     from simsplit.evidence.selecting import select_known
     from simsplit.terminal.evidence import MeasuringLines, print_check, print_plan
@@ -301,9 +295,9 @@ def _check(
     if len(built) != 1:
         raise SimsplitError("--check takes one table; name it in place of --missing")
     lot = secrets.randbelow(10_000) if lot is None else lot
-    selection = draw_cells(select_known(built[0], only), share, lot)
-    selection = require_data(place_data(selection, data), alone=True)
-    selection = place_cells(selection, device, cluster)
+    known = select_known(built[0], only, on_gpu=names_gpu(device, cluster))
+    drawn = place_data(draw_cells(known, share, lot), data)
+    selection = place_cells(require_data(drawn, alone=True), device)
     jobs = choose_jobs(selection, jobs, cluster)
     say(f"lot {lot} (--lot {lot} draws the same cells again)")
     print_plan(selection, jobs, say)

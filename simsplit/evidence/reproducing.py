@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from simsplit.errors import RunError, SimsplitError
-from simsplit.evidence.data_at_hand import explain_absence, move_data
 from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, path_of
 from simsplit.evidence.reading_runs import find_clean_commit, find_runs, read_run
 from simsplit.evidence.selecting import ChosenCell, Selection
 from simsplit.evidence.tables import EvidenceTable
-from simsplit.machine import find_device
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.plugins import NO_PLUGINS
 from simsplit.progress import SweepObserver
@@ -65,48 +63,6 @@ class Reproduction:
 
 class _OutOfTimeError(Exception):
     """The budget has no room for the next cell."""
-
-
-def place_data(selection: Selection, data: Path | None) -> Selection:
-    """Return a selection whose cells read data from a folder, without the cells that lack data."""
-    cells, absent = [], {}
-    for chosen in selection.cells:
-        cell = chosen.cell
-        if data is not None:
-            cell = replace(cell, base=move_data(cell.base, data))
-        if (why := explain_absence(cell.base, chosen.table.models)) is not None:
-            absent[chosen.table.full_name] = why
-        else:
-            cells.append(replace(chosen, cell=cell))
-    return replace(selection, cells=cells, absent={**selection.absent, **absent})
-
-
-def place_cells(selection: Selection, device: str | None, cluster: Cluster | None) -> Selection:
-    """Return a selection whose cells compute on a device; None leaves it to their scenarios.
-
-    Raises:
-        SimsplitError: for a device that this machine does not have, or beside a cluster.
-    """
-    if device is None:
-        return selection
-    if cluster is not None:
-        raise SimsplitError(
-            "--device: names a device of this machine; cells of a cluster compute on the GPUs of "
-            "--gpus-per-cell"
-        )
-    find_device(device)
-    cells = [
-        replace(
-            chosen,
-            cell=replace(
-                chosen.cell,
-                base=chosen.cell.base.model_copy(update={"device": device}),
-                options=(*chosen.cell.options, "--device", device),
-            ),
-        )
-        for chosen in selection.cells
-    ]
-    return replace(selection, cells=cells)
 
 
 def measure_cells(

@@ -71,11 +71,19 @@ class Selection:
         return replace(self, cells=taken, beyond=len(self.cells) - len(taken))
 
 
-def select(tables: Iterable[EvidenceTable], only: Mapping[str, str] | None = None) -> Selection:
-    """Choose the cells that tables lack: open verdicts first, and then the cheap ones."""
+def select(
+    tables: Iterable[EvidenceTable],
+    only: Mapping[str, str] | None = None,
+    *,
+    on_gpu: bool = False,
+) -> Selection:
+    """Choose the cells that tables lack: open verdicts first, and then the cheap ones.
+
+    `on_gpu` is whether they will compute on a GPU, by which their minutes are estimated.
+    """
     chosen: list[ChosenCell] = []
     for table in tables:
-        minutes = estimate(table)
+        minutes = estimate(table, on_gpu=on_gpu)
         chosen += [
             ChosenCell(table.table, table.tier, cell, minutes[cell.name], table.verdict.is_open)
             for cell in pick(table.table, table.lacking, only or {})
@@ -86,7 +94,9 @@ def select(tables: Iterable[EvidenceTable], only: Mapping[str, str] | None = Non
     return Selection([*reversed(alone.values())])
 
 
-def select_known(table: EvidenceTable, only: Mapping[str, str]) -> Selection:
+def select_known(
+    table: EvidenceTable, only: Mapping[str, str], *, on_gpu: bool = False
+) -> Selection:
     """Choose the cells of a table all of whose figures are known.
 
     Raises:
@@ -98,7 +108,7 @@ def select_known(table: EvidenceTable, only: Mapping[str, str]) -> Selection:
         raise SimsplitError(
             f"{table.table.full_name} has no measurement at tier {table.tier} that could be checked"
         )
-    minutes = estimate(table)
+    minutes = estimate(table, on_gpu=on_gpu)
     return Selection(
         [ChosenCell(table.table, table.tier, cell, minutes[cell.name]) for cell in cells]
     )
@@ -127,16 +137,16 @@ def pick(
     return [cell for cell in cells if all(cell.axes[a] == value for a, value in only.items())]
 
 
-def estimate(table: EvidenceTable) -> Mapping[str, float]:
+def estimate(table: EvidenceTable, *, on_gpu: bool = False) -> Mapping[str, float]:
     """Estimate the minutes of each cell by its name: as measured, else as the claim says.
 
-    What a GPU took says nothing of processors, for which claims estimate.
+    What a GPU took says nothing of processors. `on_gpu`: as a GPU took, where that is known.
     """
-    took = {
-        (row.setting, row.figure): max(row.minutes, _LEAST_MIN)
-        for row in (*table.stale, *table.fresh)
-        if not row.on_gpu
-    }
+    took: dict[tuple[str, str], float] = {}
+    # of rows with one key the last counts: a GPU's, if cells are to compute on one
+    for row in sorted((*table.stale, *table.fresh), key=lambda row: row.on_gpu):
+        if on_gpu or not row.on_gpu:
+            took[row.setting, row.figure] = max(row.minutes, _LEAST_MIN)
     return {cell.name: _find_minutes(cell, took) for cell in table.cells}
 
 

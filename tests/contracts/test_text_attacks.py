@@ -51,10 +51,13 @@ def recover_by(
     method: list[Any],
     count: int = 8,
     batch_size: int | None = None,
+    *,
+    padding: str = "right",
 ) -> pd.DataFrame:
+    source = {"learns": "all", "padding": padding}  # gradients tell of what is learned
     given = text_scenario(
         path,
-        data={"auxiliary": 0.5, "source": {"learns": "all"}},  # gradients tell of what is learned
+        data={"auxiliary": 0.5, "source": source},
         model=WORDS,
         clients={"count": 1},
         schedule={"kind": "round_robin", "rounds": 1},
@@ -93,6 +96,12 @@ def test_what_leaks_is_recovered(kind, undefended):
         > 3 * undefended.loc["frequent_token", "token_accuracy"]
     )
     assert undefended.loc[kind, "rouge_l"] > undefended.loc["random_tokens", "rouge_l"] + 0.3
+
+
+def test_vocabulary_matching_follows_a_mask_that_crosses_the_cut(tmp_path):
+    attack = {"kind": "vocabulary_matching", "candidates": 16}
+    read = recover_by(tmp_path, [attack], [], padding="left")
+    assert read.loc["vocabulary_matching", "token_accuracy"] > 0.95
 
 
 @pytest.mark.parametrize("kind", CASES)
