@@ -50,6 +50,8 @@ def go_on_with_board(track: str) -> Command:
     return Command(f"board-{track}", asks, words, 9, goes_on=True)
 
 
+SDAR = "simsplit reproduce lightsplit/table4 --tier small --device cuda --budget 8m"
+
 COMMANDS = (
     measure("devices", "does a GPU compute what the CPU computes?", 4, "devices"),
     measure("resnet18-10", "what does the cut cost beside plain PyTorch?", 3, "plain", "10"),
@@ -58,6 +60,13 @@ COMMANDS = (
     measure("bf16", "what do fewer bits save?", 3, "precision"),
     measure("qwen3-1.7b", "does Qwen3-1.7B train through the cut?", 6, "text", "qwen3-1.7b"),
     measure("llama-7b", "does LLaMA-7B?", 9, "text", "llama-7b"),
+    Command(
+        "sdar",
+        "how much does SDAR recover at its published width? (CIFAR-10 in data/cifar10)",
+        (sys.executable, "-m", *SDAR.split()),
+        9,
+        goes_on=True,
+    ),
     *map(go_on_with_board, ("images", "labels", "texts", "generation", "backdoor", "bytes")),
 )
 
