@@ -44,7 +44,10 @@ LONG = {"schedule": {"kind": "round_robin", "rounds": 24}, "evaluate": {"every":
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pcat", "fora"])
 def test_an_attack_beats_the_mean_image_behind_a_real_head(tmp_path, kind):
-    """Measured: mean squared errors of .015 (FORA) and .017 (PCAT), the mean image's is .047."""
+    """Measured: mean squared errors of .015 (FORA) and .017 (PCAT), the mean image's is .047.
+
+    On this seed: of three, PCAT comes above it on one, and FORA on each (scenario convergence).
+    """
     means = recover(tmp_path, kind)
     assert means["mse"][kind] < 0.6 * means["mse"]["mean_image"]
     assert means["correlation"][kind] > means["correlation"]["mean_image"] + 0.05
