@@ -38,7 +38,7 @@ AT_ONCE = 2**15
 """Number of tokens that are sent through the head at once."""
 
 
-class Ranking(Config):
+class RankedTokens(Config):
     """The fields by which next tokens are ranked and tried."""
 
     inverter: Literal["recurrent", "gaussian"] = "gaussian"
@@ -49,7 +49,7 @@ class Ranking(Config):
     the whole vocabulary, as published."""
 
 
-class VocabularyMatchingConfig(Ranking, InverterConfig):
+class VocabularyMatchingConfig(RankedTokens, InverterConfig):
     """A search for each next token among those that an inverter finds likeliest."""
 
     kind: Literal["vocabulary_matching"] = "vocabulary_matching"
@@ -59,7 +59,7 @@ class VocabularyMatchingConfig(Ranking, InverterConfig):
         return VocabularyMatching(self, known)
 
 
-class SessionMatchingConfig(Ranking, OpenedConfig):
+class SessionMatchingConfig(RankedTokens, OpenedConfig):
     """Vocabulary matching of sessions, prompts and responses alike."""
 
     kind: Literal["session_matching"] = "session_matching"
