@@ -6,6 +6,7 @@ from simsplit.methods.distance_correlation import NopeekConfig
 from simsplit.methods.dp_forward import DpForwardConfig
 from simsplit.methods.dp_sgd import DpSgdConfig
 from simsplit.methods.dualguard import DualguardConfig
+from simsplit.methods.gradients_scrutinizer import GradientsScrutinizerConfig
 from simsplit.methods.method import MethodConfig
 from simsplit.methods.mid import MidConfig
 from simsplit.methods.mixguard import MixguardConfig
@@ -21,6 +22,7 @@ HIDING_INPUTS: dict[str, type[MethodConfig]] = {
     "nopeek": NopeekConfig,
     "shredder": ShredderConfig,
     "splitguard": SplitguardConfig,
+    "gradients_scrutinizer": GradientsScrutinizerConfig,
     "mixguard": MixguardConfig,
     "naive_mix": NaiveMixConfig,
     "cover": CoverConfig,

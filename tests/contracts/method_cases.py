@@ -238,6 +238,10 @@ CASES: dict[str, list[Case]] = {
         Case((of("splitguard", after=0, probability=1.0),)),
         Case((of("splitguard", after=1),)),
     ],
+    "gradients_scrutinizer": [
+        Case((of("gradients_scrutinizer", after=0),)),
+        Case((of("gradients_scrutinizer", after=1),)),
+    ],
     "shredder": [
         Case((of("shredder"),), noisy=True, seeded=True),
         Case((of("shredder", tensors=1, weight=0),), seeded=True),

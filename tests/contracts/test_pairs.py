@@ -26,6 +26,7 @@ FINE: dict[str, dict[str, Any]] = {
     "lightsplit": {"ratio": 2},
     "learned1x1": {"ratio": 2},
     "splitguard": {"after": 0, "probability": 1.0},
+    "gradients_scrutinizer": {"after": 0},
     "mixguard": {"tokens": 2, "warm_up": 1},
     "snd": {"warm_up": 1, "heads": 2, "layers": 1},
     "admi": {"warm_up": 1, "heads": 2},

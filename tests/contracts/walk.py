@@ -48,6 +48,7 @@ CLIENTS, MALICIOUS = 3, 1
 
 SMALL: dict[str, dict[str, Any]] = {
     "splitguard": {"after": 0, "probability": 1.0},
+    "gradients_scrutinizer": {"after": 0},
     "c3sl": {"ratio": 2},
     "mixguard": {"tokens": 2, "warm_up": 1},
     "snd": {"warm_up": 1, "heads": 2, "layers": 1},
