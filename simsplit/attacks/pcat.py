@@ -6,10 +6,18 @@ label alignment). Under a U shape labels stay hidden, so samples are drawn at ra
 paper. Afterwards a decoder learns to invert the pseudo-client on public samples. Its images of the
 client's smashed data are then refined until the pseudo-client would send the same.
 
-This follows the paper's text, since no code of it was published that we know. The paper gives
+This follows the paper's text, since its authors published no code that we know. The paper gives
 neither rates nor numbers of steps for decoder and refinement, and shows the decoder in figures
-only; here it is SDAR's. The paper does not need the head's architecture; here the pseudo-client has
-it, which worked best in the paper too. If public data lack a class, any samples replace it.
+only; here it is SDAR's. Code by others, in SecretFlow's examples, has a decoder of two transposed
+convolutions, learned after training or along with it by Adam at 1e-5, and no refinement. The paper
+does not need the head's architecture; here the pseudo-client has it, which worked best in the paper
+too. If public data lack a class, any samples replace it.
+
+Nothing makes the pseudo-client's features those of the client, but that the same trunk reads both.
+Behind the first block of a narrow ResNet-20 (scenario `convergence`) five of 24 pseudo-clients came
+above the mean image in correlation, of three seeds, four starts and rates of .0003 to .003. Six
+read the images' negatives, at -.47 to -.68. The distance of their features from the client's (MMD)
+was least for the best one on one seed of three.
 """
 
 from collections.abc import Iterator, Sequence

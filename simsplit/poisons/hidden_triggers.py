@@ -16,7 +16,7 @@ from torch.nn.functional import grid_sample, interpolate
 
 from simsplit.data.samples import Samples
 from simsplit.poisons.backdoors import Backdoor, BackdoorConfig
-from simsplit.poisons.poison import Scene
+from simsplit.poisons.poison import Rows, Scene
 from simsplit.seeds import rng_for
 
 
@@ -64,7 +64,10 @@ class SigConfig(BackdoorConfig):
     rate: float = Field(default=1.0, gt=0, le=1)
     """Share of a malicious client's images of the target class that it poisons."""
     amplitude: float = Field(default=0.1, gt=0, le=1)
-    """Amplitude of the wave; pixels are between 0 and 1."""
+    """Amplitude of the wave on the client's images; pixels are between 0 and 1."""
+    test_amplitude: float | None = Field(default=None, gt=0, le=1)
+    """Amplitude on the test images of which success is measured; null: as on the client's. The
+    paper's wave is stronger there: an attacker hides it in training, and has no reason to later."""
     frequency: float = Field(default=6.0, gt=0)
     """Number of periods across the image's width."""
 
@@ -79,7 +82,8 @@ class Sig(Backdoor):
         super().__init__(config, scene)
         width = scene.samples.inputs.shape[3]
         phase = 2 * math.pi * config.frequency * torch.arange(width) / width
-        self.wave_W = config.amplitude * phase.sin()
+        self.wave_W, self.amplitude = phase.sin(), config.amplitude
+        self.test_amplitude = config.test_amplitude or config.amplitude
 
     def find_candidates(self, samples: Samples) -> Tensor:
         """Return a mask of the images of the target class."""
@@ -89,8 +93,17 @@ class Sig(Backdoor):
         """Return a mask of the images of the other classes, as far as `source` allows them."""
         return self._is_of_source(samples.labels)
 
+    def change(self, inputs: Tensor, rows: Rows) -> Tensor:
+        """Add the wave to the client's images."""
+        del rows
+        return self._add_wave(inputs, self.amplitude)
+
     def add_trigger(self, inputs: Tensor) -> Tensor:
-        """Add the wave to images, within black and white."""
+        """Add the wave to test images."""
+        return self._add_wave(inputs, self.test_amplitude)
+
+    def _add_wave(self, inputs: Tensor, amplitude: float) -> Tensor:
+        """Add a wave of this amplitude to images, within black and white."""
         black, white = self.scene.get_bounds(inputs)
-        waved = inputs + (white - black) * self.wave_W.to(inputs)
+        waved = inputs + (white - black) * amplitude * self.wave_W.to(inputs)
         return waved.maximum(black).minimum(white)

@@ -37,8 +37,11 @@ FINE: dict[str, dict[str, Any]] = {
 """Formats so fine that what they lose is no excuse; methods that act from the first batch on."""
 NOISED = {"marvell", "max_norm", "discrete_sgd"}
 """Whose noise or rounding is as large as the gradient, which is what they are for."""
-OF_LABELS = {"randomised_response", "marvell", "pslf", "cae", "grad_perturb"}
-"""Whose effect is on labels, of which these steps have none (or many classes)."""
+OF_LABELS = {
+    *("randomised_response", "marvell", "pslf", "cae", "grad_perturb"),
+    "gradients_scrutinizer",
+}
+"""Whose effect is on labels, or on figures of them; these steps have none (or many classes)."""
 KNOWN_BAD = {
     ("mixguard", "snd"),
     ("naive_mix", "snd"),

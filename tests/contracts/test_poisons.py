@@ -29,7 +29,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "semantic": [{}, {"property": "green", "share": 0.3, "rate": 0.5}, {"property": "contrast"}],
     "clean_label": [{}, {"weaken": 0.0, "target": 2, "rate": 0.5}],
     "wanet": [{}, {"strength": 2.0, "grid": 3, "target": 2}],
-    "sig": [{}, {"amplitude": 0.3, "target": 2, "rate": 0.5}],
+    "sig": [{}, {"amplitude": 0.3, "test_amplitude": 0.6, "target": 2, "rate": 0.5}],
     "label_flip": [{}, {"target": 1, "source": (0,), "rate": 1}],
     "tamper": [
         {"how": how, "leg": leg}
@@ -137,7 +137,7 @@ def test_the_patch_is_where_and_what_it_says():
 
 
 def test_the_wave_is_a_sine_along_columns():
-    made = of_client("sig", {"amplitude": 0.1, "frequency": 2.0})
+    made = of_client("sig", {"amplitude": 0.05, "test_amplitude": 0.1, "frequency": 2.0})
     grey = torch.full((2, 3, 8, 8), 0.5)
     normalised = (grey - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
     shown = made.add_trigger(normalised) * torch.tensor(STD).view(3, 1, 1)
@@ -145,6 +145,10 @@ def test_the_wave_is_a_sine_along_columns():
     # two periods over eight columns: 0, 1, 0, -1 and again
     expected = 0.5 + 0.1 * torch.tensor([0.0, 1.0, 0.0, -1.0, 0.0, 1.0, 0.0, -1.0])
     torch.testing.assert_close(shown, expected.expand(2, 3, 8, 8))
+    # The client's own images get half of it.
+    trained = made.change(normalised, torch.arange(2)) * torch.tensor(STD).view(3, 1, 1)
+    trained += torch.tensor(MEAN).view(3, 1, 1)
+    torch.testing.assert_close(trained, ((expected + 0.5) / 2).expand(2, 3, 8, 8))
 
 
 def test_a_warp_moves_pixels_by_little_and_leaves_what_has_no_shape():
