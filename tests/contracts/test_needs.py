@@ -143,6 +143,8 @@ WITHOUT = {
     "method.0:dp_forward": {"DpForward.embed"},
 }
 """Hooks that have nothing to do where a part is so switched."""
+WATCHES = {"gradients_scrutinizer"}
+"""Methods that read what crosses for a figure, and must change nothing."""
 
 
 def of_method(part: Part, axes: Axes, walker: Walker) -> str | None:
@@ -154,6 +156,9 @@ def of_method(part: Part, axes: Axes, walker: Walker) -> str | None:
     if part.kind == "raw":
         same = seen.packets == plain.packets
         return None if same else "raw is not the same as no method"
+    if part.kind in WATCHES:
+        same = seen.packets == plain.packets and same_weights(seen, plain)
+        return None if same else "only watches, yet packets or weights differ"
     config = seen.made.scenario.method[0]
     crossing = [need.leg for need in config.needs if need.what is Given.CROSSES]
     # all but a few read smashed data, and some of them leave those as they are
