@@ -642,6 +642,13 @@ METHODS = {
         schedule=PARALLEL,
         aggregation={"kind": "splitfed_v1"},
     ),
+    "gradients-scrutinizer": make_crossing({"kind": "gradients_scrutinizer", "after": 1}),
+    "gradients-scrutinizer-vanilla-v2": make_crossing(
+        {"kind": "gradients_scrutinizer", "after": 1},
+        topology=VANILLA,
+        schedule=PARALLEL,
+        aggregation={"kind": "splitfed_v2"},
+    ),
 }
 
 BADNETS: Values = {"kind": "badnets", "rate": 0.5, "target": 1}
