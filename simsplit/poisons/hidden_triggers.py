@@ -66,8 +66,8 @@ class SigConfig(BackdoorConfig):
     amplitude: float = Field(default=0.1, gt=0, le=1)
     """Amplitude of the wave on the client's images; pixels are between 0 and 1."""
     test_amplitude: float | None = Field(default=None, gt=0, le=1)
-    """Amplitude on the test images of which success is measured; null: as on the client's. The
-    paper's wave is stronger there: an attacker hides it in training, and has no reason to later."""
+    """Amplitude on the test images of which success is measured; null: as on the client's. A
+    stronger wave there is what makes it take hold, and it has to hide in training alone."""
     frequency: float = Field(default=6.0, gt=0)
     """Number of periods across the image's width."""
 
