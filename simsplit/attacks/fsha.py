@@ -3,8 +3,8 @@
 This is an active attack. A client does not get the task's gradient, but that of a critic, which
 distinguishes the client's smashed data from the outputs of the server's pilot network for auxiliary
 images. With this gradient the client learns to send what the pilot would send, which the pilot's
-decoder can invert. The forged gradient crosses the wire like any other; `splitguard` is a client's
-defence.
+decoder can invert. The forged gradient crosses the wire like any other; `splitguard` and
+`gradients_scrutinizer` are tests by which a client may notice it.
 
 Networks start as the published ones do in Keras (Glorot), and Adam has Keras's eps: with PyTorch's
 first weights the critic's scores would differ 12 to 19 times less between images, at rates of 1e-5.

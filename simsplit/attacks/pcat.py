@@ -13,11 +13,9 @@ convolutions, learned after training or along with it by Adam at 1e-5, and no re
 does not need the head's architecture; here the pseudo-client has it, which worked best in the paper
 too. If public data lack a class, any samples replace it.
 
-Nothing makes the pseudo-client's features those of the client, but that the same trunk reads both.
-Behind the first block of a narrow ResNet-20 (scenario `convergence`) five of 24 pseudo-clients came
-above the mean image in correlation, of three seeds, four starts and rates of .0003 to .003. Six
-read the images' negatives, at -.47 to -.68. The distance of their features from the client's (MMD)
-was least for the best one on one seed of three.
+Nothing but the shared trunk makes the pseudo-client's features those of the client. In the scenario
+`convergence` it comes above the mean image's correlation on one seed of three (.87, .34, .02). In
+24 rounds the last falls to -.66: its features mirror the client's, and read as negatives.
 """
 
 from collections.abc import Iterator, Sequence

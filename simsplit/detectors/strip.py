@@ -6,6 +6,10 @@ target, whatever it is blended with. The paper blends inputs and asks the networ
 shape has no tail, so smashed data are blended here, and a prediction follows from the squared
 distances to the classes' centres, relative to the distances of the centres from each other. A
 sample is suspicious if the mean entropy of its blends is far below the median of its class.
+
+With `signal: features` the samples are what the trunk made of them, which is nearer to asking the
+network. Use it for images: in a first layer's output a patch does not outweigh the rest of its
+image, and the detector flags nobody.
 """
 
 from typing import Literal
