@@ -131,6 +131,15 @@ class OnlineConfig(AttackConfig, ABC):
     processors."""
 
 
+class SimulatingConfig(OnlineConfig, ABC):
+    """Base class of the fields of attacks that train a client of their own on the task."""
+
+    method_losses: bool = False
+    """Whether that client learns with the loss terms of methods at the cut too, such as wcc's, as a
+    real one does. The published attacks know no such methods."""
+    simulates: ClassVar[bool] = True
+
+
 class TextAttackConfig(AttackConfig):
     """Base class of the fields of attacks on texts."""
 

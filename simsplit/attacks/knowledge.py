@@ -194,8 +194,25 @@ class Knowledge(Renamed):
 
     def simulate(self, surrogate: Surrogate, batch: Batch, number: int) -> Tensor:
         """Return the trunk's input if the surrogate sent a batch; differentiable."""
+        return self._pass_head(surrogate, batch, self._open_step(batch, number))
+
+    def simulate_with_losses(
+        self, surrogate: Surrogate, batch: Batch, number: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the trunk's input if the surrogate sent a batch, and its methods' loss terms.
+
+        The terms, such as wcc's, are what a client adds to the mean loss of a batch; None without
+        any.
+        """
+        step = self._open_step(batch, number)
+        simulated = self._pass_head(surrogate, batch, step)
+        return simulated, surrogate.stack.compute_encode_loss(step)
+
+    def _open_step(self, batch: Batch, number: int) -> Step:
         # No client has the number -1, so these draws of noise are none of theirs.
-        step = Step(-1, 0, number, self.seed, labels=batch.labels)
+        return Step(-1, 0, number, self.seed, labels=batch.labels)
+
+    def _pass_head(self, surrogate: Surrogate, batch: Batch, step: Step) -> Tensor:
         batch = surrogate.stack.transform(batch, step)
         sent = surrogate.stack.encode(surrogate.head(batch.inputs), step)
         with inference(self.stack.modules):

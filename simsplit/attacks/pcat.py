@@ -19,14 +19,14 @@ Nothing but the shared trunk makes the pseudo-client's features those of the cli
 """
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from simsplit.attacks.attack import Done, Following, OnlineConfig, descend, payloads
+from simsplit.attacks.attack import Done, Following, SimulatingConfig, descend, payloads
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import glorot, sdar_decoder
 from simsplit.data.batches import Batch, Batcher
@@ -36,7 +36,7 @@ from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolate, rng_for
 
 
-class PcatConfig(OnlineConfig):
+class PcatConfig(SimulatingConfig):
     """A pseudo-client trained on aligned labels, and a decoder of it, whose images are refined."""
 
     kind: Literal["pcat"] = "pcat"
@@ -52,7 +52,6 @@ class PcatConfig(OnlineConfig):
     """Number of steps that refine the decoder's images."""
     lr_images: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the images."""
-    simulates: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Pcat":
         return Pcat(self, known)
@@ -79,9 +78,12 @@ class Pcat(Following):
         self.learners["client"].train(True)
         batch = known.public(number) if labels is None else self.aligned.batch(labels, number)
         with isolate(known.seed, "pcat", number, device=known.device):  # dropout's draws
-            simulated = known.simulate(self.client, batch, number)
+            simulated, term = known.simulate_with_losses(self.client, batch, number)
             outputs = known.outputs(self.client, simulated, number)
-            descend(self.learners["client"], cross_entropy(outputs, batch.labels))
+            loss = cross_entropy(outputs, batch.labels)
+            if self.config.method_losses and term is not None:
+                loss = loss + term
+            descend(self.learners["client"], loss)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Train a decoder, decode the targets, and refine the images."""

@@ -8,23 +8,23 @@ the published code (the authors', in Keras). Its losses have a value for each sa
 gradients Keras adds up, so losses are sums here too: Adam's eps is 1e-7 beside gradients of a sum.
 The victim there learns from sums as well, to which `eps: 7.8e-10` (1e-7 / 128) of `train.client`
 and `train.server` corresponds at a batch of 128. If a method acts at the cut, it acts on the
-simulator too. Under a U shape the simulator has its own tail, which names the classes of clients'
-samples: if few are right, the simulator's features are not the clients', however well its own
-images are decoded. Under a vanilla cut the server has the client's labels, so decoder and
-discriminators get them as inputs.
+simulator too, and with `method_losses` so do the loss terms that clients learn with. Under a U
+shape the simulator has its own tail, which names the classes of clients' samples: if few are right,
+the simulator's features are not the clients', however well its own images are decoded. Under a
+vanilla cut the server has the client's labels, so decoder and discriminators get them as inputs.
 
 `naive_sda` is the paper's ablation of that name: no discriminators, no label flips, and a decoder
 without labels.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from simsplit.attacks.attack import Following, OnlineConfig, descend, descend_both
+from simsplit.attacks.attack import Following, SimulatingConfig, descend, descend_both
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import (
     WithLabels,
@@ -38,12 +38,11 @@ from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolate, rng_for
 
 
-class _SimulatorConfig(OnlineConfig):
+class _SimulatorConfig(SimulatingConfig):
     lr_simulator: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the simulated head and tail."""
     lr_decoder: float = Field(default=5e-4, gt=0)
     """Adam's learning rate for the decoder."""
-    simulates: ClassVar[bool] = True
 
 
 class SdarConfig(_SimulatorConfig):
@@ -78,6 +77,7 @@ class NaiveSdaConfig(_SimulatorConfig):
             flip=0,
             lr_simulator=self.lr_simulator,
             lr_decoder=self.lr_decoder,
+            method_losses=self.method_losses,
             precision=self.precision,
             channels_last=self.channels_last,
         )
@@ -135,9 +135,12 @@ class Sdar(Following):
 
     def _train_simulator(self, batch: Batch, smashed: Tensor, labels: Tensor | None) -> None:
         """Take a training step of the simulator and of the discriminator of features."""
-        simulated = self.known.simulate(self.client, batch, self.iteration)
-        outputs = self.known.outputs(self.client, simulated, self.iteration)
+        known = self.known
+        simulated, term = known.simulate_with_losses(self.client, batch, self.iteration)
+        outputs = known.outputs(self.client, simulated, self.iteration)
         loss = cross_entropy(outputs.float(), self._flip(batch.labels), reduction="sum")
+        if self.config.method_losses and term is not None:
+            loss = loss + len(batch.labels) * term  # a client adds it to the mean loss
         simulator = self.learners["simulator"]
         if not self.config.feature_weight:
             descend(simulator, loss)

@@ -27,6 +27,7 @@ ADDED: Mapping[str, object] = {
     "attacks.*.critic": "described",
     "attacks.*.critic_width": 256,
     "attacks.*.components": 1,
+    "attacks.*.method_losses": False,
     "method.*.scaled": False,
     "method.*.shift_alpha": 0.0,
     "method.*.draws": 1,

@@ -1,10 +1,12 @@
 """SDAR, PCAT and FORA beside plain loops of what their papers do in an iteration."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
-from contracts.leaks import Setting, build_setting, follow, packet
+from contracts.leaks import Leaky, Setting, build_setting, follow, packet
+from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from simsplit.attacks.fora import Fora, ForaConfig, ForaReferenceConfig, mk_mmd
@@ -12,6 +14,7 @@ from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.networks import gradient_penalty
 from simsplit.attacks.pcat import Aligned, Pcat, PcatConfig
 from simsplit.attacks.sdar import NaiveSdaConfig, Sdar, SdarConfig
+from simsplit.methods.wcc import WccConfig, compute_within_class_scatter
 from simsplit.packets import Leg
 from simsplit.seeds import isolate, rng_for
 
@@ -151,6 +154,45 @@ def test_pcat_is_the_published_iteration(vanilla):
             batch = attack.aligned.batch(send_step(here, number)[1], number)
             assert torch.equal(batch.labels, send_step(here, number)[1])
         step(of_e, cross_entropy(tail(known.trunk(e(batch.inputs))), batch.labels), [of_e])
+    for mine, theirs in ((attack.client.head, e), (attack.client.tail, hs)):
+        for name, weight in theirs.state_dict().items():
+            torch.testing.assert_close(mine.state_dict()[name], weight, atol=1e-5, rtol=1e-4)
+
+
+class Convolving(Leaky):
+    def make_segments(self, input_shape, num_classes):
+        return (
+            super()
+            .make_segments(input_shape, num_classes)
+            ._replace(head=nn.Conv2d(1, 1, 3, padding=1))
+        )
+
+
+@pytest.mark.parametrize(
+    ("config", "reduction"),
+    [
+        (NaiveSdaConfig(method_losses=True), "sum"),
+        (PcatConfig(iterations=1, method_losses=True), "mean"),
+        (NaiveSdaConfig(), "sum"),
+    ],
+    ids=["naive_sda", "pcat", "without"],
+)
+def test_a_simulated_client_learns_with_the_methods_loss_terms(config, reduction):
+    """A client adds the term to the mean loss of its batch, so it counts once a sample of a sum."""
+    here = build_setting((WccConfig(weight=0.3),))
+    known = replace(here.known, model=Convolving())  # the leaky head itself has nothing to learn
+    attack = config.build(known)
+    e, hs = copy.deepcopy((attack.client.head, attack.client.tail))
+    follow(attack, here, steps=3, noise=False)
+    of_e = torch.optim.Adam([*e.parameters(), *hs.parameters()], 1e-3, eps=1e-7)
+    for number in range(3):
+        batch = known.public(number)
+        z = e(batch.inputs)
+        loss = cross_entropy(hs(known.trunk(z)), batch.labels, reduction=reduction)
+        if config.method_losses:
+            term = 0.3 * compute_within_class_scatter(z, batch.labels)
+            loss = loss + (len(z) if reduction == "sum" else 1) * term
+        step(of_e, loss, [of_e])
     for mine, theirs in ((attack.client.head, e), (attack.client.tail, hs)):
         for name, weight in theirs.state_dict().items():
             torch.testing.assert_close(mine.state_dict()[name], weight, atol=1e-5, rtol=1e-4)
