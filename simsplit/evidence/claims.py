@@ -30,6 +30,7 @@ A paper's `claims.yaml` lies beside its scenarios, in `scenarios/papers/<paper>/
             along: method                 the axis whose values `that` names; method by default
             for: {data: cifar10, cut: l2h, heads: shared}         other axes' values
             each: [partition]             axes for each of whose values it must hold
+            out_of_reach: ...             why nothing here can measure it, where nothing can
         floors: [mean_image]              figures of this table that need no attack
         silent: ["which half ..."]        what the paper leaves open, and what was taken
         out_of_reach: ...                 why two processors cannot measure it, where they cannot
@@ -170,6 +171,8 @@ class Statement(Config):
     """Values of other axes."""
     each: tuple[str, ...] = ()
     """Axes for each of whose values it must hold."""
+    out_of_reach: str = ""
+    """Why nothing here can measure it; empty: something can. The table is judged by the others."""
 
 
 class Claim(Config):

@@ -151,6 +151,8 @@ def write_statement(built: EvidenceTable, each: JudgedStatement) -> str:
     """Write a statement with what was measured of it."""
     figure = _write_figure(built, each)
     start = f"{figure}: {each}" if figure else str(each)
+    if each.judged.verdict is ClaimVerdict.OUT_OF_REACH:
+        return f"{start}; {each.statement.out_of_reach}"
     if each.judged.missing:
         return f"{start}; lacks {', '.join(each.judged.missing)}"
     what = _LEFT_MINUS_RIGHT if each.judged.comparison.bound is None else "measured"
@@ -168,6 +170,8 @@ def tabulate_statements(built: EvidenceTable) -> Table:
         missing = ", ".join(map(name, each.judged.missing))
         what_of = f"{_LEFT_MINUS_RIGHT} " if each.judged.comparison.bound is None else ""
         measured = f"lacks {missing}" if missing else what_of + _write_measured(each)
+        if each.judged.verdict is ClaimVerdict.OUT_OF_REACH:
+            measured = each.statement.out_of_reach
         seeds = str(each.judged.seeds or "")
         rows.append((where, figure, what, measured, seeds, each.judged.verdict.value))
     columns = ("where", "figure", "what would hold", "measured", "seeds", "verdict")

@@ -110,7 +110,7 @@ class EvidenceTable:
     def judgements(self) -> Sequence[JudgedStatement]:
         """All comparisons that the tier can make, judged."""
         return [
-            JudgedStatement(statement, where, judge(comparison, values))
+            JudgedStatement(statement, where, _judge(statement, comparison, values))
             for statement, where, comparison in self.claim.comparisons()
             if (values := self._find_values(statement, where, comparison)) is not None
         ]
@@ -136,8 +136,9 @@ class EvidenceTable:
 
     @property
     def verdict(self) -> ClaimVerdict:
-        """The verdict on all that the claim says."""
-        return together(each.judged.verdict for each in self.judgements)
+        """The verdict on all that the claim says and that is within reach."""
+        every = [each.judged.verdict for each in self.judgements]
+        return together([v for v in every if v is not ClaimVerdict.OUT_OF_REACH] or every)
 
     @property
     def seeds(self) -> int:
@@ -166,6 +167,14 @@ class EvidenceTable:
             "statements": [_describe_judged(each) for each in self.judgements],
             "rows": [_describe_row(row) for row in self.rows],
         }
+
+
+def _judge(statement: Statement, comparison: Comparison, values: Mapping[str, BySeed]) -> Judged:
+    """Judge a comparison of a statement; one without measurements may be out of reach."""
+    judged = judge(comparison, values)
+    if judged.missing and statement.out_of_reach:
+        return replace(judged, verdict=ClaimVerdict.OUT_OF_REACH)
+    return judged
 
 
 def _put_against_others(row: EvidenceRow, rows: Sequence[EvidenceRow], claim: Claim) -> EvidenceRow:

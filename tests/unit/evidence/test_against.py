@@ -8,10 +8,12 @@ import yaml
 
 from simsplit.errors import ScenarioError
 from simsplit.evidence.cells import list_cells
-from simsplit.evidence.claims import Figure, load_claims
+from simsplit.evidence.claims import Claim, Figure, load_claims
 from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.papers import PaperTable
+from simsplit.evidence.presenting import list_statements
 from simsplit.evidence.tables import KnownRows, build_table
+from simsplit.evidence.verdicts import ClaimVerdict
 from simsplit.results.session_results import SILENT
 from simsplit.scenario.shipped import CLAIMS
 
@@ -173,3 +175,32 @@ def test_dcs_says_what_was_read(folder: Path, figure: dict[str, object]):
     with pytest.raises(ScenarioError) as raised:
         load_claims(folder / CLAIMS)
     assert "figures.dcs.leaked" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"),
+    [("", ClaimVerdict.NOT_MEASURED), ("its weights are not at hand", ClaimVerdict.HOLDS)],
+)
+def test_a_statement_out_of_reach_leaves_the_table_to_the_others(
+    folder: Path, reason: str, verdict: ClaimVerdict
+):
+    lacking = {"that": "wcc-1 > raw", "in": "lpips", "out_of_reach": reason}
+    claim = Claim.model_validate(
+        {
+            **TABLE,
+            "figures": {**FIGURES, "lpips": {"is": ""}},
+            "holds": [*TABLE["holds"], lacking],
+        }
+    )
+    values = {"raw": (80.0, 82.0, 81.0), "wcc-1": (60.0, 61.0, 62.0)}
+    rows = {
+        cell.digests["accuracy"]: {
+            seed: Measurement(cell.setting, seed, "accuracy", value, "", **MADE)
+            for seed, value in enumerate(values[cell.axes["method"]])
+        }
+        for cell in list_cells(claim, "small", folder, seeds=range(3))
+    }
+    table = build_table(PaperTable("p", "table1", claim, folder), "small", KnownRows(rows, {}))
+    assert table.verdict is verdict
+    written = [*list_statements(table)]
+    assert any(line.endswith(reason or "lacks wcc-1, raw") for line in written)
