@@ -132,6 +132,7 @@ def run(command: Command, out: Path) -> bool:
     kept = {
         "command": " ".join(("python", *command.words[1:])),
         "commit": _find_commit(),
+        "machine": _describe_card(),
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begun)),
         "seconds": round(time.time() - begun, 1),
         "succeeded": code == 0,
@@ -162,15 +163,27 @@ def write_page(out: Path, commands: Sequence[Command] = COMMANDS) -> str:
             continue
         outcome = "" if kept["succeeded"] else ", failed"
         lines += [f"## {command.name}: {command.asks}", ""]
-        lines += [f"`{kept['command']}`, {kept['seconds']} s{outcome}, at {kept['commit']}", ""]
+        lines += [f"`{kept['command']}`, {kept['seconds']} s{outcome}, at {kept['commit']}"]
+        lines += [f"on {kept['machine']}", ""]
         figures = kept["figures"]
         if isinstance(figures, dict):
             lines += ["| figure | value |", "| --- | ---: |"]
-            lines += [f"| {name} | {value} |" for name, value in figures.items()]
+            lines += [f"| {name} | {_write_value(value)} |" for name, value in figures.items()]
         else:
             lines += ["```text", (kept["printed"] or kept["complaint"]).strip(), "```"]
         lines.append("")
     return "\n".join(lines)
+
+
+def _write_value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _describe_card() -> str:
+    import torch
+
+    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return f"{card}, torch {torch.__version__}"
 
 
 def _parse_json(printed: str) -> Any:

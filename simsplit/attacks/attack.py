@@ -136,7 +136,7 @@ class SimulatingConfig(OnlineConfig, ABC):
 
     method_losses: bool = False
     """Whether that client learns with the loss terms of methods at the cut too, such as wcc's, as a
-    real one does. The published attacks know no such methods."""
+    real one does. The published attacks know no such methods; without one it changes nothing."""
     simulates: ClassVar[bool] = True
 
 

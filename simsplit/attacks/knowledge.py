@@ -197,16 +197,16 @@ class Knowledge(Renamed):
         return self._pass_head(surrogate, batch, self._open_step(batch, number))
 
     def simulate_with_losses(
-        self, surrogate: Surrogate, batch: Batch, number: int
+        self, surrogate: Surrogate, batch: Batch, number: int, *, wanted: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Return the trunk's input if the surrogate sent a batch, and its methods' loss terms.
 
         The terms, such as wcc's, are what a client adds to the mean loss of a batch; None without
-        any.
+        any, and where they are not wanted.
         """
         step = self._open_step(batch, number)
         simulated = self._pass_head(surrogate, batch, step)
-        return simulated, surrogate.stack.compute_encode_loss(step)
+        return simulated, surrogate.stack.compute_encode_loss(step) if wanted else None
 
     def _open_step(self, batch: Batch, number: int) -> Step:
         # No client has the number -1, so these draws of noise are none of theirs.

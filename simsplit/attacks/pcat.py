@@ -78,10 +78,12 @@ class Pcat(Following):
         self.learners["client"].train(True)
         batch = known.public(number) if labels is None else self.aligned.batch(labels, number)
         with isolate(known.seed, "pcat", number, device=known.device):  # dropout's draws
-            simulated, term = known.simulate_with_losses(self.client, batch, number)
+            simulated, term = known.simulate_with_losses(
+                self.client, batch, number, wanted=self.config.method_losses
+            )
             outputs = known.outputs(self.client, simulated, number)
             loss = cross_entropy(outputs, batch.labels)
-            if self.config.method_losses and term is not None:
+            if term is not None:
                 loss = loss + term
             descend(self.learners["client"], loss)
 

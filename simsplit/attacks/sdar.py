@@ -136,10 +136,12 @@ class Sdar(Following):
     def _train_simulator(self, batch: Batch, smashed: Tensor, labels: Tensor | None) -> None:
         """Take a training step of the simulator and of the discriminator of features."""
         known = self.known
-        simulated, term = known.simulate_with_losses(self.client, batch, self.iteration)
+        simulated, term = known.simulate_with_losses(
+            self.client, batch, self.iteration, wanted=self.config.method_losses
+        )
         outputs = known.outputs(self.client, simulated, self.iteration)
         loss = cross_entropy(outputs.float(), self._flip(batch.labels), reduction="sum")
-        if self.config.method_losses and term is not None:
+        if term is not None:
             loss = loss + len(batch.labels) * term  # a client adds it to the mean loss
         simulator = self.learners["simulator"]
         if not self.config.feature_weight:

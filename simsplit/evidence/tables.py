@@ -137,8 +137,7 @@ class EvidenceTable:
     @property
     def verdict(self) -> ClaimVerdict:
         """The verdict on all that the claim says and that is within reach."""
-        every = [each.judged.verdict for each in self.judgements]
-        return together([v for v in every if v is not ClaimVerdict.OUT_OF_REACH] or every)
+        return together(each.judged.verdict for each in self.judgements)
 
     @property
     def seeds(self) -> int:

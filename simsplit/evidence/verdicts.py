@@ -65,14 +65,17 @@ def judge(comparison: Comparison, rows: Mapping[str, BySeed]) -> Judged:
 
 
 def together(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict:
-    """Sum up the verdicts of all that must hold; of nothing at all: not measured."""
+    """Sum up the verdicts of all that must hold; of nothing at all: not measured.
+
+    What is out of reach counts only where nothing else does.
+    """
     every = set(verdicts)
     for worst in (
         ClaimVerdict.FAILS,
         ClaimVerdict.NOT_MEASURED,
         ClaimVerdict.NOT_SETTLED,
-        ClaimVerdict.OUT_OF_REACH,
         ClaimVerdict.HOLDS,
+        ClaimVerdict.OUT_OF_REACH,
     ):
         if worst in every:
             return worst

@@ -66,6 +66,8 @@ def test_a_failure_ends_nothing_and_only_what_is_missing_runs_again(
     assert [each.name for each in list_left(commands, out)] == ["first", "board"]
     page = gpu.write_page(out, commands)
     assert page.index("first") < page.index("second") < page.index("a table")
+    assert "torch" in second["machine"]
+    assert f"on {second['machine']}" in page
 
 
 def test_one_is_run_again_by_its_name(commands: tuple[Command, ...], tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ def test_the_worst_of_several_counts():
     assert together([ClaimVerdict.HOLDS, ClaimVerdict.NOT_SETTLED]) is ClaimVerdict.NOT_SETTLED
     assert together([ClaimVerdict.NOT_MEASURED, ClaimVerdict.HOLDS]) is ClaimVerdict.NOT_MEASURED
     assert together([ClaimVerdict.NOT_MEASURED, ClaimVerdict.FAILS]) is ClaimVerdict.FAILS
+    assert together([ClaimVerdict.OUT_OF_REACH, ClaimVerdict.HOLDS]) is ClaimVerdict.HOLDS
+    assert together([ClaimVerdict.OUT_OF_REACH]) is ClaimVerdict.OUT_OF_REACH
     assert together([]) is ClaimVerdict.NOT_MEASURED
 
 
