@@ -1,80 +1,82 @@
 """This module finds samples that look like another class of other clients; it is in no paper.
 
 A backdoor relabels samples. Until the heads have learned the trigger, a relabelled sample looks
-like the class that it was taken from, and other clients show what that class looks like. So no
-client must be trusted, a client with a class of its own is compared with all classes of others, and
-there may be many attackers, as long as they do not have most samples of the classes that they
-relabel.
+like the class that it was taken from, and other clients show what that class looks like: it is a
+stray (`strays`). There may be many attackers, as long as they do not have most samples of the
+classes that they relabel.
 
-    white   top directions of the covariance within clients' classes, each over its deviation
-    centre  a class's mean over all clients except the judged one
-    stray   a sample that is nearer to another class's centre than to its own class's, and not
-            farther from it than most of that class's own samples
-    score   the largest over classes of: a lower bound of the share of strays, minus the share
-            that is usual among other clients' samples of most classes
+    score   the largest over classes of: a lower bound of the share of strays, minus the usual share
 
 Scores have an absolute meaning: scores of honest clients are about zero or below, also if classes
-overlap, since the usual share is then high. A head learns the trigger within a few rounds, which
-hides the strays. So a client is judged by the first rounds in which it takes part, and a client
-that poisons later is missed; `within_class` judges later rounds too.
+overlap. A head learns the trigger within a few rounds, which hides the strays. So a client is
+judged by the first rounds in which it takes part, and a client that poisons later is missed. Where
+clients send labels, `rounds: latest` finds it by the change:
+
+    late    a client's mean share of strays of a class in its latest rounds
+    early   its mean share in all rounds before; 0 if there are none
+    score   the largest over rounds and classes of: a lower bound of the late share, minus the
+            larger of the early share and the usual share
+
+A client that is found stays found, and nobody is compared with its samples any more: what it
+relabels would make the centre of its target's class look like another class.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple, Self
 
 import torch
-from pydantic import Field
+from pydantic import model_validator
 from torch import Tensor
 
-from simsplit.detectors.by_class import (
-    ByClassConfig,
-    ByClient,
-    compute_whitening,
-    infer_classes,
-    select_samples,
-    sum_by_class,
-)
-from simsplit.detectors.detector import Detector, RoundView, Scores
+from simsplit.detectors.detector import RoundView, Scores
+from simsplit.detectors.strays import Compared, StraysConfig, StraysDetector
 from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
-from simsplit.packets import ClientId
+from simsplit.needs import Needs, need_leg
+from simsplit.packets import ClientId, Leg
 from simsplit.states import select_below
 
-SURE = 3.0
-"""Number of standard deviations by which the lower bound of a share is below the share."""
 
-
-class MislabelledConfig(ByClassConfig):
+class MislabelledConfig(StraysConfig):
     """Share of a client's samples of a class that look like another class of other clients."""
 
     kind: Literal["mislabelled"] = "mislabelled"
-    signal: Literal["payload", "features"] = "payload"
-    """Signal that is compared: `payload`, smashed data as sent, or `features`, the trunk's outputs.
-    Gradients are not allowed: classes are inferred from them, so no sample would look like another
-    class."""
+    rounds: Literal["first", "latest"] = "first"
+    """Rounds by which a client is judged: `first`, its first ones, and whoever poisons later is
+    missed; `latest`, its latest ones beside all before, in each round anew, and its largest score
+    counts. `latest` needs labels, which clients send under `topology: vanilla`."""
     window: Rounds = 1
-    """Number of a client's first rounds over which its score is averaged; later rounds do not
-    change it. null: all rounds."""
-    directions: int = Field(default=32, ge=1)
-    """Number of directions in which samples are compared, those of the largest variance."""
-    inside: float = Field(default=0.95, gt=0, lt=1)
-    """A sample looks like a class if it is within the distance from the class's centre that holds
-    this share of the class's own samples."""
-    usual: float = Field(default=0.8, gt=0, lt=1)
-    """Quantile over classes of the share of strays among all other clients' samples that counts as
-    usual."""
-    fewest_others: int = Field(default=12, ge=2)
-    """Smallest number of other clients' samples of a class with which the class is compared."""
+    """Number of a client's first rounds over which its score is averaged (null: all rounds), or of
+    its latest rounds that are held against the earlier ones."""
     threshold: Threshold = FixedConfig(above=0.1)
     """Threshold that decides which scores flag a client; scores have an absolute meaning."""
     side = "high"
 
-    def build(self) -> "Mislabelled":
-        return Mislabelled(self)
+    @model_validator(mode="after")
+    def _check_latest(self) -> Self:
+        if self.rounds == "latest" and not self.window:
+            raise ValueError("window: must be a number of rounds, such as 1, with rounds: latest")
+        if self.rounds == "latest" and not isinstance(self.threshold, FixedConfig):
+            raise ValueError("threshold: must be fixed with rounds: latest")
+        return self
+
+    @property
+    def title(self) -> str:
+        """The detector's name, or its kind, and `latest` if the latest rounds are judged."""
+        return self.name or ("mislabelled_latest" if self.rounds == "latest" else "mislabelled")
+
+    @property
+    def needs(self) -> Needs:
+        """Also labels for `latest`: inferred classes are numbered anew in each round."""
+        labels = (need_leg(Leg.LABELS, "rounds"),) if self.rounds == "latest" else ()
+        return (*super().needs, *labels)
+
+    def build(self) -> "ByFirstRounds | ByLatestRounds":
+        return ByLatestRounds(self) if self.rounds == "latest" else ByFirstRounds(self)
 
 
-class Mislabelled(Detector):
-    """A detector that scores clients by how much a class's share of strays exceeds the usual."""
+class ByFirstRounds(StraysDetector):
+    """A detector that scores clients by their strays in the first rounds that they take part in."""
 
     config: MislabelledConfig
 
@@ -87,8 +89,8 @@ class Mislabelled(Detector):
         """Return the mean scores over their first rounds of the clients that could be compared."""
         # a round costs time: skip it if no client is within its first rounds
         if any(self._is_open(client) for client in view.readings.samples):
-            for client, score in self._score_round(view).items():
-                self._remember(client, score)
+            for client, each in self.compare_clients(view).items():
+                self._remember(client, each.score(each.strays, torch.zeros_like(each.strays)))
         seen = sorted(view.readings.samples)
         known = {
             client: self._first_rounds[client] for client in seen if client in self._first_rounds
@@ -109,62 +111,6 @@ class Mislabelled(Detector):
             total, rounds = self._first_rounds.get(client, (0.0, 0))
             self._first_rounds[client] = total + score, rounds + 1
 
-    def _score_round(self, view: RoundView) -> Scores:
-        """Score by this round's samples the clients with a class that others have too."""
-        labels, classes = infer_classes(view, self.config.classes)
-        rows = {c: x.double() for c, x in select_samples(view, self.config.signal, labels).items()}
-        white = compute_whitening(rows, labels, classes, self.config.directions) if labels else None
-        if white is None:
-            return {}
-        counts, strays = self._count_strays(
-            {c: x @ white for c, x in rows.items()}, labels, classes
-        )
-        is_judged = ~strays.isnan()
-        judged, strayed = counts * is_judged, strays.nan_to_num()
-        scores = {}
-        for row, client in enumerate(rows):
-            others, away = judged.sum(0) - judged[row], strayed.sum(0) - strayed[row]
-            mine, known = judged[row] > 0, others >= self.config.fewest_others
-            if mine.any() and known.any():
-                usual = (away[known] / others[known]).quantile(self.config.usual)
-                least = compute_lower_bound(strayed[row][mine], judged[row][mine])
-                scores[client] = float((least - usual).max())
-        return scores
-
-    def _count_strays(
-        self, rows: ByClient, labels: ByClient, classes: int
-    ) -> tuple[Tensor, Tensor]:
-        """Count the samples, and the strays among them, by client and class.
-
-        The number of strays is NaN if other clients have too few samples of the class.
-        """
-        own = {client: sum_by_class(rows[client], labels[client], classes) for client in rows}
-        total = torch.stack([each[0] for each in own.values()]).sum(0)
-        counted = torch.stack([each[1] for each in own.values()])
-        others = counted.sum(0) - counted
-        away = {}
-        for row, client in enumerate(rows):
-            centres = (total - own[client][0]) / others[row].clamp_min(1)[:, None]
-            apart = torch.cdist(rows[client], centres)
-            away[client] = apart.masked_fill(others[row] < self.config.fewest_others, math.inf)
-        lengths = [_sort_own(away, labels, label) for label in range(classes)]
-        counts = torch.full_like(counted, math.nan)
-        for row, client in enumerate(rows):
-            mine = away[client].gather(1, labels[client][:, None])[:, 0]
-            nearest, where = away[client].min(1)
-            reach = torch.stack([self._measure_reach(*each, row) for each in lengths])
-            stray = (nearest < mine) & (nearest <= reach[where])
-            strays = labels[client][stray].bincount(minlength=classes).double()
-            known = others[row] >= self.config.fewest_others
-            counts[row, known] = strays[known]
-        return counted, counts
-
-    def _measure_reach(self, distances: Tensor, owners: Tensor, judged: int) -> Tensor:
-        """Return the distance to a class's centre that holds most of the others' samples of it."""
-        known = distances[owners != judged]
-        last = int(self.config.inside * (len(known) - 1))
-        return known[last] if len(known) else distances.new_zeros(())
-
     def state(self) -> dict[str, Tensor]:
         """Return also the sums of the first rounds' scores."""
         totals = {
@@ -181,18 +127,91 @@ class Mislabelled(Detector):
         }
 
 
-def _sort_own(away: ByClient, labels: ByClient, label: int) -> tuple[Tensor, Tensor]:
-    """Return the sorted distances of a class's samples to the others' centre, and their owners."""
-    own = [away[client][labels[client] == label, label] for client in away]
-    owners = torch.arange(len(own)).repeat_interleave(torch.tensor([len(each) for each in own]))
-    distances, order = torch.cat(own).sort()
-    few = int(distances.isfinite().sum())  # infinite: others have too few samples for a centre
-    return distances[:few], owners[order[:few]]
+class ByLatestRounds(StraysDetector):
+    """A detector that scores clients by how much their strays increased in their latest rounds."""
+
+    config: MislabelledConfig
+
+    def __init__(self, config: MislabelledConfig) -> None:
+        super().__init__(config)
+        self._largest: dict[ClientId, float] = {}
+        """Each client's largest score of any round."""
+        self._pasts: dict[ClientId, _Past] = {}
+
+    def score(self, view: RoundView) -> Scores:
+        """Return the largest scores so far of the clients that could be compared."""
+        compared: dict[ClientId, Compared] = {}
+        left_out: set[ClientId] | None = None
+        # whom this round shows is left out, and the others are scored again
+        while (found := self._list_found()) != left_out:
+            left_out = found
+            compared = self.compare_clients(view, left_out)
+            for client, each in compared.items():
+                past = self._pasts.setdefault(client, _Past.start(len(each.counts)))
+                late = past.average_with(each.strays / each.counts)
+                score = each.score(late * each.counts, past.early)
+                self._largest[client] = max(score, self._largest.get(client, -math.inf))
+        for client, each in compared.items():
+            past, shares = self._pasts[client], each.strays / each.counts
+            self._pasts[client] = past.add(shares, self.config.window or 1)
+        seen = sorted(view.readings.samples)
+        return {client: self._largest[client] for client in seen if client in self._largest}
+
+    def pool_scores(self, view: RoundView) -> Scores:
+        """Return the scores unchanged: they are the largest of all rounds already."""
+        return self.score(view)
+
+    def _list_found(self) -> set[ClientId]:
+        cut = self.config.threshold.cut(0, self.config.side, 0)
+        return {client for client, score in self._largest.items() if score > cut}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return also the largest scores, and the shares of strays in former rounds."""
+        state = super().state()
+        for client, score in self._largest.items():
+            state[f"largest.{client}"] = torch.tensor(score, dtype=torch.float64)
+        for client, past in self._pasts.items():
+            state |= {f"{name}.{client}": value for name, value in past._asdict().items()}
+        return state
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        super().load(state)
+        largest = select_below(state, "largest.")
+        self._largest = {int(client): float(score) for client, score in largest.items()}
+        self._pasts = {
+            int(client): _Past(*(state[f"{name}.{client}"] for name in _Past._fields))
+            for client in select_below(state, "recent.")
+        }
 
 
-def compute_lower_bound(hits: Tensor, counts: Tensor) -> Tensor:
-    """Return Wilson's lower bound of a share, `SURE` standard deviations below it."""
-    share, square = hits / counts, SURE**2
-    middle = share + square / (2 * counts)
-    spread = SURE * (share * (1 - share) / counts + square / (4 * counts**2)).sqrt()
-    return (middle - spread) / (1 + square / counts)
+class _Past(NamedTuple):
+    """One client's shares of strays in former rounds, by class; NaN where it had none to judge."""
+
+    recent: Tensor
+    """A row for each of the rounds that are still in the window."""
+    totals: Tensor
+    """Sums over the rounds before."""
+    rounds: Tensor
+    """Number of rounds in each sum."""
+
+    @classmethod
+    def start(cls, classes: int) -> Self:
+        nothing = torch.zeros(classes, dtype=torch.float64)
+        return cls(nothing.new_empty(0, classes), nothing, nothing)
+
+    @property
+    def early(self) -> Tensor:
+        """The mean shares before the window; 0 where there are none."""
+        return self.totals / self.rounds.clamp_min(1)
+
+    def average_with(self, shares: Tensor) -> Tensor:
+        """Return the mean shares over the window, of which this round's are the last."""
+        return torch.cat([self.recent, shares[None]]).nanmean(0)
+
+    def add(self, shares: Tensor, window: int) -> Self:
+        """Return the past one round later."""
+        rows = torch.cat([self.recent, shares[None]])
+        leave = max(0, len(rows) - (window - 1))
+        gone = rows[:leave]
+        totals = self.totals + gone.nansum(0)
+        return type(self)(rows[leave:], totals, self.rounds + gone.isfinite().sum(0))

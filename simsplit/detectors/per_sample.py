@@ -22,7 +22,7 @@ from torch import Tensor
 
 from simsplit.detectors.by_class import ByClassConfig, infer_classes, select_samples
 from simsplit.detectors.detector import Detector, RoundView, Scores
-from simsplit.detectors.mislabelled import compute_lower_bound
+from simsplit.detectors.strays import compute_lower_bound
 from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
 
 _MAD = 1.4826

@@ -49,7 +49,13 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"since": 1, "fewest": 4, "fewest_root": 4},
         {"since": 2, "fewest": 4, "fewest_root": 4, "window": 1},
     ],
-    "mislabelled": [{}, {"window": 2, "signal": "features"}, {"window": None}],
+    "mislabelled": [
+        {},
+        {"window": 2, "signal": "features"},
+        {"window": None},
+        {"rounds": "latest"},
+        {"rounds": "latest", "window": 2},
+    ],
     "activation_clustering": [{}, {"window": 2, "signal": "features"}],
     "spectral_signatures": [{}, {"window": 2, "signal": "features"}],
     "strip": [{}, {"window": None, "signal": "features"}],
@@ -108,10 +114,12 @@ def draw_batch(alone: bool, client: int, number: int, planted: bool) -> Tensor:
 
 
 def packet(kind: str, leg: Leg, client: int, number: int, planted: bool) -> Packet:
-    if kind in ("root_class", *RELABELLED) and leg is Leg.FEATURES_GRAD:
+    if kind in ("root_class", *RELABELLED) and leg in (Leg.FEATURES_GRAD, Leg.LABELS):
         labels = torch.arange(64) % 10
         if kind in RELABELLED and planted and client in BAD:
             labels[:: 4 if kind in BY_SAMPLE else 3] = 0
+        if leg is Leg.LABELS:
+            return Packet(client, leg, number, 0, (labels,))
         one_hot = torch.eye(10)[labels]
         noise = torch.randn(64, 10, generator=rng_for(11, "told", client, number))
         return Packet(client, leg, number, 0, (one_hot + 0.05 * noise,))
@@ -131,13 +139,23 @@ def turn(client: int, number: int, planted: bool) -> TrunkTurn:
     return TrunkTurn(client, before, {name: t + 0.1 * steps[name] for name, t in before.items()})
 
 
-def rounds(kind: str, detector: Detector, planted: bool, upto: int = ROUNDS, first: int = 1):
+def rounds(
+    kind: str,
+    detector: Detector,
+    *,
+    planted: bool,
+    upto: int = ROUNDS,
+    first: int = 1,
+    planted_from: int = 1,
+):
     """Yield what the detector says after each of the rounds."""
     sensor = sensor_for(detector)
+    told = [Leg.LABELS] if any(need.leg is Leg.LABELS for need in detector.config.needs) else []
     for number in range(first, upto + 1):
         for client in range(CLIENTS):
-            for leg in LEGS:
-                sensor.observe(packet(kind, leg, client, number, planted))
+            for leg in (*LEGS, *told):
+                acts = planted and number >= planted_from
+                sensor.observe(packet(kind, leg, client, number, acts))
         turns = [turn(client, number, planted) for client in range(CLIENTS)]
         yield detector.judge(RoundView(number, sensor.take(), 10, turns))
 
@@ -358,6 +376,76 @@ def test_only_a_client_s_first_rounds_count(window):
     assert planted[0][0].flagged
     expected = {1: [once, once], 2: [once / 2, once / 2], None: [once / 2, once / 3]}
     assert later == pytest.approx(expected[window])
+
+
+@pytest.mark.parametrize("window", [1, 2])
+@pytest.mark.parametrize("judged", ["first", "latest"])
+def test_who_relabels_later_is_found_by_the_change(judged, window):
+    """And stays found, although its samples look honest again in the last two rounds."""
+    detector = build("mislabelled", {"rounds": judged, "window": window})
+    *_, last = rounds("mislabelled", detector, planted=True, planted_from=4)
+    after = rounds("mislabelled", detector, planted=False, first=ROUNDS + 1, upto=ROUNDS + 2)
+    for verdicts in (last, *after):
+        assert list_flagged(verdicts) == (set(BAD) if judged == "latest" else set())
+
+
+def bound(hits: float, count: int) -> float:
+    """Compute the lower end of the Wilson interval of a share, three deviations wide."""
+    share = hits / count
+    middle = share + 9 / (2 * count)
+    return (middle - 3 * (share * (1 - share) / count + 9 / (4 * count**2)) ** 0.5) / (
+        1 + 9 / count
+    )
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_a_change_by_hand(window):
+    """Client 0 labels 3, 3 and 24 of its 30 samples of class 1 as class 0; others none."""
+    detector = build(
+        "mislabelled",
+        {"rounds": "latest", "window": window, "inside": 0.999, "directions": 3},
+    )
+    seen, shares, counts = [], [], []
+    for number, relabelled in enumerate((3, 3, 24), 1):
+        labels, payloads = apart(4, relabelled=relabelled)
+        payloads[0] = 20 * payloads[0].div(20).round()  # none far out in its class
+        verdicts = strays(labels, payloads, number, detector=detector)
+        seen.append(verdicts[0].score)
+        shares.append(relabelled / (30 + relabelled))
+        counts.append(30 + relabelled)
+    scores = []
+    for number in range(3):
+        late = np.mean(shares[max(0, number + 1 - window) : number + 1])
+        before = shares[: max(0, number + 1 - window)]
+        early = np.mean(before) if before else 0.0
+        scores.append(bound(late * counts[number], counts[number]) - early)
+    assert seen == pytest.approx(np.maximum.accumulate(scores))
+    assert scores[2] > scores[1]
+
+
+def test_what_a_found_client_relabels_is_not_usual():
+    """Client 0 relabels much and client 1 less: beside client 0, client 1 is little unusual."""
+    labels, payloads = apart(4, relabelled=30)
+    payloads[:2] = 20 * payloads[:2].div(20).round()  # none far out in its class
+    labels[1, labels[1].eq(1).nonzero()[:15, 0]] = 0
+    scores = {}
+    for judged in ("first", "latest"):
+        settings = {"rounds": judged, "inside": 0.999, "directions": 3}
+        verdicts = strays(labels, payloads, detector=build("mislabelled", settings))
+        scores[judged] = [verdicts[client].score for client in range(4)]
+    assert scores["first"][1] < 0.1 < scores["latest"][1]
+    assert scores["latest"][1] == pytest.approx(bound(15, 45))
+    assert max(scores["latest"][2:]) <= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"window": None}, "window: must be"), ({"threshold": "three_sigma"}, "threshold: must be")],
+    ids=str,
+)
+def test_what_a_change_cannot_be_measured_with_is_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        build("mislabelled", {"rounds": "latest", **options})
 
 
 def with_a_root(planted: bool, *, drift: float = 1.0):

@@ -234,6 +234,10 @@ def test_kinds(values, gist):
             "detectors.0.root: ... trusted client ... [0]",
         ),
         (
+            {"detectors": [{"kind": "mislabelled", "rounds": "latest"}]},
+            "detectors.0.rounds: got latest; it needs labels ... topology: vanilla",
+        ),
+        (
             {"detectors": [{"kind": "within_class", "root": [0]}]},
             "detectors.0.root: ... for reference: root",
         ),

@@ -333,6 +333,16 @@ SHIPPED = {
         detectors=[{"kind": "root_class", "since": 1, "fewest": 2, "fewest_root": 2}],
     ),
     "caught": shorten_shipped("caught", schedule={"rounds": 2}),
+    "late": shorten_shipped(
+        "late",
+        clients={
+            "malicious": {
+                "fraction": 0.3,
+                "poison": [{"kind": "badnets", "rate": 0.5, "target": 0, "from_round": 2}],
+            }
+        },
+        schedule={"rounds": 3},
+    ),
     "caught-root": shorten_shipped(
         "caught-root", data={"even": {"clients": [0], "samples": 30}}, schedule={"rounds": 2}
     ),
