@@ -6,6 +6,7 @@ client by the run's seed, so that they are the same in every epoch.
 """
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,9 @@ class BatchPoisonConfig(PoisonConfig):
     """Share of a malicious client's usable samples that it poisons."""
     source: tuple[int, ...] | None = Field(default=None, min_length=1)
     """Numbers of the classes whose samples may be poisoned; null: all classes."""
+    rise: int | None = Field(default=None, ge=1)
+    """Number of rounds, from `from_round` on, over which the share grows evenly to `rate`, so that
+    no round differs much from the one before; null: it is `rate` at once."""
 
     pixels: ClassVar[bool] = True
     """Whether the poison changes pixels, and so needs images."""
@@ -204,15 +208,23 @@ class BatchPoison(Poison, ABC):
 
     def __init__(self, config: BatchPoisonConfig, scene: Scene) -> None:
         self.config, self.scene = config, scene
-        self._chosen: Tensor | None = None
+        self._places: Tensor | None = None
+        """By row of the data, the share of the client's poisoned samples up to this one, in the
+        order in which a growing share takes them; infinite for samples that it never poisons."""
+        self._share = 1.0
+        """Share of the client's poisoned samples that are poisoned in this round."""
         for label in config.source or ():
             self.refuse_unknown("source", label)
 
     def for_client(self, number: ClientId, part: Rows) -> Self:
         """Return a copy for one client, which has drawn its poisoned samples."""
         mine = copy.copy(self)
-        mine._chosen = self._choose(number, part)
+        mine._places = self._choose(number, part)
         return mine
+
+    def on_round(self, number: int) -> None:
+        if self.config.rise is not None:
+            self._share = min(1.0, (number - self.config.from_round + 1) / self.config.rise)
 
     def on_batch(self, batch: Batch) -> Batch:
         hit = self._find_poisoned(batch)
@@ -232,8 +244,7 @@ class BatchPoison(Poison, ABC):
     @property
     def poisoned_rows(self) -> Rows:
         """Rows of the samples that this client poisons."""
-        assert self._chosen is not None, "only a client's copy has chosen samples"
-        return self._chosen.nonzero().flatten()
+        return self._get_places().isfinite().nonzero().flatten()
 
     def find_candidates(self, samples: Samples) -> Tensor:
         """Return a mask of the samples that may be poisoned."""
@@ -257,10 +268,14 @@ class BatchPoison(Poison, ABC):
 
     def _find_poisoned(self, batch: Batch) -> Tensor:
         """Return a mask of a batch's poisoned samples."""
-        assert self._chosen is not None, "only a client's copy has chosen samples"
-        if self._chosen.device != batch.labels.device:
-            self._chosen = self._chosen.to(batch.labels.device)
-        return self._chosen[batch.indices.to(batch.labels.device)]
+        places = self._get_places()
+        if places.device != batch.labels.device:
+            places = self._places = places.to(batch.labels.device)
+        return places[batch.indices.to(batch.labels.device)] <= self._share
+
+    def _get_places(self) -> Tensor:
+        assert self._places is not None, "only a client's copy has chosen samples"
+        return self._places
 
     @cached_property
     def _candidates(self) -> Tensor:
@@ -271,9 +286,9 @@ class BatchPoison(Poison, ABC):
         # a stream by client: its samples do not depend on the other clients
         order = torch.randperm(len(mine), generator=rng_for(self.scene.seed, "poison", number))
         taken = mine[order[: round(self.config.rate * len(mine))]]
-        chosen = torch.zeros(len(self.scene.samples), dtype=torch.bool)
-        chosen[taken] = True
-        return chosen
+        places = torch.full((len(self.scene.samples),), math.inf)
+        places[taken] = torch.arange(1, len(taken) + 1) / len(taken)
+        return places
 
     def refuse_unknown(self, field: str, label: int) -> None:
         """Raise ScenarioError if class `label` does not exist."""

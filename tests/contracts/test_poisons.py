@@ -1,5 +1,6 @@
 """What every poison owes: it does what it says, to whom it says, and to nothing and nobody else."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -287,6 +288,31 @@ def test_outside_of_its_rounds_a_client_is_honest():
             assert after is before
     with pytest.raises(ValidationError, match=r"until_round.*from_round \(5\)"):
         POISONS["badnets"](from_round=5, until_round=4)
+
+
+@pytest.mark.parametrize("kind", ["badnets", "label_flip"])
+def test_a_share_grows_evenly_and_keeps_whom_it_has(kind):
+    """From round 3 on over four rounds; at last the samples are those that it poisons at once."""
+    options = {"target": 1} if kind == "badnets" else {}
+    scene = Scene(samples(), CLASSES, MEAN, STD, 0, "clients.malicious.poison.0")
+    seen = {}
+    for rise in (None, 4):
+        config = POISONS[kind](rate=0.5, from_round=3, rise=rise, **options)
+        made = config.limit_to_rounds(config.build(scene).for_client(1, PART))
+        before = Batcher(samples(), mean=MEAN, std=STD).batch(PART)
+        seen[rise] = []
+        for number in range(1, 9):
+            made.on_round(number)
+            made.on_batch(before)
+            hit = made.poison._find_poisoned(before) if made.acts else torch.zeros(len(PART)) > 0
+            seen[rise].append(hit)
+    every = int(seen[None][-1].sum())
+    assert every == round(0.5 * len(PART)) > 4
+    assert [int(hit.sum()) for hit in seen[None]] == [0, 0, *[every] * 6]
+    grown = [int(hit.sum()) for hit in seen[4]]
+    assert grown == [0, 0, *(every * part // 4 for part in (1, 2, 3)), every, every, every]
+    assert torch.equal(seen[4][-1], seen[None][-1])
+    assert all((after | before).equal(after) for before, after in itertools.pairwise(seen[4]))
 
 
 def test_a_late_replacement_knows_what_it_was_given_before():
