@@ -180,7 +180,7 @@ class _Draft:
     is_guest: bool
     """Whether a user's plugins have a part in it."""
     is_of_attack: bool = False
-    """Whether it measures a user's attack alone: the others' figures are measured without it."""
+    """Whether it measures attacks alone: the others' figures are measured without them."""
 
 
 def _list_drafts(
@@ -191,7 +191,7 @@ def _list_drafts(
     refused: dict[str, str],
 ) -> Iterator[_Draft]:
     """Yield the scenarios of a track; note a user's strengths that it refuses, with the reason."""
-    fields = track.list_fields(tier)
+    fields, beside = track.list_fields(tier), track.find_tier(tier).attacks_beside
     for defence, strengths in defences.items():
         own = defence in guest.strengths
         for strength, own_fields in strengths.items():
@@ -199,22 +199,21 @@ def _list_drafts(
                 axes = {DEFENCE: strength} | ({THREAT: threat} if threat else {})
                 values = merge_fields(fields, {**changes, "name": f"board-{strength}"})
                 values = merge_fields(values, _as_fields(own_fields))
-                if not own:
-                    yield _Draft(axes, parse(values), is_guest=False)
-                else:
-                    try:
-                        yield _Draft(axes, parse(values, guest.plugins), is_guest=True)
-                    except ScenarioError as error:
-                        refused[strength] = str(error)
-                        continue
+                plugins = guest.plugins if own else NO_PLUGINS
+                try:
+                    yield _Draft(axes, parse(values, plugins), is_guest=own)
+                except ScenarioError as error:
+                    if not own:
+                        raise
+                    refused[strength] = str(error)
+                    continue
+                if beside:
+                    alone = parse({**values, "attacks": list(beside)}, plugins)
+                    yield _Draft(axes, alone, is_guest=own, is_of_attack=True)
                 if guest.attacks:
-                    _refuse_taken_attacks(values.get("attacks", []), guest)
-                    yield _Draft(
-                        axes,
-                        parse({**values, "attacks": list(guest.attacks)}, guest.plugins),
-                        is_guest=True,
-                        is_of_attack=True,
-                    )
+                    _refuse_taken_attacks([*values.get("attacks", []), *beside], guest)
+                    alone = parse({**values, "attacks": list(guest.attacks)}, guest.plugins)
+                    yield _Draft(axes, alone, is_guest=True, is_of_attack=True)
 
 
 def _as_fields(strength: StrengthFields) -> Fields:
@@ -231,9 +230,10 @@ def _list_cells(
     seeds: Sequence[int],
 ) -> Iterator[MeasuringCell]:
     scenario = draft.scenario
-    own = [*_name_leaks(track, scenario), *_name_halves(track, scenario)]
-    own += [*_name_floors(track, scenario), *_name_chosen(scenario)]
-    names = own if draft.is_of_attack else [*own, UTILITY, BYTES]
+    names = [*_name_leaks(track, scenario), *_name_halves(track, scenario)]
+    floors = [*_name_floors(track, scenario)]
+    names += [*(each for each in floors if each != FLOOR or not draft.is_of_attack)]
+    names += [*_name_chosen(scenario), *(() if draft.is_of_attack else (UTILITY, BYTES))]
     names += name_controls(track) if draft.axes[DEFENCE] == NONE and UTILITY in names else []
     digest, digests = make_digests(scenario, names, figures)
     options: tuple[str, ...] = ()

@@ -73,6 +73,9 @@ class TrackTier(Config):
 
     scenario: Fields = Field(default_factory=dict)
     """Fields of the scenario that differ from the track's."""
+    attacks_beside: Sequence[Fields] = ()
+    """Attacks beside the scenario's, each strength in one run more: what is added here leaves the
+    rows of the others as they are."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """The seeds of its draws."""
     takes_min: float = Field(default=1.0, gt=0)
