@@ -13,7 +13,8 @@ A track's file lies in `scenarios/boards/`:
       ceiling: undefended                 or a number
     scenario: {...}                       fields that all tiers share
     tiers:
-      quick: {seeds: [0], takes_min: .05, scenario: {...}}      fields that differ
+      quick: {seeds: [0], takes_min: .05, scenario: {...}}      fields that differ; attacks in runs
+                                          of their own are `attacks_beside`
     defences:                             name -> strength -> methods
       none: {none: []}
       LightSplit: {lightsplit-8: [{kind: lightsplit, ratio: 8}]}
@@ -119,6 +120,11 @@ class Track(Config):
         strengths = [name for each in self.defences.values() for name in each]
         if twice := next((name for name in strengths if strengths.count(name) > 1), None):
             raise ScenarioError("defences", f"has the strength '{twice}' twice")
+        for name, tier in self.tiers.items():
+            if tier.attacks_beside and (self.threats or self.leak.figures):
+                raise ScenarioError(
+                    f"tiers.{name}.attacks_beside", "nothing is attacked after training here"
+                )
         return self
 
     def find_tier(self, tier: Tier) -> TrackTier:

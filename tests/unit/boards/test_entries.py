@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from simsplit.boards import entries
 from simsplit.boards.cards import write_card
 from simsplit.boards.entries import Guest, build_board
-from simsplit.boards.track import NONE, list_tracks, load_track, merge_fields
+from simsplit.boards.track import NONE, Track, list_tracks, load_track, merge_fields
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.tables import KnownRows
@@ -120,6 +121,31 @@ def test_a_users_attack_needs_no_other_attack_again():
         assert {name for name in cell.digests if name.startswith("leaks_")} == {"leaks_few"}
 
 
+def test_an_attack_beside_leaves_the_others_rows_as_they_are(monkeypatch: pytest.MonkeyPatch):
+    guest = Guest([{"kind": "cast", "to": "fp16"}])
+    cells = build_board("texts", "quick", guest, known=NOTHING).table.cells
+    beside = [cell for cell in cells if len(cell.base.attacks) == 1]
+    assert {cell.axes["defence"] for cell in beside} == {cell.axes["defence"] for cell in cells}
+    assert all(set(cell.digests) == {"leaks_vocabulary_matching"} for cell in beside)
+    track = load_track("texts")
+    bare = {
+        name: tier.model_copy(update={"attacks_beside": ()}) for name, tier in track.tiers.items()
+    }
+    without = track.model_copy(update={"tiers": bare})
+    monkeypatch.setattr(entries, "load_track", lambda name: without)
+    others = [cell.digests for cell in cells if cell not in beside]
+    assert others == [
+        c.digests for c in build_board("texts", "quick", guest, known=NOTHING).table.cells
+    ]
+
+
+def test_an_attack_beside_is_refused_where_nothing_is_attacked_after_training():
+    fields = yaml.safe_load(list_tracks()["bytes"].read_text(encoding="utf-8"))
+    fields["tiers"]["quick"]["attacks_beside"] = [{"kind": "ridge"}]
+    with pytest.raises(ScenarioError, match=r"tiers\.quick\.attacks_beside.*nothing is attacked"):
+        Track.model_validate(fields)
+
+
 @pytest.mark.parametrize(
     ("methods", "match"),
     [
@@ -152,7 +178,11 @@ def test_unknown_names_get_the_nearest():
 
 @pytest.mark.parametrize(
     ("track", "attack", "gist"),
-    [("images", {"kind": "ridge"}, "ridge"), ("bytes", {"kind": "ridge", "name": "a"}, "bytes")],
+    [
+        ("images", {"kind": "ridge"}, "ridge"),
+        ("texts", {"kind": "vocabulary_matching"}, "vocabulary_matching"),
+        ("bytes", {"kind": "ridge", "name": "a"}, "bytes"),
+    ],
 )
 def test_an_attack_that_would_change_nothing_is_refused(
     track: str, attack: dict[str, Any], gist: str
