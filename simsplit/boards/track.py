@@ -123,7 +123,8 @@ class Track(Config):
         for name, tier in self.tiers.items():
             if tier.attacks_beside and (self.threats or self.leak.figures):
                 raise ScenarioError(
-                    f"tiers.{name}.attacks_beside", "nothing is attacked after training here"
+                    f"tiers.{name}.attacks_beside",
+                    "nothing is attacked after training on this track; leave it out",
                 )
         return self
 

@@ -100,7 +100,8 @@ class BatchPoisonConfig(PoisonConfig):
     """Numbers of the classes whose samples may be poisoned; null: all classes."""
     rise: int | None = Field(default=None, ge=1)
     """Number of rounds, from `from_round` on, over which the share grows evenly to `rate`, so that
-    no round differs much from the one before; null: it is `rate` at once."""
+    no round differs much from the one before. A run or poison that ends earlier never reaches
+    `rate`. null: it is `rate` at once."""
 
     pixels: ClassVar[bool] = True
     """Whether the poison changes pixels, and so needs images."""
