@@ -32,6 +32,12 @@ class ScenarioError(SimsplitError):
         self._together: list[ScenarioError] = []
         super().__init__(f"scenario.{field}: {reason}" if field else f"scenario: {reason}")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the fields: by default an exception is pickled by its message alone."""
+        if self._together:
+            return ScenarioError.of_many, (self._together,)
+        return type(self), (self.field, self.reason)
+
     @property
     def problems(self) -> list["ScenarioError"]:
         """The errors of single fields."""
@@ -112,8 +118,12 @@ class PluginFailedError(RunFailedError):
     """An error of a run that cannot continue because a part of a plugin failed."""
 
     def __init__(self, fault: Fault, advice: str) -> None:
-        self.fault = fault
+        self.fault, self.advice = fault, advice
         super().__init__(f"{fault}; {advice}")
+
+    def __reduce__(self) -> tuple[type, tuple[Fault, str]]:
+        """Pickle the fault and the advice, as `PluginError` does its fault."""
+        return type(self), (self.fault, self.advice)
 
 
 class ProtocolError(SimsplitError):

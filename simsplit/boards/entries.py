@@ -14,6 +14,7 @@ from simsplit.boards.track import (
     Track,
     load_track,
     merge_fields,
+    name_attack,
 )
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.evidence.cells import MeasuringCell, make_digests
@@ -337,9 +338,9 @@ def _refuse_taken(shipped: Mapping[str, Mapping[str, Any]], guest: Guest) -> Non
 
 def _refuse_taken_attacks(shipped: Sequence[Fields], guest: Guest) -> None:
     """Raise SimsplitError for a user's attack that has the name of a shipped one."""
-    taken = {str(each.get("name") or each["kind"]) for each in shipped}
+    taken = {name_attack(each) for each in shipped}
     for attack in guest.attacks:
-        if (name := str(attack.get("name") or attack["kind"])) in taken:
+        if (name := name_attack(attack)) in taken:
             raise SimsplitError(
                 f"--attack: the track has an attack '{name}' of its own; give yours another name: "
                 f"'{{kind: {attack['kind']}, name: other, ...}}'"

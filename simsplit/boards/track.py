@@ -126,6 +126,14 @@ class Track(Config):
                     f"tiers.{name}.attacks_beside",
                     "nothing is attacked after training on this track; leave it out",
                 )
+            own = {name_attack(each) for each in self.list_fields(name).get("attacks", ())}
+            for each in tier.attacks_beside:
+                if (taken := name_attack(each)) in own:
+                    raise ScenarioError(
+                        f"tiers.{name}.attacks_beside",
+                        f"the tier has an attack '{taken}' already; give this one another `name`",
+                    )
+                own.add(taken)
         return self
 
     def find_tier(self, tier: Tier) -> TrackTier:
@@ -143,6 +151,11 @@ class Track(Config):
     def list_fields(self, tier: Tier) -> dict[str, Any]:
         """Return the scenario's fields at a tier."""
         return merge_fields(self.scenario, self.find_tier(tier).scenario)
+
+
+def name_attack(attack: Fields) -> str:
+    """Return the name that an attack's figures have, from its fields."""
+    return str(attack.get("name") or attack["kind"])
 
 
 def merge_fields(first: Fields, second: Fields) -> dict[str, Any]:

@@ -535,13 +535,6 @@ def test_a_users_own_object_of_a_plugins_class_is_not_checked(tmp_path):
     assert cls().decode(torch.zeros(2), None) is None
 
 
-def test_the_error_crosses_processes(tmp_path):
-    with pytest.raises(PluginError) as failure:
-        rehearse_run(scenario_with("my_method", write_plugin(tmp_path, "encode", "none")))
-    again = pickle.loads(pickle.dumps(failure.value))
-    assert (type(again), again.fault) == (PluginError, failure.value.fault)
-
-
 def test_metrics_cross_processes():
     metric = gather_plugins(CALIBRATION).of("METRICS")["calibration_error"]
     assert pickle.loads(pickle.dumps(metric)) == metric

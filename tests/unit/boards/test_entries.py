@@ -146,6 +146,17 @@ def test_an_attack_beside_is_refused_where_nothing_is_attacked_after_training():
         Track.model_validate(fields)
 
 
+@pytest.mark.parametrize("twice", [{"kind": "sip"}, {"kind": "vocabulary_matching"}])
+def test_an_attack_beside_whose_name_is_taken_is_refused(twice):
+    fields = yaml.safe_load(list_tracks()["texts"].read_text(encoding="utf-8"))
+    quick = fields["tiers"]["quick"]
+    quick["attacks_beside"] = [*quick["attacks_beside"], twice]
+    with pytest.raises(ScenarioError, match=f"attack '{twice['kind']}' already; give this one"):
+        Track.model_validate(fields)
+    quick["attacks_beside"][-1] = twice | {"name": "other"}
+    Track.model_validate(fields)
+
+
 @pytest.mark.parametrize(
     ("methods", "match"),
     [
