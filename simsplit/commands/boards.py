@@ -27,13 +27,12 @@ from simsplit.commands.options import (
     read_cluster,
 )
 from simsplit.errors import RunFailedError, SimsplitError
-from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
+from simsplit.terminal.saying import echo, end_interrupted, heed_termination, say
 
 if TYPE_CHECKING:
     from simsplit.boards.entries import Board, Guest
     from simsplit.evidence.reproducing import Reproduction
     from simsplit.report.tables import Format as Form
-    from simsplit.sweep.nodes import Cluster
 
 
 def complete_tracks(incomplete: str) -> list[str]:
@@ -80,6 +79,7 @@ def board(
     show: Annotated[bool, typer.Option("--show", help="Show what is known; measure nothing.")] = (
         False
     ),
+    dry: Annotated[bool, typer.Option("--dry", help="Say what it would take, and stop.")] = False,
     figure: Annotated[
         Path | None, typer.Option(help="Also draw leak against utility, into this file.")
     ] = None,
@@ -99,9 +99,9 @@ def board(
         _list_tracks(as_json=as_json)
         return
     from simsplit.boards.entries import Guest
-    from simsplit.evidence.selecting import parse_minutes, parse_seeds
+    from simsplit.commands.evidence import measure_lacking, parse_only
+    from simsplit.evidence.selecting import parse_seeds
 
-    minutes = parse_minutes(budget) if budget is not None else None
     wanted = parse_seeds(seeds) if seeds is not None else None
     guest = Guest(
         _parse_parts("--method", method), _parse_parts("--attack", attack), load_plugins(plugin)
@@ -112,18 +112,22 @@ def board(
     if not show:
         heed_termination()
         try:
-            outcome = _measure(
-                built,
-                only,
+            outcome = measure_lacking(
+                [built.table],
+                parse_only(only),
                 jobs=jobs,
-                minutes=minutes,
+                budget=budget,
                 data=data,
                 device=device,
                 cluster=nodes,
+                alone=True,
+                dry=dry,
                 quiet=quiet or as_json,
             )
         except KeyboardInterrupt:
             end_interrupted(f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
+        if dry:
+            return
         built = _build(track, tier, guest, wanted)
     _print(built, format_, quiet=quiet, as_json=as_json)
     if figure is not None:
@@ -176,36 +180,6 @@ def _parse_parts(option: str, given: list[str] | None) -> list[dict[str, Any]]:
             raise SimsplitError(f"{option} takes a kind, or YAML such as '{{kind: mine, k: 8}}'")
         parts.append(part)
     return parts
-
-
-def _measure(
-    board: "Board",
-    only: str | None,
-    *,
-    jobs: int | None,
-    minutes: float | None,
-    data: Path | None,
-    device: str | None,
-    cluster: "Cluster | None",
-    quiet: bool,
-) -> "Reproduction":
-    from simsplit.commands.evidence import parse_only, require_data
-    from simsplit.evidence.placing import names_gpu, place_cells, place_data
-    from simsplit.evidence.reproducing import Reproduction, choose_jobs, measure_cells
-    from simsplit.evidence.selecting import select
-    from simsplit.terminal.evidence import MeasuringLines, print_plan
-
-    lacking = select([board.table], parse_only(only), on_gpu=names_gpu(device, cluster))
-    selection = place_cells(require_data(place_data(lacking, data), alone=True), device)
-    jobs = choose_jobs(selection, jobs, cluster)
-    if minutes is not None:
-        selection = selection.within(minutes, jobs or 1)
-    if not selection.cells:
-        return Reproduction()
-    if not quiet:
-        print_plan(selection, jobs, say)
-    watch = MeasuringLines(make_console(stderr=True, quiet=quiet))
-    return measure_cells(selection, watch, jobs=jobs, budget_min=minutes, cluster=cluster)
 
 
 def _print(board: "Board", format_: "Form", *, quiet: bool, as_json: bool) -> None:

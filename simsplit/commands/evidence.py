@@ -175,7 +175,7 @@ def reproduce(
                 cluster=nodes,
             )
             return
-        outcome = _measure(
+        outcome = measure_lacking(
             built,
             parse_only(only),
             jobs=jobs,
@@ -183,7 +183,7 @@ def reproduce(
             data=data,
             device=device,
             cluster=nodes,
-            named=table is not None,
+            alone=table is not None,
             dry=dry,
             quiet=quiet or as_json,
         )
@@ -229,7 +229,7 @@ def _import(built: "Sequence[EvidenceTable]", folder: Path, *, quiet: bool) -> N
         say(f"{format_count(len(rows), 'row')} of {format_count(runs, 'run')} taken from {folder}")
 
 
-def _measure(
+def measure_lacking(
     built: "Sequence[EvidenceTable]",
     only: dict[str, str],
     *,
@@ -238,10 +238,24 @@ def _measure(
     data: Path | None,
     device: str | None,
     cluster: "Cluster | None",
-    named: bool,
+    alone: bool,
     dry: bool,
     quiet: bool,
 ) -> "Reproduction":
+    """Measure the cells that tables lack.
+
+    Args:
+        built: The tables.
+        only: Axes' values of the cells that are wanted.
+        jobs: Cells at a time; None: by the machine.
+        budget: How long it may take, as `parse_minutes` reads it.
+        data: A folder of data, beside those that scenarios name.
+        device: The device that cells compute on; None: as scenarios say.
+        cluster: A cluster that trains the cells.
+        alone: Whether one table was asked for, so that lacking data are an error.
+        dry: Whether to say what it would take, and measure nothing.
+        quiet: Whether to say nothing.
+    """
     from simsplit.evidence.placing import names_gpu, place_cells, place_data
     from simsplit.evidence.reproducing import Reproduction, choose_jobs, measure_cells
     from simsplit.evidence.selecting import parse_minutes, select
@@ -249,7 +263,7 @@ def _measure(
 
     minutes = parse_minutes(budget) if budget is not None else None
     lacking = select(built, only, on_gpu=names_gpu(device, cluster))
-    selection = place_cells(require_data(place_data(lacking, data), alone=named), device)
+    selection = place_cells(require_data(place_data(lacking, data), alone=alone), device)
     jobs = choose_jobs(selection, jobs, cluster)
     if minutes is not None:
         selection = selection.within(minutes, jobs or 1)

@@ -73,7 +73,8 @@ def print_plan(selection: Selection, jobs: int | None, say: Callable[[str], None
     else:
         say("nothing to measure: no cell is missing or stale whose data are at hand")
     if selection.beyond:
-        say(f"{format_count(selection.beyond, 'cell')} more do not fit the budget")
+        do = "does" if selection.beyond == 1 else "do"
+        say(f"{format_count(selection.beyond, 'cell')} more {do} not fit the budget")
     for name, why in selection.absent.items():
         say(f"{name} is left out: {why}")
 

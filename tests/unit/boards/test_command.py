@@ -124,6 +124,16 @@ def test_a_defence_that_fails_leaves_the_others(simsplit):
     assert "broken (yours)" in out
 
 
+def test_a_dry_board_says_what_it_would_take(simsplit):
+    code, out, err = simsplit("board", "tiny", "--dry", "--jobs", 1)
+    assert (code, out) == (0, ""), err
+    assert "2 cells of 1 table" in err
+    assert not Path("results").exists()
+    code, _, err = simsplit("board", "tiny", "--budget", "1s", "--jobs", 1)
+    assert code == 0
+    assert "1 cell more does not fit the budget" in err
+
+
 def test_only_one_row_is_measured_where_it_is_asked_for(simsplit):
     assert simsplit("board", "tiny", "--only", "defence=none", "--jobs", 1)[0] == 0
     assert _read_rows() == {"defence=none"}
