@@ -352,19 +352,20 @@ def pick_distinct(v_GSM: Tensor, sure_GS: Tensor, count: int) -> Tensor:
 
 
 def agreement(one_PBL: Tensor, other_QBK: Tensor) -> Tensor:
-    """Compute the share of token pairs that two readings of a text have in common: P x Q x B.
+    """Compute how many token pairs two readings of a text have in common, by length: P x Q x B.
 
-    Pairs of neighbouring tokens count wherever they stand, since secret tokens shift positions.
+    Pairs of neighbouring tokens count wherever they stand, since secret tokens shift positions. A
+    pair counts once: padding and markup, which public texts share, repeat.
     """
     pairs = [torch.stack([x[..., :-1], x[..., 1:]], -1) for x in (one_PBL, other_QBK)]
     flat = torch.cat([pair.flatten(0, -2) for pair in pairs])
     known, numbers = flat.unique(dim=0, return_inverse=True)
     sizes = [pair[..., 0].numel() for pair in pairs]
-    counts = [
-        torch.zeros(*pair.shape[:2], len(known), device=pair.device).scatter_add_(
-            2, number.view(pair.shape[:3]), torch.ones(pair.shape[:3], device=pair.device)
+    there = [
+        torch.zeros(*pair.shape[:2], len(known), device=pair.device).scatter_(
+            2, number.view(pair.shape[:3]), 1.0
         )
         for pair, number in zip(pairs, numbers.split(sizes), strict=True)
     ]
-    common_PQB = torch.stack([torch.minimum(counts[0], each).sum(-1) for each in counts[1]], 1)
+    common_PQB = torch.stack([(there[0] * each).sum(-1) for each in there[1]], 1)
     return common_PQB / max(1, one_PBL.shape[-1] - 1)

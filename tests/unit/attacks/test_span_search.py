@@ -61,6 +61,14 @@ def test_agreement_is_of_neighbours_wherever_they_stand():
     )
 
 
+def test_padding_that_public_texts_share_agrees_less_than_a_text_with_secret_tokens():
+    public, private = [1, 2, *[0] * 8], [3, 4, 50, 5, 6, 7, 51, 8, 9, 10]
+    again, other = [[11, 12, *[0] * 8], [60, 3, 4, 5, 6, 61, 7, 8, 9, 10]]
+    one, two = (torch.tensor(rows)[:, None] for rows in ([public, private], [again, other]))
+    alike = agreement(one, two)[..., 0]
+    assert alike[1, 1] > 2 * alike[0, 0] > 0
+
+
 def learn_inverter(width=12, vocabulary=40):
     """Train an inverter of a linear head's outputs; return it and the embeddings."""
     table, turn = draws(vocabulary, width), draws(width, width)
