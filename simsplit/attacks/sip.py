@@ -6,53 +6,45 @@ published code's settings. If a text has several messages, each is read as if it
 text, and the surest reading is the guess.
 
 With `looks: 2`, ours, the readings of two epochs are compared: a private text that crosses among
-other texts each time (`cover` with fresh covers) is the one that comes twice.
+other texts each time (`cover` with fresh covers) is the one that comes twice. With `picks:
+strangest`, ours too, one epoch is enough where covers are of another kind than the private text.
 """
 
 from typing import Literal
 
 import torch
-from pydantic import Field
 
-from simsplit.attacks.inverters import InverterConfig
-from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.span_search import agreement
+from simsplit.attacks.telling_private import Telling, TellingConfig, compute_agreement
 from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 from simsplit.packets import Packet
 
 
-class SipConfig(InverterConfig):
+class SipConfig(TellingConfig):
     """An inverter of the pretrained head, which reads tokens from smashed data."""
 
     kind: Literal["sip"] = "sip"
-    looks: int = Field(default=1, ge=1, le=2)
-    """Number of epochs that it observes; 2: of several messages, the one that is read in both is
-    taken for the private text."""
-
-    @property
-    def exposures(self) -> int:
-        """Number of epochs in which it sees the targets' packets."""
-        return self.looks
 
     def build(self, known: Knowledge) -> "Sip":
         return Sip(self, known)
 
 
-class Sip(Inverting):
+class Sip(Telling):
     """An attack that applies the inverter to each message."""
 
     def recover(self, seen: SeenBatch) -> Read:
-        """Return one guess per message; what comes again in another epoch is the surest."""
+        """Return one guess per message, the surest being the one that is told to be private."""
         read = self._read_packet(seen.smashed)
-        if not seen.again:
-            return read
         tokens_MBL, *others = (
             each.tokens.unflatten(0, (self.messages, -1))
             for each in (read, *map(self._read_packet, seen.again))
         )
-        alike_MB = torch.stack([agreement(tokens_MBL, other).amax(1) for other in others]).mean(0)
-        return Read(read.tokens, alike_MB.flatten())
+        if self.config.picks == "strangest":
+            return Read(read.tokens, -self.public.measure_familiarity(tokens_MBL).flatten())
+        if not others:
+            return read
+        each_MB = [compute_agreement(tokens_MBL, other).amax(1) for other in others]
+        return Read(read.tokens, torch.stack(each_MB).mean(0).flatten())
 
     def _read_packet(self, packet: Packet) -> Read:
         return self.read(split_messages(self.known.lift_smashed(packet), self.messages))

@@ -33,13 +33,12 @@ from simsplit.attacks.inverters import (
     NOTHING,
     GaussianInverter,
     Inverter,
-    InverterConfig,
     divide_by_level,
     level,
     measure_explained_share,
 )
-from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.telling_private import Telling, TellingConfig, compute_agreement
 from simsplit.attacks.text_attack import (
     Read,
     SeenBatch,
@@ -60,7 +59,7 @@ SCORES = 2**22
 """Number of scores that are computed at once: few enough to stay in a processor's cache."""
 
 
-class SpanSearchConfig(InverterConfig):
+class SpanSearchConfig(TellingConfig):
     """A search of the mixtures' span for the direction that reads most like a single text."""
 
     kind: Literal["span_search"] = "span_search"
@@ -84,15 +83,7 @@ class SpanSearchConfig(InverterConfig):
     tokens: int | None = Field(default=4096, ge=2)
     """Number of candidate tokens at these positions, the most frequent in public texts; null: all.
     Final guesses are made among all tokens at all positions."""
-    looks: int = Field(default=1, ge=1, le=2)
-    """Number of epochs that it observes; 2: the text that occurs in both is taken for the private
-    one."""
-    effort: ClassVar[tuple[str, ...]] = (*InverterConfig.effort, "refinements")
-
-    @property
-    def exposures(self) -> int:
-        """Number of epochs in which it sees the targets' packets."""
-        return self.looks
+    effort: ClassVar[tuple[str, ...]] = (*TellingConfig.effort, "refinements")
 
     def build(self, known: Knowledge) -> "SpanSearch":
         return SpanSearch(self, known)
@@ -107,7 +98,7 @@ class Peaks(NamedTuple):
     """P x B."""
 
 
-class SpanSearch(Inverting):
+class SpanSearch(Telling):
     """An attack that searches the span of each batch, or of each text."""
 
     config: SpanSearchConfig
@@ -115,12 +106,18 @@ class SpanSearch(Inverting):
     def recover(self, seen: SeenBatch) -> Read:
         """Return one guess per peak for each text."""
         tokens_PBL, sure_PB = self._search(seen.smashed)
+        if self.config.picks == "strangest":
+            sure_PB = self._together(-self.public.measure_familiarity(tokens_PBL))
         for packet in seen.again:
-            alike_PQB = agreement(tokens_PBL, self._search(packet).tokens)
-            if has_shared_secrets(self.known):
-                alike_PQB = alike_PQB.mean(-1, keepdim=True).expand_as(alike_PQB)
-            sure_PB = alike_PQB.amax(1)
+            alike_PQB = compute_agreement(tokens_PBL, self._search(packet).tokens)
+            sure_PB = self._together(alike_PQB).amax(1)
         return Read(tokens_PBL.flatten(0, 1), sure_PB.flatten())
+
+    def _together(self, of_texts: Tensor) -> Tensor:
+        """Average over the texts of a batch, if one direction reads all of them."""
+        if not has_shared_secrets(self.known):
+            return of_texts
+        return of_texts.mean(-1, keepdim=True).expand_as(of_texts)
 
     def _search(self, packet: Packet) -> Peaks:
         """Find the peaks of a batch, separately for each group of rows that share a secret."""
@@ -349,23 +346,3 @@ def pick_distinct(v_GSM: Tensor, sure_GS: Tensor, count: int) -> Tensor:
         alike_GS = torch.einsum("gsm,gm->gs", v_GSM, best_GM).abs() > ALIKE
         left_GS = left_GS.masked_fill(alike_GS, -torch.inf)
     return torch.stack(chosen, 1)
-
-
-def agreement(one_PBL: Tensor, other_QBK: Tensor) -> Tensor:
-    """Compute how many token pairs two readings of a text have in common, by length: P x Q x B.
-
-    Pairs of neighbouring tokens count wherever they stand, since secret tokens shift positions. A
-    pair counts once: padding and markup, which public texts share, repeat.
-    """
-    pairs = [torch.stack([x[..., :-1], x[..., 1:]], -1) for x in (one_PBL, other_QBK)]
-    flat = torch.cat([pair.flatten(0, -2) for pair in pairs])
-    known, numbers = flat.unique(dim=0, return_inverse=True)
-    sizes = [pair[..., 0].numel() for pair in pairs]
-    there = [
-        torch.zeros(*pair.shape[:2], len(known), device=pair.device).scatter_(
-            2, number.view(pair.shape[:3]), 1.0
-        )
-        for pair, number in zip(pairs, numbers.split(sizes), strict=True)
-    ]
-    common_PQB = torch.stack([(there[0] * each).sum(-1) for each in there[1]], 1)
-    return common_PQB / max(1, one_PBL.shape[-1] - 1)

@@ -10,7 +10,6 @@ from simsplit.attacks.span_search import (
     SpanSearch,
     SpanSearchConfig,
     Sureness,
-    agreement,
     pick_distinct,
     whiten,
 )
@@ -51,22 +50,6 @@ def test_peaks_differ_and_the_surest_comes_first():
     v = torch.tensor([[[1.0, 0.0], [0.999, 0.04], [0.0, 1.0], [-1.0, 0.0]]])
     result = pick_distinct(v, torch.tensor([[1.0, 3.0, 2.0, 2.5]]), 3)
     torch.testing.assert_close(result, v[:, [1, 2, 1]])  # no third: the surest again
-
-
-def test_agreement_is_of_neighbours_wherever_they_stand():
-    one = torch.tensor([[[1, 2, 3, 4]], [[5, 6, 7, 8]]])
-    other = torch.tensor([[[9, 1, 2, 3, 4]], [[4, 3, 2, 1, 9]]])
-    torch.testing.assert_close(
-        agreement(one, other)[..., 0], torch.tensor([[1.0, 0.0], [0.0, 0.0]])
-    )
-
-
-def test_padding_that_public_texts_share_agrees_less_than_a_text_with_secret_tokens():
-    public, private = [1, 2, *[0] * 8], [3, 4, 50, 5, 6, 7, 51, 8, 9, 10]
-    again, other = [[11, 12, *[0] * 8], [60, 3, 4, 5, 6, 61, 7, 8, 9, 10]]
-    one, two = (torch.tensor(rows)[:, None] for rows in ([public, private], [again, other]))
-    alike = agreement(one, two)[..., 0]
-    assert alike[1, 1] > 2 * alike[0, 0] > 0
 
 
 def learn_inverter(width=12, vocabulary=40):
