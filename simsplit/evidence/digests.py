@@ -28,6 +28,7 @@ ADDED: Mapping[str, object] = {
     "attacks.*.critic_width": 256,
     "attacks.*.components": 1,
     "attacks.*.method_losses": False,
+    "attacks.*.picks": "surest",
     "detectors.*.rounds": "first",
     "method.*.scaled": False,
     "method.*.shift_alpha": 0.0,
