@@ -43,7 +43,8 @@ class Sip(Telling):
             return Read(read.tokens, -self.public.measure_familiarity(tokens_MBL).flatten())
         if not others:
             return read
-        each_MB = [compute_agreement(tokens_MBL, other).amax(1) for other in others]
+        rarity_V = self.public.rarity_V
+        each_MB = [compute_agreement(tokens_MBL, other, rarity_V).amax(1) for other in others]
         return Read(read.tokens, torch.stack(each_MB).mean(0).flatten())
 
     def _read_packet(self, packet: Packet) -> Read:

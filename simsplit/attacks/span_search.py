@@ -108,8 +108,9 @@ class SpanSearch(Telling):
         tokens_PBL, sure_PB = self._search(seen.smashed)
         if self.config.picks == "strangest":
             sure_PB = self._together(-self.public.measure_familiarity(tokens_PBL))
+        rarity_V = self.public.rarity_V
         for packet in seen.again:
-            alike_PQB = compute_agreement(tokens_PBL, self._search(packet).tokens)
+            alike_PQB = compute_agreement(tokens_PBL, self._search(packet).tokens, rarity_V)
             sure_PB = self._together(alike_PQB).amax(1)
         return Read(tokens_PBL.flatten(0, 1), sure_PB.flatten())
 

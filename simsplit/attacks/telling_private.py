@@ -12,8 +12,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from simsplit.attacks.inverters import NOTHING, InverterConfig
+from simsplit.attacks.inverters import LEAST, NOTHING, InverterConfig
 from simsplit.attacks.inverting import Inverting
+
+AT_ONCE = 256
+"""Number of public texts whose tokens are counted at once."""
 
 
 class TellingConfig(InverterConfig):
@@ -54,11 +57,14 @@ class Telling(Inverting):
 
 
 class PublicTexts:
-    """Public texts, by the pairs of neighbouring tokens that they have."""
+    """Public texts, by their tokens and by the pairs of neighbouring tokens that they have."""
 
     def __init__(self, tokens_RL: Tensor, vocabulary: int, pad: int) -> None:
         self.vocabulary, self.pad = vocabulary, pad
         self.known = self._number_pairs(tokens_RL)
+        counts = [_mark_tokens(rows, vocabulary).sum(0) for rows in tokens_RL.split(AT_ONCE)]
+        self.rarity_V = ((len(tokens_RL) + 1) / (torch.stack(counts).sum(0) + 1)).log()
+        self.rarity_V[pad] = 0
 
     def measure_familiarity(self, tokens_PBL: Tensor) -> Tensor:
         """Compute the share of each reading's pairs that public texts have: P x B.
@@ -81,21 +87,22 @@ class PublicTexts:
         return different
 
 
-def compute_agreement(one_PBL: Tensor, other_QBK: Tensor) -> Tensor:
-    """Compute how many token pairs two readings of a text have in common, by length: P x Q x B.
+def compute_agreement(one_PBL: Tensor, other_QBK: Tensor, weight_V: Tensor) -> Tensor:
+    """Compute the share of readings' tokens that other readings have too: P x Q x B.
 
-    Pairs of neighbouring tokens count wherever they stand, since secret tokens shift positions. A
-    pair counts once: padding and markup, which public texts share, repeat.
+    Different tokens count, wherever they stand and however often, each by its weight: secret tokens
+    shift positions, and padding and frequent words come again in any text.
     """
-    pairs = [torch.stack([x[..., :-1], x[..., 1:]], -1) for x in (one_PBL, other_QBK)]
-    flat = torch.cat([pair.flatten(0, -2) for pair in pairs])
-    known, numbers = flat.unique(dim=0, return_inverse=True)
-    sizes = [pair[..., 0].numel() for pair in pairs]
-    there = [
-        torch.zeros(*pair.shape[:2], len(known), device=pair.device).scatter_(
-            2, number.view(pair.shape[:3]), 1.0
-        )
-        for pair, number in zip(pairs, numbers.split(sizes), strict=True)
-    ]
-    common_PQB = torch.stack([(there[0] * each).sum(-1) for each in there[1]], 1)
-    return common_PQB / max(1, one_PBL.shape[-1] - 1)
+    one_PBV, other_QBV = (_mark_tokens(each, len(weight_V)) for each in (one_PBL, other_QBK))
+    weighed_PBV = one_PBV * weight_V
+    common_PQB = torch.einsum("pbv,qbv->pqb", weighed_PBV, other_QBV.float())
+    share_PQB: Tensor = common_PQB / weighed_PBV.sum(-1)[:, None].clamp_min(LEAST)
+    return share_PQB
+
+
+def _mark_tokens(tokens: Tensor, vocabulary: int) -> Tensor:
+    """Return which tokens each row has, in the last dimension; NOTHING is none."""
+    there = torch.zeros(*tokens.shape[:-1], vocabulary + 1, dtype=torch.bool, device=tokens.device)
+    places = tokens.masked_fill(tokens == NOTHING, vocabulary)
+    marked: Tensor = there.scatter_(-1, places, value=True)[..., :vocabulary]
+    return marked

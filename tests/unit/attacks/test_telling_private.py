@@ -33,20 +33,31 @@ COVERED = {
 SIP = {"kind": "sip", "inverter": "gaussian", "batch_size": 16}
 
 
-def test_agreement_is_of_neighbours_wherever_they_stand():
-    one = torch.tensor([[[1, 2, 3, 4]], [[5, 6, 7, 8]]])
-    other = torch.tensor([[[9, 1, 2, 3, 4]], [[4, 3, 2, 1, 9]]])
+def test_agreement_is_of_rare_tokens_wherever_they_stand():
+    weight = (
+        torch.zeros(20)
+        .index_fill(0, torch.tensor([1, 2, 3]), 2.0)
+        .index_fill(0, torch.tensor([5, 6]), 0.5)
+    )
+    one = torch.tensor([[[1, 2, 3, 5]], [[5, 6, 7, 8]]])
+    other = torch.tensor([[[9, 2, 2, 1, 4]], [[5, 5, 7, 7, 9]]])
     torch.testing.assert_close(
-        compute_agreement(one, other)[..., 0], torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+        compute_agreement(one, other, weight)[..., 0],
+        torch.tensor([[4 / 6.5, 0.5 / 6.5], [0.0, 0.5]]),
     )
 
 
-def test_padding_that_public_texts_share_agrees_less_than_a_text_with_secret_tokens():
-    public, private = [1, 2, *[0] * 8], [3, 4, 50, 5, 6, 7, 51, 8, 9, 10]
-    again, other = [[11, 12, *[0] * 8], [60, 3, 4, 5, 6, 61, 7, 8, 9, 10]]
+def test_padding_and_frequent_words_agree_less_than_a_short_text_among_secret_tokens():
+    frequent = [10, 11, 12]
+    texts = PublicTexts(
+        torch.tensor([[*frequent, row, row + 20, 0] for row in range(13, 30)]), 99, 0
+    )
+    public, private = [*frequent, 13, 14, *[0] * 5], [70, 3, 80, 4, 81, 5, 82, 83, 84, 85]
+    again, other = [[*frequent, 15, 16, *[0] * 5], [90, 91, 3, 92, 4, 93, 5, 94, 95, 96]]
     one, two = (torch.tensor(rows)[:, None] for rows in ([public, private], [again, other]))
-    alike = compute_agreement(one, two)[..., 0]
-    assert alike[1, 1] > 2 * alike[0, 0] > 0
+    alike = compute_agreement(one, two, texts.rarity_V)[..., 0]
+    assert alike[1, 1] > 3 * alike[0, 0]
+    assert alike[0, 1] == alike[1, 0] == 0
 
 
 def test_a_reading_is_as_familiar_as_its_different_pairs_of_neighbours_are():
