@@ -1,4 +1,4 @@
-"""Which of several readings is the private text: what comes again, or what no public text is like.
+"""Which of several readings is the private text: what comes again, or is least like public texts.
 
 Methods that send a text among public ones, mixed or not, leave a reader with several readings. In
 two epochs the private text comes twice, among other public ones. In one epoch it is the one that is
@@ -27,8 +27,9 @@ class TellingConfig(InverterConfig):
     taken for the private text."""
     picks: Literal["surest", "strangest"] = "surest"
     """Which of several readings of one epoch it takes for the private text. surest: what the
-    inverter is surest of. strangest: what has least in common with the server's public
-    texts, as the texts that clients send along are public too."""
+    inverter is surest of. strangest: what has least in common with the server's public texts, as
+    the texts that clients send along are public too; not where more texts than messages are mixed,
+    since then only the private one can be read."""
 
     @property
     def exposures(self) -> int:
@@ -72,10 +73,10 @@ class PublicTexts:
         A pair counts once, and none with padding counts; a reading without a pair has share 1.
         """
         shares = [
-            torch.isin(pairs, self.known).float().mean() if len(pairs) else torch.tensor(1.0)
+            torch.isin(pairs, self.known).float().mean().nan_to_num(1.0)
             for pairs in map(self._number_pairs, tokens_PBL.flatten(0, 1))
         ]
-        share_PB: Tensor = torch.stack(shares).to(tokens_PBL.device).view(tokens_PBL.shape[:2])
+        share_PB: Tensor = torch.stack(shares).view(tokens_PBL.shape[:2])
         return share_PB
 
     def _number_pairs(self, tokens: Tensor) -> Tensor:
