@@ -34,6 +34,11 @@ OF_TEXTS_ALONE = [
     if not METHODS[kind].modalities >= IMAGES
     and (os.environ.get("SIMSPLIT_GOLDEN") == "all" or kind == "naive_mix")
 ]
+TELLING: list[dict[str, Any]] = [
+    {"kind": "sip", "name": "strangest", "picks": "strangest", "iterations": 2, "hidden": 8},
+    {"kind": "span_search", "name": "twice", "looks": 2, "inverter": "gaussian", "starts": 4},
+]
+"""Ways to tell which reading is the private text."""
 ON_LABELS = [kind for kind, each in ATTACKS.items() if each.recovers == "labels"]
 FEW: dict[str, Any] = {"iterations": 2, "hidden": 8, "unmixing": 2, "permutations": 2, "starts": 4}
 
@@ -85,6 +90,7 @@ def test_an_attack_on_images_recovers_what_it_does_on_the_cpu(
 
 def test_attacks_on_texts_keep_to_the_device(tmp_path: Path) -> None:
     attacks = [{name: FEW.get(name, value) for name, value in each.items()} for each in OF_TEXTS]
+    attacks += TELLING
     given = text_scenario(
         tmp_path,
         data={"auxiliary": 0.5, "train_samples": 24, "test_samples": 6},
