@@ -149,7 +149,7 @@ def test_the_text_that_comes_again_among_fresh_covers_is_the_private_one(kind, t
         for looks in (1, 2)
     )
     key = (kind, "token_accuracy")
-    assert twice.loc[key] > once.loc[key] + 0.15  # many of these few words are covers' too
+    assert twice.loc[key] > once.loc[key] + 0.1  # many of these few words are covers' too
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
