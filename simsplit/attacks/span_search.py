@@ -11,6 +11,8 @@ Otherwise all k texts are peaks, and one epoch does not reveal which of them is 
 In another epoch the same private texts are mixed with other public ones. With `looks: 2` the peaks
 of two epochs are compared, and the peak that occurs in both belongs to the private text. The code
 assumes that texts are in the same batch in both epochs; an attacker would first have to match them.
+With `picks: strangest` one epoch is enough where the other texts are of another kind than the
+private one.
 
 The recurrent inverter is sure where the best token's score is far above the second. The Gaussian
 inverter is sure where a token explains the state's distance from the mean state, which separates
@@ -106,11 +108,13 @@ class SpanSearch(Telling):
     def recover(self, seen: SeenBatch) -> Read:
         """Return one guess per peak for each text."""
         tokens_PBL, sure_PB = self._search(seen.smashed)
-        if self.config.picks == "strangest":
+        # With more texts than messages the private one alone is pure, and its peak is the surest.
+        several = count_sources(self.known) <= self.messages
+        if self.config.picks == "strangest" and several:
             sure_PB = self._together(-self.public.measure_familiarity(tokens_PBL))
-        rarity_V = self.public.rarity_V
         for packet in seen.again:
-            alike_PQB = compute_agreement(tokens_PBL, self._search(packet).tokens, rarity_V)
+            other_QBL = self._search(packet).tokens
+            alike_PQB = compute_agreement(tokens_PBL, other_QBL, self.public.rarity_V)
             sure_PB = self._together(alike_PQB).amax(1)
         return Read(tokens_PBL.flatten(0, 1), sure_PB.flatten())
 

@@ -28,8 +28,8 @@ class TellingConfig(InverterConfig):
     picks: Literal["surest", "strangest"] = "surest"
     """Which of several readings of one epoch it takes for the private text. surest: what the
     inverter is surest of. strangest: what has least in common with the server's public texts, as
-    the texts that clients send along are public too; not where more texts than messages are mixed,
-    since then only the private one can be read."""
+    the texts that clients send along are public too. A search of the span takes the surest where
+    more texts than messages are mixed, since only the private one can be read then."""
 
     @property
     def exposures(self) -> int:

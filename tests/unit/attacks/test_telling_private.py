@@ -87,6 +87,18 @@ def test_the_strangest_reading_is_private_where_covers_are_of_another_kind_and_n
     assert strangest < surest + 0.05
 
 
+@pytest.mark.parametrize(("inputs", "same"), [(3, False), (5, True)])
+def test_with_more_texts_than_messages_the_search_takes_the_surest(inputs, same, tmp_path):
+    mixing = {"kind": "mixguard", "calibrate": False, "tokens": 0, "sampler": "general"}
+    mixing |= {"condition": 20, "purest": 1, "inputs": inputs}
+    search = {"kind": "span_search", "inverter": "gaussian", "batch_size": 16, "starts": 32}
+    attacks = [search, search | {"name": "strangest", "picks": "strangest"}]
+    run = simsplit.run(parse(COVERED | {"method": [mixing], "attacks": attacks}), tmp_path)
+    figures = measure([run], "last")
+    read = [figures[f"{name}_token_rouge_l"] for name in ("span_search", "strangest")]
+    assert (read[0] == read[1]) == same
+
+
 def test_two_epochs_and_the_strangest_of_one_exclude_each_other():
     attack = SIP | {"looks": 2, "picks": "strangest"}
     with pytest.raises(ScenarioError, match="picks"):
