@@ -12,6 +12,7 @@ from simsplit.methods.mid import MidConfig
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.naive_mix import NaiveMixConfig
 from simsplit.methods.noise import NoiseConfig, ShredderConfig
+from simsplit.methods.rantext import RantextConfig
 from simsplit.methods.replacing import CustextConfig, SantextConfig
 from simsplit.methods.snd import SndConfig
 from simsplit.methods.splitguard import SplitguardConfig
@@ -34,5 +35,6 @@ HIDING_INPUTS: dict[str, type[MethodConfig]] = {
     "text_obfuscator": TextObfuscatorConfig,
     "santext": SantextConfig,
     "custext": CustextConfig,
+    "rantext": RantextConfig,
     "dp_sgd": DpSgdConfig,
 }

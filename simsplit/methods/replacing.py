@@ -1,4 +1,4 @@
-"""This module replaces tokens at random before the head sees them: SanText+ and CusText.
+"""This module replaces tokens at random before the head sees them: SanText+, CusText and RanText.
 
 The replacement of a token is drawn from a distribution over the vocabulary that depends on the
 token. This distribution is computed only for the tokens of the batch, a part at a time, so no
@@ -47,6 +47,9 @@ class ReplacingConfig(MethodConfig):
 class Replacing(Method, ABC):
     """Random replacement of a batch's tokens; the column `KIND_changed` has the changed share."""
 
+    noises = 0
+    """How many uniform numbers each token has beside the two that choose its replacement."""
+
     def __init__(self, kind: str, tokens: Tokens | None, *, fixed: bool) -> None:
         self.kind, self.tokens, self.fixed = kind, tokens, fixed
 
@@ -59,8 +62,13 @@ class Replacing(Method, ABC):
         """Return how many values `compute_log_odds` needs in memory for one token."""
 
     @abstractmethod
-    def compute_log_odds(self, ids_U: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """Return unnormalised log probabilities of replacements for U tokens, and these (U x C)."""
+    def compute_log_odds(
+        self, ids_U: Tensor, noise_UE: Tensor, tokens: Tokens
+    ) -> tuple[Tensor, Tensor]:
+        """Return unnormalised log probabilities of replacements for U tokens, and these (U x C).
+
+        `noise_UE` has the tokens' further uniform numbers, as many as `noises` says.
+        """
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Return the batch with replaced tokens."""
@@ -68,7 +76,8 @@ class Replacing(Method, ABC):
         if tokens is None:
             raise ProtocolError(f"{self.kind} needs the model's vocabulary, got none")
         ids = batch.inputs
-        whether, which = self._draw_uniform(batch, step).to(ids.device).unbind(-1)
+        draws = self._draw_uniform(batch, step).to(ids.device)
+        whether, which = draws[..., 0], draws[..., 1:]
         ordinary = tokens.is_ordinary[ids]
         chosen = ordinary & (whether < self.compute_probabilities(tokens)[ids])
         sent = ids.clone()
@@ -78,14 +87,15 @@ class Replacing(Method, ABC):
         return Batch(sent, batch.labels, batch.indices, batch.mask, batch.lengths)
 
     def _draw_uniform(self, batch: Batch, step: Step) -> Tensor:
-        """Draw two uniform numbers for each token (B x L x 2), on the CPU in double precision.
+        """Draw uniform numbers for each token (B x L x C), on the CPU in double precision.
 
-        The first decides whether a token is replaced, the second by which token.
+        The first decides whether a token is replaced, the second by which token; others are noise.
         """
         rows, length = batch.inputs.shape
+        each = 2 + self.noises
         if step.training and not self.fixed:
             rng = step.make_rng(self.kind, step.phase)
-            return torch.rand(rows, length, 2, generator=rng, dtype=torch.float64)
+            return torch.rand(rows, length, each, generator=rng, dtype=torch.float64)
         streams = (
             rng_for(step.seed, self.kind, step.client, int(row)) for row in batch.indices.tolist()
         )
@@ -93,22 +103,27 @@ class Replacing(Method, ABC):
         mask, count = batch.mask, length
         if step.session is not None:
             mask, count = step.session.mask, step.session.seen
-        draws = [torch.rand(count, 2, generator=rng, dtype=torch.float64) for rng in streams]
-        draws_BS2 = torch.stack(draws)
+        draws = [torch.rand(count, each, generator=rng, dtype=torch.float64) for rng in streams]
+        draws_BSC = torch.stack(draws)
         if mask is not None:
             # Positions count from a text's first real token, so padding does not change its draws.
             places_BS = (mask.long().cumsum(1) - 1).clamp_min(0).cpu()
-            draws_BS2 = draws_BS2.gather(1, places_BS[..., None].expand(-1, -1, 2))
-        return draws_BS2[:, -length:]
+            draws_BSC = draws_BSC.gather(1, places_BS[..., None].expand(-1, -1, each))
+        return draws_BSC[:, -length:]
 
-    def _replace(self, ids_N: Tensor, draws_N: Tensor, tokens: Tokens) -> Tensor:
+    def _replace(self, ids_N: Tensor, draws_NC: Tensor, tokens: Tokens) -> Tensor:
         """Return each token's replacement, by the inverse of its cumulative distribution."""
-        kinds_U, of_N = ids_N.unique(return_inverse=True)
+        draws_N, noise_NE = draws_NC[:, 0], draws_NC[:, 1:]
+        if self.noises:  # which makes each occurrence's distribution its own
+            kinds_U, of_N = ids_N, torch.arange(len(ids_N), device=ids_N.device)
+        else:
+            kinds_U, of_N = ids_N.unique(return_inverse=True)
         sent_N = ids_N.clone()
         some = max(1, AT_ONCE // self.count_values(tokens))
         for start in range(0, len(kinds_U), some):
             here = (of_N >= start) & (of_N < start + some)
-            odds_UC, candidates_UC = self.compute_log_odds(kinds_U[start : start + some], tokens)
+            part = slice(start, start + some)
+            odds_UC, candidates_UC = self.compute_log_odds(kinds_U[part], noise_NE[part], tokens)
             columns = _sample_columns(odds_UC, of_N[here] - start, draws_N[here])
             sent_N[here] = candidates_UC[of_N[here] - start, columns]
         return sent_N
@@ -191,7 +206,9 @@ class Santext(Replacing):
         """Return the number of sensitive tokens, to which distances are computed."""
         return len(self._partition[1])
 
-    def compute_log_odds(self, ids_U: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    def compute_log_odds(
+        self, ids_U: Tensor, noise_UE: Tensor, tokens: Tokens
+    ) -> tuple[Tensor, Tensor]:
         """Return -epsilon / 2 times the distances to the sensitive tokens, and these tokens."""
         sensitive, table = self._partition[1], tokens.embeddings
         distances_UC = torch.cdist(table[ids_U].float(), table[sensitive].float())
@@ -249,7 +266,9 @@ class Custext(Replacing):
         """Return the size of the embeddings of one group, which are gathered for each token."""
         return self.config.group * tokens.embeddings.shape[1]
 
-    def compute_log_odds(self, ids_U: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    def compute_log_odds(
+        self, ids_U: Tensor, noise_UE: Tensor, tokens: Tokens
+    ) -> tuple[Tensor, Tensor]:
         """Return epsilon / 2 times the scaled cosines to the tokens of each one's group."""
         groups = tokens.get_groups(self.config.group)
         members_UK = groups.members[groups.of[ids_U]]

@@ -29,7 +29,7 @@ from simsplit.scenario import parse
 from simsplit.schedules.aggregation import AGGREGATIONS as REGISTRY
 from simsplit.topologies import TOPOLOGIES
 
-UNDEPLOYABLE = {"santext", "custext"}
+UNDEPLOYABLE = {"santext", "custext", "rantext"}
 """The methods that need the vocabulary of all clients' texts, which a server lacks."""
 
 

@@ -23,6 +23,7 @@ FINE: dict[str, dict[str, Any]] = {
     "sparsify": {"sparsity": 0.5},
     "c3sl": {"ratio": 2},
     "custext": {"epsilon": 1.0},
+    "rantext": {"epsilon": 1.0},
     "lightsplit": {"ratio": 2},
     "learned1x1": {"ratio": 2},
     "splitguard": {"after": 0, "probability": 1.0},

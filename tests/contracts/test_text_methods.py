@@ -38,6 +38,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "mid": [{}, {"weight": 0.01, "inference": "sample"}],
     "santext": [{}, {"epsilon": 4.0, "sensitive": 1.0, "fixed": False}],
     "custext": [{"group": 4}, {"epsilon": 3.0, "group": 20, "fixed": False}],
+    "rantext": [{}, {"epsilon": 1.0, "fixed": False}],
     "admi": [
         {"warm_up": 1, "heads": 2},
         {"warm_up": 0, "adapter": False, "inference": "sample"},

@@ -74,6 +74,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "bisr": {"gradient_steps": 1, "smashed_steps": 1},
     "adaptive_offline": {"unmixing": 1},
     "custext": {"epsilon": 1.0},
+    "rantext": {"epsilon": 1.0},
     "admi": {"warm_up": 1, "heads": 2},
     "dualguard": {"warm_up": 1, "inverter_rounds": 1, "hidden": 8},
     "span_search": {"inverter": "gaussian", "starts": 2, "refinements": 1},

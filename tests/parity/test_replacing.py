@@ -42,8 +42,12 @@ def collect_smashed(made: Experiment) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(
     "method",
-    [{**EVERY, "epsilon": 2.0, "fixed": False}, {"kind": "custext", "epsilon": 5.0, "group": 9}],
-    ids=["santext", "custext"],
+    [
+        {**EVERY, "epsilon": 2.0, "fixed": False},
+        {"kind": "custext", "epsilon": 5.0, "group": 9},
+        {"kind": "rantext", "fixed": False},
+    ],
+    ids=["santext", "custext", "rantext"],
 )
 @pytest.mark.parametrize("padding", ["left", "right"])
 def test_a_resumed_run_sends_the_same(method, padding, tmp_path):

@@ -275,6 +275,7 @@ PASSING = {
     "mid": {},
     "santext": {"epsilon": 0.0, "sensitive": 0.9},
     "custext": {"epsilon": 1.0, "group": 20},
+    "rantext": {"epsilon": 1.0},
     "admi": {"heads": 2},
     "sparsify": {"sparsity": 0.7, "per": "token"},
 }

@@ -999,6 +999,7 @@ WORDS = {
     "dp-sgd": texts(method=[{"kind": "dp_sgd", "noise": "laplace"}], model=CLASSIFIER),
     "santext-sparsify": texts(method=[{"kind": "santext"}, {"kind": "sparsify"}]),
     "custext-mid": texts(method=[{"kind": "custext"}, {"kind": "mid"}]),
+    "rantext": texts(method=[{"kind": "rantext"}]),
     "admi": texts(method=[{"kind": "admi", "warm_up": 1}], model=KNOWN, schedule={"rounds": 2}),
     "admi-own-heads-parallel": texts(
         method=[{"kind": "admi", "warm_up": 1, "heads": 2}, {"kind": "cast"}],

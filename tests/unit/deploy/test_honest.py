@@ -33,7 +33,7 @@ METHODS_OF_TEXTS = [
     (kind, fields)
     for kind, several in TEXTS.items()
     for fields in several
-    if kind not in ("santext", "custext")  # a server without samples cannot build these
+    if kind not in ("santext", "custext", "rantext")  # a server without samples cannot build these
 ]
 RUNS: dict[str, dict[str, Any]] = {
     "vanilla": {"topology": "vanilla"},

@@ -53,7 +53,7 @@ class TestWhatIsOfSimulationsAlone:
             refuse_undeployable(api_scenario(tmp_path, servers=2))
         assert [each.field for each in refused.value.problems] == ["servers"]
 
-    @pytest.mark.parametrize("kind", ["santext", "custext"])
+    @pytest.mark.parametrize("kind", ["santext", "custext", "rantext"])
     def test_methods_that_count_all_clients_tokens_neither(self, kind, tmp_path):
         given = text_scenario(tmp_path, method=["raw", kind], model={"kind": "causal_lm"})
         with pytest.raises(ScenarioError) as refused:

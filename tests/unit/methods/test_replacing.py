@@ -15,7 +15,12 @@ from simsplit.seeds import rng_for
 
 VOCABULARY, SPECIAL = 40, frozenset({0, 1})
 every_kind = pytest.mark.parametrize(
-    ("kind", "fields"), [("santext", {"sensitive": 1.0}), ("custext", {"epsilon": 1.0, "group": 8})]
+    ("kind", "fields"),
+    [
+        ("santext", {"sensitive": 1.0}),
+        ("custext", {"epsilon": 1.0, "group": 8}),
+        ("rantext", {"epsilon": 1.0}),
+    ],
 )
 
 
