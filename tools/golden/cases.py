@@ -343,6 +343,7 @@ SHIPPED = {
         },
         schedule={"rounds": 3},
     ),
+    "poisons": shorten_shipped("poisons", schedule={"rounds": 2}),
     "caught-samples": shorten_shipped("caught-samples", schedule={"rounds": 2}),
     "caught-root": shorten_shipped(
         "caught-root", data={"even": {"clients": [0], "samples": 30}}, schedule={"rounds": 2}
