@@ -55,7 +55,7 @@ class RantextConfig(ReplacingConfig):
 
     @property
     def noise_divisor(self) -> float:
-        """What the embeddings' ranges are divided by to give the noise's scales."""
+        """Return f(epsilon), which divides the embeddings' ranges into the noise's scales."""
         if self.epsilon < 2:
             return self.epsilon
         slope, start = 19.064721649556482, 38.1294334077209

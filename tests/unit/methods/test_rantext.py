@@ -66,13 +66,12 @@ def test_a_token_becomes_what_published_code_makes_of_it(token, epsilon):
 
 
 def test_lists_differ_between_occurrences():
-    """A list that were as long on average, and the same each time, would replace fewer tokens."""
+    """A list of the same length each time would have the right mean and the wrong shares."""
     method = build(tokens(), epsilon=6.0)
     noise = torch.rand(200, WIDTH, generator=rng_for(0, "noise"), dtype=torch.float64)
     odds, _ = method.compute_log_odds(torch.full((200,), 3), noise, tokens())
     lengths = odds.isfinite().sum(1)
     assert len(lengths.unique()) > 2
-    assert lengths.min() >= 1
 
 
 def test_a_token_stays_where_noise_is_none():
