@@ -46,7 +46,7 @@ class RantextConfig(ReplacingConfig):
     kind: Literal["rantext"] = "rantext"
     epsilon: float = Field(default=3.0, gt=0)
     """Privacy parameter of a token; smaller values hide more. The published code's default is 3,
-    and its paper's runs use 1 to 14."""
+    and its example has 6."""
     fixed: bool = True
     """Whether a text has the same replacements in every epoch. If not, they are drawn anew each
     time."""

@@ -1,8 +1,8 @@
-"""This module replaces tokens at random before the head sees them: SanText+, CusText and RanText.
+"""This module replaces tokens at random before the head sees them: SanText+ and CusText.
 
 The replacement of a token is drawn from a distribution over the vocabulary that depends on the
 token. This distribution is computed only for the tokens of the batch, a part at a time, so no
-table of V x V is needed.
+table of V x V is needed. RanText (`rantext`) shares the base class.
 
 Labels are not replaced. So a language model learns to continue a replaced text by the true next
 token, and in generation the tokens that it wrote are replaced before they are read again. Special
