@@ -16,8 +16,8 @@ too. If public data lack a class, any samples replace it.
 Nothing but the shared trunk makes the pseudo-client's features those of the client. In
 scenarios/papers/lightsplit/small/convergence.yaml it reads MNIST on ten seeds of ten (a correlation
 with the truth of .59 to .90, the mean image has .51 to .56). On the few digits of the scenario
-`convergence` some seeds end with features that mirror the client's, and read as negatives. Which
-seeds do changes with the processor.
+`convergence` some seeds end with features that mirror the client's, and read as negatives; how
+well a seed reads changes with the processor.
 """
 
 from collections.abc import Iterator, Sequence

@@ -45,8 +45,8 @@ def test_fora_beats_the_mean_image_behind_a_real_head(tmp_path):
     """Measured: correlations of .82 to .94 with the truth; the mean image's is .76.
 
     That is over six seeds, and on this one with AVX-512, AVX2 and SSE (.94, .91, .82): rounding
-    grows in training. PCAT's spread over seeds allows no bound on digits; it has one on MNIST, in
-    scenarios/papers/lightsplit/small/convergence.yaml.
+    grows in training. PCAT's spread over seeds allows no bound on digits; that it reads MNIST is
+    measured by scenarios/papers/lightsplit/small/convergence.yaml.
     """
     correlation = recover(tmp_path, "fora")["correlation"]
     assert correlation["fora"] > correlation["mean_image"] + 0.03
