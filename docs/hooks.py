@@ -1,6 +1,6 @@
 """What `mkdocs build` calls: pages made from the package, and links of the repository."""
 
-from making import boards, fields, links, machine_readable, pages, papers, pictures
+from making import boards, fields, links, machine_readable, notebooks, pages, papers, pictures
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -9,10 +9,13 @@ from mkdocs.structure.pages import Page
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the reference's groups and the papers' tables among the pages that `nav` names."""
     (reference,) = (part["Reference"] for part in config.nav or () if "Reference" in part)
-    reference.extend(f"reference/{group}.md" for group, _ in fields.list_groups())
+    groups = [f"reference/{group}.md" for group, _ in fields.list_groups()]
+    reference.append({"Kinds and their fields": groups})
     (results,) = (part["Results"] for part in config.nav or () if "Results" in part)
     results.insert(1, {"Tables of the papers": [path for path, _ in papers.pages()]})
     results.insert(2, {"Boards": [path for path, _ in boards.pages()]})
+    (guides,) = (part["How to"] for part in config.nav or () if "How to" in part)
+    guides.append({"Notebooks": [path for path, _ in notebooks.pages()]})
     return config
 
 

@@ -1,46 +1,137 @@
-"""Draws the gallery's pictures from runs of the shipped scenarios, each in a folder of its name.
+"""Draw the gallery's pictures: run shipped scenarios, and draw what came out as small SVG.
 
-simsplit run quickstart --out runs/quickstart
-simsplit sweep table --out runs/table
-simsplit sweep digits-table --out runs/digits-table
-python docs/pictures.py runs docs/gallery
+`python docs/pictures.py vertical table` draws these; without names, the ones in QUICK.
+A run that lies in runs/gallery already is drawn and not made again.
 """
 
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from PIL import Image
+import matplotlib as mpl
+from matplotlib.figure import Figure
 
-PLOTS = {
+from simsplit.metrics import METRICS
+from simsplit.report.canvas import COLOURS, use_cycle
+from simsplit.report.figures import accuracy
+from simsplit.report.grouping import Entry, load_entries, name_rows
+from simsplit.report.rates import choose_headline
+from simsplit.report.run_figures import draw_bars_of_legs, sum_by_leg
+from simsplit.report.scatter import scatter
+from simsplit.results import Run
+from simsplit.results.leak_table import FLOOR, WRITTEN, has_role
+from simsplit.results.mean_leaks import average_by_attack
+from simsplit.scenario import has_sweep
+
+QUICK = (
+    "quickstart",
+    "hospitals",
+    "vertical",
+    "vertical-images",
+    "hundred-thousand",
+    "crowd",
+    "digits-table",
+    "table",
+)
+"""The scenarios that take about a minute or less on two cores."""
+PLOTS: Mapping[str, str] = {
     "table": "ridge_mse,test_accuracy",
     "digits-table": "ridge_mse,test_accuracy",
+    "p3eft": "labels_leak,test_accuracy",
 }
-"""Of sweeps, the two figures by which `simsplit compare` draws its settings."""
-OF_RUNS = ("learning_curve", "bytes_by_leg")
-HEIGHT, COLOURS = 380, 64
+"""Of sweeps, the two figures by which settings are drawn; else bytes and accuracy."""
+LINES: Mapping[str, Sequence[str]] = {
+    "asynchronous": ("train_accuracy", "staleness"),
+    "backdoor": ("test_accuracy", "attack_success"),
+}
+"""Of sweeps whose settings differ as they train, the figures that are drawn over rounds."""
+INCHES = (8.6, 3.2)
+"""The width of a page's text, so that letters have the size of the page's."""
+_FEW = 2
+"""So few points make no curve."""
+RUNS, OUT = Path("runs/gallery"), Path(__file__).parent / "gallery"
 
 
-def pictures_of(run: Path) -> list[Image.Image]:
-    """Return what a finished run drew of itself, or a sweep's settings by two figures."""
-    if run.name not in PLOTS:
-        return [Image.open(run / "figures" / f"{name}.png") for name in OF_RUNS]
-    file = run / "plot.png"
-    command = ["compare", run, "--plot", PLOTS[run.name], "--out", file]
-    subprocess.run([sys.executable, "-m", "simsplit", *command], check=True)
-    return [Image.open(file)]
+def make_run(name: str, runs: Path) -> Path:
+    """Return the folder of a scenario's run or sweep, which is made unless it is there."""
+    folder = runs / name
+    if not folder.is_dir():
+        command = "sweep" if has_sweep(Path(name)) else "run"
+        words = [command, name, "--out", str(folder), "--quiet"]
+        subprocess.run([sys.executable, "-m", "simsplit", *words], check=True)
+    return folder
 
 
-def beside(pictures: list[Image.Image]) -> Image.Image:
-    """Join pictures of one height, side by side."""
-    scaled = [one.resize((one.width * HEIGHT // one.height, HEIGHT)) for one in pictures]
-    whole = Image.new("RGB", (sum(one.width for one in scaled), HEIGHT), "white")
-    for index, one in enumerate(scaled):
-        whole.paste(one.convert("RGB"), (sum(each.width for each in scaled[:index]), 0))
-    return whole
+def draw_read_sessions(run: Run) -> Figure:
+    """Draw how much each attack read of prompts and responses; dotted is the best blind guess."""
+    means = average_by_attack(run.leaks, "sessions")
+    figure = Figure(figsize=INCHES, layout="constrained")
+    ax = figure.subplots()
+    bars = means[~means["role"].isin((FLOOR, WRITTEN))][::-1]
+    for place, (side, colour) in enumerate(zip(("response", "prompt"), COLOURS, strict=False)):
+        at = [index + 0.4 * place for index in range(len(bars))]
+        ax.barh(at, bars[f"ap_{side}"], height=0.36, color=colour, label=side)
+        guess = has_role(means, FLOOR)[f"ap_{side}"].max()
+        ax.axvline(guess, color=colour, ls=":", lw=1.2, label=f"{side}, best guess")
+    ax.set_yticks([index + 0.2 for index in range(len(bars))], bars.index)
+    ax.set(xlim=(0, 1), xlabel=f"read of sessions ({METRICS['ap'].words})")
+    ax.spines[["top", "right"]].set_visible(False)
+    handles, labels = ax.get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside right upper", frameon=False, fontsize=9)
+    return figure
 
 
-runs, out = map(Path, sys.argv[1:])
-out.mkdir(parents=True, exist_ok=True)
-for folder in sorted(each for each in runs.iterdir() if each.is_dir()):
-    beside(pictures_of(folder)).quantize(COLOURS).save(out / f"{folder.name}.png", optimize=True)
+def draw_run(run: Run) -> Figure:
+    """Draw a run's figure over rounds, of training where it was seldom tested, and its bytes."""
+    if not average_by_attack(run.leaks, "sessions").empty:
+        return draw_read_sessions(run)
+    known = run.rounds.count()
+    names = (f"test_{choose_headline(run)}", "train_accuracy")
+    curves = [name for name in names if known.get(name, 0) > _FEW][:1]
+    figure = Figure(figsize=INCHES, layout="constrained")
+    *lefts, right = figure.subplots(1, len(curves) + 1, squeeze=False)[0]
+    for name, ax in zip(curves, lefts, strict=True):
+        use_cycle(ax)
+        accuracy({"": run}, figure=name, ax=ax)
+        ax.grid(color="0.92")
+    draw_bars_of_legs(right, sum_by_leg(run))
+    return figure
+
+
+def draw_lines(entries: Sequence[Entry], names: Sequence[str]) -> Figure:
+    """Draw figures over rounds, with a line for each setting of one seed."""
+    runs = dict(zip(name_rows(entries), (entry.run for entry in entries), strict=True))
+    figure = Figure(figsize=INCHES, layout="constrained")
+    axes = figure.subplots(1, len(names))
+    for name, ax in zip(names, axes, strict=True):
+        use_cycle(ax)
+        accuracy(runs, figure=name, ax=ax)
+        ax.grid(color="0.92")
+    for ax in axes[:-1]:
+        ax.get_legend().remove()
+    return figure
+
+
+def draw_sweep(folder: Path) -> Figure:
+    """Draw a sweep's settings over rounds, or by two of their figures."""
+    entries, _ = load_entries([folder])
+    if names := LINES.get(folder.name):
+        return draw_lines(entries, names)
+    pair = PLOTS.get(folder.name, "bytes_total,test_accuracy")
+    return scatter(entries, pair, "best_on_validation", name_rows(entries))
+
+
+def draw(names: Sequence[str], runs: Path = RUNS, out: Path = OUT) -> None:
+    """Draw a picture for each of these scenarios."""
+    out.mkdir(parents=True, exist_ok=True)
+    # letters stay letters, and the same run gives the same file
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "simsplit"})
+    for name in names:
+        folder = make_run(name, runs)
+        figure = draw_sweep(folder) if has_sweep(Path(name)) else draw_run(Run.load(folder))
+        figure.savefig(out / f"{name}.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    draw(sys.argv[1:] or QUICK)

@@ -2,28 +2,35 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from functools import partial
 from typing import Annotated
 
 import typer
 import typer.core
 
+import simsplit
 from simsplit.commands import (
     attacking,
+    auditing,
+    benching,
     boards,
+    card_checking,
+    challenges,
     clients,
     evidence,
-    measuring,
-    planning,
+    helping,
+    plan_command,
     publishing,
     results,
+    run_commands,
     scenarios,
-    training,
+    transcripts,
 )
-from simsplit.commands.fields import CommandOfFields, takes_fields
+from simsplit.commands.field_options import CommandOfFields, takes_fields
 from simsplit.deploy import commands as deployment
-from simsplit.errors import RunFailedError, ScenarioError, SimsplitError
-from simsplit.terminal.saying import echo, say
+from simsplit.errors import PluginError, RunFailedError, ScenarioError, SimsplitError
+from simsplit.showing.saying import echo, say
+from simsplit.terminal.kept_answers import PRINTING, answer_once
 
 # Plain help: it answers sooner, and pipes and NO_COLOR need no care. The mode alone does not do:
 # Typer would still escape square brackets for rich.
@@ -41,7 +48,7 @@ app = typer.Typer(
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        echo(f"simsplit {version('simsplit')}")
+        echo(f"simsplit {simsplit.__version__}")
         raise typer.Exit
 
 
@@ -58,52 +65,88 @@ def _options(
 
 
 _COMMANDS: Mapping[str, Callable[..., None]] = {
-    "run": training.run,
-    "sweep": training.sweep,
+    "run": run_commands.run,
+    "sweep": run_commands.sweep,
     "validate": scenarios.validate,
-    "plan": planning.plan,
+    "plan": plan_command.plan,
     "new": scenarios.new,
     "schema": scenarios.schema,
     "list": scenarios.list_,
     "cite": scenarios.cite,
     "show": results.show_,
     "clients": clients.clients,
-    "watch": training.watch_,
+    "watch": run_commands.watch_,
     "compare": results.compare,
     "rank": results.rank,
     "report": results.report,
     "papers": evidence.papers,
     "reproduce": evidence.reproduce,
     "board": boards.board,
+    "card": card_checking.card,
     "attack": attacking.attack,
+    "audit": auditing.audit,
     "chat": attacking.chat,
+    "transcribe": transcripts.transcribe,
     "export": results.export,
     "push": publishing.push,
     "pull": publishing.pull,
-    "pretrain": measuring.pretrain,
-    "bench": measuring.bench,
+    "pretrain": benching.pretrain,
+    "bench": benching.bench,
+    "doctor": helping.doctor,
+    "explain": helping.explain,
     "serve": deployment.serve,
     "join": deployment.join,
 }
 for _name, _command in _COMMANDS.items():
     app.command(name=_name, cls=CommandOfFields if takes_fields(_command) else None)(_command)
 app.add_typer(deployment.deploy_app, name="deploy")
+app.add_typer(challenges.challenge_app, name="challenge")
 
 
 def _blame(error: SimsplitError) -> str:
     """Format an error as one line, or several mistakes below one heading."""
     problems = error.problems if isinstance(error, ScenarioError) else [error]
     if len(problems) == 1:
-        return f"error: {error}"
-    return "\n  ".join([f"error: {len(problems)} mistakes", *map(str, problems)])
+        return _report(error)
+    heading = f"error: {len(problems)} mistakes{_refer(problems[0])}"
+    return "\n  ".join([heading, *map(str, problems)])
+
+
+def _report(error: SimsplitError) -> str:
+    """Format an error; where it is explained stands first, since its last line may be a command."""
+    first, *others = str(error).splitlines() or [""]
+    return "\n".join([f"error: {first}{_refer(error)}", *others])
+
+
+def _refer(error: Exception) -> str:
+    """Return where an error is explained."""
+    from simsplit.terminal.error_kinds import find_kind
+
+    return f" (see simsplit explain {find_kind(error).name})"
+
+
+def _run_app() -> None:
+    """Run the command; raise PluginError if a plugin would end the program."""
+    try:
+        if sys.argv[1:2] and sys.argv[1] in PRINTING:
+            answer_once(sys.argv[1:], partial(app, prog_name="simsplit"))
+        else:
+            app(prog_name="simsplit")
+    except SystemExit as error:
+        # Every command ends with this exception. Plugins are heavy to import, where none is.
+        plugins = sys.modules.get("simsplit.plugins.tracing")
+        fault = plugins.find_fault(error) if plugins else None
+        if fault is None:
+            raise
+        raise PluginError(fault) from error
 
 
 def main() -> None:
     """Run the command line; errors that a user can mend become a message and exit code 2."""
     try:
-        app(prog_name="simsplit")
+        _run_app()
     except RunFailedError as error:
-        say(f"error: {error}")
+        say(_report(error))
         sys.exit(1)
     except SimsplitError as error:
         say(_blame(error))
@@ -112,7 +155,7 @@ def main() -> None:
         if error.filename is None:
             raise
         # Such as a name of 300 letters, or a path below a file: any command may be given one.
-        say(f"error: cannot use {error.filename}: {error.strerror}")
+        say(f"error: cannot use {error.filename}: {error.strerror}{_refer(error)}")
         sys.exit(2)
 
 

@@ -11,10 +11,11 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator
 
-from simsplit.renamed import Renamed
+MOST_PARTS = 100
+"""Methods, attacks, detectors and other parts in a list, at most: each one takes time to check."""
 
 
-class Config(Renamed, BaseModel):
+class Config(BaseModel):
     """The base of all parts of a scenario: frozen, strict, with field docstrings as help."""
 
     model_config = ConfigDict(

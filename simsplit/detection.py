@@ -7,7 +7,7 @@ from torch import Tensor
 from simsplit.assembly import Assembly
 from simsplit.detectors import Findings, Readings, TrunkTurn, Watch
 from simsplit.detectors.safesplit import SafeSplit
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.scenario import Scenario
 from simsplit.schedules.courses import InTurn
 from simsplit.schedules.responses import Guard, Turns

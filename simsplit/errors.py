@@ -5,7 +5,8 @@ SimsplitError              any of those below; the command line prints it withou
 ├── DataError              data cannot be found, read or divided among the clients
 ├── RunError               a run directory or checkpoint is unusable
 │   ├── RunFailedError     a run that had started cannot continue; its results so far are kept
-│   │   └── PluginFailedError    because a plugin's part failed
+│   │   ├── PluginFailedError    because a plugin's part failed
+│   │   └── BudgetSpentError     because a client's next batch would pass its budget of privacy
 │   └── RunPrunedError     a search gave a run up, since other settings were better at its round
 ├── PluginError            a plugin's part failed; it names file, part, hook, expectation and result
 └── ProtocolError          the two sides of the cut disagree: a defect in simsplit or a plugin
@@ -64,6 +65,10 @@ class RunError(SimsplitError):
 
 class RunFailedError(RunError):
     """An error of a run that cannot continue, such as a full disk or a loss that is not finite."""
+
+
+class BudgetSpentError(RunFailedError):
+    """An error of a client whose next batch would pass its budget of privacy."""
 
 
 class RunPrunedError(RunError):

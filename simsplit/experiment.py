@@ -9,13 +9,14 @@ resumes in the running process.
 
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from weakref import ref
 
 from simsplit.assembly import Assembly
 from simsplit.data import Prepared
+from simsplit.data.client_parts import count_rows
 from simsplit.engine.pool import Places
 from simsplit.errors import (
     OutOfRangeError,
@@ -24,19 +25,17 @@ from simsplit.errors import (
     RunFailedError,
     RunPrunedError,
 )
-from simsplit.hosting import choose_engine, provide_hosts
-from simsplit.machine import find_device, pin_threads
-from simsplit.packets import ClientId, is_crowd
+from simsplit.hosting import choose_engine
+from simsplit.legs import ClientId, is_crowd
+from simsplit.machine import find_device
 from simsplit.phases import EVALUATE
-from simsplit.plugins import Given
-from simsplit.plugins.gathering import list_changed
-from simsplit.progress import Observer, Observers, RoundEnded, RunPlan, show_run
-from simsplit.rehearsal import rehearse
-from simsplit.results import CHECKPOINTS, TRACEBACK, Run
+from simsplit.plugins.tracing import FAILURES, blame_plugins
+from simsplit.privacy.spending import refuse_small_budgets
+from simsplit.progress import Observer, Observers, RoundEnded, RunPlan, Status
+from simsplit.results import CHECKPOINTS, TRACEBACK
 from simsplit.results.ledger import Ledger, Round
 from simsplit.running.checkpointing import Checkpoints, LostHosts, Stopping
 from simsplit.running.directories import (
-    choose_run_directory,
     claim,
     describe_resumption,
     describe_start,
@@ -45,65 +44,29 @@ from simsplit.running.directories import (
 )
 from simsplit.running.live import LiveRun
 from simsplit.running.notes import CrowdHoldings, Idle, Notes, Pictures, list_first_warnings
-from simsplit.running.tuning import tune_attacks
-from simsplit.scenario import Scenario, own, scenario_of
-from simsplit.scenario.lacking import refuse_lacking
+from simsplit.running.stack_choice import settle_stack
+from simsplit.scenario import Scenario
+from simsplit.wire import WireObserver
 
 Figures = Mapping[str, float]
 
 
-def run(
-    scenario: Scenario | Mapping[str, Any] | str | Path,
-    out: str | Path | None = None,
-    *,
-    resume: bool = False,
-    observers: Sequence[Observer] = (),
-    data: Any = None,  # noqa: ANN401 - many forms
-    model: Any = None,  # noqa: ANN401
-    plugins: Given = (),
-    progress: bool = False,
-    **columns: Any,  # noqa: ANN401
-) -> Run:
-    """Run a scenario, and return its run directory, opened.
+def _warn_weakly(experiment: "Experiment") -> Callable[[str], None]:
+    """Return a function that warns through a run's observers, for these observers themselves.
 
-    Args:
-        scenario: A file, its fields as a dict, or a scenario from `load_scenario`.
-        out: The run directory; by default a new one named after the scenario.
-        resume: Whether to continue from the directory's last checkpoint (or start, if there is
-            none).
-        observers: Objects that are notified of progress and of each round's rows, in addition to
-            the scenario's observers.
-        data: Arrays, texts, a Dataset, a frame, ... in place of the scenario's data (see `own`).
-        model: A `SplitModel`, or head, trunk and tail, in place of the scenario's model.
-        plugins: Modules with parts of your own; a loaded scenario has its own plugins already.
-        progress: Whether to show on stderr how the run goes on, as the command does.
-        columns: How `data` are read: a frame's `target`, texts' `task`, ... (see `own`).
-
-    >>> run("scenarios/quickstart.yaml", out="runs/first")  # doctest: +SKIP
+    A run that they held would keep its weights after its end, until Python looks for circles.
     """
-    scenario = scenario_of(scenario, own(data, model, **columns), plugins)
-    refuse_lacking(scenario)
-    path = choose_run_directory(scenario, out, resume=resume)
-    watching = [*observers, *(config.build(path) for config in scenario.observers)]
-    if progress:
-        watching.insert(0, show_run())
-    for warning in list_changed(path, scenario.plugins) if resume else ():
-        Observers(watching).warn(warning)
-    with pin_threads(scenario.threads):
-        data = scenario.prepare_data()
-        rehearse(scenario, data, find_device(scenario.device))
-        tell = Observers(watching).warn
-        scenario = tune_attacks(scenario, data, path, train=_run_simulated, tell=tell)
-        with provide_hosts(scenario, data.nbytes) as hosts:
-            experiment = Experiment(scenario, path, watching, data, hosts)
-            experiment.run(resume=resume)
-    return Run.load(path, scenario.plugins)
+    held = ref(experiment)
+
+    def warn(message: str) -> None:
+        if (running := held()) is not None:
+            running.observers.warn(message)
+
+    return warn
 
 
-def _run_simulated(scenario: Scenario, data: Prepared, path: Path) -> Run:
-    """Run a scenario on an attacker's own data, in this process."""
-    Experiment(scenario, path, data=data).run(resume=False)
-    return Run.load(path)
+_DIVERGES = 1e3
+"""The training loss that is warned of; guessing among 50,000 tokens costs 11."""
 
 
 class Experiment:
@@ -119,16 +82,20 @@ class Experiment:
         *,
         engine: str = "",
         left_out: Collection[ClientId] = (),
+        withheld: Sequence[str] = (),
+        no_guarantee: str = "",
     ) -> None:
         """Build the run's parts; clients run on `hosts`, named by `engine`, or in this process.
 
-        The clients in `left_out` take part in no round.
+        The clients in `left_out` take part in no round. `withheld` are figures that clients keep to
+        themselves. `no_guarantee` says why the methods' noise gives none here.
         """
         self.scenario, self.path = scenario, path
         self.clients = range(scenario.clients.count)
         self.engine = engine or choose_engine(scenario)[1]
         self.data = drop_late_names(path, data or scenario.prepare_data())
         scenario.shapes(self.data.info)  # raises ScenarioError before anything is written
+        refuse_small_budgets(scenario, self.data.parts)
         self.live = live = LiveRun(
             scenario,
             self.data,
@@ -136,22 +103,27 @@ class Experiment:
             hosts,
             left_out,
             folder=path / CHECKPOINTS,
+            recorders=[each for each in observers if isinstance(each, WireObserver)],
         )
         names = self.data.client_names
-        columns = table_columns(scenario, named=bool(names))
+        columns = table_columns(scenario, named=bool(names), withheld=withheld)
         self.ledger = Ledger(path, columns, live.clock, names)
         writer = self.ledger.writer
         self.stopping = Stopping(scenario.stop, live)
         self.checkpoints = Checkpoints(live, path, writer, self.stopping)
-        idle = Idle(scenario.method, self._warn)
+        warn = _warn_weakly(self)
+        idle = Idle(scenario.method, warn)
         holdings = CrowdHoldings(live, path, writer)
-        own = (Notes(live, path, writer), holdings, self.stopping, self.checkpoints, idle)
-        pictures = [Pictures(path, self._warn)] if scenario.output.figures else []
+        notes = Notes(live, path, writer, withheld, no_guarantee)
+        own = (notes, holdings, self.stopping, self.checkpoints, idle)
+        pictures = [Pictures(path, warn)] if scenario.output.figures else []
         # Trackers come last: they upload the pictures, and may wait for a server.
         last = [observer for observer in observers if observer.dispensable]
         first = [observer for observer in observers if not observer.dispensable]
         self.observers = Observers([*own, *first, *pictures, *last])
         self.lost_hosts = LostHosts(live, self.checkpoints, self.observers)
+        self._has_warned = False
+        """Whether the run has warned that training diverges."""
 
     @property
     def parts(self) -> Assembly:
@@ -167,11 +139,13 @@ class Experiment:
             resumed = resume and self._resume()
             if not resumed:
                 describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)
+            if self.scenario.inline_engine.stack == "auto":
+                self.engine = settle_stack(self.live, self.path, self.ledger.writer)
             with self._notify_of_end():
                 with self.lost_hosts.recover(self.live.progress.round):
                     self._announce(self.live.progress.round, counted=not resumed)
                 self.observers.begin(self._make_plan())
-                for warning in list_first_warnings(self.scenario, self.data, resumed=resumed):
+                for warning in list_first_warnings(self.live, resumed=resumed):
                     self.observers.warn(warning)
                 evaluated = resumed or self.live.program.rounds > 0
                 while not evaluated:
@@ -187,20 +161,29 @@ class Experiment:
     def _notify_of_end(self) -> Iterator[None]:
         """Notify observers of the end of training within a block, however it comes."""
         try:
-            yield
+            with blame_plugins():
+                yield
         except KeyboardInterrupt:
-            self.observers.end("interrupted")
+            self._end("interrupted")
             raise
         except RunPrunedError:
-            self.observers.end("pruned")
+            self._end("pruned")
             raise
         except PluginError as error:
-            self.observers.end("failed")
+            self._end("failed")
             raise PluginFailedError(error.fault, self._advise()) from error
-        except Exception:
-            self.observers.end("failed")
+        except FAILURES:
+            self._end("failed")
             raise
-        self.observers.end("finished")
+        try:
+            self.observers.end("finished")
+        except PluginError as error:
+            raise PluginFailedError(error.fault, "the run has finished, and is kept") from error
+
+    def _end(self, status: Status) -> None:
+        """Notify observers of an end by an error, which counts more than their own."""
+        with suppress(PluginError):
+            self.observers.end(status)
 
     def _announce(self, number: int, *, counted: bool) -> None:
         """Send clients the methods' announcements, after a reset if training is to begin."""
@@ -208,9 +191,6 @@ class Experiment:
             if not number:
                 self.parts.pool.return_to(0)
             self.parts.exchange.announce(self.live.list_present(), counted=counted)
-
-    def _warn(self, message: str) -> None:
-        self.observers.warn(message)
 
     def round(self, number: int) -> None:
         """Train one round, enter it in the tables, and notify observers."""
@@ -223,13 +203,14 @@ class Experiment:
             mark = live.mark(number) if live.detection.undoes else None
             done = parts.course.run(lineup, self.observers.step)
             self._refuse_infinite_losses(number, done.reports)
+            self._warn_of_divergence(number, done.reports)
             # Detectors judge first, so that the weights of an undone round are not scored.
             judged, undo = live.detection.judge_round(number)
             if undo and mark is not None:
                 live.undo(mark)
             trained = time.perf_counter()
             figures, own = self._evaluate(number)
-            attacked = self._attack(number)
+            leaks = self._attack(number)
         evaluated = time.perf_counter()
         progress.elapsed_s += evaluated - started
         entry = Round(
@@ -243,7 +224,7 @@ class Experiment:
             own=own,
             signals=judged.clients,
             detections=judged.detections,
-            attacked=attacked,
+            leaks=leaks,
             malicious=frozenset(self.scenario.malicious),
             barred=frozenset(live.detection.guard.barred),
         )
@@ -265,7 +246,7 @@ class Experiment:
         phase, started = self.live.program.phases[-1], time.perf_counter()
         with self.parts.exchange.moment.enter_round(0, phase):
             figures, own = self._evaluate(0)
-            attacked = self._attack(0)
+            leaks = self._attack(0)
         spent = time.perf_counter() - started
         entry = Round(
             number=0,
@@ -273,7 +254,7 @@ class Experiment:
             everybody=self._list_rows(own),
             figures=figures,
             own=own,
-            attacked=attacked,
+            leaks=leaks,
             malicious=frozenset(self.scenario.malicious),
         )
         row, clients = self.ledger.enter(entry, self.parts.wire, 0.0)
@@ -294,13 +275,16 @@ class Experiment:
 
     def _make_plan(self) -> RunPlan:
         """Return the facts that observers get before the first round."""
+        samples = len(self.data.train)
+        if self.scenario.parties:  # they hold columns of the same samples
+            samples = int(count_rows(self.data.parts).max())
         return RunPlan(
             path=self.path,
             name=self.scenario.name,
             rounds=self.live.program.rounds,
             done=self.live.progress.round,
             clients=len(self.clients),
-            samples=len(self.data.train),
+            samples=samples,
             memory=str(self.live.estimate),
             engine=self.engine,
             client_names=self.data.client_names.names,
@@ -315,17 +299,19 @@ class Experiment:
         with self._without_training(evaluator.clients_to_score):
             return evaluator.evaluate(number)
 
-    def _attack(self, number: int) -> Mapping[str, Sequence[Mapping[str, object]]]:
-        """Return the attacks' rows by table, if attacks are scored in this round."""
+    def _attack(self, number: int) -> Sequence[Mapping[str, object]]:
+        """Return the rows of what attacks recovered, if they are scored in this round."""
         scenario, attacking, observers = self.scenario, self.live.attacking, self.observers
         if not (scenario.attacks and scenario.targets.is_due(number, self.live.program.rounds)):
-            return {}
+            return []
         with self._without_training([scenario.targets.client]):
             judged = attacking.judge(
                 number, lambda name, done, total: observers.work(f"attack {name}", done, total)
             )
         judged.save(self.path, number)
-        return judged.tables
+        for note in judged.notes:
+            observers.warn(note)
+        return judged.leaks
 
     @contextmanager
     def _without_training(self, clients: Sequence[ClientId]) -> Iterator[None]:
@@ -339,6 +325,18 @@ class Experiment:
         """Return what remains of a run that a plugin's part has ended, and what to do."""
         kept = f"the run's state after round {self.checkpoints.kept} is kept"
         return f"{kept}: mend the plugin and resume; traceback: {self.path / TRACEBACK}"
+
+    def _warn_of_divergence(self, number: int, reports: Mapping[ClientId, Figures]) -> None:
+        """Warn once of a loss so large that training diverges, though it is finite."""
+        losses = {client: report.get("train_loss", 0.0) for client, report in reports.items()}
+        worst = max(losses, key=losses.__getitem__, default=0)
+        if losses.get(worst, 0.0) > _DIVERGES and not self._has_warned:
+            self._has_warned = True
+            self.observers.warn(
+                f"round {number}: {self.data.client_names.describe(worst)}'s training loss is "
+                f"{losses[worst]:.3g}: training diverges. A smaller train.client.lr and "
+                "train.server.lr, or train.clip_norm, may help"
+            )
 
     def _refuse_infinite_losses(self, number: int, reports: Mapping[ClientId, Figures]) -> None:
         """Raise RunFailedError if a loss is not finite, before it enters tables and checkpoints."""

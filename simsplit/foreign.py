@@ -4,11 +4,14 @@ A run directory, a scenario or a client's message may come from anyone. Whoever 
 large it may be; nothing is read from devices and pipes, which have no end.
 """
 
+import csv
 import errno
+import io
 import json
 import os
 import re
 import stat
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +25,10 @@ MOST_FACTS = 64 * 2**20
 """Bytes of a file of facts (JSON), at most."""
 MOST_TABLE = 2**30
 """Bytes of a table, at most."""
+MOST_CELLS = 50_000_000
+"""Cells of a table, at most: a frame of them takes eight bytes each, and more for texts."""
+MOST_COLUMNS = 4096
+"""Columns of a table, at most: a frame takes much more for a column than for a cell."""
 MOST_YAML = 2**20
 """Bytes of a YAML file, at most."""
 MOST_NODES, DEEPEST = 50_000, 64
@@ -51,16 +58,41 @@ def read_bytes(file: Path, most: int) -> bytes:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
         if not stat.S_ISREG(about.st_mode):
             raise ValueError("it is not a regular file")
+        if about.st_size > most:
+            raise ValueError(f"it has {about.st_size:,} bytes, more than {most:,}")
         # A file may have grown since; what is beyond its size now is read the next time.
-        content = opened.read(min(about.st_size, most + 1))
-    if len(content) > most:
-        raise ValueError(f"it has {about.st_size:,} bytes, more than {most:,}")
-    return content
+        return opened.read(about.st_size)
 
 
 def read_text(file: Path, most: int) -> str:
     """Read a regular file as UTF-8; raise OSError or ValueError as `read_bytes` does."""
     return read_bytes(file, most).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_csv(file: Path, *, most: int = MOST_TABLE, most_rows: int = MOST_CELLS) -> bytes:
+    """Read a table's text; raise OSError or ValueError for what is no file, or too large a one."""
+    content = read_bytes(file, most)
+    if b"\r" in content:  # which ends a row too, with and without the other
+        content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    lines = content.count(b"\n")
+    if lines > most_rows + 1:
+        raise ValueError(f"it has {lines - 1:,} rows, more than {most_rows:,}")
+    if (cells := content.count(b",") + lines) > MOST_CELLS:
+        raise ValueError(f"it has about {cells:,} cells, more than {MOST_CELLS:,}")
+    # The header and the first row; pandas refuses any other row that is wider than these.
+    second = content.find(b"\n", content.find(b"\n") + 1)
+    if content.count(b",", 0, second) > 2 * MOST_COLUMNS:
+        raise ValueError(f"it has more than {MOST_COLUMNS:,} columns")
+    return content
+
+
+def split_rows(content: bytes) -> Iterator[Mapping[str, str | None]]:
+    """Yield a table's rows by column; raise ValueError for what is no CSV, by its line."""
+    lines = csv.DictReader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""))
+    try:
+        yield from lines
+    except csv.Error as error:
+        raise ValueError(f"line {lines.line_num + 1}: {error}") from None
 
 
 def read_facts(file: Path, most: int = MOST_FACTS) -> dict[str, Any]:
@@ -97,6 +129,20 @@ def refuse_huge_yaml(text: str) -> None:
 
     with suppress(yaml.YAMLError):
         _Measure().measure(text)
+
+
+def parse_yaml(text: str) -> Any:  # noqa: ANN401 - plain values of any form
+    """Return the values of a foreign YAML text; raise ValueError if it is huge or not valid."""
+    import yaml
+
+    refuse_huge_yaml(text)
+    try:
+        return yaml.load(text, Loader=find_yaml_loader())
+    except (yaml.YAMLError, RecursionError) as error:
+        # Only the place: the text itself may be none that is to be shown.
+        mark = getattr(error, "problem_mark", None)
+        where = f", in line {mark.line + 1}" if mark else ""
+        raise ValueError(f"it is not valid YAML{where}") from None
 
 
 class _Measure:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from simsplit.engine.engine_config import AutoEngine, HostsConfig, InlineEngine
 from simsplit.errors import ScenarioError, format_count
+from simsplit.legs import is_crowd
 from simsplit.machine import count_processors, find_accelerator
-from simsplit.packets import is_crowd
 from simsplit.scenario import Scenario
 
 if TYPE_CHECKING:

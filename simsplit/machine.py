@@ -27,6 +27,10 @@ ALL_THREADS = torch.get_num_threads()
 """The number of threads that torch takes by itself, or that OMP_NUM_THREADS gives it."""
 
 
+DEVICES = "cpu, cuda, cuda:N, or auto (a GPU if there is one)"
+"""The devices that a user may name."""
+
+
 @contextmanager
 def pin_threads(count: int | None) -> Iterator[None]:
     """Set the number of torch's threads within a block; None leaves it to torch."""
@@ -43,12 +47,16 @@ def find_device(name: str) -> torch.device:
     """Return the device that a scenario names; raise ScenarioError if it does not exist."""
     if name == "auto":
         name = find_accelerator() or "cpu"
+    kind, _, number = name.partition(":")
+    numbered = kind in ACCELERATORS and number.isdecimal() and len(number) < 4
+    if name not in ("cpu", *ACCELERATORS) and not numbered:
+        raise ScenarioError("device", f"got '{name}'; allowed: {DEVICES}")
     device = torch.device(name)
     if device.type != "cpu":
         count = torch.get_device_module(device).device_count()
         if (device.index or 0) >= count:
             raise ScenarioError(
-                "device", f"got '{name}', but torch sees {count} GPUs; use cpu or auto"
+                "device", f"got '{name}', but torch sees {count} GPUs; allowed: {DEVICES}"
             )
     return device
 

@@ -8,11 +8,9 @@ raise.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from simsplit.packets import ClientId
-from simsplit.renamed import find_by_old_name
+from simsplit.legs import ClientId
 
 Segment = Literal["head", "trunk", "tail", "method"]
 SEGMENTS: frozenset[Segment] = frozenset({"head", "trunk", "tail", "method"})
@@ -83,6 +81,8 @@ class Moment:
     clients: Sequence[ClientId] = ()
     counted_phase: str = TRAIN
     """Name of the phase in the `wire` table."""
+    exposed: str = ""
+    """The samples that a client encodes for attacks now, such as targets; empty: none."""
 
     @property
     def is_training(self) -> bool:
@@ -107,6 +107,15 @@ class Moment:
             self.round, self.phase, self.clients, self.counted_phase = before
 
     @contextmanager
+    def expose(self, samples: str) -> Iterator[None]:
+        """Name the samples that a client encodes for attacks within a block."""
+        self.exposed = samples
+        try:
+            yield
+        finally:
+            self.exposed = ""
+
+    @contextmanager
     def count_as(self, name: str) -> Iterator[None]:
         """Count packets under another phase within a block."""
         before, self.counted_phase = self.counted_phase, name
@@ -114,7 +123,3 @@ class Moment:
             yield
         finally:
             self.counted_phase = before
-
-
-if not TYPE_CHECKING:  # type checkers know the new names alone
-    __getattr__ = partial(find_by_old_name, __name__)

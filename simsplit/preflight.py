@@ -5,7 +5,8 @@ number of owners, and the activations that one training step keeps, measured on 
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from torch import Tensor, UntypedStorage, nn
 
 from simsplit.errors import ScenarioError
 from simsplit.machine import read_free_bytes
+from simsplit.models.recomputing import watch_units
+from simsplit.sizes import format_size
 
 GIB = 2**30
-RUNTIME = int(0.75 * GIB)
-"""Bytes that the interpreter, torch and its libraries take, measured on runs that hardly train."""
+RUNTIME = GIB
+"""Bytes that the interpreter, torch and its libraries take: 925 to 1,055 MiB were measured on runs
+that hardly train."""
 READING = int(0.25 * GIB)
 """Bytes that transformers and a tokenizer take in addition."""
 ROOM = 0.9
@@ -44,55 +48,75 @@ class Estimate:
         return f"{format_size(self.total)} ({listed}){rows}"
 
 
-def format_size(nbytes: float) -> str:
-    """Format a number of bytes for people, in powers of 1024."""
-    for unit in ("B", "KiB", "MiB"):
-        if abs(nbytes) < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.2f} GiB"
-
-
 def count_trained_bytes(modules: Iterable[nn.Module], slots: int) -> int:
     """Return the bytes of modules in training: weights, gradients, optimizer slots and buffers.
 
     Weights that never learn have neither gradients nor slots.
     """
-    return sum(
-        sum(p.nbytes * (2 + slots if p.requires_grad else 1) for p in module.parameters())
-        + sum(b.nbytes for b in module.buffers())
-        for module in modules
-    )
+    counted = nn.ModuleList(modules)  # which lists what modules have in common once
+    weights = sum(p.nbytes * (2 + slots if p.requires_grad else 1) for p in counted.parameters())
+    return weights + sum(b.nbytes for b in counted.buffers())
 
 
 def count_learned_bytes(modules: Iterable[nn.Module]) -> int:
     """Return the bytes of the parameters that learn."""
-    return sum(p.nbytes for module in modules for p in module.parameters() if p.requires_grad)
+    return sum(p.nbytes for p in nn.ModuleList(modules).parameters() if p.requires_grad)
 
 
 def count_frozen_bytes(modules: Iterable[nn.Module]) -> int:
     """Return the bytes of the parameters that never learn."""
-    return sum(p.nbytes for module in modules for p in module.parameters() if not p.requires_grad)
+    return sum(p.nbytes for p in nn.ModuleList(modules).parameters() if not p.requires_grad)
 
 
-def measure_activation_bytes(forward: Callable[[], Tensor], weights: Iterable[Tensor] = ()) -> int:
-    """Run a forward pass and return the bytes that it keeps for its backward pass.
+class KeptTensors:
+    """What passes keep for their backward passes, by the part of a step that is running.
 
-    `weights` are not counted, although they are kept.
+    Weights are not counted, although they are kept. Units that are computed again add what is
+    inside of the largest one: a backward pass has one at a time.
     """
-    kept: dict[int, UntypedStorage] = {}
-    besides = {weight.untyped_storage()._cdata for weight in weights}
 
-    def keep(tensor: Tensor) -> None:
-        # By the storage's own place: its data have none on the device "meta". The storages are kept
-        # alive, so that no place is used twice. The hook returns None: if
-        # it returned the tensor, graph and output would form a cycle that is never freed.
-        storage = tensor.untyped_storage()
-        kept[storage._cdata] = storage
+    def __init__(self, weights: Iterable[Tensor] = ()) -> None:
+        self.part = ""
+        self._weights = {_get_place(weight) for weight in weights}
+        # By the storage's own place: its data have none on the device "meta". The storages are
+        # kept alive, so that no place is used twice.
+        self._kept: dict[str, dict[int, UntypedStorage]] = {}
+        self._again: dict[str, int] = {}
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
-        forward()
-    return sum(storage.nbytes() for place, storage in kept.items() if place not in besides)
+    @contextmanager
+    def watch(self, modules: Mapping[str, nn.Module]) -> Iterator[None]:
+        """Open a context whose passes count; `modules` are those of each part."""
+        with ExitStack() as stack:
+            units = {part: stack.enter_context(watch_units(each)) for part, each in modules.items()}
+            with torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor):
+                yield
+        for part, passes in units.items():
+            self._kept.setdefault(part, {})
+            self._again[part] = max((self._count_again(run) for run in list(passes)), default=0)
+
+    def count(self, parts: Iterable[str]) -> int:
+        """Count the bytes of some parts together; what several keep is counted once."""
+        own = list(parts)
+        storages = {place: each for part in own for place, each in self._kept[part].items()}
+        again = max((self._again[part] for part in own), default=0)
+        return sum(each.nbytes() for each in storages.values()) + again
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        if (place := _get_place(tensor)) not in self._weights:
+            self._kept.setdefault(self.part, {})[place] = tensor.untyped_storage()
+        return tensor.detach()  # the tensor itself would form a cycle with its graph
+
+    def _count_again(self, run: Callable[[], object]) -> int:
+        inside = KeptTensors()
+        inside._weights = self._weights
+        with inside.watch({"": nn.Module()}):
+            run()
+        return inside.count([""])
+
+
+def _get_place(tensor: Tensor) -> int:
+    place: int = tensor.untyped_storage()._cdata
+    return place
 
 
 def refuse_if_too_large(estimate: Estimate, device: torch.device) -> None:

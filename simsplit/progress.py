@@ -1,18 +1,12 @@
 """This module defines what a run reports to its observers: terminals, notebooks and trackers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from simsplit.renamed import find_by_old_name
 from simsplit.rows import ClientRow, RoundRow
 
-_TERMINAL = "simsplit.terminal"
-"""Imported by name when it is asked for: what trains does not depend on what shows it."""
 Status = Literal["running", "finished", "interrupted", "failed", "pruned"]
 
 
@@ -138,19 +132,3 @@ class SweepObserver:
 
     def warn(self, message: str) -> None:
         """Show a warning to the user."""
-
-
-def show_run() -> Observer:
-    """Make the observer that shows a run on stderr, as the command does."""
-    shown: Observer = import_module(_TERMINAL).show_run()
-    return shown
-
-
-def show_sweep() -> AbstractContextManager[SweepObserver]:
-    """Open a context with the observer that shows a sweep on stderr, as the command does."""
-    shown: AbstractContextManager[SweepObserver] = import_module(_TERMINAL).show_sweep()
-    return shown
-
-
-if not TYPE_CHECKING:  # type checkers know the new names alone
-    __getattr__ = partial(find_by_old_name, __name__)

@@ -4,12 +4,12 @@ Code that walks a protocol (clients in turn or at once, by events, one side only
 needs to know nothing else: neither which side owns a segment nor what a leg means.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 
 Passes = Mapping[str, int]
 """Number of forward passes by segment; a backward pass counts as two."""
@@ -67,6 +67,27 @@ class Protocol:
     def legs(self) -> tuple[Leg, ...]:
         """All legs, in order."""
         return tuple(crossing.leg for crossing in self.crossings)
+
+    def list_legs_of_labels(self) -> frozenset[Leg]:
+        """Return the legs that only a client with labels crosses: all but the first and its
+        gradient's.
+        """
+        first = self.crossings[0]
+        return frozenset(leg for leg in self.legs if leg not in (first.leg, first.gradient))
+
+    def select_without(self, legs: Collection[Leg]) -> "Protocol":
+        """Return the crossings of a client that these legs pass by.
+
+        The server's work is left out: it is done once for all clients of a step.
+        """
+        return Protocol(
+            tuple(
+                crossing if crossing.leg.up else replace(crossing, work={})
+                for crossing in self.crossings
+                if crossing.leg not in legs
+            ),
+            self.closing,
+        )
 
     @property
     def turns_before_dropout(self) -> tuple[Turn, ...]:

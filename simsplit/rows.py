@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
-from simsplit.packets import ClientId, Leg
+from simsplit.legs import ClientId, Leg
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Cells = Mapping[str, object]
 """Values by column."""
 _FURTHER = "further"
+WITHHELD = "withheld"
+"""What a table has in place of a figure that clients keep to themselves; it is read as no value."""
 
 
 class TableRow(Mapping[str, object]):
@@ -100,7 +102,8 @@ class RoundRow(TableRow):
     late: int | None = None
     """How many clients missed the deadline."""
     bytes_plain: int | None = None
-    """Bytes that the cut would have sent without methods."""
+    """Bytes that the cut would have sent without methods, in this round: to compare with `bytes_up`
+    and `bytes_down`, which have hand-overs too, and not with `bytes_total`."""
     train_loss: float | None = None
     """None, like the other means, if nobody trained."""
     train_accuracy: float | None = None
@@ -111,11 +114,11 @@ class RoundRow(TableRow):
     further: Cells = field(default_factory=dict)
     """Figures of the evaluated splits."""
     bytes_up: int = 0
-    """Bytes from clients, to the server or to the next client."""
+    """Bytes from clients in this round, to the server or to the next client."""
     bytes_down: int = 0
-    """Bytes to clients."""
+    """Bytes to clients in this round."""
     bytes_total: int = 0
-    """Bytes in both directions since the run began."""
+    """Bytes in both directions since the run began, summed over rounds."""
     simulated_s: float | None = None
     """Simulated seconds of the round; this and the next three columns where there is a network."""
     simulated_total_s: float | None = None
@@ -210,6 +213,37 @@ class DetectionRow(TableRow):
 
 
 @dataclass(frozen=True, eq=False)
+class LeakRow(TableRow):
+    """A row of `leaks`: one figure of what one attack recovered of one target, as judged once."""
+
+    round: int
+    kind: str
+    """What was recovered: images, texts, rows, labels, sessions."""
+    attack: str
+    role: str
+    """`attack`; `floor`: a guess that needs no attack; `ceiling`: an upper bound, which knows what
+    no attacker could; `written`: no leak, but what the model wrote, against the references."""
+    target: int | None = None
+    """The number of the image, text, row or session; none for labels."""
+    label: int | None = None
+    """The target's class, where it has one."""
+    view: str = ""
+    """What was read: a view of what crosses, or a session's prompt, response or both."""
+    adapter: int | None = None
+    metric: str = ""
+    """The figure's name, such as mse, rouge_l, auc or ap."""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """The ends of the 95 % interval, where the figure has one."""
+    samples: int | None = None
+    """How many targets a figure over all of them counts."""
+    known: float | None = None
+    """The share of the labels that the attack knows."""
+    further: Cells = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class TimingRow(TableRow):
     """A row of `timing`: a round's wall-clock seconds."""
 
@@ -229,7 +263,7 @@ def _kinds_of(row: type[TableRow]) -> dict[str, Callable[[Any], object]]:
 
 def _is_empty(value: object) -> bool:
     """Return whether a cell has no value: csv gives an empty text for it, pandas a NaN."""
-    return value == "" or (isinstance(value, float) and math.isnan(value))
+    return value in ("", WITHHELD) or (isinstance(value, float) and math.isnan(value))
 
 
 def _number(value: object) -> object:

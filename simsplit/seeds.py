@@ -9,13 +9,12 @@ where a run was resumed. The global generators are neither read nor advanced, ex
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from simsplit.renamed import find_by_old_name
+if TYPE_CHECKING:
+    import torch
 
 Scope = str | int
 
@@ -26,7 +25,7 @@ def derive_seed(seed: int, *scope: Scope) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def rng_for(seed: int, *scope: Scope, device: torch.device | None = None) -> torch.Generator:
+def rng_for(seed: int, *scope: Scope, device: "torch.device | None" = None) -> "torch.Generator":
     """Return a fresh torch generator for one purpose, on the CPU unless a device is given.
 
     >>> torch.rand(1, generator=rng_for(0, "batches", 3, 1)).item() < 1
@@ -35,14 +34,18 @@ def rng_for(seed: int, *scope: Scope, device: torch.device | None = None) -> tor
     return make_generator(device).manual_seed(derive_seed(seed, *scope))
 
 
-def continue_on(rng: torch.Generator, device: torch.device) -> torch.Generator:
+def continue_on(rng: "torch.Generator", device: "torch.device") -> "torch.Generator":
     """Return a generator on a device, which is seeded by the next number of another one."""
+    import torch
+
     seed = int(torch.randint(1 << 62, (), generator=rng))
     return make_generator(device).manual_seed(seed)
 
 
-def make_generator(device: torch.device | None) -> torch.Generator:
+def make_generator(device: "torch.device | None") -> "torch.Generator":
     """Make a generator; what is on the device "meta" is drawn on the CPU."""
+    import torch  # here, as what prints a finished run draws intervals by numpy alone
+
     if device is None or device.type in ("cpu", "meta"):
         return torch.Generator()
     return torch.Generator(device)
@@ -54,8 +57,10 @@ def numpy_rng_for(seed: int, *scope: Scope) -> np.random.Generator:
 
 
 @contextmanager
-def isolate(seed: int, *scope: Scope, device: torch.device | None = None) -> Iterator[None]:
+def isolate(seed: int, *scope: Scope, device: "torch.device | None" = None) -> Iterator[None]:
     """Seed the global torch generator by scope within a block, for code that draws from it."""
+    import torch
+
     devices = [] if device is None or device.type in ("cpu", "meta") else [device]
     # torch before 2.12 takes no None; without devices the kind has no effect
     kind = devices[0].type if devices else "cuda"
@@ -67,7 +72,3 @@ def isolate(seed: int, *scope: Scope, device: torch.device | None = None) -> Ite
             with module.device(each):
                 module.manual_seed(derive_seed(seed, *scope))
         yield
-
-
-if not TYPE_CHECKING:  # type checkers know the new names alone
-    __getattr__ = partial(find_by_old_name, __name__)

@@ -5,11 +5,16 @@ to taps. A tap sees exactly what a server-side observer could see: packets. It m
 that it keeps, since a hand-over's tensors are the live weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from simsplit.packets import ClientId, Leg, Packet
+from torch import Tensor
+
+from simsplit.legs import ClientId, Leg
+from simsplit.packets import Packet
 from simsplit.phases import EVALUATE, Moment
+from simsplit.progress import Observer
 from simsplit.rows import WireRow
 
 WireKey = tuple[int, ClientId, str, Leg]
@@ -22,11 +27,40 @@ RECEIVED = ("received_packets", "received_bytes")
 """Columns of the `wire` table for rows of clients that received a hand-over."""
 
 
+@dataclass(frozen=True)
+class Viewpoint:
+    """The place of an observer: the server, past which all packets go, or one client."""
+
+    client: ClientId | None = None
+    """The client's number; None: the server."""
+
+    def sees(self, packet: Packet, to: ClientId | None = None) -> bool:
+        """Return whether a packet leaves this place or arrives there."""
+        return self.client is None or self.client in (packet.client, to)
+
+
 class Tap(Protocol):
     """An observer of the wire."""
 
     def observe(self, packet: Packet) -> None:
         """Observe a packet that crosses."""
+
+
+class SampleRows(Protocol):
+    """The samples of packets, which a simulator knows and a deployed server does not."""
+
+    def find(self, packet: Packet, exposed: str) -> tuple[int, ...]:
+        """Return the numbers of a packet's samples; empty: they are not known."""
+
+    def take(self, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return the inputs and labels of samples by their numbers."""
+
+
+class WireObserver(Observer):
+    """Base class of observers of a run that are shown its packets, too."""
+
+    def follow(self, wire: "Wire", facts: Mapping[str, object], rows: SampleRows | None) -> None:
+        """Follow a run's wire from now on; another one, if the run's parts were built anew."""
 
 
 class Forger(Protocol):
@@ -41,6 +75,8 @@ class Wire:
 
     def __init__(self, taps: Sequence[Tap] = ()) -> None:
         self.taps = list(taps)
+        self.seated: list[tuple[Viewpoint, Tap]] = []
+        """Observers that see only what passes their place."""
         self.forger: Forger | None = None
         self.moment = Moment()
         """The round and phase under which packets are counted."""
@@ -57,11 +93,18 @@ class Wire:
             packet = self.forger.answer(packet)
         nbytes = packet.nbytes
         key = (packet.round, packet.client, self.moment.counted_phase, packet.leg)
-        self._add(key, (1, nbytes, 0, 0))
+        if (count := self._counts.get(key)) is None:
+            self._counts[key] = [1, nbytes, 0, 0]
+        else:
+            count[0] += 1
+            count[1] += nbytes
         if to is not None:
             self._add((packet.round, to, self.moment.counted_phase, packet.leg), (0, 0, 1, nbytes))
         for tap in self.taps:
             tap.observe(packet)
+        for viewpoint, tap in self.seated:
+            if viewpoint.sees(packet, to):
+                tap.observe(packet)
         return packet
 
     def take(self) -> Counts:

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from simsplit.experiment import Experiment
+from simsplit.parties.calls import OwnState
 from simsplit.progress import Observer
 from simsplit.scenario import Scenario, load_scenario, load_sweep, parse
 from simsplit.scenario.files import merge, read
@@ -87,3 +89,13 @@ def image_folder(
                 pixels = rng.integers(0, 256, shape, dtype=np.uint8)
                 Image.fromarray(pixels).save(folder / f"{index}.png")
     return path
+
+
+def read_party_weights(run: Experiment) -> dict[str, torch.Tensor]:
+    """Return the weights of all parties and of the server."""
+    weights = {f"server.{n}": t for n, t in run.parts.server.learner.weights().items()}
+    for party in run.clients:
+        state = run.parts.pool.ask(party, OwnState())
+        weights |= {f"{party}.{n.removeprefix('own.0.')}": t for n, t in state.items()}
+    kept = ("head.", "tail.", "trunk.")
+    return {n: t.detach() for n, t in weights.items() if n.split(".", 1)[1].startswith(kept)}

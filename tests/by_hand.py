@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from simsplit.data import Samples
 from simsplit.data.batches import Batcher
 from simsplit.engine.pool import InlinePool
+from simsplit.legs import Leg
 from simsplit.methods.method import Method
 from simsplit.methods.stack import Stack
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.parties.client import Client
 from simsplit.parties.client_end import ClientParts
 from simsplit.parties.feed import Exam, Feed

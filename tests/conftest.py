@@ -4,28 +4,55 @@ import functools
 import gc
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+import suites
 import torch
 
-from simsplit import pretrain
-from simsplit.pretrain import PretrainConfig, fetch_pretrained
+from simsplit.evidence import code_sources
 from simsplit.results import environment
 
 if TYPE_CHECKING:
+    from finished import FinishedRuns
     from hosted import SharedHosts
+    from pages import Page
 
     from simsplit.engine.ray_pool import Hosts
 
-# Torch and others hold a million objects; to go through all of them takes half a second. Here, for
-# it is while tests are collected that most of them are made.
+# Torch and others hold a million objects; to go through all of them takes half a second. Most of
+# them are made while tests are collected, and none of these goes before the end.
+gc.disable()
 gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden", action="store_true", help="write the golden files anew")
+    suites.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    suites.settle(config)
+    if config.option.costs:
+        config.pluginmanager.register(suites.Meter())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out most of the dear tests, after `-m` and `-k` have left out theirs."""
+    option = config.option
+    taken, others = suites.select(items, option.suite, option.turn, suites.read_costs())
+    items[:] = taken
+    if others:
+        config.hook.pytest_deselected(items=others)
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"tests: --suite {config.option.suite} --turn {config.option.turn}"
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -35,6 +62,25 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def every_page() -> "dict[str, Page]":
+    """Every page by its name, written or made: it takes seconds to make them."""
+    from pages import pages
+
+    return pages()
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[FinishedRuns]":
+    """Directories of finished runs by their scenarios, to be read: all workers share them."""
+    from finished import FinishedRuns
+
+    own = tmp_path_factory.getbasetemp()
+    made = FinishedRuns((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "finished")
+    yield made
+    made.check()
 
 
 @pytest.fixture(scope="session")
@@ -58,28 +104,21 @@ def without_hosts(shared_hosts: "SharedHosts") -> None:
     shared_hosts.end()
 
 
-SELDOM = {"slow", "ray", "notebook", "deploy"}
-
-
-@pytest.fixture(autouse=True)
-def no_demo_model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No quick test makes simsplit's own model, for minutes, as one that names no sizes would."""
-    if SELDOM.isdisjoint(mark.name for mark in request.node.iter_markers()):
-        monkeypatch.setattr(pretrain, "fetch_pretrained", _other_than_the_demo_model)
-
-
-def _other_than_the_demo_model(wanted: str | PretrainConfig, *given: Any) -> Path:
-    if wanted == "demo":
-        pytest.fail("needs simsplit's own model; give sizes (texts.CAUSAL), or mark it slow")
-    return fetch_pretrained(wanted, *given)
-
-
 @pytest.fixture(autouse=True, scope="session")
 def no_wait_for_disks() -> Iterator[None]:
     """Keep runs from waiting for disks: no test looks at what a power cut would leave behind."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def clean_checkout() -> Iterator[Callable[[], str]]:
+    """Let rows be written while the code is worked on, and return the function that refuses it."""
+    true = code_sources.find_commit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code_sources, "find_commit", lambda: "c" * 40)
+        yield true
 
 
 @pytest.fixture(autouse=True, scope="session")

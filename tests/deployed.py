@@ -10,8 +10,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from comparing import TABLES, weights
 
+from simsplit.deploy.blinding import has_psi
 from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
 from simsplit.deploy.server_run import serve
 from simsplit.deploy.terms import Mode
@@ -20,6 +22,7 @@ from simsplit.results.checkpoints import _list_folders, _read
 from simsplit.scenario import Scenario
 
 STATES = ("own/", "shared/")
+needs_psi = pytest.mark.skipif(not has_psi(), reason="needs the extra psi: openmined-psi")
 
 
 @dataclass
@@ -63,30 +66,38 @@ def break_off(site: Any, call: str, leg: str, left: int) -> None:
 
 
 def spoil(site: Any, left: int, *, hands: bool = False) -> None:
-    """Have a site send what is not finite; `hands`: to other clients, in its seal."""
-    made = site.client.training.end.make
-    handed = site.client.sharing.hand_over
+    """Have a site send what is not finite; `hands`: to other clients, in its seal.
 
-    def bad(round_number: int) -> Any:
-        nonlocal left
-        packet, left = handed(round_number), left - 1
-        if left >= 0:
-            return packet
-        spoilt = (t * float("nan") if t.is_floating_point() else t for t in packet.tensors)
-        return packet.with_tensors(tuple(spoilt))
+    It goes on where a round is done again, for which a site builds its client anew.
+    """
+    build = site._build
 
-    if hands:
-        site.client.sharing.hand_over = bad
-        return
+    def change(part: Any, name: str) -> None:
+        made = getattr(part, name)
 
-    def spoilt(leg: Any, pending: Any) -> Any:
-        nonlocal left
-        packet, left = made(leg, pending), left - 1
-        if left >= 0:
-            return packet
-        return packet.with_tensors(tuple(tensor * float("nan") for tensor in packet.tensors))
+        def bad(*words: Any) -> Any:
+            nonlocal left
+            packet, left = made(*words), left - 1
+            if left >= 0:
+                return packet
+            spoilt = (t * float("nan") if t.is_floating_point() else t for t in packet.tensors)
+            return packet.with_tensors(tuple(spoilt))
 
-    site.client.training.end.make = spoilt
+        setattr(part, name, bad)
+
+    def change_client() -> None:
+        if hands:
+            change(site.client.sharing, "hand_over")
+        else:
+            change(site.client.training.end, "make")
+
+    def build_again() -> Any:
+        assembler = build()
+        change_client()
+        return assembler
+
+    site._build = build_again
+    change_client()
 
 
 def work(pipe: Connection, prepare: Callable[[], None] | None = None) -> None:
@@ -96,6 +107,7 @@ def work(pipe: Connection, prepare: Callable[[], None] | None = None) -> None:
     import torch
     from sklearn.datasets import load_digits
 
+    from simsplit.deploy.alignment_site import align_ids
     from simsplit.deploy.connection import join
     from simsplit.deploy.site_setup import make_site
 
@@ -104,15 +116,17 @@ def work(pipe: Connection, prepare: Callable[[], None] | None = None) -> None:
     pipe.send("ready")
     while (job := pipe.recv()) is not None:
         try:
-            site = make_site(
-                job.scenario, job.client, job.out, job.mode, data=job.data, resume=job.resume
-            )
+            proof = load_keys(job.keys, client_name(job.client))
+            own = {"data": job.data, "resume": job.resume}
+            waits = {"patience_s": 20, "say": lambda _: None}
+            about = (job.scenario, job.client)
+            common = align_ids(*about, job.address, proof, job.out, mode=job.mode, **own, **waits)
+            site = make_site(*about, job.out, job.mode, common=common, **own)
             if job.breaks is not None:
                 break_off(site, *job.breaks)
             if job.spoils is not None:
                 spoil(site, job.spoils, hands=job.hands)
-            proof = load_keys(job.keys, client_name(job.client))
-            pipe.send(join(job.address, proof, site, patience_s=20, say=lambda _: None))
+            pipe.send(join(job.address, proof, site, **waits))
         except (Exception, CutOff) as error:  # noqa: BLE001 - the test gets it
             pipe.send(f"{type(error).__name__}: {error}")
 
@@ -123,6 +137,8 @@ class Client:
 
     process: BaseProcess
     pipe: Connection
+    unread: int = 1
+    """How many messages are still to come: that it is ready, and the end of each job."""
 
     @classmethod
     def start(cls, prepare: Callable[[], None] | None = None) -> "Client":
@@ -132,8 +148,13 @@ class Client:
         process.start()
         return cls(process, ours)
 
+    def begin(self, job: Job) -> None:
+        self.pipe.send(job)
+        self.unread += 1
+
     def came_to(self, seconds: float = 60) -> str:
         assert self.pipe.poll(seconds), "the client has not ended"
+        self.unread -= 1
         return str(self.pipe.recv())
 
     def stop(self) -> None:
@@ -147,6 +168,7 @@ class Deployment:
 
     folder: Path
     clients: list[Client] = field(default_factory=list)
+    prepare: Callable[[], None] | None = None
 
     @classmethod
     def of(
@@ -155,7 +177,15 @@ class Deployment:
         make_keys(folder / "keys", count, 2)
         clients = [Client.start(prepare) for _ in range(count)]
         assert {client.came_to(120) for client in clients} == {"ready"}
-        return cls(folder, clients)
+        return cls(folder, clients, prepare)
+
+    def restart_busy(self) -> None:
+        """Start clients anew that a failed test has left at work, or whose ends it has not read."""
+        for number, client in enumerate(self.clients):
+            if client.unread:
+                client.stop()
+                self.clients[number] = Client.start(self.prepare)
+                assert self.clients[number].came_to(120) == "ready"
 
     @property
     def keys(self) -> Path:
@@ -163,7 +193,7 @@ class Deployment:
 
     def start(self, given: Scenario, number: int, address: str, out: Path, **more: Any) -> None:
         job = Job(given, number, address, self.keys, out / client_name(number), **more)
-        self.clients[number].pipe.send(job)
+        self.clients[number].begin(job)
 
     def run(
         self,

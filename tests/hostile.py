@@ -239,7 +239,10 @@ def assert_nobody_noticed(
     rounds, clients = outcome.run.rounds, outcome.run.clients
     assert list(rounds["round"]) == list(range(1, len(rounds) + 1))
     assert rounds["round"].max() >= given.schedule.rounds
-    assert rounds.filter(like="test_").notna().all(axis=None)
+    scores = rounds.filter(like="test_").drop(
+        columns=outcome.run.summary.get("withheld", []), errors="ignore"
+    )
+    assert scores.notna().all(axis=None)
     trained = rounds.loc[rounds["phase"] == "train", "round"]
     of_honest = clients[clients["client"].isin(honest) & clients["round"].isin(trained)]
     assert (of_honest["steps"] > 0).all()

@@ -4,7 +4,9 @@
 that have the form of an honest answer.
 """
 
+import itertools
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +17,17 @@ from torch import Tensor
 from simsplit.deploy.frames import LARGEST as LARGEST_ALLOWED
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.handovers import Handovers
-from simsplit.deploy.seals import _DOMAIN, _HASH, _LENGTHS, _hash_parts
+from simsplit.deploy.seals import (
+    _COMPLAINT,
+    _DOMAIN,
+    _HASH,
+    _LENGTHS,
+    UnopenedSeal,
+    _hash_parts,
+)
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.scenario import Scenario
+from simsplit.states import measure_norm
 
 GRADIENT = "features_grad"
 INTERLEAVING = ("mixguard",)
@@ -92,6 +102,23 @@ def set_tensors(*made: Tensor) -> Change:
         tensors[:] = made
         packets = answer["answer"]
         (packets[0] if isinstance(packets, list) else packets)["tensors"] = len(made)
+
+    return change
+
+
+def take_turns(*changes: Change) -> Change:
+    """Take one change after another, and then the first again."""
+    turns = itertools.cycle(changes)
+    return lambda answer, tensors: next(turns)(answer, tensors)
+
+
+def grow_each_time(times: float) -> Change:
+    """Make floating tensors larger each time, by this factor more than the time before."""
+    factors = (times**number for number in itertools.count())
+
+    def change(answer: Answer, tensors: list[Tensor]) -> None:
+        factor = next(factors)
+        tensors[:] = [t * factor if t.is_floating_point() else t for t in tensors]
 
     return change
 
@@ -183,6 +210,79 @@ def close_otherwise(handovers: Handovers) -> None:
         return _LENGTHS.pack(length, len(signature)) + head + signature + closed
 
     seals.seal = spoil  # type: ignore[method-assign]
+
+
+def wrap_garbage(receiver: int, *, discloses: bytes | None = None) -> Any:
+    """Sign a seal whose key for one receiver is garbage; disclose other bytes than its secret."""
+
+    def tamper(handovers: Handovers) -> None:
+        seals, seal = handovers.seals, handovers.seals.seal
+
+        def spoil(about: dict[str, Any], content: bytes) -> bytes:
+            blob = seal(about, content)
+            length, signed = _LENGTHS.unpack_from(blob)
+            head = json.loads(blob[_LENGTHS.size : _LENGTHS.size + length])
+            if str(receiver) in head["keys"]:
+                head["keys"][str(receiver)] = "00" * 48
+            text, closed = json.dumps(head).encode(), blob[_LENGTHS.size + length + signed :]
+            signature = seals._signs.sign(_DOMAIN + _hash_parts(text, closed), _HASH)
+            return _LENGTHS.pack(len(text), len(signature)) + text + signature + closed
+
+        seals.seal = spoil  # type: ignore[method-assign]
+        if discloses is not None:
+            seals.disclose = lambda *_: discloses  # type: ignore[method-assign]
+
+    return tamper
+
+
+def hand_on(change: Callable[[str, Tensor], Tensor], *, claims: bool = True) -> Any:
+    """Seal other weights, by their names; `claims`: the seal names their true size."""
+
+    def tamper(handovers: Handovers) -> None:
+        seal = handovers.seal
+
+        def spoil(packet: Any, steps: int, power: int) -> Any:
+            pairs = zip(packet.names, packet.tensors, strict=True)
+            changed = packet.with_tensors(tuple(change(name, each) for name, each in pairs))
+            if claims:
+                power = math.ceil(math.log2(1.01 * measure_norm(changed.tensors)))
+            return seal(changed, steps, power)
+
+        handovers.seal = spoil  # type: ignore[method-assign]
+
+    return tamper
+
+
+def grow(times: float) -> Callable[[str, Tensor], Tensor]:
+    """Make weights, but not moments, this many times as large."""
+    return lambda name, each: (
+        each * times if each.is_floating_point() and not name.startswith("optimizer.") else each
+    )
+
+
+def set_all(value: float) -> Callable[[str, Tensor], Tensor]:
+    """Give all weights, but not moments, one value."""
+    return lambda name, each: (
+        torch.full_like(each, value)
+        if each.is_floating_point() and not name.startswith("optimizer.")
+        else each
+    )
+
+
+def set_slot(slot: str, value: float) -> Callable[[str, Tensor], Tensor]:
+    """Give all moments of one kind one value."""
+    return lambda name, each: torch.full_like(each, value) if name.endswith(f".{slot}") else each
+
+
+def complain_falsely(handovers: Handovers) -> None:
+    """Complain of a seal that has a key for this client."""
+    seals = handovers.seals
+
+    def complain(blob: bytes, sender: int) -> Any:
+        complaint = seals._signs.sign(_COMPLAINT + _hash_parts(blob, b""), _HASH)
+        raise UnopenedSeal(sender, complaint)
+
+    seals.open = complain  # type: ignore[method-assign]
 
 
 def _flip_byte(seal: Tensor, place: int) -> Tensor:

@@ -7,15 +7,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.attacking.judging import AttackJudge, KindScores
-from simsplit.attacks import Attack, AttackConfig, Knowledge
+from simsplit.attacking.attack_judge import AttackJudge, KindScores
+from simsplit.attacks import Attack, AttackConfig, Knowledge, Threat
+from simsplit.metrics import Metric
 from simsplit.packets import Packet
-from simsplit.report.html.markup import Markup, section, tag
-from simsplit.report.html.subject import Subject
-from simsplit.report.presentations import Presentation
-from simsplit.report.tables import Table
-from simsplit.results.kept import RoundFiles
-from simsplit.results.recovers import Recovered
+from simsplit.results.leak_table import ATTACK, FLOOR, keep_kinds, list_leaks, take_last_judged
+from simsplit.results.recovered_files import RoundFiles
+from simsplit.results.recovered_kinds import Kind
 
 KIND, GUESS = "lengths", "guess"
 FILES = RoundFiles("lengths", "jsonl")
@@ -25,7 +23,7 @@ class NormsConfig(AttackConfig):
     """Reads the payload that it sees."""
 
     kind: Literal["norms"] = "norms"
-    public: ClassVar[bool] = False
+    threat: ClassVar[Threat] = Threat(knows=())
     recovers: ClassVar[str] = KIND
     effort: ClassVar[tuple[str, ...]] = ()
 
@@ -53,10 +51,6 @@ class LengthJudge(AttackJudge[Norms]):
     def __init__(self, scenario, data, parts) -> None:
         self.begun = 0
 
-    @staticmethod
-    def columns(scenario):
-        return ("round", "attack", "sample", "length")
-
     def begin(self, number: int) -> None:
         self.begun += 1
 
@@ -67,48 +61,31 @@ class LengthJudge(AttackJudge[Norms]):
     def score(self, number: int, attacks: Mapping[str, Norms]) -> KindScores:
         read = {name: attack.recovered.tolist() for name, attack in attacks.items()}
         read[GUESS] = [1.0]
+        place = {"round": number, "kind": KIND}
         rows = [
-            {"round": number, "attack": name, "sample": sample, "length": length}
+            leak
             for name, lengths in read.items()
             for sample, length in enumerate(lengths)
+            for leak in list_leaks(
+                place
+                | {"attack": name, "role": FLOOR if name == GUESS else ATTACK}
+                | {"target": sample},
+                {"length": length},
+            )
         ]
         return KindScores(rows, {FILES: json.dumps(read).encode()})
 
 
 def means(run):
-    table = run.read_recovered(KIND)
-    return {} if table.empty else table.groupby("attack", sort=False)["length"].mean().to_dict()
+    table = take_last_judged(keep_kinds(run.leaks, KIND))
+    return {} if table.empty else table.groupby("attack", sort=False)["value"].mean().to_dict()
 
 
-def tabulate(run):
-    rows = [(name, f"{length:.3f}") for name, length in means(run).items()]
-    return Table("lengths that attacks read", ("attack", "length"), rows)
-
-
-def compare(entries, baseline):
-    rows = [(str(each.run.path), f"{means(each.run)['norms']:.3f}") for each in entries]
-    return [Table("lengths of runs", ("run", "norms"), rows)]
-
-
-def write(subject: Subject) -> Markup:
-    return section("Lengths", *(tag("p", len(means(each.run))) for each in subject.entries))
-
-
-RECOVERED = Recovered(
-    table=KIND,
-    place=("round", "attack", "sample"),
-    floors=(GUESS,),
-    summarise=lambda table: {} if table.empty else {KIND: float(table["length"].max())},
+RECOVERED = Kind(
+    recovers=KIND,
+    metrics=("length",),
+    guesses={GUESS: "(one)"},
+    summarise=lambda table: {KIND: float(table["value"].max())},
 )
-PRESENTATION = Presentation(
-    show=lambda run: [tabulate(run)],
-    compare=compare,
-    frame=lambda run: run.read_recovered(KIND).drop(columns="sample"),
-    keys=("attack",),
-    describe=means,
-    section=write,
-    conclude=lambda subject: "lengths leak",
-    measure=lambda run: {f"{name}_length": value for name, value in means(run).items()},
-    ways={"length": "less"},
-)
+LENGTH = Metric("length", "more", decimals=3, of="attack")
 ATTACKS = {"norms": NormsConfig}

@@ -31,8 +31,8 @@ from simsplit.__main__ import app
 from simsplit.catalogue import tabulate_catalogue
 from simsplit.commands.options import load_plugins, parse_pairs
 from simsplit.deploy.terms import refuse_undeployable
-from simsplit.experiment import choose_run_directory
 from simsplit.results import SCENARIO, SWEEP
+from simsplit.running.directories import choose_run_directory
 from simsplit.scenario import Scenario, Sweep, has_sweep, load_scenario, load_sweep
 from simsplit.scenario.schema import start_file
 from simsplit.sweep.plan import choose_sweep_directory
@@ -109,6 +109,16 @@ def make_pages() -> list[tuple[str, str]]:
     sys.path.insert(0, str(DOCS))
     try:
         return [*import_module("making").pages()]
+    finally:
+        sys.path.remove(str(DOCS))
+
+
+@cache
+def list_pictures() -> list[str]:
+    """List the paths of the pictures that the site draws."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        return [*import_module("making").list_pictures()]
     finally:
         sys.path.remove(str(DOCS))
 
@@ -248,8 +258,10 @@ class Reader:
     def _check_validate(self, **given: Any) -> None:
         self._load("validate", given)
 
-    def _check_new(self, *, name: str, from_: str) -> None:
-        start_file(name, from_, Path())
+    def _check_new(self, *, name: str | None, from_: str, **rest: Any) -> None:
+        if name is not None:
+            start_file(name, from_, Path())
+        del rest
 
     def _check_list(self, *, what: str | None, plugin: Any, **rest: Any) -> None:
         tabulate_catalogue(what, load_plugins(list(plugin or ())))
@@ -298,6 +310,8 @@ class Reader:
         whole = re.search(r"^(name|extends):", text, re.MULTILINE)
         file = self.folder / "snippet.yaml"
         file.write_text(text if whole else f"extends: quickstart\n{text}")
+        if name := re.search(r"^name: (\w+)$", text, re.MULTILINE):
+            (self.folder / f"{name[1]}.yaml").write_text(text)  # a reader saves it by that name
         load_sweep(file) if has_sweep(file) else load_scenario(file)
 
 

@@ -15,7 +15,8 @@ from simsplit.bench.overhead import feed_of
 from simsplit.data import Prepared, prepare
 from simsplit.data.batches import Batch
 from simsplit.experiment import Experiment
-from simsplit.packets import ClientId, Packet
+from simsplit.legs import ClientId
+from simsplit.packets import Packet
 from simsplit.parties.calls import CountSteps, OwnState, SharedState
 from simsplit.results import Run
 from simsplit.scenario import Scenario, parse

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simsplit.boards.entries import BYTES, FLOOR, LEAKS, UTILITY, Board, BoardTable
+from simsplit.boards.entries import Board, BoardTable
+from simsplit.boards.figure_names import BYTES, FLOOR, LEAKS, UTILITY
 from simsplit.boards.track import Track
 from simsplit.evidence.claims import Claim
+from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.measurements import Measurement, write_setting
-from simsplit.evidence.tables import EvidenceTable
 from simsplit.scenario.shipped import find_folder
 
 FIELDS: Mapping[str, Any] = {
@@ -55,7 +56,9 @@ def plant(strengths: Mapping[str, Sequence[str]], planted: Planted, **track: Any
 
 def _row(axes: Mapping[str, str], seed: int, figure: str, value: float) -> Measurement:
     setting = write_setting(axes)
-    return Measurement(setting, seed, figure, value, "d", "1", "c", "x", "m", 1, 1.0, "2026-01-01")
+    return Measurement(
+        setting, seed, figure, value, "d", "", "1", "c", "x", "m", 1, 1.0, "2026-01-01"
+    )
 
 
 def measure_at(

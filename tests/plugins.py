@@ -1,7 +1,7 @@
 """Methods as a plugin would define them, in a module that hosts can import as well."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,4 +91,42 @@ class Faulty(Method):
         _ = 1 // 0
 
 
-METHODS = {"warmup": WarmupConfig, "faulty": FaultyConfig}
+class FeedbackConfig(MethodConfig):
+    """Sends signs, and adds what they leave out of a batch to the next one, on both sides."""
+
+    kind: Literal["feedback"] = "feedback"
+    keeps: bool = True
+    sides: tuple[str, ...] = ("client", "server")
+
+    def build(self, site: Site) -> Method:
+        if site.side not in self.sides:
+            return Method()
+        return (Feedback if self.keeps else Forgetful)()
+
+
+class Forgetful(Method):
+    def __init__(self) -> None:
+        self.left_out: Tensor | None = None
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        return self._add(z, step) if step.training else z
+
+    def lift(self, z: Tensor, step: Step) -> Tensor:
+        return self._add(z, step) if step.training else z
+
+    def _add(self, z: Tensor, step: Step) -> Tensor:
+        wanted = z if self.left_out is None else z + self.left_out
+        sent = wanted.sign() * wanted.abs().mean()
+        self.left_out = (wanted - sent).detach().mean(0, keepdim=True)
+        return z + (sent - z).detach()
+
+
+class Feedback(Forgetful):
+    def state(self) -> dict[str, Tensor]:
+        return {} if self.left_out is None else {"left_out": self.left_out}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.left_out = state.get("left_out")
+
+
+METHODS = {"warmup": WarmupConfig, "faulty": FaultyConfig, "feedback": FeedbackConfig}

@@ -63,6 +63,23 @@ CAUSAL: dict[str, Any] = {
 
 LORA = {"rank": 2, "alpha": 4}
 
+OF_PARTIES: dict[str, Any] = {
+    "topology": "vertical",
+    "clients": {"heads": "per_client"},
+    "data": {
+        "source": {
+            "task": {
+                "kind": "classification",
+                "prompt": "{topic} {sentence}",
+                "names": ["negative", "positive"],
+            }
+        },
+        "partition": {"kind": "columns", "groups": {"a": ["topic"], "b": ["sentence"]}},
+    },
+    "model": {"sizes": {"family": "bert"}, "head": 1, "tail": 0},
+}
+"""One party has what a review is about, the other what it says, and the class."""
+
 
 def api_scenario(path: Path, family: str = "llama", **changes: Any) -> Scenario:
     """Build a tiny scenario of two clients with adapters of their own."""

@@ -4,6 +4,10 @@
     python tools/gpu.py --list           # what would run, in which order, with expected minutes
     python tools/gpu.py --only qwen3     # some of it, again
 
+`make gpu` installs nothing. Where `make demo` has made no .venv it takes the Python that there is,
+whose torch sees the GPU. That one needs what pyproject.toml lists, but for ray and flwr; without
+network, wheels from another machine do: `pip install --no-index --find-links FOLDER pydantic ...`.
+
 A command's output goes to results/gpu/NAME.json as it ends, and results/gpu/page.md is written from
 all of them; so it can be interrupted at any time, and goes on where it was. Where there is no GPU
 it lists what it would run. Exit code 1 says that a command failed.
@@ -54,9 +58,15 @@ SDAR = "simsplit reproduce lightsplit/table4 --tier small --device cuda --budget
 
 COMMANDS = (
     measure("devices", "does a GPU compute what the CPU computes?", 4, "devices"),
+    Command(
+        "crowds",
+        "how much faster are stacked clients there?",
+        (sys.executable, "tools/bench.py", "crowds", "--device", "cuda", "--json"),
+        4,
+    ),
     measure("resnet18-10", "what does the cut cost beside plain PyTorch?", 3, "plain", "10"),
     measure("resnet18-100", "and with 100 clients?", 3, "plain", "100"),
-    measure("own-heads", "what would 100 own heads gain by being stacked?", 2, "heads"),
+    measure("own-heads-laps", "what do 100 clients gain by being stacked, by the lap?", 3, "laps"),
     measure("bf16", "what do fewer bits save?", 3, "precision"),
     measure("qwen3-1.7b", "does Qwen3-1.7B train through the cut?", 6, "text", "qwen3-1.7b"),
     measure("llama-7b", "does LLaMA-7B?", 9, "text", "llama-7b"),
@@ -67,7 +77,10 @@ COMMANDS = (
         9,
         goes_on=True,
     ),
-    *map(go_on_with_board, ("images", "labels", "texts", "generation", "backdoor", "bytes")),
+    *map(
+        go_on_with_board,
+        ("images", "labels", "texts", "generation", "backdoor", "bytes", "members"),
+    ),
 )
 
 

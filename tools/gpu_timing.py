@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benches.stacked import CNN, MOMENTUM, CrowdCase, compare_ways
 from golden.cases import write_texts
 from golden.on_device import find_far
-from torch import Tensor
 
 from simsplit import load_scenario
 from simsplit import run as run_scenario
-from simsplit.bench.given import random_images, scenario
 from simsplit.bench.overhead import RESNET, OverheadCase, assemble_case, feed_of, in_blocks, stepper
 from simsplit.bench.sides import BenchSide, PlainLoop, synchronise
 
@@ -52,29 +51,23 @@ def compare_with_plain(device: torch.device, *, quick: bool, clients: int) -> Fi
     return dict(in_blocks(sides, case, device, quick))
 
 
-def compare_heads(device: torch.device, *, quick: bool) -> Figures:
-    """Time 100 clients' own heads, one after the other as simsplit does, and stacked by vmap."""
-    count, size = (3, 4) if quick else (100, 64)
-    given = scenario("simplecnn", size, {"count": count, "heads": "per_client"})
-    image = random_images(given, 100).info.shape
-    heads = [
-        given.model.segment("head", image, 10, seed).to(device).eval() for seed in range(count)
-    ]
-    x = torch.rand(count, size, *image, device=device)
-    names, _ = torch.func.stack_module_state(heads)
+def compare_laps(device: torch.device, *, quick: bool) -> Figures:
+    """Time laps of 100 clients with own heads and tails, stacked and one after the other.
 
-    def call(weights: dict[str, Tensor], one: Tensor) -> Tensor:
-        return torch.func.functional_call(heads[0], weights, (one,))
-
-    def loop() -> None:
-        for head, one in zip(heads, x, strict=True):
-            head(one).square().sum().backward()
-
-    def stack() -> None:
-        torch.func.vmap(call)(names, x).square().sum().backward()
-
-    looped, stacked = (_time(work, device, 2 if quick else 50) for work in (loop, stack))
-    return {"looped, ms": looped, "stacked, ms": stacked, "times as fast": looped / stacked}
+    A lap is whole: heads, the common trunk, tails, their backward passes, and all optimizers.
+    """
+    size, clients, steps, pairs = (4, 3, 1, 1) if quick else (64, 100, 5, 9)
+    case = CrowdCase(
+        "SimpleCNN", CNN, size, MOMENTUM, 1, 1, clients=clients, steps=steps, pairs=pairs
+    )
+    measured = compare_ways(case, device, pairs)
+    laps = 1000 / steps
+    return {
+        "looped, ms": round(measured.other_s * laps, 3),
+        "stacked, ms": round(measured.first_s * laps, 3),
+        "times as fast": measured.ratio,
+        "quartiles": f"{measured.low:.2f}-{measured.high:.2f}",
+    }
 
 
 def compare_precisions(device: torch.device, *, quick: bool) -> Figures:
@@ -166,7 +159,7 @@ def _time(work: Callable[[], object], device: torch.device, times: int) -> float
 def main(words: list[str] | None = None) -> None:
     """Measure what is named, and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("devices", "plain", "heads", "precision", "text"))
+    parser.add_argument("what", choices=("devices", "plain", "laps", "precision", "text"))
     parser.add_argument("which", nargs="?", help="plain: how many clients; text: the model")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
@@ -176,7 +169,7 @@ def main(words: list[str] | None = None) -> None:
         "plain": lambda device, quick: compare_with_plain(
             device, quick=quick, clients=int(asked.which)
         ),
-        "heads": compare_heads,
+        "laps": compare_laps,
         "precision": compare_precisions,
         "text": lambda device, quick: train_text_model(device, quick=quick, name=asked.which),
     }

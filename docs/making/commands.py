@@ -13,8 +13,8 @@ from typer.utils import get_params_from_function
 
 import simsplit
 from making.markup import code, fence, plain, table
+from simsplit import caching
 from simsplit.__main__ import app
-from simsplit.pretrain import cache
 
 _HEAD = """\
 # Command line
@@ -46,8 +46,9 @@ Mappings merge key by key. Lists are replaced, and so is a mapping of another `k
 | 143 | asked to terminate (SIGTERM, of docker, slurm or `kill`); the same |
 """
 _READ = {
-    cache.VARIABLE: "where pretrained models are kept; default `~/.cache/simsplit`",
+    caching.VARIABLE: "where pretrained models are kept, and the answers of commands that only print; default `~/.cache/simsplit`",
     "NO_COLOR": "no colours and no bold in tables",
+    "FORCE_COLOR": "colours in tables where nothing is a terminal",
     "COLUMNS": "how wide tables are where nothing is a terminal; default 140",
 }
 _OTHERS = (

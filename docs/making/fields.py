@@ -9,7 +9,7 @@ from simsplit.report.tables import Table
 
 _TOLD_BY_MODULE = ("methods", "attacks", "detectors", "poisons")
 """Groups whose parts have a file each, with a docstring that says how they work."""
-_NOT_HERE = ("scenarios", "compatibility")
+_NOT_HERE = ("scenarios", "compatibility", "rules", "threats")
 """Groups that have pages of their own: the gallery, and the table of parts."""
 
 
@@ -32,6 +32,7 @@ def _index() -> str:
         "# Reference\n\nWritten from the code at each build. `simsplit list` prints the same in a"
         " terminal, with the parts of your plugins; `simsplit schema` writes a JSON Schema.\n\n"
         "Beside the groups: [command line](command-line.md), [run directory](run-directory.md), [columns of tables](columns.md),"
+        " [transcripts](transcript.md),"
         " [Python](python.md), [plugins](plugins.md),"
         " [which part works with what](compatibility.md).\n"
     )

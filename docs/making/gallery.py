@@ -1,4 +1,4 @@
-"""The gallery: every scenario that ships, from what its file says."""
+"""The gallery: every scenario that ships, by the question that it answers."""
 
 from pathlib import Path
 
@@ -14,6 +14,47 @@ _HEAD = """\
 Each scenario ships with the package and is found by its name. `simsplit list scenarios` prints
 the same list, and `simsplit new mine.yaml --from quickstart` writes a copy to change.
 """
+QUESTIONS = {
+    "Where to begin": ("quickstart", "everything", "watched"),
+    "What does a method cost, and what does it hide?": (
+        "table",
+        "digits-table",
+        "cuts",
+        "convergence",
+        "cifar10-fast",
+        "cifar10-fast-table",
+    ),
+    "What does an attack recover?": ("reconstruction", "labels", "hospitals"),
+    "What crosses when language models are split?": (
+        "mixguard",
+        "p3eft",
+        "generation",
+        "generation-defences",
+        "smollm",
+        "smollm-generation",
+    ),
+    "Who poisons training, and who is caught?": (
+        "backdoor",
+        "poisons",
+        "caught",
+        "caught-root",
+        "caught-samples",
+        "late",
+        "skewed",
+    ),
+    "How do schedules and networks differ?": ("asynchronous", "phones", "splitfed", "vit"),
+    "What if the columns are divided among parties?": ("vertical", "vertical-images"),
+    "How many clients can there be?": (
+        "scaling",
+        "sixteen",
+        "sixteen-cifar10",
+        "crowd",
+        "ten-thousand",
+        "hundred-thousand",
+        "million",
+    ),
+}
+"""Question -> the scenarios that answer it, as readers should meet them."""
 _PAPERS = """\
 ## Tables and figures of papers
 
@@ -23,27 +64,31 @@ Full size, and in `small/` for two CPU cores. Data sets are yours to give:
 
 
 def page() -> str:
-    """Make an entry per scenario, and a table of the ones that repeat papers."""
-    described = list(describe_all())
-    entries = [_entry(each) for each in described if "/" not in each.name]
-    papers = [(code(each.name), plain(each.shows)) for each in described if "/" in each.name]
-    return "\n\n".join([_HEAD, *entries, _PAPERS, table(("scenario", "what it shows"), papers)])
+    """Make an entry per scenario under its question, and a table of the ones that repeat papers."""
+    described = {each.name: each for each in describe_all()}
+    papers = [(code(name), plain(each.shows)) for name, each in described.items() if "/" in name]
+    parts = [_HEAD]
+    for question, names in QUESTIONS.items():
+        parts += [f"## {question}", *(_entry(described[name]) for name in names)]
+    return "\n\n".join([*parts, _PAPERS, table(("scenario", "what it shows"), papers)])
 
 
 def _entry(shipped: Shipped) -> str:
     text = (find_folder() / f"{shipped.name}{SUFFIX}").read_text(encoding="utf-8")
     command = "sweep" if has_sweep(Path(shipped.name)) else "run"  # `extends` may bring one
     parts = [
-        f"## {shipped.name}",
+        f"### {shipped.name}",
         plain(shipped.shows),
         f"Takes {plain(shipped.takes)}." if shipped.takes else "",
         fence(f"simsplit {command} {shipped.name}"),
-        _picture(shipped.name),
+        _picture(shipped),
         fold(f"{shipped.name}{SUFFIX}", fence(text, "yaml")),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _picture(name: str) -> str:
-    lies = (PICTURES / f"{name}.png").is_file()
-    return f"![What {name} shows](gallery/{name}.png)" if lies else ""
+def _picture(shipped: Shipped) -> str:
+    """Show what `make gallery` drew of a scenario; the text says what there is to see."""
+    lies = (PICTURES / f"{shipped.name}.svg").is_file()
+    says = plain(shipped.shows).rstrip(".").replace("[", "(").replace("]", ")")
+    return f"![Results of {shipped.name}: {says}](gallery/{shipped.name}.svg)" if lies else ""

@@ -7,22 +7,25 @@ from pathlib import Path
 
 from making.markup import code, fence, fold, plain, table
 from simsplit.evidence.claims import Axes
-from simsplit.evidence.drawing import draw_table, list_drawn
+from simsplit.evidence.evidence_rows import EvidenceRow
+from simsplit.evidence.evidence_tables import EvidenceTable, judge_table, read_known_rows
 from simsplit.evidence.papers import PaperTable, list_tables, load_papers
 from simsplit.evidence.presenting import (
     JudgedTable,
-    count_statements,
     count_verdicts,
     describe_shared,
+    tabulate_ours,
     tabulate_printed,
     tabulate_rows,
     tabulate_statements,
     write_card,
     write_gaps,
     write_known,
+    write_verdict,
     write_words,
 )
-from simsplit.evidence.tables import EvidenceRow, EvidenceTable, judge_table, read_known_rows
+from simsplit.evidence.silences import SILENT
+from simsplit.evidence.table_drawing import draw_table, list_drawn
 from simsplit.evidence.verdicts import ClaimVerdict
 from simsplit.report.tables import Table
 
@@ -36,10 +39,17 @@ _SETTLED = (ClaimVerdict.HOLDS, ClaimVerdict.FAILS, ClaimVerdict.NOT_SETTLED)
 _HEAD = """\
 # Tables of the papers
 
-Every table and figure of the papers below is listed with what it claims. A claim is judged from seeds and 95 % intervals: it **holds**
-where the whole interval says so, **fails** where the whole interval denies it, and is **not settled** in between, or with one seed.
-Tier `small` is made for two processors: smaller networks, thousands of samples. A verdict is on the claim at that size. A table holds where
-all of its statements do; intervals are not widened for their number, so one of many may fail by chance.
+Every table and figure of the papers below is listed with what it claims, in one sentence. The verdict is on that sentence, in the paper's
+measure: a comparison **holds** where its whole 95 % interval says so, **fails** where the whole interval denies it, and is open in between, or
+with one seed. A table holds where all that its sentence says does (of what it says of most settings: more than half of them), fails where a
+part of it fails, and is **not settled** otherwise. How many comparisons hold, fail and are open stands beside each verdict. What goes beyond the
+sentence, such as stricter measures of ours, is counted by itself.
+
+Each statement holds on the paper's own printed figures, or says why these cannot decide it. Rows say nothing, and settle nothing, where they miss
+the table's gate, such as the accuracy that the undefended network must have, or where an attack reads no more of an undefended row than what
+needs no attack. Shares of counted trials have exact binomial intervals, and no interval is narrower
+than a step of its measure. Tier `small` is made for two processors: smaller networks, thousands of samples. Intervals are not widened for the
+number of statements, so one of many may fail by chance.
 """
 
 
@@ -52,11 +62,17 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def pictures() -> Iterator[tuple[str, bytes]]:
     """Yield the pictures of all tables that are measured."""
+    for path, built, name in list_pictures():
+        content = BytesIO()
+        draw_table(built, name).savefig(content, format="png", dpi=100, bbox_inches="tight")
+        yield path, content.getvalue()
+
+
+def list_pictures() -> Iterator[tuple[str, EvidenceTable, str]]:
+    """Yield each picture's path, with the table and the figure that it draws."""
     for _, _, built in judge_all():
         for name in list_drawn(built) if built is not None else ():
-            content = BytesIO()
-            draw_table(built, name).savefig(content, format="png", dpi=100, bbox_inches="tight")
-            yield f"{FOLDER}/{_picture_of(built, name)}", content.getvalue()
+            yield f"{FOLDER}/{_picture_of(built, name)}", built, name
 
 
 @cache
@@ -81,21 +97,61 @@ def verdicts(*, linked: bool = False) -> str:
             f"[{each.full_name}]({each.paper}.md#{each.name})" if linked else code(each.full_name),
             plain(each.claim.says),
             str(built.seeds if built is not None else ""),
-            count_statements(built) if built is not None else "",
+            str(built.counts) if built is not None else "",
+            str(built.counts_ours) if built is not None and built.counts_ours.any else "",
             f"**{_keep_together(verdict.value)}**",
         )
         for each, verdict, built in judge_all()
         if verdict in _SETTLED
     ]
-    counts = Table("", ("paper", "tables and figures", "verdicts"), rows, "lrl").markdown()
+    counts = Table("", ("paper", "tables and figures", "verdicts"), rows, "lrl")
     columns = (
         "table",
         "what it claims",
         "seeds at least",
-        "its statements",
-        "verdict at tier small",
+        "what its sentence says",
+        "beyond it, ours",
+        "verdict on its sentence, tier small",
     )
-    return "\n\n".join([counts, *_write_stale(), Table("", columns, lines, "llrll").markdown()])
+    judged = Table("", columns, lines, "llrlll")
+    written = [table.markdown(links=True) for table in (counts, judged)]
+    return "\n\n".join([written[0], *_write_stale(), written[1]])
+
+
+_SAID = {
+    ClaimVerdict.HOLDS.value: "Holds here",
+    ClaimVerdict.FAILS.value: "Fails here",
+    ClaimVerdict.NOT_SETTLED.value: "Open",
+    SILENT: "Too small here to say",
+    ClaimVerdict.NOT_MEASURED.value: "Not measured",
+}
+_NAMED = 4
+"""How many claims of one verdict are named; the others are counted."""
+
+
+def summarise() -> str:
+    """Write a few lines for each paper: which of its claims hold here, fail, or are open."""
+    return "\n\n".join(
+        f"**{claims.paper}.** {' '.join(_summarise_verdicts(paper))}"
+        for paper, claims in load_papers().items()
+    )
+
+
+def _summarise_verdicts(paper: str) -> Iterator[str]:
+    of_paper = [(each, _find_word(*found)) for each, *found in judge_all() if each.paper == paper]
+    for word, words in _SAID.items():
+        if judged := [each for each, of in of_paper if of == word]:
+            named = [f"{each.claim.short} ({each.claim.title})" for each in judged[:_NAMED]]
+            more = len(judged) - len(named)
+            named += [f"and {more} more"] if more else []
+            yield f"*{words}:* {'; '.join(named)}."
+
+
+def _find_word(verdict: ClaimVerdict, built: EvidenceTable | None) -> str:
+    """Return a table's verdict, or that its rows say nothing of all that its sentence says."""
+    sides = [each for each in built.judgements if not each.statement.ours] if built else []
+    silent = sides and all(each.judged.why_open.startswith(SILENT) for each in sides)
+    return SILENT if silent else verdict.value
 
 
 def tabulate_lightsplit() -> str:
@@ -161,8 +217,8 @@ def _write_page(paper: str) -> Iterator[str]:
         yield f"**Nothing of this paper has been measured{where}.**"
     measurable = [each for each in of_paper if each[0].tiers]
     rows = [
-        (_link(each), plain(each.claim.says), _keep_together(verdict.value))
-        for each, verdict, _ in measurable
+        (_link(each), plain(each.claim.says), write_verdict(verdict, built))
+        for each, verdict, built in measurable
     ]
     yield table(("table", "what it claims", "verdict"), rows)
     for each in measurable:
@@ -202,8 +258,8 @@ def _write_table(
     claim = each.claim
     yield f"## {claim.title} {{ #{each.name} }}"
     yield plain(claim.says)
-    counted = count_statements(built)
-    yield f"Verdict at tier {built.tier}: **{verdict.value}**{f' ({counted})' if counted else ''}."
+    counts = write_verdict(verdict, built).removeprefix(verdict.value)
+    yield f"Verdict at tier {built.tier}: **{verdict.value}**{counts}."
     if built.stale:
         yield "**Stale:** its scenario has changed since it was measured, so old rows do not count."
     if built.fresh:
@@ -232,6 +288,9 @@ def _write_measured(built: EvidenceTable) -> Iterator[str]:
         for name in list_drawn(built)
     )
     yield _write_plain(tabulate_statements(built))
+    if built.counts_ours.any:
+        yield "Beyond the table's sentence, or in measures of ours, without a part in the verdict:"
+        yield _write_plain(tabulate_ours(built))
 
 
 def _write_plain(table: Table) -> str:

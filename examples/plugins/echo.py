@@ -2,7 +2,7 @@
 
 import torch
 
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.protocol import Crossing, Protocol
 from simsplit.topologies import Topology
 from simsplit.topologies.u_shaped import U_SHAPED, UShapedClient, UShapedServer

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from weakref import proxy
 
 import torch
 from torch import Tensor, nn
 
+from simsplit.assembly.dry_pass import measure_flops
 from simsplit.assembly.exchanges import (
     build_clock,
     build_course,
@@ -21,25 +23,25 @@ from simsplit.assembly.exchanges import (
     build_pace,
 )
 from simsplit.assembly.making import Maker
+from simsplit.assembly.memory import measure_row
 from simsplit.assembly.ownership import Ownership
-from simsplit.assembly.sizing import measure_flops, measure_row
 from simsplit.assembly.supplies import Supplies
 from simsplit.data import Prepared
 from simsplit.engine.pool import InlinePool, Pool, RestingPool
 from simsplit.errors import RunError
 from simsplit.evaluation.evaluator import Evaluator
-from simsplit.held import hold
+from simsplit.legs import ClientId, is_crowd
 from simsplit.machine import autocast_for, find_device
 from simsplit.network.clock import Clock, Flops
-from simsplit.packets import ClientId, is_crowd
+from simsplit.objects_by_digest import hold
 from simsplit.parties.on_disk import OnDisk
 from simsplit.parties.seats import SEATS, Roster
 from simsplit.parties.server import Server
 from simsplit.plugins import gather_again
 from simsplit.scenario import Scenario
 from simsplit.scenario.loading import collect_held
-from simsplit.schedules.aggregation import SplitFedV1
-from simsplit.schedules.courses import Course, TrunkCopies
+from simsplit.schedules.copies import TrunkCopies
+from simsplit.schedules.courses import Course
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
 from simsplit.wire import Wire
@@ -59,6 +61,10 @@ class Assembly:
     clients: range
     frozen: torch.Tensor | None
     """The fingerprint of the weights that never learn; None if all learn."""
+    workshop: TrunkCopies | None = None
+    """Where clients train against copies of the trunk, if they do."""
+    is_tied: bool = False
+    """Whether clients' heads and tails have one table of tokens."""
 
 
 class Assembler:
@@ -76,12 +82,15 @@ class Assembler:
         *,
         with_trunk: bool = True,
         rests_in: Path | None = None,
+        stacks: bool = True,
     ) -> None:
         """Prepare to build; `secret` seeds a deployed client's draws in place of the known seed.
 
         Without trunk only clients can be built. `rests_in` is the folder of a run's checkpoints, in
-        which its clients rest if the scenario says so; without it they rest in memory.
+        which its clients rest if the scenario says so; without it they rest in memory. Without
+        `stacks` clients train one after another, whatever the scenario says.
         """
+        self.stacks = stacks and scenario.inline_engine.stack != "off"
         self.rests_in = rests_in if scenario.rests_on_disk else None
         self.scenario, self.data, self.device = scenario, data, device
         self.clients = range(scenario.clients.count)
@@ -104,8 +113,12 @@ class Assembler:
         """Build the live parts around the clients of `pool`; None: clients of this process."""
         pool = pool or self.make_pool(self.clients)
         exchange = self.build_exchange(pool)
-        if isinstance(self.scenario.aggregation, SplitFedV1):
-            pool.workshop = self.build_workshop(exchange)
+        exchange.server.end.joins_rows = self.stacks and not self.scenario.reads_texts
+        workshop = None
+        if self.scenario.aggregation.kind == "splitfed_v1":
+            workshop = self.build_workshop(exchange)
+            # It reaches the pool: held by the pool, it would keep all parts after their run.
+            pool.workshop = proxy(workshop)
         federation, model = build_federation(exchange, self.owners), self.owners.model
         return Assembly(
             pool=pool,
@@ -117,34 +130,56 @@ class Assembler:
             evaluator=build_evaluator(self.supplies, exchange),
             clients=self.clients,
             frozen=fingerprint([model.head, model.trunk, model.tail]),
+            workshop=workshop,
+            is_tied=self.owners.is_tied,
         )
 
     def build_exchange(self, pool: Pool) -> Exchange:
         """Build a server, a wire, and the exchange that connects them to the pool's clients."""
-        return build_exchange(self.owners, self.autocast, pool)
+        return build_exchange(self.owners, self.autocast, pool, self.supplies)
 
     def build_workshop(self, exchange: Exchange) -> TrunkCopies:
         """Build the workshop in which clients train against copies of the exchange's trunk."""
         config = self.scenario.aggregation
-        assert isinstance(config, SplitFedV1), "only splitfed_v1 trains copies of the trunk"
+        assert config.kind == "splitfed_v1", "only splitfed_v1 trains copies of the trunk"
         pace = build_pace(self.scenario, exchange, self.clock)
 
         def build_elsewhere() -> TrunkCopies:
             made = Assembler(self.scenario, self.data, self.device)
-            return made.build_workshop(made.build_exchange(exchange.pool))
+            return made.build_workshop(made.build_exchange(proxy(exchange.pool)))
 
         keeps = config.moments == "keep"
         return TrunkCopies(exchange, pace, keep_moments=keeps, elsewhere=build_elsewhere)
 
     def make_pool(self, numbers: Sequence[ClientId]) -> InlinePool:
-        """Make these clients in this process; many can share a few seats if they can rest."""
-        maker = Maker(self.owners, self.supplies, self.autocast, self.supplies.exams(numbers))
+        """Make these clients in this process, stacked in a step if the scenario says so."""
+        pool = self._make_pool(numbers)
+        if self.stacks:
+            stack = self.scenario.inline_engine.stack
+            pool.stack_steps(stack if isinstance(stack, int) else None)
+        return pool
+
+    def _make_pool(self, numbers: Sequence[ClientId]) -> InlinePool:
+        """Make clients; many can share a few seats if they can rest."""
+        if self.scenario.parties:
+            makers = {n: self._build_maker(self.supply(n), [n]) for n in numbers}
+            return InlinePool({number: maker.make(number) for number, maker in makers.items()})
+        maker = self._build_maker(self.supplies, numbers)
         rest = self._make_rows(maker, numbers)
         if rest is not None or (len(numbers) > self.seats and self.owners.can_rest):
             sparse = is_crowd(self.scenario.clients.count)
             kept = self.owners.belongings
             return RestingPool(Roster(numbers, maker, self.seats, kept, sparse=sparse, rest=rest))
         return InlinePool({number: maker.make(number) for number in numbers})
+
+    def supply(self, number: ClientId) -> Supplies:
+        """Return what a client gets its data from: all of them, or a party's portion."""
+        if not self.data.portions:
+            return self.supplies
+        return Supplies(self.scenario, self.data.of_party(number), self.device, self.data)
+
+    def _build_maker(self, supplies: Supplies, numbers: Sequence[ClientId]) -> Maker:
+        return Maker(self.owners, supplies, self.autocast, supplies.exams(numbers))
 
     def _make_rows(self, maker: Maker, numbers: Sequence[ClientId]) -> OnDisk | None:
         """Make rows on disk for clients at rest; None if they do not rest there."""

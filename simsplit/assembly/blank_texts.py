@@ -11,7 +11,7 @@ from simsplit.data.preparing import build_vocabulary
 from simsplit.data.samples import IGNORED, Samples, TextInfo
 from simsplit.data.texts import TextTable
 from simsplit.scenario import Scenario
-from simsplit.scenario.needs import mixes_texts
+from simsplit.scenario.setting import mixes_texts
 
 
 def make_blank_texts(scenario: Scenario) -> Prepared | None:

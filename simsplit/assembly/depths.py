@@ -5,34 +5,43 @@ clients had this cut. The trunk is one, that of the shallowest cut; a deeper hea
 behind the layers that the head has.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
+from simsplit.assembly.placed_segments import place_segment, prepare_segment
+from simsplit.data import DataInfo
+from simsplit.legs import ClientId
 from simsplit.models.fresh import CutNetwork, Place, SplitConfig
-from simsplit.packets import ClientId
+from simsplit.models.frozen import share_frozen
+from simsplit.models.joins import join_parts
+from simsplit.models.tied import tie
 from simsplit.scenario import Scenario
-
-MakeHead = Callable[[SplitConfig], nn.Module]
 
 
 class Depths:
     """The heads of a scenario's clients, one for each cut, and what follows them at the server."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        model: CutNetwork,
-        make_head: MakeHead,
-        prepare: Callable[[nn.Module], nn.Module],
+        self, scenario: Scenario, info: DataInfo, model: CutNetwork, device: torch.device
     ) -> None:
-        """Prepare; `make_head` makes the head of a model before training, ready for its device."""
+        self._scenario, self._info, self._device = scenario, info, device
         self._config, self._model = scenario.model, model
-        self._make_head, self._prepare = make_head, prepare
         self._count = scenario.clients.count
         self._places: list[Place] = scenario.places if scenario.has_own_cuts else []
+        self._parties = scenario.parties
+        self._own_heads: dict[ClientId, nn.Module] = {0: model.head}
+        """The heads of parties, which take samples of different shapes."""
         self._heads: dict[Place, nn.Module] = {}
         self._rests: dict[Place, nn.Module] = {}
+        self._is_tied = False
+
+    def tie_heads(self) -> None:
+        """Let all heads embed tokens with the tail's table from now on."""
+        self._is_tied = True
+        for head in (self._model.head, *self._heads.values()):
+            tie(head, self._model.tail)
 
     @property
     def differ(self) -> bool:
@@ -49,21 +58,42 @@ class Depths:
 
     def get_head(self, client: ClientId) -> nn.Module:
         """Return the head of a client's cut before training, to be copied."""
+        if self._parties:
+            if client not in self._own_heads:
+                self._own_heads[client] = self._make_head(self._config, self.get_info(client))
+            return self._own_heads[client]
         if not self._is_deeper(client):
             return self._model.head
         place = self._places[client]
         if place not in self._heads:
-            self._heads[place] = self._make_head(self.get_config(client))
+            made = self._make_head(self.get_config(client), self._info)
+            # Its first layers' frozen weights are those of the shallowest head.
+            self._heads[place] = share_frozen(made, self._model.head)
+            if self._is_tied:
+                tie(made, self._model.tail)
         return self._heads[place]
+
+    def get_info(self, client: ClientId) -> DataInfo:
+        """Return what a client's head must know of its samples."""
+        return self._info.of_party(client)
+
+    def _make_head(self, model: SplitConfig, info: DataInfo) -> nn.Module:
+        """Make the head of a deeper cut, or a party's, as it is before training."""
+        scenario = self._scenario
+        made = model.segment("head", info.shape, info.classes, scenario.seed)
+        placed = place_segment(made, "head", scenario, self._device)
+        return prepare_segment(placed, scenario)
 
     def get_rest(self, client: ClientId) -> nn.Module:
         """Return the trunk from a client's cut on, whose modules are those of the whole one."""
+        if self._parties:
+            return _Joined(self._model.trunk, self._scenario, self._info, client)
         if not self._is_deeper(client):
             return self._model.trunk
         place = self._places[client]
         if place not in self._rests:
             rest = self._config.enter_trunk(self._model.trunk, place)
-            self._rests[place] = self._prepare(rest)
+            self._rests[place] = prepare_segment(rest, self._scenario)
         return self._rests[place]
 
     def list_entries(self) -> dict[ClientId, nn.Module]:
@@ -73,6 +103,8 @@ class Depths:
 
     def list_kinds(self) -> list[Sequence[ClientId]]:
         """Group clients by their cuts, the shallowest first; one group where all have one cut."""
+        if self._parties:
+            return [[party] for party in self._parties]
         if not self._places:
             return [range(self._count)]
         groups: dict[Place, list[ClientId]] = {}
@@ -107,3 +139,21 @@ class Depths:
     def _measure(self, client: ClientId) -> int:
         """Return how many layers of the trunk a client's head has."""
         return self._config.count_passed(self._places[client]) if self._places else 0
+
+
+class _Joined(nn.Module):
+    """A trunk behind one party's head, where zeros stand for what the other parties send."""
+
+    def __init__(
+        self, trunk: nn.Module, scenario: Scenario, info: DataInfo, party: ClientId
+    ) -> None:
+        super().__init__()
+        self.trunk, self.party, self.how = trunk, party, scenario.joining.join
+        self.shapes = [scenario.model.compute_shapes(shape)[0] for shape in info.parts]
+
+    def forward(self, x: Tensor, *beside: Tensor) -> Tensor:
+        """Join the party's output with zeros, and run the trunk."""
+        parts = [x.new_zeros(len(x), *shape) for shape in self.shapes]
+        parts[self.party] = x
+        out: Tensor = self.trunk(join_parts(parts, self.how), *beside)
+        return out

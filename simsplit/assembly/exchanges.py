@@ -6,27 +6,25 @@ the writer that has models write texts.
 
 from functools import partial
 
-import torch
-
 from simsplit.assembly.ownership import Ownership
+from simsplit.assembly.sensing import build_sensor
 from simsplit.assembly.supplies import Supplies
-from simsplit.detectors import Sensor
 from simsplit.detectors.watch import list_signals, list_sketched
 from simsplit.engine.pool import Pool
 from simsplit.evaluation.evaluator import Evaluator
 from simsplit.evaluation.writing import Pen, Writer
+from simsplit.legs import ClientId
 from simsplit.machine import Autocast
 from simsplit.models.language import CausalLM
 from simsplit.network.clock import Clock, Flops, choose_order
-from simsplit.packets import ClientId, Packet
+from simsplit.parties.joined import JoinedEnd, Joining
 from simsplit.parties.learner import Learner
 from simsplit.parties.server import Server
-from simsplit.phases import Moment
 from simsplit.scenario import Scenario
-from simsplit.scenario.sessions import writes_in_sessions
+from simsplit.scenario.session_rules import writes_in_sessions
 from simsplit.schedules.aggregation import Fused, NoAggregation, SplitFedV1
 from simsplit.schedules.cohort import RoundPace
-from simsplit.schedules.courses import Apart, AsTheyCome, Course, InTurn, Together
+from simsplit.schedules.courses import Apart, AsTheyCome, Course, InTurn, Jointly, Together
 from simsplit.schedules.exchange import Exchange
 from simsplit.schedules.federation import Federation
 from simsplit.schedules.overlaps import AnyAverager, Names, build_averager
@@ -35,19 +33,24 @@ from simsplit.seeds import derive_seed
 from simsplit.wire import Wire
 
 
-def build_exchange(owners: Ownership, autocast: Autocast, pool: Pool) -> Exchange:
+def build_exchange(
+    owners: Ownership, autocast: Autocast, pool: Pool, supplies: Supplies
+) -> Exchange:
     """Build a pool's exchange: a server, a wire, and a sensor if detectors ask for one."""
-    server, parts = _build_server(owners, autocast), owners.scenario.train.accumulate
-    exchange = Exchange(pool, server, Wire(), owners.topology, parts)
+    server, parts = _build_server(owners, autocast, supplies), owners.scenario.train.accumulate
+    parties = owners.scenario.parties
+    exchange = Exchange(pool, server, Wire(), owners.topology, parts, parties=parties)
+    if parties:
+        exchange.holder = owners.scenario.label_party  # the one model of all parties is read there
     exchange.watch = pool.watch(exchange.server.learner)
     detectors = owners.scenario.detectors
     if list_signals(detectors) or list_sketched(detectors):
-        exchange.sensor = _build_sensor(owners.scenario, exchange.server, exchange.moment)
+        exchange.sensor = build_sensor(owners.scenario, exchange.server, exchange.moment)
         exchange.wire.taps.append(exchange.sensor)
     return exchange
 
 
-def _build_server(owners: Ownership, autocast: Autocast) -> Server:
+def _build_server(owners: Ownership, autocast: Autocast, supplies: Supplies) -> Server:
     """Build the server around its end of the topology; it gets the tail if the topology says so."""
     end = owners.topology.server(
         owners.model.trunk,
@@ -61,21 +64,22 @@ def _build_server(owners: Ownership, autocast: Autocast) -> Server:
         noise=owners.scenario.noise,
     )
     end.entries = owners.depths.list_entries()
+    if isinstance(end, JoinedEnd):
+        end.joining = _build_joining(owners, supplies)
     return Server(end, owners.topology.returned)
 
 
-def _build_sensor(scenario: Scenario, server: Server, moment: Moment) -> Sensor:
-    """Build the sensor, which reads packets as the server does.
-
-    It reads the first message of a packet that holds several.
-    """
-
-    def decode(packet: Packet) -> torch.Tensor:
-        message = server.stack.split_messages(packet.leg, packet.tensors)[0]
-        return server.stack.unpack(packet.leg, message, server.end.open_step(packet))
-
-    detectors, seed = scenario.detectors, derive_seed(scenario.seed, "server", "sensor")
-    return Sensor(list_signals(detectors), list_sketched(detectors), decode, seed, moment=moment)
+def _build_joining(owners: Ownership, supplies: Supplies) -> Joining:
+    """Describe to the server how parties' heads are joined."""
+    scenario, parts = owners.scenario, owners.info.parts
+    shapes = {party: scenario.model.compute_shapes(parts[party])[0] for party in scenario.parties}
+    return Joining(
+        scenario.joining.join,
+        scenario.label_party,
+        owners.party_stacks,
+        shapes,
+        memory=supplies.build_memory(shapes) if scenario.joining.absent == "last" else None,
+    )
 
 
 def build_evaluator(supplies: Supplies, exchange: Exchange) -> Evaluator:
@@ -121,6 +125,10 @@ def build_course(
     pace = build_pace(scenario, exchange, clock)
     if isinstance(aggregation, SplitFedV1):
         return Apart(exchange, pace, federation)
+    if scenario.parties:
+        assert isinstance(schedule, LapsConfig), "another schedule is refused"
+        absent = scenario.joining.absent
+        return Jointly(exchange, pace, schedule, scenario.label_party, waits=absent == "wait")
     if isinstance(schedule, AsynchronousConfig):
         assert clock is not None, "a scenario without network is refused"
         return AsTheyCome(exchange, pace, federation, clock, schedule.max_ahead)
@@ -185,10 +193,11 @@ def build_clock(scenario: Scenario, flops: Flops) -> Clock:
     schedule = scenario.schedule
     bound = schedule.max_ahead if isinstance(schedule, AsynchronousConfig) else None
     return Clock(
-        choose_order(schedule.kind, scenario.aggregation.kind),
+        choose_order(schedule.kind, scenario.aggregation.kind, joint=scenario.crossings.joint),
         scenario.crossings.training,
         scenario.network.draw_rates(scenario.clients.count, scenario.seed),
         scenario.network.server,
         flops,
         bound,
+        scenario.reader,
     )

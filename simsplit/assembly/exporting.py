@@ -18,13 +18,14 @@ from simsplit.assembly.trained import (
 )
 from simsplit.errors import RunError
 from simsplit.foreign import refuse_link
+from simsplit.legs import ClientId
 from simsplit.models.image_classifier import ImageClassifier
 from simsplit.models.image_transformer import put_together
 from simsplit.models.language import LanguageConfig
 from simsplit.models.quantised import dequantise
+from simsplit.models.tied import are_tied
 from simsplit.models.tokenizers import load_tokenizer
 from simsplit.models.transformer import get_layers
-from simsplit.packets import ClientId
 from simsplit.plugins import Given
 from simsplit.results import SCENARIO, Run, directory
 from simsplit.results.directory import writing
@@ -41,7 +42,8 @@ Form = Literal["safetensors", "transformers"]
 def convert_to_transformers(network: Trained) -> "PreTrainedModel":
     """Return a model of transformers with a trained network's weights, adapters merged.
 
-    A language model's are in the type of the files from which the run began, embeddings untied.
+    A language model's are in the type of the files from which the run began. Its embeddings are
+    tied as in these, unless head and tail have learned a table each.
     """
     config = network.scenario.model
     if isinstance(config, ImageClassifier):
@@ -85,11 +87,12 @@ def _convert_language(network: Trained, config: LanguageConfig) -> "PreTrainedMo
     getattr(body, family.norm).load_state_dict(tail.norm.state_dict())
     if family.positions is not None:
         getattr(body, family.positions).load_state_dict(head.positions.state_dict())
-    # Head and tail can have learned apart, so embeddings and output layer no longer share weights.
-    model.config.tie_word_embeddings = False
-    output = copy.deepcopy(model.get_output_embeddings())  # type: ignore[no-untyped-call]
+    output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if not are_tied(network.head, network.tail):  # head and tail have a table each
+        model.config.tie_word_embeddings = False
+        output = copy.deepcopy(output)
+        model.set_output_embeddings(output)  # type: ignore[no-untyped-call]
     output.load_state_dict(tail.reader.state_dict())
-    model.set_output_embeddings(output)  # type: ignore[no-untyped-call]
     return model
 
 
@@ -120,7 +123,8 @@ def export(network: Trained, out: Path, form: Form) -> list[Path]:
             if isinstance(config, LanguageConfig):
                 load_tokenizer(config.find_folder(), config.revision).save_pretrained(out)
         return sorted(out.iterdir())
-    return _write_weights(out, network.weights(), network.scenario, network.facts)
+    about = {**network.facts, **({"tied": network.tied} if network.tied else {})}
+    return _write_weights(out, network.weights(), network.scenario, about)
 
 
 def export_passed(run: Run, out: Path, client: ClientId | None, plugins: Given = ()) -> list[Path]:

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from simsplit.assembly.ownership import Ownership
 from simsplit.assembly.supplies import Supplies
 from simsplit.data.batches import Batches
-from simsplit.data.parts import count_rows
+from simsplit.data.client_parts import count_rows
+from simsplit.legs import ClientId
 from simsplit.machine import Autocast
-from simsplit.packets import ClientId
 from simsplit.parties.client import Client
 from simsplit.parties.feed import Exam, Feed, count_batches, keep_batch
 from simsplit.poisons import Poison, poison_batch
+from simsplit.privacy.spending import find_account, make_noise
 
 
 class Maker:
@@ -41,6 +42,8 @@ class Maker:
         """Return a new client, in its state before training."""
         owners, poisons = self.owners, self._build_poisons(number)
         parts = owners.build_client_parts(number)
+        samples = len(self._get_part(number))
+        parts.noise = make_noise(self.scenario, samples)
         end = owners.topology.client(
             number,
             parts,
@@ -55,11 +58,12 @@ class Maker:
         return Client.of(
             end,
             parts,
-            owners.topology.protocols,
+            owners.topology.select_protocols(has_labels=parts.has_labels),
             feeds,
             self.exams,
             poisons=poisons,
             accumulate=self.scenario.train.accumulate,
+            account=find_account(self.scenario, samples),
         )
 
     def feeds(self, number: ClientId, poisons: Sequence[Poison] = ()) -> dict[str, Feed]:
@@ -118,14 +122,17 @@ class Maker:
         size: int | None = None,
     ) -> Feed:
         train = self.scenario.train
+        drawn = train.draws and batcher is self._private
         change = partial(poison_batch, poisons) if poisons else keep_batch
         return Feed(
             batcher,
             part,
             batch_size=size or train.batch_size,
             seed=self.scenario.seed,
-            client=number,
+            # Parties take the same samples at each step, in the order of one stream.
+            client=0 if self.scenario.parties else number,
             drop_last=train.drop_last,
             change=change,
             lengths=batcher.get_lengths(part) if train.group_by_length else None,
+            drawn_by=self.owners.seed_of(number) if drawn else None,
         )

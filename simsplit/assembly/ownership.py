@@ -5,6 +5,7 @@ No other place decides it. A client's streams depend on its number alone, so a c
 every process and with any number of other clients.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
@@ -12,24 +13,26 @@ import torch
 from torch import nn
 
 from simsplit.assembly.depths import Depths
+from simsplit.assembly.placed_segments import place_segment, prepare_segment
+from simsplit.assembly.tying import explain_copies, has_one_table
 from simsplit.data import DataInfo
 from simsplit.data.samples import Samples
 from simsplit.errors import ScenarioError
+from simsplit.legs import ClientId, is_crowd
 from simsplit.methods.method import Labels, Side
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.methods.tokens import Tokens
 from simsplit.models.adapted import AdaptedClassifier
-from simsplit.models.fresh import CutNetwork, Owner, Shape, SplitConfig
+from simsplit.models.fresh import CutNetwork, Shape
 from simsplit.models.frozen import copy_learning, refuse_missing_dtype, share_frozen
-from simsplit.models.recomputing import recompute_units
-from simsplit.packets import ClientId, is_crowd
+from simsplit.models.tied import tie
 from simsplit.parties.changes import Changes
 from simsplit.parties.client_end import ClientParts, Loss
-from simsplit.parties.learner import Learner
+from simsplit.parties.learner import Build, Learner
 from simsplit.parties.seats import Kept
 from simsplit.scenario import Scenario
-from simsplit.scenario.misfits import refuse_inspected_parts, refuse_second_loss
-from simsplit.scenario.needs import refuse_idle, refuse_learning
+from simsplit.scenario.findings import Occasion
+from simsplit.scenario.refusals import refuse
 from simsplit.schedules.aggregation import AveragingConfig
 from simsplit.seeds import derive_seed
 
@@ -61,19 +64,34 @@ class Ownership:
         self.with_trunk = with_trunk
         refuse_missing_dtype(scenario.model, device)
         self.model: CutNetwork = self._build_model()
+        refuse(Occasion.MODEL, scenario, self.model)
         for segment in (self.model.head, self.model.trunk, self.model.tail):
-            self._prepare(segment)
-        self.depths = Depths(scenario, self.model, self._make_head, self._prepare)
+            prepare_segment(segment, scenario)
+        self.depths = Depths(scenario, info, self.model, device)
         self.tokens = self._count_tokens(train)
         self.known_tail = self._copy_known_tail()
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
         self.server_stack = self._build_stack("server", derive_seed(scenario.seed, "server"))
+        self.party_stacks = self._build_party_stacks()
+        """The server's side of each party's methods, where clients are parties."""
         self.client_stack = self._build_stack("client", derive_seed(scenario.seed, "client"))
         """The client's side of the methods: shared by clients, or a pattern for each one's own."""
-        refuse_idle(scenario, self.client_stack)
-        refuse_inspected_parts(scenario, self.client_stack)
-        refuse_second_loss(scenario, self.client_stack)
-        refuse_learning(scenario, self.server_stack)
+        self._party_patterns = {
+            party: self._build_stack("client", derive_seed(scenario.seed, "client"), party)
+            for party in scenario.parties
+            if scenario.select_methods(party) != scenario.select_methods(0)
+        }
+        """The same of parties whose methods are not those of the first."""
+        for client in scenario.parties or (0,):
+            refuse(Occasion.BUILT, scenario, *self.get_stacks(client))
+        self.is_tied, self.copies = False, ""
+        """Whether clients' heads and tails have one table of tokens, and why not in a tied model.
+        """
+        if has_one_table(scenario, self.model):
+            self.copies = explain_copies(scenario, self.model, self.client_stack)
+            self.is_tied = not self.copies and self.topology.tail_with_client
+        if self.is_tied:
+            self.depths.tie_heads()
         self._common: Learner | None = None
 
     @property
@@ -89,16 +107,18 @@ class Ownership:
             shared = {name: copy_learning(module) for name, module in shared.items()}
         stack = self.client_stack
         if self.scenario.clients.heads == "per_client":
-            stack = self._build_stack("client", self.seed_of(number))
+            stack = self._build_stack("client", self.seed_of(number), number)
             own = {"head": self._build_own("head", number)}
-            if self.topology.tail_with_client and "tail" not in shared:
+            if self.has_tail(number) and "tail" not in shared:
                 own["tail"] = self._build_own("tail", number)
             own["method"] = stack.modules
         elif self.averages:
             stack = self._build_stack("client", derive_seed(self.scenario.seed, "client"))
             shared["method"] = stack.modules
+        self._tie(shared)
+        self._tie(own)
         modules = {**shared, **own}
-        learners = [self.build_client_learner(own)] if own else []
+        learners = [self.build_client_learner(own, number)] if own else []
         travel = not self.averages and self.scenario.clients.handover == "state"
         common = self._get_common_learner(shared, travel=travel) if shared else None
         return ClientParts(
@@ -111,7 +131,21 @@ class Ownership:
             features=self.shapes[1],
             servers=self.scenario.servers,
             changes=self.build_changes(common),
+            has_labels=self.has_labels(number),
         )
+
+    def get_stacks(self, number: ClientId) -> tuple[Stack, Stack]:
+        """Return a pattern of a client's methods, and the server's side of them."""
+        client = self._party_patterns.get(number, self.client_stack)
+        return client, self.party_stacks.get(number, self.server_stack)
+
+    def has_labels(self, number: ClientId) -> bool:
+        """Return whether a client knows its samples' labels; of several parties one does."""
+        return not self.scenario.parties or number == self.scenario.label_party
+
+    def has_tail(self, number: ClientId) -> bool:
+        """Return whether a client has a tail."""
+        return self.topology.tail_with_client and self.has_labels(number)
 
     def build_changes(self, shared: Learner | None) -> Changes | None:
         """Build the coder of shared weights for one end; None if they cross whole."""
@@ -129,11 +163,15 @@ class Ownership:
             self._common = self.build_client_learner(modules)
         return self._common
 
-    def build_client_learner(self, modules: dict[str, nn.Module]) -> Learner:
-        """Build a learner of these modules with the clients' optimizer."""
+    def build_client_learner(
+        self, modules: dict[str, nn.Module], number: ClientId | None = None
+    ) -> Learner:
+        """Build a learner of these modules with the clients' optimizer, or with this one's own."""
         train = self.scenario.train
-        own = self.client_stack.optimizers if "method" in modules else {}
-        return Learner(modules, train.client, train.clip_norm, own, self.scenario.proximal)
+        optimizer = train.client if number is None else self.scenario.choose_optimizer(number)
+        stack = self.get_stacks(0 if number is None else number)[0]
+        own = stack.optimizers if "method" in modules else {}
+        return Learner(modules, optimizer, train.clip_norm, own, self.scenario.proximal)
 
     def list_shared_modules(self, number: ClientId) -> dict[str, nn.Module]:
         """Return the modules that a client shares, with their weights before training."""
@@ -152,26 +190,22 @@ class Ownership:
         common = self.depths.get_head(number) if segment == "head" else self.model.tail
         if self.scenario.clients.start == "same":
             return copy_learning(common)
-        shape, classes = self.info.shape, self.info.classes
+        shape, classes = self.depths.get_info(number).shape, self.info.classes
         seed, scope = self._own_seed, ("client", number)
         made = self.depths.get_config(number).segment(segment, shape, classes, seed, scope)
-        made = self._prepare(self._place(made, segment))
+        placed = place_segment(made, segment, self.scenario, self.device)
+        made = prepare_segment(placed, self.scenario)
         # A pretrained model's frozen weights are the same for all clients.
         return share_frozen(made, common)
-
-    def _make_head(self, model: SplitConfig) -> nn.Module:
-        """Make the head of a deeper cut, as it is before training."""
-        made = model.segment("head", self.info.shape, self.info.classes, self.scenario.seed)
-        # Its first layers' frozen weights are those of the shallowest head.
-        return share_frozen(self._prepare(self._place(made, "head")), self.model.head)
 
     def list_owned_modules(self, number: ClientId) -> list[nn.Module]:
         """Return the modules that a client has a copy of, as patterns."""
         if self.scenario.clients.heads == "shared":
             return []
-        own = self.topology.tail_with_client and not self.scenario.clients.shares_tail
+        own = self.has_tail(number) and not self.scenario.clients.shares_tail
         tail = [self.model.tail] if own else []
-        return [self.depths.get_head(number), *tail, *self.client_stack.modules.values()]
+        methods = self.get_stacks(number)[0].modules
+        return [self.depths.get_head(number), *tail, *methods.values()]
 
     @property
     def can_rest(self) -> bool:
@@ -185,11 +219,13 @@ class Ownership:
         weights = (p for module in self.list_owned_modules(0) for p in module.parameters())
         return (
             scenario.schedule.kind in ("round_robin", "per_client", "parallel")
+            and not scenario.parties
             and (self._shares_nothing or (self._shares_all and is_crowd(scenario.clients.count)))
             and not self.depths.differ
             and not (scenario.method or scenario.detectors or scenario.attacks)
             and scenario.clients.malicious is None
             and not self.info.texts
+            and scenario.train.dp is None
             and all(weight.requires_grad for weight in weights)
         )
 
@@ -203,7 +239,8 @@ class Ownership:
 
     @property
     def _shares_nothing(self) -> bool:
-        return not (self.averages or self.scenario.shares)
+        """Whether nothing is handed on or averaged; copies of trunks are averaged too."""
+        return not self.scenario.shares and self.scenario.aggregation.kind in ("none", "fused")
 
     @property
     def _shares_all(self) -> bool:
@@ -228,20 +265,21 @@ class Ownership:
     def start(self, number: ClientId) -> dict[str, nn.Module]:
         """Return a client's own head and tail with their weights before training."""
         start: dict[str, nn.Module] = {"head": self._build_own("head", number)}
-        if self.topology.tail_with_client:
+        if self.has_tail(number):
             start["tail"] = self._build_own("tail", number)
+        self._tie(start)
         return start
 
     def list_server_modules(self) -> dict[str, nn.Module]:
         """Return the modules that the server owns."""
         served = ("trunk", "tail") if "tail" in self.topology.served else ("trunk",)
         segments = {name: getattr(self.model, name) for name in served}
-        return {**segments, "method": self.server_stack.modules}
+        return {**segments, "method": self._merge_stacks()[0]}
 
     def build_server_learner(self) -> Learner:
         """Build the learner of all modules that the server owns, its methods' included."""
         train = self.scenario.train
-        own = self.server_stack.optimizers
+        own = self._merge_stacks()[1]
         # The proximal term needs an average to start from, which only copies of a trunk have.
         proximal = self.scenario.proximal if self.scenario.aggregation.kind == "splitfed_v1" else 0
         return Learner(self.list_server_modules(), train.server, train.clip_norm, own, proximal)
@@ -251,24 +289,54 @@ class Ownership:
         client = self._build_stack("client", derive_seed(self.scenario.seed, "client"))
         server = self._build_stack("server", derive_seed(self.scenario.seed, "server"))
         client.receive_announcements(server.announce())
-        return self._build_model(), (client, server)
+        model = self._build_model()
+        self._tie({"head": model.head, "tail": model.tail})
+        return model, (client, server)
+
+    def _tie(self, modules: Mapping[str, nn.Module]) -> None:
+        """Let a head and a tail of one owner have one table of tokens, if the model ties them."""
+        if self.is_tied and {"head", "tail"} <= modules.keys():
+            tie(modules["head"], modules["tail"])
 
     def _build_model(self) -> CutNetwork:
         info, seed = self.info, self.scenario.seed
+        joined: Shape = ()
+        if info.parts:
+            joined, _ = self.scenario.model.join_shapes(info.parts, self.scenario.joining.join)
         model = self.scenario.model.build(
-            info.shape, info.classes, seed, with_trunk=self.with_trunk
+            info.of_party(0).shape, info.classes, seed, with_trunk=self.with_trunk, joined=joined
         )
-        self._place(model.head, "head")
-        self._place(model.trunk, "trunk")
-        self._place(model.tail, "tail")
+        place_segment(model.head, "head", self.scenario, self.device)
+        place_segment(model.trunk, "trunk", self.scenario, self.device)
+        place_segment(model.tail, "tail", self.scenario, self.device)
         return model
 
-    def _build_stack(self, side: Side, seed: int) -> Stack:
-        """Build one side's half of the scenario's methods."""
+    def _build_party_stacks(self) -> dict[ClientId, Stack]:
+        """Build the server's side of each party's methods, which learn apart."""
+        seed = self.scenario.seed
+        return {
+            party: self._build_stack("server", derive_seed(seed, "server", "party", party), party)
+            if party
+            else self.server_stack
+            for party in self.scenario.parties
+        }
+
+    def _merge_stacks(self) -> tuple[nn.ModuleDict, Mapping[str, Build]]:
+        """Return the modules of the server's side of all methods, and their own optimizers."""
+        if len(self.party_stacks) < 2:
+            return self.server_stack.modules, self.server_stack.optimizers
+        modules, optimizers = nn.ModuleDict(), dict[str, Build]()
+        for party, stack in self.party_stacks.items():
+            modules.update({f"{party}_{name}": each for name, each in stack.modules.items()})
+            optimizers |= {f"{party}_{name}": each for name, each in stack.optimizers.items()}
+        return modules, optimizers
+
+    def _build_stack(self, side: Side, seed: int, number: ClientId = 0) -> Stack:
+        """Build one side's half of the methods at a client's cut."""
         served = isinstance(self.scenario.model, AdaptedClassifier)
         labels = Labels(self.info.classes, self.info.shares)
         stack = build_stack(
-            self.scenario.method,
+            self.scenario.select_methods(number),
             side,
             self.shapes,
             seed,
@@ -308,20 +376,3 @@ class Ownership:
         inputs = torch.zeros(0, dtype=torch.int64) if train is None else train.inputs
         counts = inputs.flatten().bincount(minlength=reader.size)[: reader.size]
         return Tokens(kept[: reader.size], counts, reader.special)
-
-    def _prepare(self, segment: nn.Module) -> nn.Module:
-        """Let a segment that trains compute activations again, if the scenario says so."""
-        return recompute_units(segment) if self.scenario.train.checkpointing else segment
-
-    def _place(self, module: nn.Module, owner: Owner) -> nn.Module:
-        """Move a module to the device, and freeze it unless its segment learns.
-
-        One without weights stays on torch's device "meta".
-        """
-        if not any(weight.is_meta for weight in module.parameters()):
-            module = module.to(self.device)
-        if owner not in self.scenario.model.learning:
-            module.requires_grad_(False)
-        if self.scenario.train.channels_last:
-            module = module.to(memory_format=torch.channels_last)
-        return module

@@ -10,10 +10,11 @@ from pathlib import Path
 from torch import Tensor
 
 from simsplit.assembly.assembler import Assembler, Assembly, refuse_others
+from simsplit.assembly.tying import refuse_copies
 from simsplit.data import Prepared
 from simsplit.errors import RunError
+from simsplit.legs import ClientId
 from simsplit.machine import find_device
-from simsplit.packets import ClientId
 from simsplit.parties.calls import LoadShared, SharedState
 from simsplit.parties.on_disk import read_rows
 from simsplit.phases import EVALUATE
@@ -23,23 +24,29 @@ from simsplit.results.row_file import RESTED
 from simsplit.scenario import Scenario
 from simsplit.states import select_below, split_by_client
 
+_METHODS = "server.methods/"
+
 
 def collect_state(parts: Assembly) -> dict[str, Tensor]:
     """Return the tensors of all owners by name."""
     state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
-    state |= {f"{RESTED}{name}": tensor for name, tensor in parts.pool.rested_state().items()}
+    state |= {f"{_METHODS}{name}": t for name, t in parts.server.stack.state().items()}
+    state |= {f"joined/{name}": t for name, t in parts.server.end.state().items()}
+    state |= {f"{RESTED}{name}": tensor for name, tensor in parts.pool.collect_rested().items()}
     own = {} if parts.pool.remote else parts.pool.collect_own(parts.clients)
     for client, tensors in own.items():
         state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
     if parts.frozen is not None:
         state["frozen"] = parts.frozen
+    if parts.pool.remote:
+        carried = parts.pool.collect_carried()
+        state |= {f"handover/{name}": tensor for name, tensor in carried.items()}
     if parts.federation is not None:
         state |= {f"average/{name}": tensor for name, tensor in parts.federation.state().items()}
         copies = parts.pool.workshop_state()
         return state | {f"copies/{name}": tensor for name, tensor in copies.items()}
     if parts.pool.remote:
-        carried = parts.pool.carried_state()
-        return state | {f"handover/{name}": tensor for name, tensor in carried.items()}
+        return state
     shared = parts.pool.ask(parts.exchange.holder or 0, SharedState())
     return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
 
@@ -50,15 +57,18 @@ def restore_state(parts: Assembly, state: Mapping[str, Tensor], folder: Path | N
     `folder` has the checkpoint, and the rows that it names if clients rested on disk.
     """
     refuse_others(parts.frozen, state.get("frozen"))
+    refuse_copies(state, is_tied=parts.is_tied)
     parts.server.learner.load(select_below(state, "server/"))
-    if not parts.pool.remote:
+    parts.server.stack.load(select_below(state, _METHODS))
+    parts.server.end.load(select_below(state, "joined/"))
+    if parts.pool.remote:
+        parts.pool.load_carried(select_below(state, "handover/"))
+    else:
         _restore_own(parts, state, folder)
     if parts.federation is not None:
         parts.federation.load(select_below(state, "average/"))
         parts.pool.load_workshop(select_below(state, "copies/"))
-    elif parts.pool.remote:
-        parts.pool.load_carried(select_below(state, "handover/"))
-    else:
+    elif not parts.pool.remote:
         parts.pool.ask(parts.exchange.holder or 0, LoadShared(select_below(state, "holder/")))
 
 

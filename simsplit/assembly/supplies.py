@@ -1,18 +1,24 @@
 """A run's data are supplied to clients as batches, exams, texts to mix in, and poisons."""
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
 
 import torch
+from torch import Tensor
 
+from simsplit.attacks.canaries import CANARIES
+from simsplit.attacks.member_attack import CANDIDATES
 from simsplit.data import Prepared
-from simsplit.data.batches import Batches
+from simsplit.data.batches import Batches, draw_batches
+from simsplit.data.candidates import Candidates, choose_candidates
 from simsplit.data.samples import Samples
 from simsplit.data.texts import TextBatcher, TextStock
 from simsplit.errors import ScenarioError
 from simsplit.evaluation.evaluator import TRIGGERED
-from simsplit.packets import ClientId
-from simsplit.parties.feed import Exam
+from simsplit.legs import ClientId
+from simsplit.parties.feed import Exam, count_batches
+from simsplit.parties.joined import Memory
 from simsplit.poisons import Aim, Poison, Scene
 from simsplit.scenario import Scenario
 
@@ -23,8 +29,16 @@ TARGETS, QUERIES = "targets", "queries"
 class Supplies:
     """The supplies of a scenario's clients on a device."""
 
-    def __init__(self, scenario: Scenario, data: Prepared, device: torch.device) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        data: Prepared,
+        device: torch.device,
+        whole: Prepared | None = None,
+    ) -> None:
+        """Supply from `data`; of a party's, `whole` has the labels that only poisons may know."""
         self.scenario, self.data, self.device = scenario, data, device
+        self.whole = whole or data
 
     def batcher(self, samples: Samples, *, augment: bool) -> Batches:
         """Return the batcher of some of the data."""
@@ -48,6 +62,18 @@ class Supplies:
             return None
         return TextStock(TextBatcher(support, self.device), len(support), vocabulary)
 
+    def build_memory(self, shapes: Mapping[ClientId, tuple[int, ...]]) -> Memory:
+        """Build the server's memory of what parties sent, which knows the order of samples."""
+        count, seed, train = len(self.data.parts[0]), self.scenario.seed, self.scenario.train
+        steps = count_batches(count, train.batch_size, drop_last=train.drop_last)
+
+        @lru_cache(maxsize=1)
+        def draw(epoch: int) -> tuple[Tensor, ...]:
+            rows = torch.arange(count)
+            return draw_batches(rows, train.batch_size, seed, 0, epoch, drop_last=train.drop_last)
+
+        return Memory(lambda number: draw(number // steps)[number % steps], count, shapes)
+
     def samples(self, split: str) -> Samples:
         """Return a held-out split that the scenario evaluates."""
         samples = self.data.test if split == "test" else self.data.validation
@@ -59,7 +85,7 @@ class Supplies:
         exams: dict[str, Exam] = {split: self._build_exam(split) for split in self.scenario.splits}
         if self.aim is not None:
             exams[TRIGGERED] = self._build_triggered_exam(self.aim)
-        return exams | self._build_attack_exams(numbers)
+        return exams | self._build_attack_exams(numbers) | self.build_further_exams()
 
     @cached_property
     def poisons(self) -> list[Poison]:
@@ -67,11 +93,11 @@ class Supplies:
         malicious = self.scenario.clients.malicious
         if malicious is None:
             return []
-        data = self.data
+        data, labels = self.data, self.whole.train.labels
         return [
             config.build(
                 Scene(
-                    samples=data.train,
+                    samples=replace(data.train, labels=labels),
                     num_classes=data.info.classes,
                     mean=tuple(data.mean),
                     std=tuple(data.std),
@@ -86,9 +112,8 @@ class Supplies:
     @cached_property
     def aim(self) -> Aim | None:
         """The malicious clients' aim for test samples; None if no poison has one."""
-        aims = [
-            aim for poison in self.poisons if (aim := poison.find_aim(self.data.test)) is not None
-        ]
+        held_out = self.whole.test
+        aims = [aim for poison in self.poisons if (aim := poison.find_aim(held_out)) is not None]
         if not aims:
             return None
         if not len(aims[0].rows):
@@ -105,12 +130,15 @@ class Supplies:
 
     def _build_triggered_exam(self, aim: Aim) -> Exam:
         batcher = self.batcher(self.data.test, augment=False)
-        return Exam(batcher, aim.rows, self.scenario.evaluate.batch_size, aim.add_trigger)
+        return Exam(
+            batcher, aim.rows, self.scenario.evaluate.batch_size, aim.add_trigger, marked=True
+        )
 
     def _build_attack_exams(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
-        """Return the exams for attacks if the attacked client is among these."""
+        """Return the exams for attacks if the attacked client, or a party, is among these."""
         scenario, data = self.scenario, self.data
-        if not scenario.attacks or scenario.targets.client not in numbers:
+        exposed = bool(scenario.parties) or scenario.targets.client in numbers
+        if not scenario.attacks or not exposed:
             return {}
         size = scenario.train.batch_size
         samples, rows = scenario.aims.choose(data)
@@ -120,3 +148,28 @@ class Supplies:
             public = self.batcher(data.auxiliary, augment=False)
             exams[QUERIES] = Exam(public, torch.arange(len(data.auxiliary)), size)
         return exams
+
+    def build_further_exams(self) -> dict[str, Exam]:
+        """Return the exams that attacks ask for beside the targets, which any client may sit."""
+        makers: dict[str, Callable[[], Samples]] = {
+            CANDIDATES: lambda: self.candidates.samples,
+            CANARIES: self._list_canaries,
+        }
+        wanted = dict.fromkeys(split for each in self.scenario.attacks for split in each.splits)
+        size = self.scenario.targets.choose_batch_size(self.scenario.train.batch_size)
+        exams = {}
+        for split in wanted:
+            samples = makers[split]()
+            rows = torch.arange(len(samples))
+            exams[split] = Exam(self.batcher(samples, augment=False), rows, size)
+        return exams
+
+    @cached_property
+    def candidates(self) -> Candidates:
+        """The samples of which attacks ask whether they were trained on."""
+        targets = self.scenario.targets
+        return choose_candidates(self.data, targets.client, targets.count)
+
+    def _list_canaries(self) -> Samples:
+        assert self.data.canaries is not None, "the attack has planted them"
+        return self.data.canaries.samples

@@ -10,17 +10,18 @@ from torch import Tensor, nn
 
 from simsplit.assembly.assembler import fingerprint, refuse_others
 from simsplit.assembly.ownership import Ownership
+from simsplit.assembly.trained_parties import join_heads, read_portions
 from simsplit.data.batches import Batch
 from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
+from simsplit.legs import ClientId, Leg
 from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
 from simsplit.models.fresh import CutNetwork, LaidOut, Owner, SplitConfig
 from simsplit.models.quantised import collect_weights
-from simsplit.packets import ClientId, Leg
+from simsplit.models.tied import COPY, TABLE, are_tied, untie
 from simsplit.parties.on_disk import read_client
 from simsplit.plugins import Given
-from simsplit.renamed import Renamed
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.scenario.loading import pass_again
@@ -29,7 +30,7 @@ from simsplit.states import select_below
 OWNERS: tuple[Owner, ...] = ("head", "trunk", "tail")
 
 
-class Trained(Renamed, nn.Module):
+class Trained(nn.Module):
     """A trained network in inference mode: head, trunk and tail, with the methods between them."""
 
     def __init__(
@@ -75,6 +76,11 @@ class Trained(Renamed, nn.Module):
             x = (x.float() / 255 - mean) / std
         return cast("Tensor", self(x).argmax(-1))
 
+    @property
+    def tied(self) -> dict[str, str]:
+        """Names that `weights` leaves out, and the weights that they name: a common table."""
+        return {COPY: TABLE} if are_tied(self.head, self.tail) else {}
+
     def weights(self) -> dict[str, Tensor]:
         """Return the weights by the whole network's names.
 
@@ -85,6 +91,8 @@ class Trained(Renamed, nn.Module):
     def _collect_weights(self, owner: Owner) -> dict[str, Tensor]:
         """Return a segment's weights by their names in the whole network."""
         model, state = self.scenario.model, collect_weights(getattr(self, owner))
+        if owner == "tail" and self.tied:
+            del state[COPY.removeprefix("tail.")]
         before = model.get_name_prefix(owner)[1] if isinstance(model, LaidOut) else ""
         return {f"{before}{key}": tensor for key, tensor in state.items()}
 
@@ -154,9 +162,14 @@ def _rebuild(
 ) -> Trained:
     """Build a network and fill it with a checkpoint's tensors."""
     info = DataInfo(tuple(facts["sample"]), len(facts["classes"]), texts=scenario.reads_texts)
+    if scenario.parties:
+        shapes = tuple(each.shape for each in read_portions(facts))
+        info = replace(info, parts=shapes)
     owners = Ownership(scenario, info, torch.device("cpu"))
     model, stacks = owners.model, (owners.client_stack, owners.server_stack)
     refuse_others(fingerprint([model.head, model.trunk, model.tail]), tensors.get("frozen"))
+    if scenario.parties:
+        return _rebuild_parties(owners, tensors, facts)
     number = choose_client(scenario, client)
     modules = {"head": owners.depths.get_head(number), "trunk": model.trunk, "tail": model.tail}
     state = select_state(tensors, number)
@@ -164,6 +177,8 @@ def _rebuild(
         # Of a crowd only those that took part are kept; the others are as they began.
         modules |= owners.start(client)
         model.head, model.tail = modules["head"], modules["tail"]
+    if COPY in state and are_tied(modules["head"], modules["tail"]):
+        untie(modules["head"])  # a run of the time when each end learned a copy
     _fill(modules, state)
     _fill({"method": stacks[0].modules}, state)
     _fill({"method": stacks[1].modules}, select_below(tensors, "server/"))
@@ -172,6 +187,21 @@ def _rebuild(
         scenario = _cut_for(scenario, owners.depths.get_config(number))
         model = replace(model, head=modules["head"], trunk=owners.depths.get_rest(number))
     return Trained(scenario, model, stacks, facts)
+
+
+def _rebuild_parties(
+    owners: Ownership, tensors: Mapping[str, Tensor], facts: dict[str, Any]
+) -> Trained:
+    """Build the network that parties trained together; its head takes whole samples."""
+    scenario, model = owners.scenario, owners.model
+    states = [select_state(tensors, party) for party in scenario.parties]
+    reader = states[scenario.label_party]
+    _fill({"trunk": model.trunk, "tail": model.tail}, reader)
+    _fill({"method": owners.list_server_modules()["method"]}, select_below(tensors, "server/"))
+    heads = join_heads(owners, states, facts)
+    # What a head sends has crossed within it: no method is left for the smashed data.
+    stacks = [Stack((), each.features, each.side, each.sent) for each in heads.stacks[0]]
+    return Trained(scenario, replace(model, head=heads), (stacks[0], stacks[1]), facts)
 
 
 def _cut_for(scenario: Scenario, model: SplitConfig) -> Scenario:

@@ -8,7 +8,7 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from simsplit.assembly.state import restore
 from simsplit.attacking import Attacking, Progress
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import find_device, pin_threads
+from simsplit.opened_run import OpenedRun
 from simsplit.plugins import Given, gather_plugins
-from simsplit.results import SCENARIO, Run, checkpoints
-from simsplit.results.directory import make_folder, replace, writing
+from simsplit.results import SCENARIO, checkpoints
+from simsplit.results.directory import encode_csv, make_folder, replace, writing
+from simsplit.results.leak_table import COLUMNS, TABLE
 from simsplit.results.locking import lock
-from simsplit.results.recovers import RECOVERS
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.scenario.loading import pass_again
 
@@ -32,6 +33,10 @@ def _ignore_progress(what: str, done: int, total: int) -> None:
     del what, done, total
 
 
+def _ignore_warning(message: str) -> None:
+    del message
+
+
 def attack(
     path: str | Path,
     kind: str,
@@ -39,11 +44,12 @@ def attack(
     *,
     resume: bool = False,
     progress: Progress = _ignore_progress,
+    warn: Callable[[str], None] = _ignore_warning,
     plugins: Given = (),
     data: Any = None,  # noqa: ANN401 - many forms
     model: Any = None,  # noqa: ANN401
     **columns: Any,  # noqa: ANN401
-) -> Run:
+) -> OpenedRun:
     """Attack a finished run, and return the run with the attack's results.
 
     Args:
@@ -52,6 +58,7 @@ def attack(
         changes: Fields of the attack, and of `targets` (targets.count), as YAML.
         resume: Whether to continue where the same attack was interrupted.
         progress: A function called with an attack's name, the work done and the total work.
+        warn: A function called with a sentence that a reader of the figures should know.
         plugins: Modules that the run was made with, or that define the attack.
         data: The data that were passed to the run, if any were.
         model: A network like the one that was passed to the run, if one was.
@@ -59,7 +66,7 @@ def attack(
 
     >>> attack("runs/first", "unsplit", {"outer": "10"})  # doctest: +SKIP
     """
-    run = Run.load(path)
+    run = OpenedRun.load(path)
     fields = {_qualify_field(name): value for name, value in (changes or {}).items()}
     if any(name.startswith("attacks.0.tune") for name in fields):
         raise RunError(
@@ -78,7 +85,7 @@ def attack(
     except ScenarioError as error:
         raise _explain_missing_public(error, original, run.path) from None
     config = scenario.attacks[0]
-    if config.online:
+    if config.threat.follows_training:
         raise RunError(
             f"{kind} follows training packet by packet; name it in a scenario's attacks: and run "
             "that scenario"
@@ -86,8 +93,10 @@ def attack(
     folder, settings = run.path / "attacks" / config.title, _encode_settings(scenario)
     if not _is_finished(folder, settings, resume=resume):
         with pin_threads(scenario.threads):
-            _AttackOnFinished(run.path, original, scenario, folder, progress).work(settings)
-    return Run.load(path)
+            ongoing = _AttackOnFinished(run.path, original, scenario, folder, progress)
+            for note in ongoing.work(settings):
+                warn(note)
+    return run
 
 
 def _explain_missing_public(error: ScenarioError, original: Scenario, path: Path) -> SimsplitError:
@@ -133,8 +142,8 @@ def _is_finished(folder: Path, settings: str, *, resume: bool) -> bool:
             f"{folder} holds an attack with other settings ({_SETTINGS} has them); resume it with "
             "those, or give this one another name with --set name=..."
         )
-    # Tables are written after the recovered files, so they show that the attack has ended.
-    return any((folder / f"{each.table}.csv").exists() for each in RECOVERS.values())
+    # The table is written after the recovered files, so it shows that the attack has ended.
+    return (folder / f"{TABLE}.csv").exists()
 
 
 class _AttackOnFinished:
@@ -146,14 +155,14 @@ class _AttackOnFinished:
         self.folder, self.progress = folder, progress
         self.title = scenario.attacks[0].title
         device = find_device(scenario.device)
-        data = scenario.prepare_data()
+        data = original.plant(scenario.prepare_data())  # what the run was trained on
         client = scenario.targets.client
         _, parts, self.done = restore(path, original, data, client, scenario)
         self.attacking = Attacking(scenario, parts, data, device)
         self._kept_at = time.monotonic()
 
-    def work(self, settings: str) -> None:
-        """Run the attack, save its state from time to time, then score it and save the results.
+    def work(self, settings: str) -> list[str]:
+        """Run the attack, save its state from time to time, score it, and return its notes.
 
         Raise RunError if another process writes its folder; attacks with other names have others.
         """
@@ -161,22 +170,20 @@ class _AttackOnFinished:
             make_folder(self.folder.parent)
             make_folder(self.folder)
         with lock(self.folder):
-            self._work_locked(settings)
+            return self._work_locked(settings)
 
-    def _work_locked(self, settings: str) -> None:
-        import pandas as pd
-
+    def _work_locked(self, settings: str) -> list[str]:
         with writing(self.folder):
             replace(self.folder / _SETTINGS, settings.encode())
         # The settings come first: by them a resume sees that a saved state is this attack's.
         number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
         judged = self.attacking.judge(number, self._report, None if kept is None else kept[0])
         judged.save(self.folder, number)
-        for name, columns in Attacking.columns(self.attacking.scenario).items():
-            table = pd.DataFrame(judged.tables[name], columns=list(columns))
-            replace(self.folder / f"{name}.csv", table.to_csv(index=False).encode())
-        # Last: until the tables are written, a resume needs the state.
+        rows = [{name: row.get(name, "") for name in COLUMNS} for row in judged.leaks]
+        replace(self.folder / f"{TABLE}.csv", encode_csv(rows))
+        # Last: until the table is written, a resume needs the state.
         shutil.rmtree(self.folder / _STATE, ignore_errors=True)
+        return judged.notes
 
     def _report(self, what: str, done: int, total: int) -> None:
         """Report progress, and save the attack's state if the last save was some time ago."""

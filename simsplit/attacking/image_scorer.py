@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from simsplit.attacking.input_scorer import InputScorer
-from simsplit.attacking.judging import KindScores
+from simsplit.attacking.attack_judge import KindScores
+from simsplit.attacking.input_scorer import InputScorer, find_nearest_others
 from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
-from simsplit.metrics.images import FIGURES, LPIPS, load_lpips, score_images
-from simsplit.results.input_results import ORIGINALS
-from simsplit.results.kept import IMAGES, encode_images
+from simsplit.metrics.image_scores import load_lpips, score_images
+from simsplit.results.leak_table import ATTACK, FLOOR, ORIGINALS, list_leaks
+from simsplit.results.recovered_files import IMAGES, encode_images
 from simsplit.scenario import Scenario
 
-COLUMNS = ("round", "attack", "image", "label", *FIGURES)
 LABEL_ACCURACY = "label_accuracy"
 """1 if the attack names the image's class, else 0; for attacks that simulate a client."""
 BLACK, MEAN = "black", "mean_image"
@@ -30,31 +29,28 @@ class ImageScorer(InputScorer):
         weights = self.targets.lpips
         self._lpips = None if weights is None else load_lpips(weights, "targets.lpips")
 
-    @staticmethod
-    def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Return the columns of the `recovered` table; LPIPS only if its weights are given."""
-        lpips = LPIPS if scenario.targets.lpips is not None else ()
-        named = (LABEL_ACCURACY,) if any(each.simulates for each in scenario.attacks) else ()
-        return (*COLUMNS, *lpips, *named)
-
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
-        """Return a row for each attack and image, and the images."""
+        """Return a row for each attack, image and figure, and the images."""
         del own
         samples, rows = self.targets.choose(self.data)
         truth = samples.inputs[rows].float() / 255
-        images = {ORIGINALS: truth, **{name: each.rows for name, each in recovered.items()}}
+        made = {name: self.put_in_order(each, truth) for name, each in recovered.items()}
+        images = {ORIGINALS: truth, **made}
         images |= {BLACK: torch.zeros_like(truth), MEAN: self._compute_mean().expand_as(truth)}
+        images |= find_nearest_others(recovered, self.data.test.inputs.float() / 255, truth)
         scores = KindScores(files={IMAGES: encode_images(images)})
         # The originals come first: they are saved beside the guesses, but not scored.
-        for name, made in list(images.items())[1:]:
+        for name, guess in list(images.items())[1:]:
             named = recovered[name].labels if name in recovered else None
-            for index, figures in enumerate(score_images(made, truth, self._lpips)):
+            role = ATTACK if name in recovered else FLOOR
+            place = {"round": number, "kind": "images", "attack": name, "role": role}
+            for index, figures in enumerate(score_images(guess, truth, self._lpips)):
                 label = int(samples.labels[rows[index]])
-                place = {"round": number, "attack": name, "image": index, "label": label}
                 right = {} if named is None else {LABEL_ACCURACY: float(named[index] == label)}
-                scores.rows.append({**place, **figures, **right})
+                target = {"target": index, "label": label}
+                scores.rows += list_leaks({**place, **target}, figures | right)
         return scores
 
     def _compute_mean(self) -> Tensor:

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import TARGETS
+from simsplit.attacking.attack_judge import AttackJudge, KindScores
 from simsplit.attacking.image_scorer import ImageScorer
 from simsplit.attacking.input_scorer import InputScorer
-from simsplit.attacking.judging import AttackJudge, KindScores
 from simsplit.attacking.row_scorer import RowScorer
 from simsplit.attacking.text_scorer import TextScorer
 from simsplit.attacks import Attack
@@ -32,12 +32,8 @@ class InputJudge(AttackJudge[Attack]):
 
     def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
         self.targets, self.pool = scenario.targets, parts.pool
-        self.scorer = find_scorer(scenario)(scenario, data)
-
-    @staticmethod
-    def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Return the columns of the scorer's table."""
-        return find_scorer(scenario).columns(scenario)
+        own = data.of_party(scenario.targets.client) if scenario.parties else data
+        self.scorer = find_scorer(scenario)(scenario, own)
 
     def score(self, number: int, attacks: Mapping[str, Attack]) -> KindScores:
         """Return a row for each attack and target, and for the guesses that need no attack."""

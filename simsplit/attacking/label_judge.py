@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from simsplit.assembly import Assembly
-from simsplit.attacking.judging import AttackJudge, KindScores, Row
+from simsplit.attacking.attack_judge import AttackJudge, KindScores
 from simsplit.attacks.knowledge import SeenView
-from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack
+from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack, LabelAttackConfig
 from simsplit.attacks.spectral import principal_components
 from simsplit.data import Prepared
 from simsplit.errors import ProtocolError, ScenarioError, format_count
@@ -37,8 +37,9 @@ from simsplit.metrics.leaks import (
 )
 from simsplit.parties.calls import LabelsOf
 from simsplit.results.directory import encode_csv
-from simsplit.results.kept import COMPONENTS
-from simsplit.results.label_results import BEST_AUC, CHANCE, COLUMNS, MAJORITY, PURITY
+from simsplit.results.leak_table import ATTACK, FLOOR, Row
+from simsplit.results.recovered_files import COMPONENTS
+from simsplit.results.recovered_kinds import BEST_AUC, CHANCE, MAJORITY, PURITY
 from simsplit.scenario import Scenario
 from simsplit.seeds import numpy_rng_for
 
@@ -65,24 +66,33 @@ class LabelJudge(AttackJudge[LabelAttack]):
         """The targets' labels as indices of the classes that occur among them."""
         self.classes = len(classes)
 
-    @staticmethod
-    def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Return the table's columns, which are the same for every scenario."""
-        del scenario
-        return COLUMNS
-
     def inform(self, attack: LabelAttack) -> None:
         """Give an attack the labels that it may know."""
-        attack.tell(self.choose_known(attack.options.known_share))
+        options = attack.options
+        attack.tell(self.choose_known(self._find_share(options), options.known_of_each))
 
-    def choose_known(self, share: float) -> KnownLabels:
-        """Choose this share of the labels of each class for an attack to know."""
+    def _find_share(self, options: LabelAttackConfig) -> float:
+        """Return the share of the labels that an attack knows."""
+        if not (count := options.known_of_each):
+            return options.known_share
+        smallest = int(np.bincount(self.labels).min())
+        if count >= smallest:
+            raise ScenarioError(
+                "targets.count",
+                f"leaves {format_count(smallest, 'target')} of the smallest class, and an attack "
+                f"knows {count} of each; raise targets.count, or lower its known",
+            )
+        return count * self.classes / len(self.labels)
+
+    def choose_known(self, share: float, each: int = 0) -> KnownLabels:
+        """Choose labels for an attack to know: this share of each class, or so many of each."""
         rng = numpy_rng_for(self.seed, "known labels")
         chosen: list[int] = []
         for label in range(self.classes):
             own = rng.permutation(np.flatnonzero(self.labels == label))
             # at least one of each class is known, and at least one is left to be scored
-            count = min(max(1, round(share * len(own))), len(own) - 1) if share else 0
+            wanted = each or max(1, round(share * len(own)))
+            count = min(wanted, len(own) - 1) if share else 0
             chosen += own[:count].tolist()
         rows = torch.tensor(sorted(chosen), dtype=torch.int64)
         return KnownLabels(self.classes, rows, torch.from_numpy(self.labels)[rows])
@@ -92,14 +102,14 @@ class LabelJudge(AttackJudge[LabelAttack]):
         scores = KindScores()
         floors: dict[tuple[str, float, int], list[Row]] = {}
         for name, attack in attacks.items():
-            share = attack.options.known_share
+            share = self._find_share(attack.options)
             for clue in attack.clues:
                 labels = self._find_labels(clue)
                 if len(np.unique(labels)) < 2:  # a few batches may have samples of one class only
                     continue
-                seen = {"attack": name, "view": clue.view, "adapter": clue.adapter}
+                seen = {"attack": name, "role": ATTACK, "view": clue.view, "adapter": clue.adapter}
                 for figure, leak in self._measure_leaks(clue, labels).items():
-                    place = {"round": number, "figure": figure, "known": share}
+                    place = {"round": number, "kind": "labels", "metric": figure, "known": share}
                     scores.rows.append({**place, **seen, **_make_cells(leak, labels)})
                     if (key := (figure, share, len(labels))) not in floors:
                         made = self._make_floors(figure, clue, labels)
@@ -154,8 +164,12 @@ class LabelJudge(AttackJudge[LabelAttack]):
                 else match_clusters
             )
             chance = simulate_chance(labels, hits, rng)
-            yield {"attack": MAJORITY, **_make_cells(measure_majority(labels), labels)}
-        yield {"attack": CHANCE, **_make_cells(chance, labels)}
+            yield {
+                "attack": MAJORITY,
+                "role": FLOOR,
+                **_make_cells(measure_majority(labels), labels),
+            }
+        yield {"attack": CHANCE, "role": FLOOR, **_make_cells(chance, labels)}
 
     def _list_components(self, number: int, attacks: Mapping[str, LabelAttack]) -> Iterator[Row]:
         views: dict[tuple[str, int], SeenView] = {}
@@ -169,4 +183,4 @@ class LabelJudge(AttackJudge[LabelAttack]):
 
 
 def _make_cells(leak: Interval, labels: Sequence[int] | Numbers) -> Row:
-    return {"leak": leak.value, "low": leak.low, "high": leak.high, "samples": len(labels)}
+    return {"value": leak.value, "low": leak.low, "high": leak.high, "samples": len(labels)}

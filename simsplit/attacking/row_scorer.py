@@ -6,15 +6,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from simsplit.attacking.input_scorer import InputScorer
-from simsplit.attacking.judging import KindScores
+from simsplit.attacking.attack_judge import KindScores
+from simsplit.attacking.input_scorer import InputScorer, find_nearest_others
 from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
-from simsplit.results.input_results import ORIGINALS
-from simsplit.results.kept import ROWS
+from simsplit.results.leak_table import ATTACK, FLOOR, ORIGINALS, list_leaks
+from simsplit.results.recovered_files import ROWS
 from simsplit.scenario import Scenario
 
-COLUMNS = ("round", "attack", "row", "label", "mse")
 MEAN = "mean_row"
 
 
@@ -23,12 +22,6 @@ class RowScorer(InputScorer):
 
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
         self.targets, self.data = scenario.aims, data
-
-    @staticmethod
-    def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Return the table's columns, which are the same for every scenario."""
-        del scenario
-        return COLUMNS
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
@@ -39,15 +32,20 @@ class RowScorer(InputScorer):
         truth = samples.inputs[rows].flatten(1)
         # Without public data it is the mean of the clients' rows, which no attacker could know.
         mean = (self.data.auxiliary or self.data.train).inputs.flatten(1).mean(0)
-        made = {name: each.rows.cpu().flatten(1) for name, each in recovered.items()}
+        made = {
+            name: self.put_in_order(each, truth).cpu().flatten(1)
+            for name, each in recovered.items()
+        }
+        made |= find_nearest_others(recovered, self.data.test.inputs.flatten(1), truth)
         made[MEAN] = mean.expand_as(truth)
         scores = KindScores(files={ROWS: _encode({ORIGINALS: truth, **made})})
         for name, guess in made.items():
             errors = (guess - truth).square().mean(1).tolist()
+            role = ATTACK if name in recovered else FLOOR
+            place = {"round": number, "kind": "rows", "attack": name, "role": role}
             for row, error in enumerate(errors):
-                place = {"round": number, "attack": name, "row": row}
-                label = int(samples.labels[rows[row]])
-                scores.rows.append({**place, "label": label, "mse": error})
+                target = {"target": row, "label": int(samples.labels[rows[row]])}
+                scores.rows += list_leaks({**place, **target}, {"mse": error})
         return scores
 
 

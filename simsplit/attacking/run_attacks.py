@@ -1,35 +1,39 @@
 """A run's attacks get packets and knowledge here, and are scored when a judgement is due.
 
-Attacks see packets of training as they pass the driver's wire. For a judgement, a client encodes
-target samples, and the attacks get these packets. Then a judge for each kind of things that attacks
-recover (see `judges`) compares the results with the truth.
+Attacks see packets of training that pass their seat, on the driver's wire. For a judgement, a
+client encodes target samples, and the attacks get these packets, as far as their seat sees them.
+Then a judge for each kind of things that attacks recover (see `judges`) compares the results with
+the truth.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from weakref import proxy
 
 import torch
 from torch import Tensor, nn
 
 from simsplit.assembly import Assembly
-from simsplit.assembly.supplies import QUERIES, TARGETS
-from simsplit.attacking.curves import make_point, shorten
+from simsplit.attacking.attack_judge import AttackJudge, Judgement
+from simsplit.attacking.exposing import Exposed, Exposing
+from simsplit.attacking.iteration_curves import make_point, shorten
 from simsplit.attacking.judges import JUDGES
-from simsplit.attacking.judging import AttackJudge, Judgement, Row
 from simsplit.attacking.served import ServedReplay
 from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.attacks.knowledge import SeenViews
 from simsplit.attacks.pretrained import Pretrained
+from simsplit.attacks.threat import Knows, Sees
 from simsplit.data import Prepared
 from simsplit.data.samples import DataInfo
+from simsplit.legs import Leg
 from simsplit.models.fresh import Owner, SplitConfig
-from simsplit.packets import Leg, Packet
-from simsplit.parties.calls import CountExposures, Expose, HeadWeights, InputsOf
+from simsplit.packets import Packet
+from simsplit.parties.calls import HeadWeights, InputsOf
 from simsplit.parties.feed import Feed
 from simsplit.parties.optimizers import LrScheduleConfig
 from simsplit.phases import Moment
-from simsplit.results.recovers import RECOVERS
+from simsplit.results.leak_table import Row
 from simsplit.scenario import Scenario
 from simsplit.seeds import derive_seed
 from simsplit.states import select_below
@@ -51,6 +55,7 @@ class Attacking:
         self.scenario, self.parts, self.data, self.device = scenario, parts, data, device
         self.configs = scenario.attacks
         self.targets = scenario.targets
+        self.exposing = Exposing(scenario, parts, data, device)
         self._learned: dict[Hashable, Mapping[str, Tensor]] = {}
         self._seen = SeenViews()
         words = data.vocabulary.size if data.vocabulary else 0
@@ -60,40 +65,34 @@ class Attacking:
         calls = ServedReplay(parts.server.end.trunk, derive_seed(scenario.seed, "attack"))
         self._apart = calls if Leg.ADAPTERS in scenario.crossings.training.legs else None
         self.attacks: dict[str, Attack] = {
-            config.title: config.build(self._make_knowledge(config.title))
-            for config in self.configs
+            config.title: config.build(self._make_knowledge(config)) for config in self.configs
         }
-        online = [self.attacks[config.title] for config in self.configs if config.online]
-        self._online = online
-        if online:
-            parts.wire.taps.append(self)
+        online = [config for config in self.configs if config.threat.follows_training]
+        for viewpoint in dict.fromkeys(map(scenario.find_viewpoint, online)):
+            seated = [each for each in online if scenario.find_viewpoint(each) == viewpoint]
+            # A proxy, or the wire would hold the whole run.
+            parts.wire.seated.append((viewpoint, _Seated(proxy(self), seated)))
         # The scenario's checks refuse a second one: a packet can be forged only once.
-        forging = [config.title for config in self.configs if config.active]
-        if forging:
-            self._forging = self.attacks[forging[0]]
-            parts.wire.forger = self
+        forging = (each for each in self.configs if each.threat.acts and not each.sitting)
+        self._forging = next(forging, None)
+        if self._forging is not None:
+            parts.wire.forger = proxy(self)
         self.judges: dict[str, AttackJudge[Any]] = {
             kind: JUDGES[kind](scenario, data, parts) for kind in _list_kinds(scenario)
         }
 
-    @staticmethod
-    def columns(scenario: Scenario) -> dict[str, tuple[str, ...]]:
-        """Return the columns of the tables that the scenario's attacks fill, by table."""
-        kinds = _list_kinds(scenario)
-        return {RECOVERS[kind].table: JUDGES[kind].columns(scenario) for kind in kinds}
+    def show(self, packet: Packet, configs: Sequence[AttackConfig]) -> None:
+        """Show attacks that sit at one place a packet of training that passes it."""
+        seen = [config for config in configs if self._concerns(packet, config)]
+        if seen and packet.leg is Leg.SMASHED:
+            self._show_inputs(packet, seen)
+        with torch.enable_grad():
+            for config in seen:
+                self.attacks[config.title].observe(packet)
 
-    def observe(self, packet: Packet) -> None:
-        """Show the attacks a packet of training, if it belongs to a client that they target."""
-        if self._concerns(packet):
-            if packet.leg is Leg.SMASHED:
-                self._show(packet)
-            with torch.enable_grad():
-                for attack in self._online:
-                    attack.observe(packet)
-
-    def _show(self, packet: Packet) -> None:
+    def _show_inputs(self, packet: Packet, configs: Sequence[AttackConfig]) -> None:
         """Give the inputs of a packet to the attacks that are upper bounds, which may know them."""
-        shown = [self.attacks[config.title] for config in self.configs if config.shown]
+        shown = [self.attacks[each.title] for each in configs if Sees.INPUTS in each.threat.sees]
         if shown:
             inputs = self.parts.pool.ask(packet.client, InputsOf(packet.step)).to(self.device)
             for attack in shown:
@@ -101,12 +100,17 @@ class Attacking:
 
     def answer(self, packet: Packet) -> Packet:
         """Return the packet that is sent: an active attack may forge it."""
-        return self._forging.answer(packet) if self._concerns(packet) else packet
+        forging = self._forging
+        if forging is None or not self._concerns(packet, forging):
+            return packet
+        return self.attacks[forging.title].answer(packet)
 
-    def _concerns(self, packet: Packet) -> bool:
-        """Return whether a packet is of training, and of a head that the attacks target."""
+    def _concerns(self, packet: Packet, config: AttackConfig) -> bool:
+        """Return whether a packet is of training, and of a head that the attack targets."""
         # With heads of their own, the smashed data of other clients would teach the wrong head.
-        own = self.scenario.clients.heads == "per_client"
+        # What passes a client's seat is its own, or handed to it.
+        everybody = config.sitting or config.watches_all
+        own = self.scenario.clients.heads == "per_client" and not everybody
         training = self.parts.wire.moment.is_training
         return training and not (own and packet.client != self.targets.client)
 
@@ -117,19 +121,19 @@ class Attacking:
 
         `resumed` is the state of an attack that was interrupted in the middle of its work.
         """
-        most = max((config.exposures for config in self.configs), default=0)
-        # Each exposure has a round number of its own, so that methods draw other secrets in it.
-        exposed = [self._expose(TARGETS, number + exposure) for exposure in range(most)]
+        exposed = self.exposing.expose_all(number)
         for judge in self.judges.values():
             judge.begin(number)
         for config in self.configs:
-            if not config.online:  # each judgement starts such an attack afresh
-                self.attacks[config.title] = config.build(self._make_knowledge(config.title))
+            if not config.threat.follows_training:  # each judgement starts such an attack afresh
+                self.attacks[config.title] = config.build(self._make_knowledge(config))
             if resumed is not None:
                 self.attacks[config.title].load(resumed)
             report = partial(progress, config.title)
             self._let_work(config, self.attacks[config.title], number, exposed, report)
         judged = self._score(number, self.attacks)
+        notes = {title: attack.note for title, attack in self.attacks.items()}
+        judged.notes += [f"attack {title}: {note}" for title, note in notes.items() if note]
         for config in self.configs:
             judged.curves += self._score_curve(config, number, exposed, judged, progress)
         return judged
@@ -139,18 +143,21 @@ class Attacking:
         config: AttackConfig,
         attack: Attack,
         number: int,
-        exposed: Sequence[Sequence[Packet]],
+        exposed: Exposed,
         progress: Callable[[int, int], None],
     ) -> None:
-        """Let an attack recover the targets from the number of exposures that its config sets."""
+        """Let an attack recover the targets from as many epochs as its config sets."""
         progress(0, 0)
         self.judges[config.recovers].inform(attack)
-        if config.told_head:
+        if Knows.WEIGHTS in config.threat.knows:
             attack.receive_head(self.parts.pool.ask(self.targets.client, HeadWeights()))
+        if Sees.OWN in config.threat.sees:
+            attack.receive_head(self.exposing.ask_own_head(config))
+            attack.receive_inputs(self.exposing.take_own_inputs(config))
         if config.queries:
-            attack.study(self._query(config.queries, number))
-        # Other attacks may need more epochs, which this one must not profit from.
-        targets = [packet for epoch in exposed[: config.exposures] for packet in epoch]
+            rounds = range(number, number + config.num_epochs)
+            attack.study([pair for each in rounds for pair in self.exposing.query(config, each)])
+        targets = self.exposing.select_seen(config, exposed)
         for done, total in attack.work(targets):
             progress(done, total)
 
@@ -168,19 +175,19 @@ class Attacking:
         self,
         config: AttackConfig,
         number: int,
-        exposed: Sequence[Sequence[Packet]],
+        exposed: Exposed,
         judged: Judgement,
         progress: Progress,
     ) -> list[Row]:
         """Return an attack's figures with growing shares of its iterations; the last share is 1."""
-        converges = not config.online and self.judges[config.recovers].converges
+        converges = not config.threat.follows_training and self.judges[config.recovers].converges
         points = self.targets.curve if converges else 0
         curve = []
         for index in range(1, points + 1):
             share, scored = index / points, judged
             if index < points:
                 less = shorten(config, share)
-                attack = less.build(self._make_knowledge(config.title))
+                attack = less.build(self._make_knowledge(config))
                 report = partial(progress, f"{config.title} with {share:.0%} of its iterations")
                 self._let_work(less, attack, number, exposed, report)
                 scored = self._score(number, {config.title: attack})
@@ -192,33 +199,39 @@ class Attacking:
         return {
             f"{config.title}/{name}": tensor
             for config in self.configs
-            if config.online
+            if config.threat.follows_training
             for name, tensor in self.attacks[config.title].state().items()
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
         for config in self.configs:
-            if config.online:
+            if config.threat.follows_training:
                 self.attacks[config.title].load(select_below(state, f"{config.title}/"))
 
-    def _make_knowledge(self, title: str) -> Knowledge:
-        """Return what an attack knows of the run: the server's parts, and public facts."""
-        scenario, server, data = self.scenario, self.parts.server, self.data
+    def _make_knowledge(self, config: AttackConfig) -> Knowledge:
+        """Return what an attack knows of the run: public facts, and at the server its parts."""
+        known = self._make_server_knowledge(config)
+        seat = self.scenario.find_viewpoint(config).client
+        return known if seat is None else known.move_to(seat)
+
+    def _make_server_knowledge(self, config: AttackConfig) -> Knowledge:
+        scenario, server = self.scenario, self.parts.server
+        data, stack = self.exposing.select_data(config), self.exposing.find_stack(config)
         model = scenario.model
         # Attacks on texts share one seed, so that what several of them learn is learned only once.
-        which = () if data.info.texts else (title,)
+        which = () if data.info.texts else (config.title,)
         seed = derive_seed(scenario.seed, "attack", *which)
         return Knowledge(
             trunk=server.end.trunk,
             tail=server.end.tail,
-            stack=server.stack,
+            stack=stack,
             model=model,
-            methods=scenario.method,
+            methods=[*scenario.select_methods(scenario.find_read_client(config)).values()],
             shapes=model.compute_shapes(data.info.shape),
             image=data.info.shape,
             classes=data.info.classes,
-            auxiliary=self._make_auxiliary(seed),
+            auxiliary=self._make_auxiliary(data, seed),
             mean=data.mean,
             std=data.std,
             seed=seed,
@@ -233,44 +246,28 @@ class Attacking:
             servers=scenario.servers,
         )
 
-    def _make_auxiliary(self, seed: int) -> Feed | None:
-        if self.data.auxiliary is None:
+    def _make_auxiliary(self, data: Prepared, seed: int) -> Feed | None:
+        if data.auxiliary is None:
             return None
         return Feed(
-            self.data.build_batcher(self.data.auxiliary, self.device),
-            torch.arange(len(self.data.auxiliary)),
+            data.build_batcher(data.auxiliary, self.device),
+            torch.arange(len(data.auxiliary)),
             batch_size=self.scenario.train.batch_size,
             seed=seed,
             client=0,
             drop_last=True,
         )
 
-    def _expose(self, split: str, number: int) -> list[Packet]:
-        """Have a client encode the samples of a split, and return the packets that cross."""
-        return [packet for packets in self._expose_batches(split, number) for packet in packets]
 
-    def _expose_batches(
-        self, split: str, number: int, most: int | None = None
-    ) -> Iterator[list[Packet]]:
-        """Have a client encode a split batch by batch, at most `most` batches."""
-        client, parts = self.targets.client, self.parts
-        total = parts.pool.ask(client, CountExposures(split))
-        by_batch = self.targets.statistics == "batch"
-        for batch in range(total if most is None else min(most, total)):
-            answered = split == TARGETS and any(config.gradients for config in self.configs)
-            last = Leg.FEATURES_GRAD if self.scenario.gradients_cross else Leg.FEATURES
-            expose = Expose(split, number, batch, by_batch)
-            yield parts.exchange.expose(client, expose, last if answered else None)
+class _Seated:
+    """An observer of the wire that shows attacks of one seat what passes it."""
 
-    def _query(self, wanted: int, number: int) -> list[tuple[Packet, Tensor]]:
-        """Have a client encode `wanted` auxiliary samples; return packets with their inputs."""
-        assert self.data.auxiliary is not None, "the scenario's checks refuse queries without it"
-        inputs = self.data.auxiliary.inputs
-        pixels = (inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs).to(self.device)
-        size = self.scenario.train.batch_size
-        parts = pixels.split(size)
-        crossing = self._expose_batches(QUERIES, number, -(-wanted // size))
-        return [(packets[0], part) for packets, part in zip(crossing, parts, strict=False)]
+    def __init__(self, attacking: Attacking, configs: Sequence[AttackConfig]) -> None:
+        self.attacking, self.configs = attacking, configs
+
+    def observe(self, packet: Packet) -> None:
+        """Show a packet to the attacks."""
+        self.attacking.show(packet, self.configs)
 
 
 def _list_kinds(scenario: Scenario) -> list[str]:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.attacks import Knowledge
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.seeds import rng_for
 
 SKETCHED = 1024

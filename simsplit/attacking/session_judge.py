@@ -9,16 +9,17 @@ model writes without a prompt (after its begin or end token only). A further row
 the texts: METEOR of what was written against the references.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembly
-from simsplit.attacking.judging import AttackJudge, KindScores, Row
+from simsplit.attacking.attack_judge import AttackJudge, KindScores
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
+from simsplit.attacks.known_pairs import is_ceiling
 from simsplit.attacks.session_attack import SessionAttack
 from simsplit.attacks.session_records import Record, build_record, build_record_of_last_passes
 from simsplit.attacks.targets import TargetsConfig
@@ -33,19 +34,14 @@ from simsplit.metrics.text import (
     token_rouge_l,
 )
 from simsplit.packets import Packet
-from simsplit.results.kept import SESSIONS, encode_lines
-from simsplit.results.session_results import (
-    BOTH,
-    COLUMNS,
-    FLOORS,
-    LEARNED,
-    PROMPT,
-    RESPONSE,
-    WRITTEN,
-)
+from simsplit.results.leak_table import ATTACK, CEILING, FLOOR, WRITTEN, Row, list_leaks
+from simsplit.results.recovered_files import SESSIONS, encode_lines
+from simsplit.results.recovered_kinds import BOTH, LEARNED, PROMPT, RESPONSE
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
+FLOORS = ("random_tokens", "frequent_token", "said_to_nothing")
+"""Guesses that need no attack; the last is what the model writes without a prompt."""
 KNOWN_ROUND = 1_000_000
 """The round from which known sessions are counted, far from any of a run."""
 
@@ -177,11 +173,6 @@ class SessionJudge(AttackJudge[SessionAttack]):
         )  # a missing package raises now rather than after training
         self._learned = _load_learned(scenario.targets)
 
-    @staticmethod
-    def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Return the columns of the `sessions` table."""
-        return (*COLUMNS, *_list_learned(scenario.targets))
-
     def begin(self, number: int) -> None:
         """Have the targets' client write the sessions of this judgement."""
         self.number = number
@@ -219,10 +210,9 @@ class SessionJudge(AttackJudge[SessionAttack]):
             row = {"attack": WRITTEN, "session": session, "side": RESPONSE}
             ap = compute_attack_performance(written, reference)
             readings.rows.append({**row, "ap": ap, "meteor": meteor(written, reference)})
-        for row in readings.rows:
-            row["round"] = number
         self._add_learned(readings, sessions)
-        return KindScores(readings.rows, {SESSIONS: encode_lines(readings.dialogues)})
+        rows = [leak for row in readings.rows for leak in _list_leaks(number, row)]
+        return KindScores(rows, {SESSIONS: encode_lines(readings.dialogues)})
 
     def _get_sessions(self) -> WrittenSessions:
         assert self.sessions is not None, "a judgement begins with `begin`"
@@ -324,3 +314,13 @@ class SessionJudge(AttackJudge[SessionAttack]):
         beginning = sessions.unprompted[:boundary]
         prompt[: len(beginning)] = beginning
         return torch.cat([prompt, sessions.unprompted])
+
+
+def _list_leaks(number: int, row: Row) -> Iterator[Row]:
+    """Yield the leaks of a session's side, which a row has as columns."""
+    name, session, side = (row[each] for each in ("attack", "session", "side"))
+    roles = {WRITTEN: WRITTEN, **dict.fromkeys(FLOORS, FLOOR)}
+    role = roles.get(str(name), CEILING if is_ceiling(str(name)) else ATTACK)
+    place = {"round": number, "kind": "sessions", "attack": name, "role": role}
+    figures = {n: value for n, value in row.items() if n not in ("attack", "session", "side")}
+    yield from list_leaks({**place, "target": session, "view": side}, figures)

@@ -4,6 +4,11 @@ Each message that a text was sent in gives a guess. An attack's figures are thos
 it is surest of, or the mean over its guesses if it has no sureness. The mean over all guesses
 (`mean_`) and the best guess (`best_`), which no attacker could pick, are reported too.
 
+A server sees a batch, not an order. Where a method sends mixtures of a batch's own texts, what is
+read in one text's place may be another text. So ROUGE-L is also scored by batch (`batch_`): each
+reading counts for one text of the batch, by the assignment with the largest sum. This holds for the
+floors too.
+
 Special and secret tokens are left out before texts are compared, and an attacker need not find out
 where a text ends. Attacks on gradients recover labels: a label is the next of the text's own
 tokens. So a text is built from the labels at its own tokens, and secret tokens between them are
@@ -16,27 +21,44 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from simsplit.attacking.attack_judge import KindScores
 from simsplit.attacking.input_scorer import InputScorer
-from simsplit.attacking.judging import KindScores, Row
 from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
-from simsplit.metrics.text import score_texts, token_rouge_l
-from simsplit.results.kept import TEXTS, encode_lines
+from simsplit.metrics.text import assign_readings, rouge_l, score_texts, split_words, token_rouge_l
+from simsplit.results.leak_table import ATTACK, FLOOR, Row, list_leaks
+from simsplit.results.recovered_files import TEXTS, encode_lines
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
 FIGURES = ("rouge_l", "token_rouge_l", "meteor", "token_accuracy")
-MEAN = tuple(f"mean_{name}" for name in FIGURES)
-BEST = tuple(f"best_{name}" for name in FIGURES)
-COLUMNS = ("round", "attack", "text", "label", *FIGURES, *MEAN, *BEST)
+BY_BATCH = "batch_rouge_l"
 RANDOM, FREQUENT = "random_tokens", "frequent_token"
 
 
 class _Candidates(NamedTuple):
     """The guesses at one text, and the index of the one that the attack is surest of."""
 
-    tokens: list[Tensor]
+    rows: list[Tensor]
+    """What was read at all positions of each message."""
+    places: Tensor
+    """The positions of the text's own tokens."""
     pick: int | None = None
+
+    @property
+    def tokens(self) -> list[Tensor]:
+        """The guesses at the text's own tokens."""
+        return [take_places(row, self.places) for row in self.rows]
+
+    @property
+    def own_rows(self) -> list[Tensor]:
+        """The rows that count: the attack's own choice, or all of them without one."""
+        return self.rows if self.pick is None else [self.rows[self.pick]]
+
+
+def take_places(row: Tensor, places: Tensor) -> Tensor:
+    """Return what was read at some positions; a row may end before them."""
+    return row[places[places < len(row)]]
 
 
 class TextScorer(InputScorer):
@@ -48,12 +70,6 @@ class TextScorer(InputScorer):
         self.size = scenario.targets.choose_batch_size(scenario.train.batch_size)
         self.vocabulary = data.vocabulary
         self.reader = scenario.text_reader()
-
-    @staticmethod
-    def columns(scenario: Scenario) -> tuple[str, ...]:
-        """Return the table's columns, which are the same for every scenario."""
-        del scenario
-        return COLUMNS
 
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
@@ -73,14 +89,15 @@ class TextScorer(InputScorer):
             for name, guesses in recovered.items()
         }
         for name, floor in self._make_floors(truth).items():
-            candidates[name] = [_Candidates([guess]) for guess in floor]
+            candidates[name] = [_Candidates([each], torch.arange(len(each))) for each in floor]
         scores, texts = KindScores(), []
         for name, every in candidates.items():
+            role = ATTACK if name in recovered else FLOOR
+            place = {"round": number, "kind": "texts", "attack": name, "role": role}
             for text, (figures, shown) in enumerate(self._compare(every, truth)):
-                place = {"attack": name, "text": text}
-                label = int(chosen.texts.groups[text])
-                scores.rows.append({**place, **figures, "round": number, "label": label})
-                texts.append({**place, **shown})
+                target = {"target": text, "label": int(chosen.texts.groups[text])}
+                scores.rows += list_leaks({**place, **target}, figures)
+                texts.append({"attack": name, "text": text, **shown})
         scores.files[TEXTS] = encode_lines(texts)
         return scores
 
@@ -112,12 +129,10 @@ class TextScorer(InputScorer):
                     # ones may lie between.
                     places = torch.cat([places.new_zeros(1), places[:-1] + 1])
                 places = places[~self._find_special(whole[text])]
-                tokens = [
-                    row[places[places < len(row)]] for row in rows_RL[kept][place :: len(part)]
-                ]
+                rows = [*rows_RL[kept][place :: len(part)]]
                 sure = None if sure_R is None else sure_R[kept][place :: len(part)]
                 pick = None if sure is None else int(sure.argmax())
-                candidates.append(_Candidates(tokens, pick))
+                candidates.append(_Candidates(rows, places, pick))
         return candidates
 
     def _find_places(self, own: Tensor | None, tokens: Tensor, start: int) -> Tensor:
@@ -129,7 +144,9 @@ class TextScorer(InputScorer):
         self, every: Sequence[_Candidates], truth: Sequence[Tensor]
     ) -> Iterator[tuple[Row, Row]]:
         """Yield the figures of each text, and the guess that is shown beside the private text."""
-        for (candidates, pick), tokens in zip(every, truth, strict=True):
+        by_batch = self._score_by_batch(every, truth)
+        for text, (one, tokens) in enumerate(zip(every, truth, strict=True)):
+            candidates, pick = one.tokens, one.pick
             private = self.reader.decode(tokens.tolist())
             made = [self.reader.decode(guess.tolist()) for guess in candidates]
             each = score_texts(made, [private] * len(made))
@@ -143,10 +160,33 @@ class TextScorer(InputScorer):
                 # Without a confidence the attack cannot choose: only the judge knows the best.
                 row[figure] = mean if pick is None else values[pick]
                 row |= {f"mean_{figure}": mean, f"best_{figure}": max(values)}
+            row[BY_BATCH] = by_batch[text]
             nearest = max(range(len(made)), key=lambda index: each[index]["rouge_l"])
             shown = nearest if pick is None else pick
             near = {"message": shown, "rouge_l": round(each[shown]["rouge_l"], 4)}
             yield row, {**near, "private": private, "recovered": made[shown]}
+
+    def _score_by_batch(self, every: Sequence[_Candidates], truth: Sequence[Tensor]) -> list[float]:
+        """Return ROUGE-L of each text with the reading of its batch that is assigned to it."""
+        scores: list[float] = []
+        for first in range(0, len(truth), self.size):
+            batch = every[first : first + self.size]
+            texts = [self.reader.decode(each.tolist()) for each in truth[first : first + self.size]]
+            # a reading is cut where the text ends that it is held against, as in its own place
+            read = [[self._decode_at(place, one.places) for place in batch] for one in batch]
+            near = [
+                [_measure_nearness(guesses, text) for guesses in of_text]
+                for of_text, text in zip(read, texts, strict=True)
+            ]
+            for text, place in enumerate(assign_readings(near)):
+                each = [rouge_l(guess, texts[text]) for guess in read[text][place]]
+                scores.append(sum(each) / len(each))
+        return scores
+
+    def _decode_at(self, candidates: _Candidates, places: Tensor) -> list[str]:
+        """Decode what was read at some positions, where anything was: not behind a text's end."""
+        rows = (take_places(row, places) for row in candidates.own_rows)
+        return [self.reader.decode(row[row >= 0].tolist()) for row in rows]
 
     def _make_floors(self, truth: Sequence[Tensor]) -> dict[str, list[Tensor]]:
         rng = rng_for(self.seed, "floor")
@@ -161,6 +201,12 @@ class TextScorer(InputScorer):
 
     def _find_special(self, tokens: Tensor) -> Tensor:
         return torch.isin(tokens, torch.tensor(sorted(self.vocabulary.special)))
+
+
+def _measure_nearness(guesses: Sequence[str], text: str) -> float:
+    """Return the mean ROUGE-L of guesses by words: the package's figure, many times faster."""
+    words = split_words(text)
+    return sum(token_rouge_l(split_words(guess), words) for guess in guesses) / len(guesses)
 
 
 def _compute_token_accuracy(tokens: Tensor, truth: Tensor) -> float:

@@ -25,10 +25,11 @@ from simsplit.attacks.inverters import InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
+from simsplit.attacks.threat import Knows, Threat, When
+from simsplit.legs import ClientId, Leg
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.secret_tokens import insert_tokens
-from simsplit.needs import Given, Need, Needs
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolate, numpy_rng_for, rng_for
@@ -46,12 +47,9 @@ class AdaptiveOnlineConfig(_AdaptiveConfig):
     """An unmixer trained online on public pairs that the server sees during calibration."""
 
     kind: Literal["adaptive_online"] = "adaptive_online"
-    online: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> Needs:
-        """Public texts that are sent both plain and mixed, beside the base's needs."""
-        return (*super().needs, Need(Given.PAIRS))
+    threat: ClassVar[Threat] = Threat(
+        knows=(Knows.HEAD, Knows.PUBLIC, Knows.DISGUISES), when=When.TRAINING
+    )
 
     def build(self, known: Knowledge) -> "AdaptiveOnline":
         return AdaptiveOnline(self, known)
@@ -61,6 +59,7 @@ class AdaptiveOfflineConfig(_AdaptiveConfig):
     """An unmixer trained offline on public texts that the attacker mixes with its own secrets."""
 
     kind: Literal["adaptive_offline"] = "adaptive_offline"
+    threat: ClassVar[Threat] = Threat(knows=(Knows.HEAD, Knows.SECRETS, Knows.PUBLIC))
     tokens: bool = True
     """Whether it inserts secret tokens into the texts, the same number as the method."""
     unmixing: int = Field(default=800, ge=1)

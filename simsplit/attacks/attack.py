@@ -1,29 +1,38 @@
-"""The interface of an attack by the server, which may be honest but curious, or active.
+"""The interface of an attack by the server or a client, honest but curious, or active.
 
-An attack is given what the server knows (see `knowledge`) and packets. It never sees the truth:
-what it recovers is compared with the truth only when the attack is scored.
+An attack is given what its seat knows (see `knowledge`) and the packets that pass it. It never sees
+the truth: what it recovers is compared with the truth only when the attack is scored.
 """
 
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from simsplit.attacks.epoch_averages import average_epochs, take_first_epoch
 from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.threat import Threat, When, complete_threat
 from simsplit.config import Config
+from simsplit.data import Prepared
+from simsplit.legs import ClientId, Leg
 from simsplit.machine import Precision, autocast_for
 from simsplit.methods.method import IMAGES, TEXTS, Modality, needs_modality
-from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.needs import Given, Need, Needs
+from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.states import select_below
 
+OWN_LEGS: dict[Leg | None, Leg] = {
+    Leg.FEATURES: Leg.SMASHED,
+    Leg.FEATURES_GRAD: Leg.SMASHED_GRAD,
+}
+"""What the server sees of each sample -> what a party without labels has in its place."""
 Done = tuple[int, int]
 """(number of pieces of work done, number of pieces in all)."""
 
@@ -33,37 +42,29 @@ class AttackConfig(Config, ABC):
 
     name: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
     """Name of the attack's rows in tables; null: its kind."""
+    by: str = Field(default="server", pattern=r"^(server|(client|party) \S.*)$")
+    """Where the attacker sits: `server`, `client 2` (a number, or a name of `clients.names`), or
+    under topology: vertical `party bank` (a name or number). It sees what passes its seat alone."""
     tune: dict[str, tuple[Any, ...]] | None = None
     """Field -> values, of which the attacker chooses before training: it trains clients of its own
     on its auxiliary data behind the same method, attacks them with each combination, and takes the
     one that reads most. null: fields have their values."""
-    online: ClassVar[bool] = False
-    """Whether it observes training packet by packet; other attacks get the targets' packets only.
-    """
-    active: ClassVar[bool] = False
-    """Whether it changes the packets that the server sends."""
-    public: ClassVar[bool] = True
-    """Whether it needs auxiliary data."""
-    shown: ClassVar[bool] = False
-    """Whether it gets the images behind each packet of training; only for upper bounds."""
-    told_head: ClassVar[bool] = False
-    """Whether it gets the weights of the target's head and methods; only for upper bounds."""
-    gradients: ClassVar[bool] = False
-    """Whether it needs the gradients that clients send for the targets' features."""
-    causal: ClassVar[bool] = False
-    """Whether it needs a causal language model, which predicts tokens."""
+    threat: ClassVar[Threat] = Threat()
+    """What it assumes of its attacker."""
     modalities: ClassVar[frozenset[Modality]] = IMAGES
     """The modalities of data that it can attack."""
     recovers: ClassVar[str] = "inputs"
-    """What it recovers, a key of `results.recovers.RECOVERS`: each has its own judge and table."""
-    reads_smashed: ClassVar[bool] = True
-    """Whether it needs packets of smashed data."""
+    """What it recovers, a name of `results.recovered_kinds`: each has its own judge."""
     mixes_targets: ClassVar[bool] = False
     """Whether targets are encoded in a random order, unless `targets.order` says otherwise."""
     effort: ClassVar[tuple[str, ...]] = ("iterations",)
     """The fields that set how long it works; `targets.curve` scores it with smaller values."""
     simulates: ClassVar[bool] = False
     """Whether it has a client of its own, whose tail names the targets' classes under a U shape."""
+    watches_all: ClassVar[bool] = False
+    """Whether it watches all clients, whatever heads they have; others watch the targets' head."""
+    splits: ClassVar[tuple[str, ...]] = ()
+    """The exams that clients sit for it beside the targets."""
 
     @property
     def title(self) -> str:
@@ -71,9 +72,19 @@ class AttackConfig(Config, ABC):
         return self.name or self.kind_name
 
     @property
-    def privileged(self) -> bool:
-        """Whether it knows what no server knows: it bounds what is left to read."""
-        return self.shown or self.told_head or self.queries > 0
+    def sitting(self) -> str:
+        """The name or number of the client at which it sits; empty: it is the server."""
+        return self.by.partition(" ")[2]
+
+    @property
+    def view_groups(self) -> tuple[str, ...]:
+        """Groups of what crosses by which it is scored apart; (): it is scored as a whole."""
+        return ()
+
+    @property
+    def whole_threat(self) -> Threat:
+        """Its threat with all that its needs and queries say, for listings."""
+        return complete_threat(self.threat, self.needs, self.queries)
 
     @property
     def tried(self) -> Sequence["AttackConfig"]:
@@ -96,16 +107,19 @@ class AttackConfig(Config, ABC):
 
         Override this to add to `super().needs`.
         """
-        wanted = [*needs_modality(self.modalities)]
-        wanted += [need_leg(Leg.SMASHED)] if self.reads_smashed else []
-        wanted += [Need(Given.PUBLIC)] if self.public or self.tune else []
-        wanted += [Need(Given.WATCHED)] if self.online else []
-        wanted += [need_leg(Leg.FEATURES_GRAD)] if self.gradients else []
-        wanted += [Need(Given.CAUSAL)] if self.causal else []
-        return tuple(wanted)
+        tuned = (Need(Given.PUBLIC),) if self.tune else ()
+        threat = self.threat.needs
+        if self.by.startswith("party "):
+            # What a party has of each sample is what it sends and what comes back to it.
+            threat = tuple(replace(need, leg=OWN_LEGS.get(need.leg, need.leg)) for need in threat)
+        return tuple(dict.fromkeys((*needs_modality(self.modalities), *threat, *tuned)))
+
+    def change_optimizer(self, optimizer: OptimizerConfig) -> OptimizerConfig:
+        """Return the optimizer of the client at which an active attack sits."""
+        return optimizer
 
     @property
-    def exposures(self) -> int:
+    def num_epochs(self) -> int:
         """Number of epochs in which it sees the targets' packets."""
         return 1
 
@@ -114,15 +128,41 @@ class AttackConfig(Config, ABC):
         """Number of auxiliary images that a client encodes for it; only for upper bounds."""
         return 0
 
+    @property
+    def audited(self) -> str:
+        """Return what of a sample its bound of epsilon is of: input, label, sample; empty: none."""
+        return ""
+
+    def plant(self, data: Prepared, client: ClientId, seed: int, where: str) -> Prepared:
+        """Return the data that are trained on; ScenarioError names a field below `where`.
+
+        An audit plants samples of its own in a client's data, other attacks change nothing.
+        """
+        del client, seed, where
+        return data
+
     @abstractmethod
     def build(self, known: Knowledge) -> "Attack":
         """Build the attack from what the server knows, before any packet is sent."""
 
 
-class OnlineConfig(AttackConfig, ABC):
+class ImageAttackConfig(AttackConfig, ABC):
+    """Base class of the fields of attacks on images."""
+
+    exposures: int = Field(default=1, ge=1)
+    """Number of epochs in which the attacker sees each target: it averages what is sent for it, so
+    that fresh noise counts less. Pairs of upper bounds are averaged over as many epochs."""
+
+    @property
+    def num_epochs(self) -> int:
+        """Number of epochs in which it sees the targets' packets."""
+        return self.exposures
+
+
+class OnlineConfig(ImageAttackConfig, ABC):
     """Base class of the fields of attacks that learn from each training step."""
 
-    online: ClassVar[bool] = True
+    threat: ClassVar[Threat] = Threat(when=When.TRAINING)
     precision: Precision = "fp32"
     """bf16 trains the attack's networks under autocast, which is faster on some processors. What
     it recovers is computed in fp32."""
@@ -158,6 +198,8 @@ class Guesses:
     """Whether the token at position i is a guess at the text's token i + 1."""
     labels: Tensor | None = None
     """A class for each target, where the attack names one beside the image."""
+    unordered: bool = False
+    """Whether rows are candidates, of which the attack does not know which target each is."""
 
 
 class Attack(ABC):
@@ -173,12 +215,16 @@ class Attack(ABC):
         self.iteration = 0
 
     def show(self, client: ClientId, pixels: Tensor) -> None:
-        """Receive the images of the step that a client begins, if the config is `shown`."""
+        """Receive the images of the step that a client begins, if its threat sees inputs."""
         del client, pixels
 
     def receive_head(self, weights: Mapping[str, Tensor]) -> None:
         """Receive the weights of the target's head (head/...) and of its methods (methods/...)."""
         del weights
+
+    def receive_inputs(self, inputs: Tensor) -> None:
+        """Receive the attacker's own columns of the targets, if its threat sees them."""
+        del inputs
 
     def observe(self, packet: Packet) -> None:
         """Receive a packet of training."""
@@ -210,6 +256,11 @@ class Attack(ABC):
     def labels(self) -> Tensor | None:
         """A class for each target, for attacks that name one beside the image."""
         return None
+
+    @property
+    def note(self) -> str:
+        """A sentence about what it recovered that a reader of its figures should know, or none."""
+        return ""
 
     def guesses(self) -> Guesses:
         """Return the results for the judge."""
@@ -296,9 +347,9 @@ class Following(Attack):
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Reconstruct all targets in one pass."""
-        labels = [packet for packet in targets if packet.leg is Leg.LABELS]
+        labels = take_first_epoch([packet for packet in targets if packet.leg is Leg.LABELS])
         sent_labels = torch.cat([packet.tensors[0] for packet in labels]) if labels else None
-        smashed = torch.cat([self.known.lift_smashed(packet) for packet in payloads(targets)])
+        smashed = torch.cat([*average_epochs(payloads(targets), self.known.lift_smashed)])
         with torch.no_grad():
             self._recovered = self.invert(smashed, sent_labels)
             self._named = self.name_classes(smashed)
@@ -307,6 +358,23 @@ class Following(Attack):
     @property
     def recovered(self) -> Tensor:
         return self._recovered
+
+
+class Decoding(Following):
+    """An attack whose decoder, trained step by step, has images between -1 and 1."""
+
+    decoder: nn.Module
+
+    def draw_images(self) -> Tensor:
+        """Return this iteration's public images, between -1 and 1."""
+        return 2 * self.known.pixels(self.known.public(self.iteration).inputs) - 1
+
+    def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
+        """Decode smashed data into pixels between 0 and 1."""
+        del labels
+        self.decoder.eval()
+        out: Tensor = self.decoder(smashed)
+        return (out + 1) / 2
 
 
 def descend(learner: Learner, loss: Tensor) -> None:

@@ -33,6 +33,7 @@ from simsplit.attacks.text_attack import (
     payload,
     split_messages,
 )
+from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.models.transformer import use_eager_attention
 
 
@@ -40,6 +41,9 @@ class BisrConfig(InverterConfig):
     """SIP, followed by gradient matching and by matching of the smashed data."""
 
     kind: Literal["bisr"] = "bisr"
+    threat: ClassVar[Threat] = Threat(
+        (Sees.SMASHED, Sees.GRADIENTS), (Knows.PUBLIC, Knows.HEAD, Knows.TAIL)
+    )
     temperature: float = Field(default=1.2, gt=0)
     """Temperature of SIP's logits, from which gradient matching starts."""
     gradient_steps: int = Field(default=18, ge=0)
@@ -56,8 +60,6 @@ class BisrConfig(InverterConfig):
     """What is read of a text with several messages. unmixed: payloads, features and gradients
     combined with the weights that the gradients' ratio gives. messages: each message as if it were
     a text."""
-    gradients: ClassVar[bool] = True
-    causal: ClassVar[bool] = True
     effort = (*InverterConfig.effort, "gradient_steps", "smashed_steps")
 
     def build(self, known: Knowledge) -> "Bisr":

@@ -16,7 +16,7 @@ attacks that know none.
 """
 
 import warnings
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -25,6 +25,7 @@ from torch.nn.functional import normalize
 
 from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack, LabelAttackConfig
+from simsplit.attacks.threat import Knows, Sees, Threat
 
 ITERATIONS = 300
 """Largest number of iterations of a logistic regression."""
@@ -33,6 +34,7 @@ ITERATIONS = 300
 class FewLabelsConfig(LabelAttackConfig):
     """Base class of the fields of attacks that know a few labels."""
 
+    threat: ClassVar[Threat] = Threat((Sees.ROWS,), (Knows.CLASSES, Knows.LABELS))
     known: float = Field(default=0.05, gt=0, lt=1)
     """Share of each class's targets whose labels it knows; at least one of each class."""
 

@@ -8,12 +8,13 @@ each next token, and so the response that the model wrote. The pretrained tail i
 three.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.openings import OpenedConfig, Opening, SessionAttackConfig, Start
+from simsplit.attacks.openings import READS_BOTH, OpenedConfig, Opening, SessionAttackConfig, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
+from simsplit.attacks.threat import Knows, Sees, Threat, When
 
 
 class Reading(SessionAttack):
@@ -36,6 +37,7 @@ class McConfig(SessionAttackConfig):
     """Model completion: the pretrained tail's predictions from the trunk's outputs of sessions."""
 
     kind: Literal["mc"] = "mc"
+    threat: ClassVar[Threat] = Threat((Sees.RETURNED,), (Knows.TAIL,), when=When.WRITING)
 
     @property
     def opening(self) -> Start:
@@ -62,6 +64,7 @@ class DsiConfig(OpenedConfig):
     """An inverter of the pretrained head for prompts, and the pretrained tail for responses."""
 
     kind: Literal["dsi"] = "dsi"
+    threat: ClassVar[Threat] = READS_BOTH
 
     @property
     def opening(self) -> Start:

@@ -18,11 +18,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.attack import Following, OnlineConfig, descend
+from simsplit.attacks.attack import Decoding, OnlineConfig, descend
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import critic, fora_decoder, fora_substitute, gradient_penalty
+from simsplit.attacks.threat import Knows, Sees, Threat, When
+from simsplit.legs import ClientId
 from simsplit.methods import Step
-from simsplit.packets import ClientId, Packet
+from simsplit.packets import Packet
 from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolate, rng_for
 
@@ -31,6 +33,7 @@ class ForaConfig(OnlineConfig):
     """A substitute client, trained for features like the real ones, and a decoder of it."""
 
     kind: Literal["fora"] = "fora"
+    threat: ClassVar[Threat] = Threat(knows=(Knows.SHAPE, Knows.PUBLIC), when=When.TRAINING)
     critic_weight: float = Field(default=0.2, ge=0)
     """Weight of the critic in the substitute's loss."""
     mmd_weight: float = Field(default=0.8, ge=0)
@@ -54,7 +57,7 @@ class ForaConfig(OnlineConfig):
         return Fora(self, known)
 
 
-class Fora(Following):
+class Fora(Decoding):
     """An attack that trains a substitute, a critic and a pseudo decoder."""
 
     def __init__(self, config: ForaConfig, known: Knowledge) -> None:
@@ -80,7 +83,7 @@ class Fora(Following):
         known, config = self.known, self.config
         for learner in self.learners.values():
             learner.train(True)
-        images = 2 * known.pixels(known.public(self.iteration).inputs) - 1
+        images = self.draw_images()
         simulated = self._simulate(images)
         # The gradient penalty interpolates between pairs of rows, so both need the same number.
         rows = min(len(smashed), len(simulated))
@@ -109,28 +112,22 @@ class Fora(Following):
             # last group.
             return self.known.stack.lift(self.stack.encode(sent, step), step)[: len(images)]
 
-    def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """Decode smashed data into pixels between 0 and 1."""
-        del labels
-        self.decoder.eval()
-        out: Tensor = self.decoder(smashed)
-        return (out + 1) / 2
-
 
 class ForaReferenceConfig(OnlineConfig):
     """FORA's decoder, trained on the victim's own batches: an upper bound, not an attack."""
 
     kind: Literal["fora_reference"] = "fora_reference"
+    threat: ClassVar[Threat] = Threat(
+        (Sees.SMASHED, Sees.INPUTS), (Knows.SHAPE,), when=When.TRAINING
+    )
     lr: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the decoder."""
-    public: ClassVar[bool] = False
-    shown: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "ForaReference":
         return ForaReference(self, known)
 
 
-class ForaReference(Following):
+class ForaReference(Decoding):
     """An upper bound that trains a decoder on each step's images and smashed data."""
 
     def __init__(self, config: ForaReferenceConfig, known: Knowledge) -> None:
@@ -155,13 +152,6 @@ class ForaReference(Following):
         images = 2 * self._private.pop(self._client) - 1
         self.decoder.train()
         descend(self.learners["decoder"], mse_loss(self.decoder(smashed), images))
-
-    def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """Decode smashed data into pixels between 0 and 1."""
-        del labels
-        self.decoder.eval()
-        out: Tensor = self.decoder(smashed)
-        return (out + 1) / 2
 
 
 def mk_mmd(x_ND: Tensor, y_MD: Tensor) -> Tensor:

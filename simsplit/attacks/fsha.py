@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.attack import Following, OnlineConfig, descend
+from simsplit.attacks.attack import Decoding, OnlineConfig, descend
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import (
     critic,
@@ -28,8 +28,10 @@ from simsplit.attacks.networks import (
     glorot,
     gradient_penalty,
 )
+from simsplit.attacks.threat import Knows, Threat, When
+from simsplit.legs import ClientId, Leg
 from simsplit.methods import Step
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.packets import Packet
 from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolate, rng_for
 
@@ -41,6 +43,11 @@ class FshaConfig(OnlineConfig):
     """Hijacking of training: forged gradients make clients send payloads that can be decoded."""
 
     kind: Literal["fsha"] = "fsha"
+    threat: ClassVar[Threat] = Threat(
+        knows=(Knows.SHAPE, Knows.PUBLIC),
+        acts="forges the clients' gradients, which ruins the training",
+        when=When.TRAINING,
+    )
     penalty: float = Field(default=500.0, ge=0)
     """Weight of the critic's gradient penalty."""
     lr_pilot: float = Field(default=1e-5, gt=0)
@@ -56,13 +63,12 @@ class FshaConfig(OnlineConfig):
     them, which falls with the square of this number."""
     start: int = Field(default=0, ge=0)
     """Number of training steps in which the server is honest, before the attack begins."""
-    active: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Fsha":
         return Fsha(self, known)
 
 
-class Fsha(Following):
+class Fsha(Decoding):
     """An attack that trains a pilot, a decoder and a critic, and forges clients' gradients."""
 
     def __init__(self, config: FshaConfig, known: Knowledge) -> None:
@@ -114,7 +120,7 @@ class Fsha(Following):
         known = self.known
         for learner in self.learners.values():
             learner.train(True)
-        images = 2 * known.pixels(known.public(self.iteration).inputs) - 1
+        images = self.draw_images()
         piloted = self.pilot(images)
         descend(self.learners["pilot"], mse_loss(self.decoder(piloted), images))
         # The gradient penalty interpolates between pairs of rows, so both need the same number.
@@ -125,10 +131,3 @@ class Fsha(Following):
         penalty = gradient_penalty(self.critic, private, public, rng, over="channel")
         loss = loss + self.config.penalty * penalty
         descend(self.learners["critic"], loss)
-
-    def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """Decode smashed data into pixels between 0 and 1."""
-        del labels
-        self.decoder.eval()
-        out: Tensor = self.decoder(smashed)
-        return (out + 1) / 2

@@ -22,15 +22,20 @@ from simsplit.attacks.text_attack import (
     payload,
     split_messages,
 )
+from simsplit.attacks.threat import Knows, Sees, Threat
 
 
 class GradientRatioConfig(InverterConfig):
     """Unmixing with weights inferred from the ratios of gradient messages, then an inverter."""
 
     kind: Literal["gradient_ratio"] = "gradient_ratio"
+    threat: ClassVar[Threat] = Threat(
+        (Sees.SMASHED, Sees.GRADIENTS),
+        (Knows.HEAD, Knows.PUBLIC),
+        limits="gradients that are one tensor times weights",
+    )
     messages: int | None = Field(default=None, ge=1)
     """Number of messages for each text; null: the method's number."""
-    gradients: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "GradientRatio":
         return GradientRatio(self, known)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, linear
 
 from simsplit.attacks.attack import TextAttackConfig, descend
+from simsplit.attacks.threat import Knows, Threat
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig, OptimizerConfig
 
@@ -29,6 +30,7 @@ UNREADABLE = -1e4
 class InverterConfig(TextAttackConfig):
     """Base class of the fields of an inverter and its training."""
 
+    threat: ClassVar[Threat] = Threat(knows=(Knows.HEAD, Knows.PUBLIC))
     inverter: Literal["recurrent", "gaussian"] = "recurrent"
     """recurrent: SIP's recurrent network. gaussian: a normal distribution for each token, fitted in
     closed form within seconds."""

@@ -1,13 +1,14 @@
-"""The server's knowledge: its own segments, public facts, and results computed from packets.
+"""An attacker's knowledge: its own segments, public facts, and results computed from packets.
 
 The server has the trunk, the lift and perhaps the tail. The architecture, what the methods announce
 and auxiliary data are public. Clients' data and weights are not part of the knowledge. Attacks that
-need more (`queries`, `shown`) are upper bounds, which no server could deploy.
+need more (`queries`, `shown`) are upper bounds, which no server could deploy. An attacker at a
+client has none of the server's parts.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import is_not
 from typing import Literal, NamedTuple, Protocol
@@ -18,14 +19,15 @@ from torch import Tensor, nn
 from simsplit.attacks.pretrained import Pretrained
 from simsplit.data.batches import Batch
 from simsplit.data.samples import Vocabulary
+from simsplit.errors import ProtocolError
+from simsplit.legs import ClientId, Leg
 from simsplit.methods import MethodConfig, Step
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import InputShape, Shape, SplitConfig
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.parties.feed import Feed
 from simsplit.parties.optimizers import OptimizerConfig
-from simsplit.renamed import Renamed
 from simsplit.seeds import derive_seed
 
 ViewName = Literal[
@@ -95,8 +97,16 @@ class SeenViews:
         return self.views
 
 
+class Unseen(nn.Module):
+    """The trunk of an attacker at a client, which has none."""
+
+    def forward(self, *_inputs: object) -> Tensor:
+        """Refuse, since only the server can run the trunk."""
+        raise ProtocolError("an attack at a client used the trunk, which the server alone has")
+
+
 @dataclass(frozen=True)
-class Knowledge(Renamed):
+class Knowledge:
     """The server's knowledge: its segments, its half of the methods, public data."""
 
     trunk: nn.Module
@@ -131,6 +141,33 @@ class Knowledge(Renamed):
     """The factor of the clients' learning rate in a round."""
     servers: int = 1
     """Number of servers that gradient messages go to in turn. The attacker is the first of them."""
+    seat: ClientId | None = None
+    """The client at which the attacker sits; None: it is the server."""
+
+    def move_to(self, seat: ClientId) -> "Knowledge":
+        """Return what an attacker at a client knows: a client's half of the methods, no trunk."""
+        return replace(
+            self,
+            trunk=Unseen(),
+            tail=None,
+            stack=self.client_stack(),
+            served=None,
+            learned={},
+            seen=SeenViews(),
+            seat=seat,
+        )
+
+    @property
+    def row_legs(self) -> tuple[Leg, Leg]:
+        """The legs of values and of their gradients that this seat sees for each sample."""
+        if self.seat is None:
+            return Leg.FEATURES, Leg.FEATURES_GRAD
+        return Leg.SMASHED, Leg.SMASHED_GRAD
+
+    @property
+    def payload_leg(self) -> Leg:
+        """The leg on which this seat gets what depends on others' inputs."""
+        return Leg.SMASHED if self.seat is None else Leg.FEATURES
 
     def step(self, packet: Packet) -> Step:
         """Return a packet's step as the server sees it, outside of training."""
@@ -152,6 +189,10 @@ class Knowledge(Renamed):
         """Unpack the payload of a packet of smashed data, in fp32 whatever clients compute in."""
         return self.stack.unpack(Leg.SMASHED, packet.tensors, step).float()
 
+    def unpack_target(self, packet: Packet) -> Tensor:
+        """Unpack the payload of a target's packet, detached."""
+        return self.unpack_sent(packet, self.step(packet)).detach()
+
     def lift_smashed(self, packet: Packet) -> Tensor:
         """Return a packet's smashed data lifted to the cut's shape, as the trunk gets them.
 
@@ -168,6 +209,8 @@ class Knowledge(Renamed):
         Rows are taken as sent. Where a sent row combines several samples, the lifted rows are
         returned instead.
         """
+        if packet.leg is not Leg.SMASHED:
+            return self.message(packet).flatten(1)
         with torch.no_grad():
             sent, lifted = self.unpack_sent(packet, self.step(packet)), self.lift_smashed(packet)
         return (sent if len(sent) == len(lifted) else lifted).flatten(1).float()

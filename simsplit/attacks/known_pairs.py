@@ -27,19 +27,28 @@ from simsplit.attacks.openings import Opening, SessionAttackConfig
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
 from simsplit.attacks.sip import SipConfig
-from simsplit.needs import Given, Need, Needs
-from simsplit.results.session_results import CEILING, is_ceiling
+from simsplit.attacks.threat import Knows, Sees, Threat, When
 
+CEILING = "known_pairs"
+"""How the names of upper bounds begin, which are given the texts of some sessions."""
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 """The ridge penalties that held-out sessions choose from."""
 HELD_OUT = 5
 """One known session in this many chooses, unless there are fewer."""
 
 
+def is_ceiling(name: str) -> bool:
+    """Return whether an attack of this name is an upper bound."""
+    return name == CEILING or name.startswith(f"{CEILING}_")
+
+
 class KnownPairsConfig(SessionAttackConfig):
     """An inverter fitted to sessions whose texts are known: an upper bound, not an attack."""
 
     kind: Literal["known_pairs"] = "known_pairs"
+    threat: ClassVar[Threat] = Threat(
+        (Sees.SENT, Sees.RETURNED), (Knows.PUBLIC, Knows.WRITTEN), when=When.WRITING
+    )
     sessions: int = Field(default=50, ge=1)
     """Number of known sessions, after the first public prompts; at most as many as there are."""
     effort: ClassVar[tuple[str, ...]] = ()
@@ -49,16 +58,6 @@ class KnownPairsConfig(SessionAttackConfig):
         if not is_ceiling(self.title):
             raise ValueError(f"name: a ceiling's begins with {CEILING}, got {self.title}")
         return self
-
-    @property
-    def privileged(self) -> bool:
-        """Yes: no server is told the texts of sessions."""
-        return True
-
-    @property
-    def needs(self) -> Needs:
-        """Public prompts, beside the base's needs."""
-        return (*super().needs, Need(Given.PUBLIC))
 
     def build(self, known: Knowledge) -> "KnownPairs":
         return KnownPairs(self, known)

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from simsplit.attacks.attack import Attack, AttackConfig, Done
 from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
+from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.attacks.views import VIEWS, views_of
 from simsplit.methods.method import ANYTHING, Modality
-from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
+from simsplit.results.recovered_kinds import VIEW_GROUPS
 
 Figure = Literal["auc", "best_auc", "accuracy"]
 
@@ -57,39 +58,34 @@ class Clue:
 class LabelAttackConfig(AttackConfig):
     """Base class of the fields of attacks on labels."""
 
+    threat: ClassVar[Threat] = Threat((Sees.ROWS,), (Knows.CLASSES,))
     views: tuple[ViewName, ...] = Field(default=VIEWS, min_length=1)
     """The views that it uses: features, their shift by adapters, differences of two adapter sets'
     features and sums with searched weights (of a server that has several sets), gradients of
     features, these at unit length (direction), gradients recovered from several messages, gradients
     of adapters. Views that a topology does not have are left out."""
     recovers: ClassVar[str] = "labels"
-    reads_smashed: ClassVar[bool] = False
     mixes_targets: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    gradients: ClassVar[bool] = True
     modalities: ClassVar[frozenset[Modality]] = ANYTHING
     effort: ClassVar[tuple[str, ...]] = ()
     two_classes: ClassVar[bool] = False
     """Whether it separates two classes only, and gives no result for more."""
 
     @property
-    def needs(self) -> Needs:
-        """Features and gradients of single samples, which have classes, beside the base's needs."""
-        of_samples = [
-            need
-            for leg in (Leg.FEATURES, Leg.FEATURES_GRAD)
-            for need in (
-                need_leg(leg),
-                Need(Given.SAMPLES, leg=leg),
-                Need(Given.READABLE, leg=leg),
-            )
-        ]
-        return (*super().needs, *of_samples, Need(Given.LABELLED))
+    def view_groups(self) -> tuple[str, ...]:
+        """Features and gradients, as its views are of either."""
+        either = ("features", "gradients")
+        return tuple(group for group in either if {*VIEW_GROUPS[group]} & {*self.views})
 
     @property
     def known_share(self) -> float:
         """Share of the targets whose labels the attack knows."""
         return 0.0
+
+    @property
+    def known_of_each(self) -> int:
+        """Number of targets of each class whose labels it knows, instead of a share; 0: a share."""
+        return 0
 
     @abstractmethod
     def build(self, known: Knowledge) -> "LabelAttack":
@@ -118,6 +114,13 @@ class LabelAttack(Attack):
             clue = self.read(view)
             self.clues += [] if clue is None else [clue]
             yield number, len(self.views)
+
+    def find_first_views(self, targets: Sequence[Packet]) -> list[SeenView]:
+        """Return the first of its views that this server has, of each adapter."""
+        seen = views_of(self.known, targets, self.options.views)
+        names = [view.name for view in seen]
+        first = next((name for name in self.options.views if name in names), None)
+        return [view for view in seen if view.name == first]
 
     @abstractmethod
     def read(self, view: SeenView) -> Clue | None:

@@ -6,7 +6,7 @@ moved, the beginning rotated to the end; a text's ends stay). The one with the l
 loss and the language model's loss is kept, as in SplitLLM's code (Chen et al., CCS 2024).
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tag import GradientMatching, MatchingConfig, Tag
+from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.seeds import numpy_rng_for
 
 
@@ -23,6 +24,7 @@ class LampConfig(MatchingConfig):
     """TAG with tokens reordered by a language model."""
 
     kind: Literal["lamp"] = "lamp"
+    threat: ClassVar[Threat] = Threat((Sees.SMASHED, Sees.GRADIENTS), (Knows.TAIL, Knows.MODEL))
     every: int = Field(default=30, ge=1)
     """Steps between two rounds of permutations."""
     permutations: int = Field(default=100, ge=1)

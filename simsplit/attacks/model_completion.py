@@ -22,8 +22,8 @@ from simsplit.attacks.attack import Done, descend
 from simsplit.attacks.first_readings import Reading
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.openings import Opening, SessionAttackConfig, choose_public_texts
+from simsplit.attacks.threat import Knows, Sees, Threat, When
 from simsplit.data.batches import Batch
-from simsplit.needs import Given, Need, Needs
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
 
@@ -32,6 +32,9 @@ class McTrainedConfig(SessionAttackConfig):
     """Copies of head and tail, trained on public texts through the tuned trunk; the tail reads."""
 
     kind: Literal["mc_trained"] = "mc_trained"
+    threat: ClassVar[Threat] = Threat(
+        (Sees.RETURNED,), (Knows.HEAD, Knows.TAIL, Knows.PUBLIC), when=When.WRITING
+    )
     samples: int = Field(default=50, ge=1)
     """Number of public texts from which the copies learn, the first ones."""
     epochs: int = Field(default=5, ge=1)
@@ -41,11 +44,6 @@ class McTrainedConfig(SessionAttackConfig):
     lr: float = Field(default=1e-4, gt=0)
     """Adam's learning rate for both copies."""
     effort: ClassVar[tuple[str, ...]] = ("epochs",)
-
-    @property
-    def needs(self) -> Needs:
-        """Public texts, beside the base's needs."""
-        return (*super().needs, Need(Given.PUBLIC))
 
     def build(self, known: Knowledge) -> Reading:
         return Reading(self, TrainedEnds(self, known), known)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from simsplit.errors import ScenarioError
 from simsplit.models.fresh import InputShape, Shape
 from simsplit.models.layers import BatchNorm2d
 
@@ -32,7 +33,17 @@ def glorot(module: nn.Module) -> nn.Module:
 
 
 def count_doublings(cut: Shape, image: InputShape) -> int:
-    """Compute how often a cut's height and width must double to reach the image's."""
+    """Compute how often a cut's height and width must double to reach the image's.
+
+    Raise ScenarioError for a cut that has neither.
+    """
+    if len(cut) != 3:
+        raise ScenarioError(
+            "attacks",
+            f"a decoder of whitebox, sdar, fora or pcat needs channels, height and width, and the "
+            f"cut of this model has {'x'.join(map(str, cut))} values; use a head that ends in "
+            "channels, or ridge, unsplit or rmle",
+        )
     return max(0, math.ceil(math.log2(max(image[1] / cut[1], image[2] / cut[2]))))
 
 

@@ -3,6 +3,7 @@
 from simsplit.attacks.attack import AttackConfig
 from simsplit.attacks.fora import ForaConfig, ForaReferenceConfig
 from simsplit.attacks.fsha import FshaConfig
+from simsplit.attacks.handed_weights import HandedWeightsConfig
 from simsplit.attacks.pcat import PcatConfig
 from simsplit.attacks.ridge import RidgeConfig
 from simsplit.attacks.rmle import RmleConfig
@@ -21,4 +22,5 @@ ON_IMAGES: dict[str, type[AttackConfig]] = {
     "whitebox": WhiteboxConfig,
     "rmle": RmleConfig,
     "ridge": RidgeConfig,
+    "handed_weights": HandedWeightsConfig,
 }

@@ -16,11 +16,14 @@ from simsplit.attacks.inverters import NOTHING, InverterConfig
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.session_records import Record
 from simsplit.attacks.sip import Sip
+from simsplit.attacks.threat import Knows, Sees, Threat, When
 from simsplit.data.batches import Batch
 from simsplit.needs import Given, Need, Needs
 from simsplit.parties.feed import Feed
 from simsplit.parties.learner import Learner
 
+READS_BOTH = Threat((Sees.SENT, Sees.RETURNED), (Knows.HEAD, Knows.TAIL), when=When.WRITING)
+"""The threat of attacks that read prompts off the head's outputs, and responses off the trunk's."""
 Start = Literal["zeros", "mc", "sip", "dsi"]
 """The attack whose reading comes first; zeros: none."""
 
@@ -28,14 +31,12 @@ Start = Literal["zeros", "mc", "sip", "dsi"]
 class SessionAttackConfig(TextAttackConfig):
     """Base class of the fields of attacks on sessions."""
 
+    threat: ClassVar[Threat] = Threat((Sees.SENT,), (Knows.HEAD,), when=When.WRITING)
     together: int | None = Field(default=None, ge=1)
     """Number of sessions that are processed at once, the shortest first; null: all. A smaller
     number needs less memory, and less time where lengths differ: sessions are padded to the longest
     among them."""
     recovers: ClassVar[str] = "sessions"
-    reads_smashed: ClassVar[bool] = False
-    causal: ClassVar[bool] = True
-    public: ClassVar[bool] = False
     effort: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -44,17 +45,17 @@ class SessionAttackConfig(TextAttackConfig):
         return "zeros"
 
     @property
-    def exposures(self) -> int:
+    def num_epochs(self) -> int:
         """Zero: it sees sessions in place of the targets' packets."""
         return 0
 
     @property
     def needs(self) -> Needs:
-        """Sessions, and public texts if an inverter reads first, beside the base's needs."""
+        """Public texts if an inverter reads first, beside the base's needs."""
         # An error names the field that a user can change.
         field = "start" if "start" in type(self).model_fields else "kind"
         learned = [Need(Given.PUBLIC, field)] if self.opening in ("sip", "dsi") else []
-        return (*super().needs, Need(Given.SESSIONS), *learned)
+        return (*super().needs, *learned)
 
 
 class OpenedConfig(SessionAttackConfig, InverterConfig):

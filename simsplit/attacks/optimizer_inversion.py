@@ -36,10 +36,11 @@ from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.spectral import principal_components
+from simsplit.attacks.threat import Knows, Sees, Threat, When
 from simsplit.attacks.undoing import Follower
+from simsplit.legs import Leg
 from simsplit.methods.method import TEXTS, Modality
-from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.states import select_below
 
 Inverted = Literal["gradient", "direction"]
@@ -52,6 +53,9 @@ class OptimizerInversionConfig(LabelAttackConfig):
     """
 
     kind: Literal["optimizer_inversion"] = "optimizer_inversion"
+    threat: ClassVar[Threat] = Threat(
+        (Sees.STEPS,), (Knows.CLASSES, Knows.OPTIMIZER), when=When.TRAINING
+    )
     views: tuple[Inverted, ...] = Field(default=("gradient", "direction"), min_length=1)
     """The views from which labels are read: the recovered gradients, or these at unit length."""
     directions: int = Field(default=4, ge=1)
@@ -63,14 +67,6 @@ class OptimizerInversionConfig(LabelAttackConfig):
     starts: int = Field(default=10, ge=1)
     """Number of runs of k-means; the best one counts."""
     modalities: ClassVar[frozenset[Modality]] = TEXTS
-    online: ClassVar[bool] = True
-    gradients: ClassVar[bool] = False  # the targets' gradients, which it does not use
-
-    @property
-    def needs(self) -> Needs:
-        """Adapters that only one client's optimizer changes, seen in every step."""
-        own = (need_leg(Leg.ADAPTERS), Need(Given.OWN_ADAPTERS), Need(Given.IN_A_ROW))
-        return (*super().needs, *own)
 
     def build(self, known: Knowledge) -> "OptimizerInversion":
         return OptimizerInversion(self, known)

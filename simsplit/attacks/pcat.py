@@ -21,7 +21,7 @@ well a seed reads changes with the processor.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -29,8 +29,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from simsplit.attacks.attack import Done, Following, SimulatingConfig, descend, payloads
+from simsplit.attacks.epoch_averages import average_epochs
 from simsplit.attacks.knowledge import Knowledge, inference
 from simsplit.attacks.networks import glorot, sdar_decoder
+from simsplit.attacks.threat import Knows, Sees, Threat, When
 from simsplit.data.batches import Batch, Batcher
 from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
@@ -42,6 +44,11 @@ class PcatConfig(SimulatingConfig):
     """A pseudo-client trained on aligned labels, and a decoder of it, whose images are refined."""
 
     kind: Literal["pcat"] = "pcat"
+    threat: ClassVar[Threat] = Threat(
+        knows=(Knows.ARCHITECTURE, Knows.PUBLIC),
+        sees=(Sees.SMASHED, Sees.TRUNK),
+        when=When.TRAINING,
+    )
     start: int = Field(default=0, ge=0)
     """Number of training steps to skip first, the paper's late start; 100 in its example."""
     lr_client: float = Field(default=1e-3, gt=0)
@@ -92,7 +99,7 @@ class Pcat(Following):
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Train a decoder, decode the targets, and refine the images."""
         total = self.config.iterations + self.config.refinement
-        smashed = torch.cat([self.known.lift_smashed(packet) for packet in payloads(targets)])
+        smashed = torch.cat([*average_epochs(payloads(targets), self.known.lift_smashed)])
         self.learners["client"].train(False)
         # A new one for each scoring, since the pseudo-client has learned since the last.
         decoder = self._build_decoder()

@@ -8,7 +8,7 @@ together, Adam at 1e-3.
 """
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,9 +20,10 @@ from simsplit.attacks.matching import (
     find_nearest,
     match_target,
 )
-from simsplit.attacks.openings import OpenedConfig, Start
+from simsplit.attacks.openings import READS_BOTH, OpenedConfig, Start
 from simsplit.attacks.session_attack import Steps
 from simsplit.attacks.session_records import Record
+from simsplit.attacks.threat import Threat
 from simsplit.attacks.vmi import HeadMatching
 from simsplit.machine import Precision, autocast_for
 
@@ -64,6 +65,7 @@ class PidiConfig(_PatchedConfig):
     """The attack `pmi`, started from the tokens that `dsi` reads at both ends."""
 
     kind: Literal["pidi"] = "pidi"
+    threat: ClassVar[Threat] = READS_BOTH
 
     @property
     def opening(self) -> Start:

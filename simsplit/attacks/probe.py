@@ -7,19 +7,21 @@ trees fit the known labels perfectly, so only the predictions for the other targ
 the probe knows labels, it does not count in the worst leak of the label attacks.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 
 from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.threat import Knows, Sees, Threat
 
 
 class ProbeConfig(LabelAttackConfig):
     """Trees trained on targets with known labels, and scored on the other targets."""
 
     kind: Literal["probe"] = "probe"
+    threat: ClassVar[Threat] = Threat((Sees.ROWS,), (Knows.CLASSES, Knows.LABELS))
     known: float = Field(default=0.5, gt=0, lt=1)
     """Share of each class's targets whose labels it knows."""
     trees: int = Field(default=100, ge=1)

@@ -187,3 +187,10 @@ def _solve(system: _Equations, strength: float) -> Ridge:
         penalty=penalty,
         pairs=system.pairs,
     )
+
+
+def classify(known_ND: Tensor, values_N: Tensor, read_MD: Tensor) -> Tensor:
+    """Return a score of each class for rows, by a regression on known rows' classes, one-hot."""
+    wanted = torch.nn.functional.one_hot(values_N.long()).to(known_ND)
+    order = torch.randperm(len(known_ND), generator=rng_for(0, "ridge", "order"))
+    return fit([(known_ND[order], wanted[order])], len(order)).predict(read_MD)

@@ -12,19 +12,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done, payloads
+from simsplit.attacks.attack import Attack, Done, ImageAttackConfig
+from simsplit.attacks.epoch_averages import Queries, average_epochs, average_queries
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.regression import Ridge, fit
+from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.methods.method import NUMBERS, Modality
 from simsplit.packets import Packet
 
-Queries = Sequence[tuple[Packet, Tensor]]
-"""Packets of public images with their pixels."""
 
-
-class RidgeConfig(AttackConfig):
+class RidgeConfig(ImageAttackConfig):
     """A linear map from payloads to pixels, fitted to true pairs: a floor under the ceiling."""
 
+    threat: ClassVar[Threat] = Threat((Sees.RECEIVED,), (Knows.PUBLIC, Knows.QUERIES))
     modalities: ClassVar[frozenset[Modality]] = NUMBERS
     kind: Literal["ridge"] = "ridge"
     pairs: int = Field(default=6000, ge=2)
@@ -56,9 +56,13 @@ class RidgeAttack(Attack):
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Reconstruct all targets in one pass."""
         assert self._fitted is not None, "queries come first"
-        sent = torch.cat([self.known.flatten_payload(packet) for packet in payloads(targets)])
+        sent = torch.cat([*average_epochs(self._select(targets), self.known.flatten_payload)])
         self._recovered = self._fitted.predict(sent).view(-1, *self.known.image)
         yield 1, 1
+
+    def _select(self, targets: Sequence[Packet]) -> list[Packet]:
+        """Return the targets' packets from which this seat reads inputs."""
+        return [packet for packet in targets if packet.leg is self.known.payload_leg]
 
     @property
     def recovered(self) -> Tensor:
@@ -67,15 +71,16 @@ class RidgeAttack(Attack):
 
 def fit_map(known: Knowledge, queries: Queries, most: int) -> Ridge:
     """Fit the map from payloads to pixels, on at most `most` pairs."""
-    count = min(most, sum(len(pixels) for _, pixels in queries))
+    epochs = len({packet.round for packet, _ in queries})
+    count = min(most, sum(len(pixels) for _, pixels in queries) // epochs)
     return fit(_pairs(known, queries, count), count)
 
 
 def _pairs(known: Knowledge, queries: Queries, count: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield payloads and pixels of the first `count` pairs, packet by packet."""
     done = 0
-    for packet, pixels in queries:
+    for sent, pixels in average_queries(queries, known.flatten_payload):
         rows = min(count - done, len(pixels))
         if rows > 0:
-            yield known.flatten_payload(packet)[:rows], pixels[:rows].flatten(1)
+            yield sent[:rows], pixels[:rows].flatten(1)
         done += rows

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from simsplit.attacks.attack import Attack, Done, descend
 from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.threat import Knows, Threat
 from simsplit.attacks.unsplit import (
     PayloadMatchingConfig,
     Sender,
@@ -36,6 +37,7 @@ class RmleConfig(PayloadMatchingConfig):
     """Images that match the sent payload through the client's own head; an upper bound."""
 
     kind: Literal["rmle"] = "rmle"
+    threat: ClassVar[Threat] = Threat(knows=(Knows.WEIGHTS,))
     iterations: int = Field(default=5000, ge=1)
     """Number of steps on the images."""
     lr: float = Field(default=1e-2, gt=0)
@@ -45,7 +47,6 @@ class RmleConfig(PayloadMatchingConfig):
     second block, 1000 behind the third."""
     l2: float = Field(default=0.0, ge=0)
     """Weight of the mean square of normalised images, which pulls towards their mean."""
-    told_head: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "Rmle":
         return Rmle(self, known)

@@ -17,7 +17,7 @@ vanilla cut the server has the client's labels, so decoder and discriminators ge
 without labels.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -33,12 +33,18 @@ from simsplit.attacks.networks import (
     image_discriminator,
     sdar_decoder,
 )
+from simsplit.attacks.threat import Knows, Sees, Threat, When
 from simsplit.data.batches import Batch
 from simsplit.parties.optimizers import AdamConfig
 from simsplit.seeds import isolate, rng_for
 
 
 class _SimulatorConfig(SimulatingConfig):
+    threat: ClassVar[Threat] = Threat(
+        knows=(Knows.ARCHITECTURE, Knows.METHODS, Knows.PUBLIC),
+        sees=(Sees.SMASHED, Sees.TRUNK),
+        when=When.TRAINING,
+    )
     lr_simulator: float = Field(default=1e-3, gt=0)
     """Adam's learning rate for the simulated head and tail."""
     lr_decoder: float = Field(default=5e-4, gt=0)

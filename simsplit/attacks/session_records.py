@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.errors import ProtocolError
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 
 
 @dataclass(frozen=True)

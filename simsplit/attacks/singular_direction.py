@@ -18,7 +18,7 @@ and the sign of p - y is the class.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -28,7 +28,7 @@ from simsplit.attacks.attack import Done
 from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
-from simsplit.attacks.views import views_of
+from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.packets import Packet
 
 
@@ -36,6 +36,11 @@ class SingularDirectionConfig(LabelAttackConfig):
     """The gradient as the smallest combination of all messages that one server gets."""
 
     kind: Literal["singular_direction"] = "singular_direction"
+    threat: ClassVar[Threat] = Threat(
+        (Sees.ROWS,),
+        (Knows.CLASSES, Knows.NOISE),
+        limits="fewer servers than messages; elsewhere it reads the gradient as it is sent",
+    )
     views: tuple[Literal["recovered", "gradient"], ...] = Field(
         default=("recovered", "gradient"), min_length=1
     )
@@ -55,10 +60,7 @@ class SingularDirection(LabelAttack):
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Read the first of its views that this server has, one adapter after another."""
-        seen = views_of(self.known, targets, self.options.views)
-        names = [view.name for view in seen]
-        first = next((name for name in self.options.views if name in names), None)
-        self.views = [view for view in seen if view.name == first]
+        self.views = self.find_first_views(targets)
         self.clues = []
         for number, view in enumerate(self.views, 1):
             self.clues += self._read_labels(view)

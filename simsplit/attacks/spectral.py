@@ -13,12 +13,14 @@ from torch import Tensor
 
 from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.threat import Knows, Sees, Threat
 
 
 class SpectralConfig(LabelAttackConfig):
     """A score of each target: its first principal component in a view; for two classes only."""
 
     kind: Literal["spectral"] = "spectral"
+    threat: ClassVar[Threat] = Threat((Sees.ROWS,), (Knows.CLASSES,), limits="two classes")
     components: int = Field(default=1, ge=1)
     """Number of first components, each a score of its own; the best one counts, against the best of
     as many at chance. Published: 1. A defence can leave labels plain in a later component."""
@@ -54,6 +56,7 @@ class NormConfig(LabelAttackConfig):
     """A score of each target: the norm of its row in a view; for two classes only."""
 
     kind: Literal["norm"] = "norm"
+    threat: ClassVar[Threat] = Threat((Sees.ROWS,), (Knows.CLASSES,), limits="two classes")
     two_classes: ClassVar[bool] = True
 
     def build(self, known: Knowledge) -> "NormAttack":

@@ -31,8 +31,9 @@ from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tag_linear import LabelTable
 from simsplit.attacks.tail_derivative import TailDerivative, get_weight
 from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, has_unknown_sign
+from simsplit.attacks.threat import Knows, Sees, Threat
+from simsplit.legs import Leg
 from simsplit.models.transformer import Tail, use_eager_attention
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 SQUARED, ABSOLUTE = 0.85, 0.15
@@ -48,6 +49,7 @@ SIZED = 0.1
 class MatchingConfig(TextAttackConfig):
     """Base class of the fields of attacks that match gradients."""
 
+    threat: ClassVar[Threat] = Threat((Sees.SMASHED, Sees.GRADIENTS), (Knows.TAIL,))
     iterations: int = Field(default=300, ge=1)
     """Optimization steps on the soft labels; published: 300, of which ten or twenty do most."""
     lr: float = Field(default=0.09, gt=0)
@@ -56,9 +58,6 @@ class MatchingConfig(TextAttackConfig):
     """What is read of a text with several messages. unmixed: features and gradient combined with
     the weights that the gradients' ratio gives. messages: each message as if it were a text. mean:
     one gradient at the mean of the messages' features."""
-    gradients: ClassVar[bool] = True
-    causal: ClassVar[bool] = True
-    public: ClassVar[bool] = False
 
 
 class TagConfig(MatchingConfig):

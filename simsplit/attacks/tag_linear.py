@@ -26,8 +26,9 @@ from simsplit.attacks.inverters import LEAST
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.tail_derivative import TailDerivative, get_weight
 from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, has_unknown_sign, pick_surer
+from simsplit.attacks.threat import Knows, Sees, Threat
+from simsplit.legs import Leg
 from simsplit.models.transformer import Tail, use_eager_attention
-from simsplit.packets import Leg
 
 LEARNED = 0.1
 """Positions count as learned if their cotangent exceeds this share of the text's largest one."""
@@ -37,6 +38,7 @@ class TagLinearConfig(TextAttackConfig):
     """Labels in closed form: the token whose cotangent has the direction of the client's."""
 
     kind: Literal["tag_linear"] = "tag_linear"
+    threat: ClassVar[Threat] = Threat((Sees.SMASHED, Sees.GRADIENTS), (Knows.TAIL,))
     iterations: int = Field(default=12, ge=0)
     """Steps of conjugate gradients through the tail's layers; 0: the gradient itself is read, as if
     the tail had no layers."""
@@ -44,9 +46,6 @@ class TagLinearConfig(TextAttackConfig):
     """What is read of a text with several messages. unmixed: features and gradient combined with
     the weights that the gradients' ratio gives. messages: each message as if it were a text. mean:
     one gradient at the mean of the messages' features."""
-    gradients: ClassVar[bool] = True
-    causal: ClassVar[bool] = True
-    public: ClassVar[bool] = False
 
     def build(self, known: Knowledge) -> "TagLinear":
         return TagLinear(self, known)

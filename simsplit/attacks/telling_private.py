@@ -32,7 +32,7 @@ class TellingConfig(InverterConfig):
     more texts than messages are mixed, since only the private one can be read then."""
 
     @property
-    def exposures(self) -> int:
+    def num_epochs(self) -> int:
         """Number of epochs in which it sees the targets' packets."""
         return self.looks
 

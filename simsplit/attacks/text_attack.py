@@ -17,8 +17,9 @@ from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.data.samples import Vocabulary
 from simsplit.errors import ProtocolError
+from simsplit.legs import Leg
 from simsplit.methods import MethodConfig
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 
 
 @dataclass(frozen=True)

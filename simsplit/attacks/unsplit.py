@@ -18,21 +18,23 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done, descend, payloads
+from simsplit.attacks.attack import Attack, Done, ImageAttackConfig, descend, payloads
+from simsplit.attacks.epoch_averages import average_epochs
 from simsplit.attacks.knowledge import Knowledge, Surrogate
+from simsplit.attacks.threat import Knows, Threat
+from simsplit.legs import Leg
 from simsplit.methods import Step
 from simsplit.needs import Given, Need, Needs
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
 
 
-class PayloadMatchingConfig(AttackConfig):
+class PayloadMatchingConfig(ImageAttackConfig):
     """Base class of attacks that move images until they give what was sent."""
 
     objective: Literal["upstream", "adaptive"] = "upstream"
     """upstream: match the trunk's input. adaptive: match the payload that crossed the wire."""
-    public: ClassVar[bool] = False
 
     @property
     def needs(self) -> Needs:
@@ -45,14 +47,15 @@ class PayloadMatchingConfig(AttackConfig):
         """Return the rows that a sender's outputs must match, one per image."""
         sent = payloads(targets)
         if self.objective == "upstream":
-            return torch.cat([known.lift_smashed(packet) for packet in sent])
-        return torch.cat([known.unpack_sent(each, known.step(each)).detach() for each in sent])
+            return torch.cat([*average_epochs(sent, known.lift_smashed)])
+        return torch.cat([*average_epochs(sent, known.unpack_target)])
 
 
 class UnsplitConfig(PayloadMatchingConfig):
     """Images and a clone of the head, optimized in turns to match the sent payload."""
 
     kind: Literal["unsplit"] = "unsplit"
+    threat: ClassVar[Threat] = Threat(knows=(Knows.ARCHITECTURE,))
     effort: ClassVar[tuple[str, ...]] = ("outer",)
     scaled: bool = False
     """Whether the matching loss is divided by the mean square of its target."""

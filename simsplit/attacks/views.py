@@ -25,8 +25,9 @@ from torch import Tensor
 from simsplit.attacks.combining import search_sum, subtract_pairs
 from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
 from simsplit.attacks.unblinding import align_signs, find_smallest_combination
+from simsplit.legs import Leg
 from simsplit.methods.private_backprop import PrivateBackpropConfig
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
 DERIVED: dict[ViewName, Callable[[Sequence[Tensor], int], list[Tensor]]] = {
@@ -90,10 +91,11 @@ def _compute_batch_views(
 ) -> Iterator[SeenView]:
     """Compute one batch's views with these names, as far as the topology has them."""
     by_adapter = Leg.ADAPTERS in batch
-    if Leg.FEATURES_GRAD in batch:
-        features, grads = _make_rows(known, batch, known.message(batch[Leg.FEATURES_GRAD]))
+    at_values, at_gradients = known.row_legs
+    if at_gradients in batch:
+        features, grads = _make_rows(known, batch, known.message(batch[at_gradients]))
     else:
-        features, grads = known.message(batch[Leg.FEATURES]), None
+        features, grads = known.message(batch[at_values]), None
     makers = _view_makers(known, batch, features, grads)
     for name in names:
         if name in makers:
@@ -104,7 +106,7 @@ def _compute_batch_views(
 
 def _make_rows(known: Knowledge, batch: Batch, grads: Tensor) -> tuple[Tensor, Tensor]:
     """Return features and gradients with a row for each sample, and for each adapter set."""
-    features = known.message(batch[Leg.FEATURES])
+    features = known.message(batch[known.row_legs[0]])
     grads = grads * len(grads)  # the loss is a mean over the batch, whose size the server knows
     if known.vocabulary is not None and Leg.ADAPTERS not in batch:
         features, grads = state_at_gradient(features, grads), grads.sum(1)
@@ -118,7 +120,8 @@ def _recover_gradients(known: Knowledge, batches: Sequence[Batch]) -> Iterator[t
     splitting = [each for each in known.methods if isinstance(each, PrivateBackpropConfig)]
     mixed = all(each.noise == "mixed" for each in splitting)
     for batch in batches:
-        sent = known.messages(batch[Leg.FEATURES_GRAD]) if Leg.FEATURES_GRAD in batch else []
+        leg = known.row_legs[1]
+        sent = known.messages(batch[leg]) if leg in batch else []
         if len(sent) > 1:
             smallest = find_smallest_combination(torch.stack(sent), mixed=mixed)
             states, rows = _make_rows(known, batch, smallest)

@@ -11,15 +11,28 @@ fits. Here the tokens that an inverter finds likeliest are tried, all at once, a
 taken, so noise and a head that was trained further end no search. Outputs are compared by
 direction, since methods may scale what is sent. Where the inverter's own reading fits, nothing is
 tried.
+
+An inverter knows the tokens of public texts alone. So where none of its tokens fits, the whole
+vocabulary is tried, as published, as long as all tokens so far fit: then the right token fits too,
+unless something was changed. After a token that fits nowhere, noise or training has changed what is
+sent, a whole vocabulary at each position would be costly, and the inverter's tokens alone are
+tried: their nearest is taken there as well. `candidates: null` tries all tokens everywhere. A head
+without layers (`model.head: 0`) looks at no other token, so the whole vocabulary costs little, and
+its nearest token is taken wherever no candidate fits.
+
+With `candidates: null` and without public texts there is no inverter. Tokens are ranked by the
+head's outputs for each of them alone, which a table of embeddings is enough for.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, normalize
 
 from simsplit.attacks.inverters import NOTHING, Inverter, InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
@@ -28,9 +41,19 @@ from simsplit.attacks.matching import Before
 from simsplit.attacks.openings import OpenedConfig, Opening, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
-from simsplit.attacks.text_attack import Read, SeenBatch, has_unknown_sign, split_messages
+from simsplit.attacks.text_attack import (
+    Read,
+    SeenBatch,
+    TextAttack,
+    count_messages,
+    has_unknown_sign,
+    pick_surer,
+    split_messages,
+)
+from simsplit.attacks.threat import Knows, Threat
 from simsplit.config import Config
-from simsplit.models.transformer import Head
+from simsplit.models.transformer import Head, get_layers
+from simsplit.needs import Given, Need, Needs
 
 FITS = 1e-5
 """Squared sine of the angle between two outputs below which they are the same but for rounding."""
@@ -45,17 +68,28 @@ class RankedTokens(Config):
     """What ranks the tokens. gaussian: a normal distribution for each token, fitted in seconds.
     recurrent: SIP's network."""
     candidates: int | None = Field(default=64, ge=1)
-    """Number of tokens that are tried at a position, those that the inverter finds likeliest; null:
-    the whole vocabulary, as published."""
+    """Number of tokens that are tried at a position, those that the inverter finds likeliest. Where
+    none of them fits, the whole vocabulary is tried, as long as all tokens so far fit, or if the
+    head has no layers. null: the whole vocabulary everywhere, as published, for which no public
+    texts are needed."""
 
 
 class VocabularyMatchingConfig(RankedTokens, InverterConfig):
     """A search for each next token among those that an inverter finds likeliest."""
 
     kind: Literal["vocabulary_matching"] = "vocabulary_matching"
-    causal: ClassVar[bool] = True
+    threat: ClassVar[Threat] = Threat(knows=(Knows.PUBLIC, Knows.CAUSAL_HEAD))
 
-    def build(self, known: Knowledge) -> "VocabularyMatching":
+    @property
+    def needs(self) -> Needs:
+        """Public texts, from which an inverter learns, unless all tokens are candidates."""
+        public = Need(Given.PUBLIC)
+        others = tuple(need for need in super().needs if need != public)
+        return others if self.candidates is None else (*others, replace(public, field="candidates"))
+
+    def build(self, known: Knowledge) -> "VocabularyMatching | TableMatching":
+        if self.candidates is None and known.auxiliary is None:
+            return TableMatching(known)
         return VocabularyMatching(self, known)
 
 
@@ -77,6 +111,11 @@ class VocabularyMatching(Inverting):
 
     config: VocabularyMatchingConfig
 
+    @cached_property
+    def words(self) -> "WholeVocabulary | None":
+        """The whole vocabulary, where no candidate fits."""
+        return make_vocabulary(self.head, self.known, self.config.candidates)
+
     def recover(self, seen: SeenBatch) -> Read:
         """Return one guess per message; the nearest is the surest."""
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
@@ -85,8 +124,43 @@ class VocabularyMatching(Inverting):
         # only texts that are padded on the left have a mask, and these have one message each
         mask = next(iter(self.known.stack.get_context(seen.smashed.tensors)), None)
         ranked = rank_tokens(self.inverter, sent_RLD, self.config.candidates)
-        matched = match_tokens(self.head, sent_RLD, ranked, mask)
+        matched = match_tokens(self.head, sent_RLD, ranked, mask, words=self.words)
         return Read(matched.tokens, self.together(-matched.error, self.messages))
+
+
+class TableMatching(TextAttack):
+    """An attack that has no public texts: all tokens are candidates, and no inverter ranks them."""
+
+    @cached_property
+    def head(self) -> nn.Module:
+        """The head as it was pretrained, which embeds every candidate."""
+        return self.known.pretrained.segment("head")
+
+    @cached_property
+    def words(self) -> "WholeVocabulary":
+        """All tokens of the head."""
+        return WholeVocabulary(self.head, len(self.known.pretrained.embeddings))
+
+    @torch.no_grad()
+    def recover(self, seen: SeenBatch) -> Read:
+        """Return one guess per message, with the sign after which the outputs fit better."""
+        messages = count_messages(self.known)
+        sent_RLD = self.known.lift_smashed(seen.smashed)
+        mask = next(iter(self.known.stack.get_context(seen.smashed.tensors)), None)
+        guesses = [
+            self._match(sign * sent_RLD, mask, messages)
+            for sign in ((1, -1) if has_unknown_sign(self.known) else (1,))
+        ]
+        return guesses[0] if len(guesses) == 1 else pick_surer(*guesses)
+
+    def _match(self, sent_RLD: Tensor, mask: Tensor | None, messages: int) -> Read:
+        if not self.words.looks_back:
+            tokens_RL, error_RL = self.words.find_nearest(sent_RLD)
+            error_R = (error_RL if mask is None else error_RL * mask).mean(1)
+        else:
+            ranked = torch.cat([self.words.rank(row_LD)[None] for row_LD in sent_RLD])
+            tokens_RL, error_R = match_tokens(self.head, sent_RLD, ranked, mask)
+        return Read(tokens_RL, self.together(-error_R, messages))
 
 
 class SessionMatching(SessionAttack):
@@ -96,6 +170,7 @@ class SessionMatching(SessionAttack):
         super().__init__(config, opening, known)
         self.candidates = config.candidates
         self.head = known.pretrained.segment("head")
+        self.words = make_vocabulary(self.head, known, config.candidates)
 
     def steps(self, record: Record) -> int:
         return len(record.lengths) + 1
@@ -107,7 +182,8 @@ class SessionMatching(SessionAttack):
         for row, length in enumerate(record.lengths.tolist()):
             sent_1LD = record.sent[row : row + 1, :length].float()
             ranked = rank_tokens(inverter, sent_1LD, self.candidates)
-            tokens[row, :length] = match_tokens(self.head, sent_1LD, ranked).tokens[0]
+            matched = match_tokens(self.head, sent_1LD, ranked, words=self.words)
+            tokens[row, :length] = matched.tokens[0]
             yield
         return tokens
 
@@ -132,17 +208,112 @@ def rank_tokens(inverter: Inverter, sent_RLD: Tensor, count: int | None) -> Tens
     return torch.cat(rows)
 
 
+class TextPosition(NamedTuple):
+    """One position of S texts, of which the tokens before it are decided."""
+
+    prefix: Tensor
+    """S x P."""
+    sent: Tensor
+    """S x D."""
+    mask: Tensor | None
+    """The mask of the prefix and of this position, S x (P + 1)."""
+
+    def take(self, rows: Tensor) -> "TextPosition":
+        """Return the position of some of the texts."""
+        mask = None if self.mask is None else self.mask[rows]
+        return TextPosition(self.prefix[rows], self.sent[rows], mask)
+
+
+class NearestTokens(NamedTuple):
+    """The choices that are nearest to what was sent at one position."""
+
+    tokens: Tensor
+    """S."""
+    error: Tensor
+    """Their outputs' distances from what was sent, S."""
+
+
+class WholeVocabulary:
+    """All tokens of a head, to be tried where none of the candidates fits."""
+
+    def __init__(self, head: nn.Module, size: int) -> None:
+        self.head, self.size = head, size
+        self.looks_back = not isinstance(head, Head) or len(get_layers(head)) > 0
+        """Whether an output depends on the tokens before it."""
+
+    def choose(self, here: "TextPosition") -> NearestTokens:
+        """Return the token of all that is nearest to what was sent after each prefix."""
+        prefix_SP = here.prefix
+        if here.mask is None and not (self.looks_back and prefix_SP.shape[1]):
+            first = prefix_SP.shape[1] == 0
+            made_VD = self.first_outputs if first else self._compute_outputs(prefix_SP[:1])
+            near = [measure_distance(made_VD, sent_D).min(0) for sent_D in here.sent]
+            return NearestTokens(
+                torch.stack([at for _, at in near]), torch.stack([low for low, _ in near])
+            )
+        every_SV = torch.arange(self.size, device=prefix_SP.device).expand(len(prefix_SP), -1)
+        return _choose(self.head, here, every_SV)
+
+    def find_nearest(self, sent_RLD: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the token whose output alone is nearest at each position, and its distance."""
+        tokens_RL, error_RL = [], []
+        for sent_LD in sent_RLD:
+            near_L, at_L = self._compute_cosines(sent_LD).max(-1)
+            tokens_RL.append(at_L)
+            error_RL.append(1 - near_L * near_L.abs())
+        return torch.stack(tokens_RL), torch.stack(error_RL)
+
+    def rank(self, sent_LD: Tensor) -> Tensor:
+        """Rank all tokens at each position by their outputs alone, the nearest first: L x V."""
+        return self._compute_cosines(sent_LD).sort(dim=-1, descending=True, stable=True).indices
+
+    def _compute_cosines(self, sent_LD: Tensor) -> Tensor:
+        """Compute the cosine of what was sent at each position with each token's output: L x V."""
+        return normalize(sent_LD.float(), dim=-1) @ self.directions.T
+
+    @cached_property
+    def directions(self) -> Tensor:
+        """The directions of the outputs of all tokens alone: V x D."""
+        return normalize(self.first_outputs.float(), dim=-1)
+
+    @cached_property
+    def first_outputs(self) -> Tensor:
+        """The outputs of all tokens at a text's first place, which are alike for all texts."""
+        device = next(self.head.parameters()).device
+        return self._compute_outputs(torch.zeros(1, 0, dtype=torch.int64, device=device))
+
+    def _compute_outputs(self, prefix_1P: Tensor) -> Tensor:
+        """Compute the outputs of all tokens after a prefix: V x D."""
+        onwards = _prepare(self.head, prefix_1P, None)
+        every_1V = torch.arange(self.size, device=prefix_1P.device)[None]
+        return torch.cat([onwards(part)[:, -1] for part in every_1V.split(AT_ONCE, 1)])
+
+
+def make_vocabulary(
+    head: nn.Module, known: Knowledge, candidates: int | None
+) -> WholeVocabulary | None:
+    """Make the vocabulary of the pretrained head; None where all of it is tried everywhere."""
+    return None if candidates is None else WholeVocabulary(head, len(known.pretrained.embeddings))
+
+
 @torch.no_grad()
 def match_tokens(
-    head: nn.Module, sent_RLD: Tensor, ranked_RLK: Tensor, mask_RL: Tensor | None = None
+    head: nn.Module,
+    sent_RLD: Tensor,
+    ranked_RLK: Tensor,
+    mask_RL: Tensor | None = None,
+    *,
+    words: WholeVocabulary | None = None,
 ) -> Matched:
     """Read tokens from the left, each as the ranked one whose output is nearest to what was sent.
 
-    A position that the mask leaves out keeps the likeliest token.
+    A position that the mask leaves out keeps the likeliest token. Where no ranked token fits,
+    others are tried among `words`, if there are any: see the module.
     """
     tokens_RL = ranked_RLK[..., 0].clone()
     context = () if mask_RL is None else (mask_RL,)
     read = 0  # positions before it are decided
+    fits_R = torch.ones_like(tokens_RL[:, 0], dtype=torch.bool)  # at all of these positions
     while True:
         error_RL = measure_distance(head(tokens_RL, *context), sent_RLD)
         if mask_RL is not None:
@@ -154,29 +325,39 @@ def match_tokens(
         place = int(unfit_RL.any(0).float().argmax())
         rows = unfit_RL[:, place].nonzero().flatten()
         for some in rows.split(max(1, AT_ONCE // (ranked_RLK.shape[-1] * (place + 1)))):
-            tokens_RL[some, place] = _choose(
-                head,
-                tokens_RL[some, :place],
-                ranked_RLK[some, place],
-                sent_RLD[some, place],
-                None if mask_RL is None else mask_RL[some, : place + 1],
-            )
+            mask_SP = None if mask_RL is None else mask_RL[some, : place + 1]
+            here = TextPosition(tokens_RL[some, :place], sent_RLD[some, place], mask_SP)
+            chosen = _choose(head, here, ranked_RLK[some, place])
+            if words is not None:
+                chosen = _widen(words, chosen, fits_R[some], here)
+            tokens_RL[some, place] = chosen.tokens
+            fits_R[some] &= chosen.error <= FITS
         read = place + 1
 
 
-def _choose(
-    head: nn.Module,
-    prefix_SP: Tensor,
-    choices_SK: Tensor,
-    sent_SD: Tensor,
-    mask_SP: Tensor | None,
-) -> Tensor:
+def _widen(
+    words: WholeVocabulary, chosen: NearestTokens, fits_S: Tensor, here: TextPosition
+) -> NearestTokens:
+    """Try all tokens where the chosen ones do not fit; behind layers a fit alone is taken."""
+    tried = ((chosen.error > FITS) & (fits_S | (not words.looks_back))).nonzero().flatten()
+    if not len(tried):
+        return chosen
+    every = words.choose(here.take(tried))
+    most = torch.full_like(every.error, FITS) if words.looks_back else chosen.error[tried]
+    better = every.error <= most
+    tokens, error = chosen.tokens.clone(), chosen.error.clone()
+    tokens[tried[better]], error[tried[better]] = every.tokens[better], every.error[better]
+    return NearestTokens(tokens, error)
+
+
+def _choose(head: nn.Module, here: TextPosition, choices_SK: Tensor) -> NearestTokens:
     """Return for each prefix the choice after which the head's output is nearest to what was sent.
 
     S prefixes of one length, K choices each.
     """
+    prefix_SP, sent_SD = here.prefix, here.sent
     best_S, least_S = choices_SK[:, 0].clone(), torch.full_like(sent_SD[:, 0], torch.inf)
-    onwards = _prepare(head, prefix_SP, mask_SP)
+    onwards = _prepare(head, prefix_SP, here.mask)
     # what a choice needs of memory: its prefix, as tokens or as keys and values
     for part_SK in choices_SK.split(max(1, AT_ONCE // max(1, prefix_SP.numel())), 1):
         some = part_SK.shape[1]
@@ -185,7 +366,7 @@ def _choose(
         near_S, at_S = distance_SK.min(1)
         best_S = torch.where(near_S < least_S, part_SK.gather(1, at_S[:, None])[:, 0], best_S)
         least_S = torch.minimum(near_S, least_S)
-    return best_S
+    return NearestTokens(best_S, least_S)
 
 
 def _prepare(

@@ -15,18 +15,20 @@ narrow ResNet-20 at level 4 (6,000 pairs, 200 steps), LightSplit at ratio 8: .02
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done, descend, payloads
+from simsplit.attacks.attack import Attack, Done, ImageAttackConfig, descend, payloads
+from simsplit.attacks.epoch_averages import Queries, average_epochs
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import fora_decoder, glorot, sdar_decoder
 from simsplit.attacks.regression import Ridge
 from simsplit.attacks.ridge import fit_map
+from simsplit.attacks.threat import Knows, Threat
 from simsplit.data.batches import draw_batches
 from simsplit.models.fresh import InputShape
 from simsplit.models.layers import BatchNorm2d
@@ -41,10 +43,11 @@ ROWS = 512
 """Number of images that are decoded at once outside of training."""
 
 
-class WhiteboxConfig(AttackConfig):
+class WhiteboxConfig(ImageAttackConfig):
     """A decoder trained on true pairs: an upper bound, which no server could deploy."""
 
     kind: Literal["whitebox"] = "whitebox"
+    threat: ClassVar[Threat] = Threat(knows=(Knows.PUBLIC, Knows.QUERIES))
     pairs: int = Field(default=6000, ge=2)
     """Maximum number of auxiliary images that a client encodes."""
     iterations: int = Field(default=200, ge=1)
@@ -140,16 +143,19 @@ class Whitebox(Attack):
         self._map: Ridge | None = None
         self._pairs: Pairs | None = None
         self._recovered = torch.empty(0)
+        self._note = ""
 
-    def study(self, queries: Sequence[tuple[Packet, Tensor]]) -> None:
+    def study(self, queries: Queries) -> None:
         """Keep the images and their smashed data as training pairs, and fit the map."""
         most = self.config.pairs
-        pixels = torch.cat([pixels for _, pixels in queries])[:most]
-        smashed = torch.cat([self.known.lift_smashed(packet) for packet, _ in queries])[:most]
+        known, packets = self.known, [packet for packet, _ in queries]
+        smashed = torch.cat([*average_epochs(packets, known.lift_smashed)])[:most]
+        # all epochs have the same images
+        pixels = torch.cat([pixels for _, pixels in queries])[: len(smashed)]
         first = None
         if self.config.start == "ridge":
-            self._map = fit_map(self.known, queries, most)
-            sent = torch.cat([self.known.flatten_payload(packet) for packet, _ in queries])[:most]
+            self._map = fit_map(known, queries, most)
+            sent = torch.cat([*average_epochs(packets, known.flatten_payload)])[:most]
             parts = zip(sent.split(ROWS), pixels.flatten(1).split(ROWS), strict=True)
             first = torch.cat([self._map.predict_left_out(*part) for part in parts])
             first = first.view_as(pixels)
@@ -169,6 +175,11 @@ class Whitebox(Attack):
         self.decoder.eval()
         with torch.no_grad():
             improves = self._improves_map(unseen)
+            if not improves:
+                self._note = (
+                    f"its decoder was no better than the linear map on unseen pairs after {total} "
+                    "iterations, so its figures are those of ridge; more iterations may help"
+                )
             self._recovered = self._reconstruct(payloads(targets), refine=improves)
 
     def _split(self, pairs: Pairs) -> tuple[Pairs, Pairs]:
@@ -193,17 +204,14 @@ class Whitebox(Attack):
 
     def _reconstruct(self, packets: Sequence[Packet], *, refine: bool) -> Tensor:
         """Reconstruct the targets' images; without `refine`, by the map alone if there is one."""
-        parts = []
-        for packet in packets:
-            smashed = self.known.lift_smashed(packet)
-            if self._map is None:
-                parts.append(self.decoder(smashed))
-                continue
-            first = self._map.predict(self.known.flatten_payload(packet)).view(
-                -1, *self.known.image
-            )
-            parts.append(self.decoder(smashed, first) if refine else first)
-        return torch.cat(parts)
+        known, lifted = self.known, average_epochs(packets, self.known.lift_smashed)
+        if self._map is None:
+            return torch.cat([self.decoder(smashed) for smashed in lifted])
+        sent = average_epochs(packets, known.flatten_payload)
+        first = [self._map.predict(rows).view(-1, *known.image) for rows in sent]
+        if not refine:
+            return torch.cat(first)
+        return torch.cat([self.decoder(*each) for each in zip(lifted, first, strict=True)])
 
     def _draw_rows(self, count: int) -> Tensor:
         """Draw the row numbers of this iteration's batch; each pass has a new order."""
@@ -215,3 +223,7 @@ class Whitebox(Attack):
     @property
     def recovered(self) -> Tensor:
         return self._recovered
+
+    @property
+    def note(self) -> str:
+        return self._note

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 from simsplit.assembly import Assembler, Assembly
-from simsplit.bench.given import random_images, scenario
+from simsplit.bench.bench_scenarios import random_images, scenario
+from simsplit.bench.parties import CASES as PARTIES
+from simsplit.bench.parties import PartiesCase, compare_parties
 from simsplit.bench.sides import (
     BenchLines,
     BenchSide,
@@ -28,8 +30,8 @@ from simsplit.bench.sides import (
     refuse_other_loss,
 )
 from simsplit.engine.pool import InlinePool
+from simsplit.legs import ClientId
 from simsplit.machine import read_resident_bytes
-from simsplit.packets import ClientId
 from simsplit.parties.calls import OwnState
 from simsplit.parties.feed import Feed
 from simsplit.phases import Phase
@@ -82,10 +84,13 @@ def overhead(
     say: Say,
     cases: Sequence[OverheadCase] = SPLIT,
     further: Mapping[str, int] = FURTHER,
+    *,
+    parties: Sequence[PartiesCase] = PARTIES,
 ) -> Iterator[tuple[Table, Figures]]:
-    """Measure three tables: against a plain loop, many clients against one, and memory."""
+    """Measure four tables: against a plain loop, parties, many clients against one, and memory."""
     where = torch.device(device)
     yield against_plain(where, quick, say, cases)
+    yield compare_parties(where, quick, say, parties)
     yield _compare_many_with_one(where, quick, say)
     yield _measure_memory(say, further)
 

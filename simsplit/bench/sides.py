@@ -9,6 +9,7 @@ on both sides.
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -26,9 +27,9 @@ from torch import nn
 from simsplit.assembly import Assembler
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
+from simsplit.legs import ClientId
 from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
-from simsplit.packets import ClientId
 from simsplit.parties.feed import Feed
 from simsplit.report.tables import Table
 
@@ -174,6 +175,11 @@ def synchronise(device: torch.device) -> None:
         torch.get_device_module(device).synchronize(device)
 
 
+def share_imports() -> dict[str, str]:
+    """Return an environment in which a new process can import what this one can."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 def call_apart(function: Callable[..., object], *words: object) -> dict[str, Any]:
     """Call a bench's function in its own process, and return the JSON that it prints.
 
@@ -181,7 +187,8 @@ def call_apart(function: Callable[..., object], *words: object) -> dict[str, Any
     """
     module, name = function.__module__, function.__name__
     code = f"from {module} import {name}; {name}(*{words!r})"
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, check=True, capture_output=True, text=True, env=share_imports())
     result: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
     return result
 

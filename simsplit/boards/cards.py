@@ -1,11 +1,11 @@
 """A card hands in a user's rows: what they were measured with, where, and the plugin's digest."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from simsplit.boards.entries import Board, Guest
+from simsplit.boards.entries import Board
+from simsplit.boards.guests import Guest
 from simsplit.errors import RunError, SimsplitError
 from simsplit.evidence.measurements import Measurement
 from simsplit.results.directory import make_folder, replace
@@ -34,7 +34,7 @@ def write_card(board: Board, guest: Guest, file: Path) -> None:
     }
     try:
         make_folder(file.parent)
-        replace(file, yaml.safe_dump(card, sort_keys=False, allow_unicode=True).encode())
+        replace(file, json.dumps(card, indent=1, ensure_ascii=False).encode())
     except OSError as error:
         raise RunError(f"cannot write {file}: {error.strerror or error}") from None
 

@@ -4,9 +4,10 @@ import base64
 import io
 from collections.abc import Iterable, Sequence
 
-from simsplit.boards.drawing import draw_board
-from simsplit.boards.entries import DEFENCE, Board
-from simsplit.boards.judging import judge
+from simsplit.boards.board_drawing import draw_board
+from simsplit.boards.board_verdict import judge
+from simsplit.boards.entries import Board
+from simsplit.boards.figure_names import DEFENCE
 from simsplit.boards.scoring import score_strengths
 from simsplit.boards.tabulating import list_remarks, tabulate_standings, tabulate_strengths
 from simsplit.evidence.reading_runs import write_command

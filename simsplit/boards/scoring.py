@@ -13,20 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from simsplit.boards.entries import (
+from simsplit.boards.entries import Board
+from simsplit.boards.figure_names import (
+    AUDITED,
+    BESIDE,
     BYTES,
     CHOSEN,
     DEFENCE,
+    EPSILON,
     FLOOR,
     HALF,
     LEAKS,
     THREAT,
     TUNING,
     UTILITY,
-    Board,
 )
 from simsplit.boards.track import NONE, UNDEFENDED
-from simsplit.evidence.tables import EvidenceRow
+from simsplit.evidence.evidence_rows import EvidenceRow
 from simsplit.evidence.verdicts import BySeed
 from simsplit.metrics.intervals import compute_half_width
 
@@ -61,6 +64,11 @@ class Strength:
     """Attack -> how much it reads with half of its iterations, where that is measured."""
     tuning_s: BySeed = field(default_factory=dict)
     """The seconds that the choice took."""
+    beside: Mapping[str, Mapping[str, BySeed]] = field(default_factory=dict)
+    """View that places no defence -> attack -> how much it reads by that view."""
+
+    bounds: Mapping[str, BySeed] = field(default_factory=dict)
+    """Epsilon of its guarantee, and an audit's lower bound, where a run with an audit has them."""
 
     @property
     def seeds(self) -> int:
@@ -70,13 +78,17 @@ class Strength:
     @cached_property
     def worst(self) -> str:
         """The attack that reads most on the mean; empty where none is measured."""
-        known = {name: _mean(each) for name, each in self.leaks.items() if each}
-        return max(known, key=lambda name: known[name], default="")
+        return _find_worst(self.leaks)
 
     @property
     def leak(self) -> BySeed:
         """The share that the worst attack reads, by seed."""
         return self.leaks.get(self.worst, {})
+
+    def read_beside(self, view: str) -> tuple[str, BySeed]:
+        """Return the attack that reads most by another view, and the share that it reads."""
+        worst = _find_worst(self.beside[view])
+        return worst, self.beside[view].get(worst, {})
 
     @property
     def is_complete(self) -> bool:
@@ -111,10 +123,12 @@ def score_strengths(board: Board) -> list[Strength]:
                 attack: _place(by_seed, _find_floor(board, own, attack), ceilings)
                 for attack, by_seed in raw[name].items()
             }
+            beside = {view: _score_beside(board, own, view, ceilings) for view in board.beside}
             lacking = [attack for attack in board.attacks if not leaks.get(attack)]
-            utility = _average([_known(row, UTILITY) for row in own])
-            plain_utility = _average([_known(row, UTILITY) for row in plain.values()])
-            plain_bytes = _average([_known(row, BYTES) for row in plain.values()])
+            lacking += [f"{n} by {view}" for view, of in beside.items() for n in of if not of[n]]
+            utility = _average([_get_seeds(row, UTILITY) for row in own])
+            plain_utility = _average([_get_seeds(row, UTILITY) for row in plain.values()])
+            plain_bytes = _average([_get_seeds(row, BYTES) for row in plain.values()])
             made.append(
                 Strength(
                     name,
@@ -123,7 +137,7 @@ def score_strengths(board: Board) -> list[Strength]:
                     utility=utility,
                     leaks=leaks,
                     bytes_ratio=_combine(
-                        _average([_known(row, BYTES) for row in own]),
+                        _average([_get_seeds(row, BYTES) for row in own]),
                         plain_bytes,
                         lambda a, b: a / b if b else math.nan,
                     ),
@@ -144,10 +158,37 @@ def score_strengths(board: Board) -> list[Strength]:
                         for figure, known in row.known.items()
                         if figure.startswith(HALF)
                     },
-                    tuning_s=_average([_known(row, TUNING) for row in own]),
+                    tuning_s=_average([_get_seeds(row, TUNING) for row in own]),
+                    beside=beside,
+                    bounds={
+                        name: by_seed
+                        for name in (EPSILON, AUDITED)
+                        if (by_seed := _average([_get_seeds(row, name) for row in own]))
+                    },
                 )
             )
     return made
+
+
+def _score_beside(
+    board: Board, rows: Sequence[EvidenceRow], view: str, ceiling: BySeed | float
+) -> dict[str, BySeed]:
+    """Score what attacks read by a view that places no defence."""
+    names = {attack: f"{view}_{attack}" for attack in board.beside[view]}
+    return {
+        attack: _place(
+            _average([_get_seeds(row, BESIDE + name) for row in rows]),
+            _find_floor(board, rows, name),
+            ceiling,
+        )
+        for attack, name in names.items()
+    }
+
+
+def _find_worst(leaks: Mapping[str, BySeed]) -> str:
+    """Return the attack that reads most on the mean; empty where none is measured."""
+    known = {name: mean_of(each) for name, each in leaks.items() if each}
+    return max(known, key=lambda name: known[name], default="")
 
 
 def rank_defences(strengths: Sequence[Strength]) -> list[Standing]:
@@ -158,11 +199,12 @@ def rank_defences(strengths: Sequence[Strength]) -> list[Standing]:
             able = [
                 each
                 for each in strengths
-                if each.defence == defence and each.is_complete and _mean(each.loss) <= budget
+                if each.defence == defence and each.is_complete and mean_of(each.loss) <= budget
             ]
             if able:
-                chosen[budget] = min(able, key=lambda each: _mean(each.leak))
-    places = _find_places([of[RANKED] for of in best.values() if RANKED in of])
+                chosen[budget] = min(able, key=lambda each: mean_of(each.leak))
+    ranked = [of[RANKED] for of in best.values() if RANKED in of]
+    places = {} if find_silent(strengths) else _find_places(ranked)
     standings = [
         Standing(
             defence,
@@ -175,17 +217,28 @@ def rank_defences(strengths: Sequence[Strength]) -> list[Standing]:
     return sorted(
         standings,
         key=lambda each: (
-            each.place is None,
+            RANKED not in each.best,
             each.place or 0,
-            _mean(each.best[RANKED].leak) if RANKED in each.best else 0.0,
+            mean_of(each.best[RANKED].leak) if RANKED in each.best else 0.0,
         ),
     )
+
+
+def find_silent(strengths: Sequence[Strength]) -> Strength | None:
+    """Return the undefended run if attacks read no more of it than a guess, as far as seeds tell.
+
+    Then no defence hides anything that could be seen.
+    """
+    plain = next((each for each in strengths if each.defence == NONE and each.leak), None)
+    if plain is None or mean_of(plain.leak) > (half_of(plain.leak) or 0.0):
+        return None
+    return plain
 
 
 def list_below_floor(strengths: Sequence[Strength]) -> list[str]:
     """List the attacks that read less of undefended clients than what needs no attack."""
     plain = next((each for each in strengths if each.defence == NONE), None)
-    return [name for name, each in (plain.leaks if plain else {}).items() if _mean(each) < 0]
+    return [name for name, each in (plain.leaks if plain else {}).items() if mean_of(each) < 0]
 
 
 def list_unconverged(strengths: Sequence[Strength]) -> list[tuple[str, str, float]]:
@@ -193,7 +246,7 @@ def list_unconverged(strengths: Sequence[Strength]) -> list[tuple[str, str, floa
     made = []
     for each in strengths:
         for name, half in each.halves.items():
-            grown = _mean(_combine(each.leaks.get(name, {}), half, lambda a, b: a - b))
+            grown = mean_of(_combine(each.leaks.get(name, {}), half, lambda a, b: a - b))
             if grown > CONVERGED:
                 made.append((each.name, name, grown))
     return made
@@ -227,7 +280,7 @@ def _find_floor(board: Board, rows: Sequence[EvidenceRow], attack: str) -> BySee
     row = next((row for row in rows if row.axes.get(THREAT, attack) == attack), None)
     if row is None:
         return {}
-    return _known(row, f"{FLOOR}_{attack}") or _known(row, FLOOR)
+    return _get_seeds(row, f"{FLOOR}_{attack}") or _get_seeds(row, FLOOR)
 
 
 def _find_ceilings(
@@ -237,9 +290,7 @@ def _find_ceilings(
     ceiling = board.track.leak.ceiling
     if ceiling != UNDEFENDED:
         return float(ceiling)
-    known = {name: each for name, each in plain.items() if each}
-    best = max(known, key=lambda name: _mean(known[name]), default="")
-    return known.get(best, {})
+    return plain.get(_find_worst(plain), {})
 
 
 def _place(raw: BySeed, floor: BySeed | float, ceiling: BySeed | float) -> BySeed:
@@ -261,7 +312,7 @@ def _find_places(ranked: Sequence[Strength]) -> dict[str, int]:
     """
     places: dict[str, int] = {}
     best = len(ranked)
-    for mine in sorted(ranked, key=lambda each: _mean(each.leak), reverse=True):
+    for mine in sorted(ranked, key=lambda each: mean_of(each.leak), reverse=True):
         best = min(best, 1 + sum(_leaks_less(other, mine) for other in ranked))
         places[mine.defence] = best
     return places
@@ -269,12 +320,12 @@ def _find_places(ranked: Sequence[Strength]) -> dict[str, int]:
 
 def _leaks_less(one: Strength, other: Strength) -> bool:
     """Return whether one strength leaks less than another beyond doubt."""
-    differences = [*_combine(one.leak, other.leak, lambda a, b: a - b).values()]
-    half = compute_half_width(differences) if len(differences) > 1 else None
-    return half is not None and statistics.fmean(differences) + half < 0
+    differences = _combine(one.leak, other.leak, lambda a, b: a - b)
+    half = half_of(differences)
+    return half is not None and mean_of(differences) + half < 0
 
 
-def _known(row: EvidenceRow, name: str) -> BySeed:
+def _get_seeds(row: EvidenceRow, name: str) -> BySeed:
     return row.known[name].by_seed if name in row.known else {}
 
 
@@ -292,5 +343,11 @@ def _combine(first: BySeed, second: BySeed, how: Callable[[float, float], float]
     return {seed: how(first[seed], second[seed]) for seed in first if seed in second}
 
 
-def _mean(by_seed: BySeed) -> float:
+def mean_of(by_seed: BySeed) -> float:
+    """Return the mean over seeds; nan where nothing is known."""
     return statistics.fmean(by_seed.values()) if by_seed else math.nan
+
+
+def half_of(by_seed: BySeed) -> float | None:
+    """Return half of the 95 % interval of the mean over seeds; None with fewer than two."""
+    return compute_half_width([*by_seed.values()])

@@ -7,14 +7,19 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from simsplit.boards.entries import CONTROL, DEFENCE, Board
+from simsplit.boards.entries import Board
+from simsplit.boards.figure_names import AUDITED, CONTROL, DEFENCE, EPSILON
+from simsplit.boards.guarantees import describe_guarantees
 from simsplit.boards.scoring import (
     BUDGETS,
     RANKED,
     Standing,
     Strength,
+    find_silent,
+    half_of,
     list_below_floor,
     list_unconverged,
+    mean_of,
     rank_defences,
     score_strengths,
 )
@@ -23,7 +28,7 @@ from simsplit.errors import format_list
 from simsplit.evidence.claims import Figure
 from simsplit.evidence.presenting import write_card, write_gaps
 from simsplit.evidence.verdicts import BySeed
-from simsplit.metrics.intervals import compute_half_width
+from simsplit.metrics.metric_registry import METRICS
 from simsplit.report.tables import Table
 
 _NOTHING = "-"
@@ -31,33 +36,48 @@ _NOTHING = "-"
 
 def tabulate_standings(board: Board) -> Table:
     """Tabulate the defences, the best first: what leaks within each budget of utility."""
-    unit, word = board.track.utility.unit, board.track.leak.called
+    unit, word = board.track.utility.unit, board.track.leak.called_by
     rows = [_describe_standing(board, each) for each in rank_defences(score_strengths(board))]
     budgets = [f"{word} within {write_budget(budget, unit)}" for budget in BUDGETS]
     columns = ("place", "defence", *budgets, "strength", f"lost {unit}", "bytes", "worst attack")
-    shown = _list_shown(board, columns)
-    return Table("", *_keep(columns, rows, "rl" + "r" * len(BUDGETS) + "lrrl", shown))
+    if board.beside:
+        columns = (*columns, *(f"by {view}" for view in board.beside), "worst view")
+    align = "rl" + "r" * len(BUDGETS) + "lrrl" + "l" * (len(board.beside) + 1)
+    return Table("", *_keep(columns, rows, align, _list_shown(board, columns)))
 
 
 def tabulate_strengths(board: Board) -> Table:
     """Tabulate every strength: what it costs, and what each attack reads behind it."""
     rows = []
     for each in score_strengths(board):
-        leaks = [write_by_seed(each.leaks.get(attack, {}), 2) for attack in board.attacks]
+        leaks = [write_leak(each.leaks.get(attack, {})) for attack in board.attacks]
         seeds = str(each.seeds or "")
+        leaks += [write_leak(each.read_beside(view)[1]) for view in board.beside]
         cells = (
             write_by_seed(each.utility, 1),
             write_by_seed(each.loss, 1),
             write_by_seed(each.bytes_ratio, 2),
         )
-        rows.append((each.defence, each.name, *cells, *leaks, seeds, _write_chosen(each)))
-    unit = board.track.utility.unit
-    costs = ("utility", f"lost {unit}", "bytes")
-    columns = ("defence", "strength", *costs, *board.attacks, "seeds", "chosen by the attacker")
-    shown = _list_shown(board, columns)
-    if not any(row[-1] for row in rows):
-        shown.remove(len(columns) - 1)
-    return Table("", *_keep(columns, rows, "ll" + "r" * (4 + len(board.attacks)) + "l", shown))
+        rare = (*_write_bounds(each), _write_chosen(each))
+        defence = board.label_defence(each.defence)
+        rows.append((defence, each.name, *cells, *leaks, seeds, *rare))
+    costs = ("utility", f"lost {board.track.utility.unit}", "bytes")
+    attacks = [board.label_attack(name) for name in board.attacks]
+    attacks += [f"by {view}, worst" for view in board.beside]
+    bounds = [METRICS[name].words for name in (EPSILON, AUDITED)]
+    seldom = (*bounds, "chosen by the attacker")
+    columns = ("defence", "strength", *costs, *attacks, "seeds", *seldom)
+    empty = {place for place in range(-len(seldom), 0) if not any(row[place] for row in rows)}
+    shown = [n for n in _list_shown(board, columns) if n - len(columns) not in empty]
+    return Table("", *_keep(columns, rows, "ll" + "r" * (6 + len(attacks)) + "l", shown))
+
+
+def _write_bounds(each: Strength) -> tuple[str, str]:
+    """Write the epsilon that is claimed, and the one that an audit shows, or that it refutes."""
+    claimed, audited = (each.bounds.get(name, {}) for name in (EPSILON, AUDITED))
+    refuted = ": REFUTED" if claimed and mean_of(audited) > mean_of(claimed) else ""
+    at_most, at_least = (write_by_seed(of, 2) if of else "" for of in (claimed, audited))
+    return at_most or ("none" if audited else ""), at_least + refuted
 
 
 def _write_chosen(each: Strength) -> str:
@@ -99,6 +119,7 @@ def list_remarks(board: Board) -> Iterator[str]:
         yield f"{leak.called}: a share, as it was measured{worst}"
     else:
         yield f"{leak.called}: {_describe_floor(board)}, {_describe_ceiling(board)}{worst}"
+    yield from _list_conditions(board)
     if board.bounds:
         yield f"know what no server knows, so they bound what is left: {format_list(board.bounds)}"
     if board.track.controls:
@@ -114,13 +135,43 @@ def list_remarks(board: Board) -> Iterator[str]:
     lacking = [each.name for each in strengths if not each.is_complete]
     if 0 < len(lacking) < len(strengths):
         yield f"not measured against every attack: {format_list(lacking, 6)}"
+    yield from describe_guarantees(board.scenarios)
     for name, why in board.refused.items():
         yield f"{name} does not fit the track: {why}"
-    yield from (*write_gaps(board.table), *write_card(board.table))
+    yield from (*write_gaps(board.table), *write_card(board.table, board.own_options))
+
+
+def write_silence(undefended: Strength) -> str:
+    """Write that nothing can be told of defences, and why."""
+    return (
+        "No defence has a place: undefended, the worst attack reads no more than a guess "
+        f"({write_leak_aside(undefended.leak)})."
+    )
+
+
+def _list_conditions(board: Board) -> Iterator[str]:
+    """Yield what attacks read by, in how many epochs, what they know, and for how long they run."""
+    if views := board.track.leak.views:
+        yield (
+            f"defences are placed by what attacks read by {views[0]}; beside it stands what they "
+            f"read by {' and by '.join(views[1:])}, and which attack reads most there"
+        )
+    if board.epochs:
+        seen = ", ".join(f"{name} in {epochs}" for name, epochs in board.epochs.items())
+        yield f"see each target in several epochs, not one: {seen}"
+    if board.known_shares:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in board.known_shares.items())
+        yield f"know a part of the labels: {shares}"
+    for name, length in board.shorter.items():
+        yield f"{board.label_attack(name)}: it runs for less than published, {length}"
+    for name, why in board.track.unreliable.items():
+        yield f"{board.label_defence(name)}: {why}"
 
 
 def _list_weak(strengths: Sequence[Strength]) -> Iterator[str]:
-    """Yield what is known of attacks that are weaker than they could be."""
+    """Yield what is known of attacks that are weaker than they could be, or tell nothing at all."""
+    if (silent := find_silent(strengths)) is not None:
+        yield write_silence(silent)
     for name in list_below_floor(strengths):
         yield f"{name} reads less of undefended clients than its floor: it tells nothing here"
     growing: dict[str, list[str]] = {}
@@ -182,6 +233,7 @@ def describe_board(board: Board) -> dict[str, Any]:
             }
             for each in rank_defences(strengths)
         ],
+        "shorter": dict(board.shorter),
         "strengths": [describe_strength(each) for each in strengths],
         "remarks": [*list_remarks(board)],
     }
@@ -189,51 +241,87 @@ def describe_board(board: Board) -> dict[str, Any]:
 
 def describe_strength(each: Strength) -> dict[str, Any]:
     """Return a strength's figures as plain values."""
-    leak_half = _half(each.leak)
     return {
         "defence": each.defence,
         "strength": each.name,
         "utility": _mean_or_none(each.utility),
         "loss": _mean_or_none(each.loss),
         "leak": _mean_or_none(each.leak),
-        "leak_half_width": leak_half,
+        "leak_half_width": half_of(each.leak),
         "worst_attack": each.worst,
         "bytes_ratio": _mean_or_none(each.bytes_ratio),
         **{f"leak_{name}": _mean_or_none(of) for name, of in each.leaks.items()},
+        **{
+            f"leak_by_{view}_{name}": _mean_or_none(of)
+            for view, leaks in each.beside.items()
+            for name, of in leaks.items()
+        },
         **{f"chosen_{name}": _mean_or_none(of) for name, of in each.chosen.items()},
+        **{name: _mean_or_none(of) for name, of in each.bounds.items()},
         "seeds": each.seeds,
         "lacking": [*each.lacking],
     }
 
 
 def _describe_standing(board: Board, each: Standing) -> tuple[str, ...]:
-    name = f"{each.defence} (yours)" if each.defence in board.own else each.defence
-    leaks = [write_by_seed(each.best[b].leak, 2) if b in each.best else _NOTHING for b in BUDGETS]
+    name = board.label_defence(each.defence) + (" (yours)" if each.defence in board.own else "")
+    leaks = [write_leak(each.best[b].leak) if b in each.best else _NOTHING for b in BUDGETS]
     chosen = each.best.get(RANKED)
     if chosen is None:
-        return ("", name, *leaks, "", "", "", "")
+        return ("", name, *leaks, *[""] * (5 + len(board.beside)))
     return (
-        str(each.place) if each.defence != NONE else "",
+        "" if each.place is None or each.defence == NONE else str(each.place),
         name,
         *leaks,
         chosen.name,
         write_by_seed(chosen.loss, 1),
         write_by_seed(chosen.bytes_ratio, 2),
-        chosen.worst,
+        board.label_attack(chosen.worst),
+        *(_write_beside(board, chosen, view) for view in board.beside),
+        _name_worst_view(board, chosen),
     )
 
 
-def write_by_seed(by_seed: BySeed, digits: int) -> str:
-    """Write the mean over seeds and half of its 95 % interval; a dash where nothing is known."""
+def _write_beside(board: Board, each: Strength, view: str) -> str:
+    """Write what the worst attack reads by another view, and which it is."""
+    attack, leak = each.read_beside(view)
+    return f"{write_leak(leak)} ({board.label_attack(attack)})" if leak else _NOTHING
+
+
+def _name_worst_view(board: Board, each: Strength) -> str:
+    """Name the view by which most is read, as figures are printed; several where they are equal."""
+    leaks = {view: each.read_beside(view)[1] for view in board.beside}
+    if board.beside:
+        leaks[board.track.leak.views[0]] = each.leak
+    means = {view: round(statistics.fmean(of.values()), 2) for view, of in leaks.items() if of}
+    return " and ".join(sorted(view for view, mean in means.items() if mean == max(means.values())))
+
+
+def write_leak(by_seed: BySeed) -> str:
+    """Write what an attack reads, which is between nothing (0) and the ceiling (1)."""
+    return write_by_seed(by_seed, 2, scale=(0, 1))
+
+
+def write_leak_aside(by_seed: BySeed) -> str:
+    """Write the same between parentheses, in which a range has none of its own."""
+    return write_leak(by_seed).replace(" (", ", ").removesuffix(")")
+
+
+def write_by_seed(by_seed: BySeed, digits: int, scale: tuple[float, float] | None = None) -> str:
+    """Write the mean over seeds and half of its 95 % interval; a dash where nothing is known.
+
+    Where the interval leaves the figure's scale, the seeds' range stands in its place.
+    """
     if not by_seed:
         return _NOTHING
-    half = _half(by_seed)
-    mean = f"{statistics.fmean(by_seed.values()):.{digits}f}"
+    half = half_of(by_seed)
+    middle = statistics.fmean(by_seed.values())
+    mean = f"{middle:z.{digits}f}"  # z: no -0.0
+    if scale and half and not scale[0] <= middle - half <= middle + half <= scale[1]:
+        ends = [f"{end(by_seed.values()):z.{digits}f}" for end in (min, max)]
+        if ends != [mean, mean]:
+            return f"{mean} ({' to '.join(ends)})"
     return mean if half is None else f"{mean} ± {half:.{digits}f}"
-
-
-def _half(by_seed: BySeed) -> float | None:
-    return compute_half_width([*by_seed.values()]) if len(by_seed) > 1 else None
 
 
 def _mean_or_none(by_seed: BySeed) -> float | None:

@@ -11,6 +11,8 @@ A track's file lies in `scenarios/boards/`:
       floor: mean_image_ssim              what needs no attack: a figure, which may be by the
                                           attack's name too, or a number
       ceiling: undefended                 or a number
+      views: [gradients, features]        where `reads` has `{view}`: what attacks look at; defences
+                                          are placed by the first
     scenario: {...}                       fields that all tiers share
     tiers:
       quick: {seeds: [0], takes_min: .05, scenario: {...}}      fields that differ; attacks in runs
@@ -19,6 +21,9 @@ A track's file lies in `scenarios/boards/`:
       none: {none: []}
       LightSplit: {lightsplit-8: [{kind: lightsplit, ratio: 8}]}
       SafeSplit: {safesplit: {detectors: [{kind: safesplit}]}}      fields, where it is no method
+
+    published:                            attack -> field -> how long the published attack runs
+      unsplit: {outer: {is: 1000, of: turns}}
 
 Instead of `reads`, `leak.figures` may name figures of the run itself. A track whose attacks are
 part of training has `threats`: name -> fields; each trains on its own, and the worst one counts.
@@ -62,11 +67,33 @@ class TrackLeak(Config):
     ceiling: Literal["undefended"] | float
     """What an ideal attack reads, leak 1: a number, or the worst of what is read undefended."""
 
+    views: tuple[str, ...] = ()
+    """Groups of what attacks look at, `{view}` in `reads` and `floor`: defences are placed by the
+    first, and each of the others has a column of its own."""
+
     @model_validator(mode="after")
-    def _refuse_neither(self) -> Self:
+    def _refuse_misfits(self) -> Self:
         if bool(self.reads) == bool(self.figures):
             raise ScenarioError("leak", "takes `reads` or `figures`, one of them")
+        if bool(self.views) != ("{view}" in self.reads):
+            raise ScenarioError("leak.views", "goes with `{view}` in `leak.reads`")
+        if self.views and self.ceiling == UNDEFENDED:
+            raise ScenarioError("leak.ceiling", "must be a number where there are views")
         return self
+
+    @property
+    def called_by(self) -> str:
+        """The word for what is scored, with the view by which defences are placed."""
+        return f"{self.called} by {self.views[0]}" if self.views else self.called
+
+
+class PublishedLength(Config):
+    """How long a published attack runs."""
+
+    is_: int = Field(alias="is", ge=1)
+    """The published value of a field."""
+    of: str
+    """What it counts, in the plural."""
 
 
 class TrackTier(Config):
@@ -105,6 +132,11 @@ class Track(Config):
     """Size -> what differs at it."""
     defences: Mapping[str, Mapping[str, StrengthFields]]
     """Name of a defence -> name of a strength -> its methods, or its fields; `none` has neither."""
+    published: Mapping[str, Mapping[str, PublishedLength]] = Field(default_factory=dict)
+    """Attack -> a field that says how long it runs -> the published length: where a tier's is
+    shorter, the board says so."""
+    unreliable: Mapping[str, str] = Field(default_factory=dict)
+    """Defence -> why its rows are not to be relied on, such as an attack that adapts to it."""
     threats: Mapping[str, Fields] = Field(default_factory=dict)
     """Name of an attack in training -> fields; empty: attacks are the scenario's own."""
 
@@ -120,6 +152,11 @@ class Track(Config):
         strengths = [name for each in self.defences.values() for name in each]
         if twice := next((name for name in strengths if strengths.count(name) > 1), None):
             raise ScenarioError("defences", f"has the strength '{twice}' twice")
+        if lost := sorted(self.unreliable.keys() - self.defences.keys()):
+            raise ScenarioError(
+                f"unreliable.{lost[0]}", f"is no defence of the track: {format_list(self.defences)}"
+            )
+        self._refuse_unknown_lengths()
         for name, tier in self.tiers.items():
             if tier.attacks_beside and (self.threats or self.leak.figures):
                 raise ScenarioError(
@@ -136,6 +173,17 @@ class Track(Config):
                 own.add(taken)
         return self
 
+    def _refuse_unknown_lengths(self) -> None:
+        """Raise ScenarioError for a published length of an attack that no tier has."""
+        known = {name_attack(each) for name in self.tiers for each in self.list_attacks(name)}
+        for attack in self.published:
+            if attack not in known:
+                hint = suggest(attack, known) or ","
+                raise ScenarioError(
+                    f"published.{attack}",
+                    f"no tier has this attack{hint} attacks: {format_list(sorted(known), 20)}",
+                )
+
     def find_tier(self, tier: Tier) -> TrackTier:
         """Return a size of the track.
 
@@ -151,6 +199,31 @@ class Track(Config):
     def list_fields(self, tier: Tier) -> dict[str, Any]:
         """Return the scenario's fields at a tier."""
         return merge_fields(self.scenario, self.find_tier(tier).scenario)
+
+    def list_attacks(self, tier: Tier) -> list[Fields]:
+        """Return the fields of all attacks of a tier."""
+        return [*self.list_fields(tier).get("attacks", ()), *self.find_tier(tier).attacks_beside]
+
+    def find_shorter(self, attacks: Mapping[str, Config]) -> dict[str, str]:
+        """Find which of these attacks, by name, run for less than published, and for how much."""
+        made = {
+            attack: [
+                f"{ours:,} of {length.is_:,} {length.of}"
+                for field, length in lengths.items()
+                if (ours := _read_length(attacks[attack], attack, field)) < length.is_
+            ]
+            for attack, lengths in self.published.items()
+            if attack in attacks
+        }
+        return {attack: ", ".join(words) for attack, words in made.items() if words}
+
+
+def _read_length(attack: Config, name: str, field: str) -> int:
+    """Return the value of an attack's field that says how long it runs."""
+    value = getattr(attack, field, None)
+    if not isinstance(value, int):
+        raise ScenarioError(f"published.{name}.{field}", "is no field of the attack with a number")
+    return value
 
 
 def name_attack(attack: Fields) -> str:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 
 from simsplit.catalogue.compatibility import group_kinds, tabulate_compatibility
+from simsplit.catalogue.threat_models import tabulate_rules, tabulate_threats
 from simsplit.data.tasks import LAYOUTS
 from simsplit.detectors.thresholds import THRESHOLDS
 from simsplit.engine.engine_config import ENGINES
@@ -25,6 +26,7 @@ from simsplit.plugins import PARTS, Given, Plugins, gather_plugins
 from simsplit.poisons.malicious import MaliciousConfig
 from simsplit.report.tables import Table
 from simsplit.scenario import has_sweep, scenario_class
+from simsplit.scenario.refusals import RULES
 from simsplit.scenario.shipped import describe_all, list_names
 from simsplit.schedules.aggregation import AGGREGATIONS
 from simsplit.schedules.schedule import SCHEDULES
@@ -126,7 +128,17 @@ def _collect_others(plugins: Plugins) -> dict[str, tuple[list[str], Callable[[],
         "metrics": (list(metrics), lambda: _tabulate_metrics(metrics)),
         "topologies": (list(topologies), lambda: [_tabulate_topologies(topologies)]),
         "tasks": (list(LAYOUTS), lambda: [_tabulate_tasks()]),
-        "compatibility": (list(parts), lambda: [tabulate_compatibility(parts, topologies)]),
+        # What parties cannot have is no need of a part: `list rules` says it.
+        "compatibility": (
+            list(parts),
+            lambda: [
+                tabulate_compatibility(
+                    parts, {name: each for name, each in topologies.items() if not each.joint}
+                )
+            ],
+        ),
+        "threats": (list(parts["attacks"]), lambda: [tabulate_threats(parts["attacks"])]),
+        "rules": ([occasion.value for occasion in RULES], lambda: [tabulate_rules()]),
         "scenarios": (scenarios, lambda: [_tabulate_scenarios(None)]),
     }
 
@@ -240,6 +252,8 @@ def _format_value(value: object) -> str:
         return f"{{{', '.join(words)}}}" if rest else kind
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, ByteSize):
+        return value.human_readable().replace(".0", "")
     if isinstance(value, tuple):
         return "[" + ", ".join(_format_value(item) for item in value) + "]"
     return str(value) or '""'
@@ -254,13 +268,14 @@ def _format_type(annotation: Any) -> str:  # noqa: ANN401 - any annotation
         return " | ".join(str(arg) for arg in args)
     if origin in (Union, types.UnionType):
         return " | ".join(dict.fromkeys(_format_type(arg) for arg in args))
-    if origin in (tuple, dict):
+    if origin in (tuple, dict, Mapping):
         return _format_tuple(args) if origin is tuple else f"{{name: {_format_type(args[1])}}}"
     if _is_config(annotation):
         kind = annotation.model_fields.get("kind")
         return _format_type(kind.annotation) if kind else "fields"
     plain = {int: "whole number", float: "number", str: "text", bool: "true | false", Any: "values"}
-    return {**plain, Path: "path", type(None): "null"}.get(annotation, str(annotation))
+    plain |= {Path: "path", ByteSize: "size", type(None): "null"}
+    return plain.get(annotation, str(annotation))
 
 
 def _format_tuple(args: tuple[Any, ...]) -> str:

@@ -10,11 +10,12 @@ from simsplit.config import Config
 from simsplit.scenario import Scenario
 
 REFERENCES = Path(__file__).with_name("references.bib")
-OWN = """@software{simsplit,
-  title = {simsplit: a multi-client split-learning simulator},
-  author = {{The simsplit authors}},
-  version = {%s},
-}"""
+_OWN = """@software{{simsplit,
+  title = {{simsplit: a multi-client split-learning simulator}},
+  author = {{{{The simsplit authors}}}},
+  version = {{{version}}},
+  year = {{2026}},{note}
+}}"""
 _PARTS = re.compile(r"^  parts = \{(.*)\},\n", re.MULTILINE)
 _FIELD = re.compile(r"^  (\w+) = \{(.*)\},$", re.MULTILINE)
 
@@ -32,6 +33,12 @@ class Reference:
     def fields(self) -> dict[str, str]:
         """The entry's fields: title, author, year, ..."""
         return dict(_FIELD.findall(self.bibtex))
+
+
+def cite_software(version: str, commit: str | None = None) -> str:
+    """Return simsplit's own entry; `commit` is that of the folder in which a run was made."""
+    note = "" if commit is None else f"\n  note = {{run in a folder at commit {commit}}},"
+    return _OWN.format(version=version, note=note)
 
 
 @cache

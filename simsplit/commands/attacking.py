@@ -17,7 +17,7 @@ from simsplit.commands.options import (
     parse_pairs,
     print_json,
 )
-from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console
+from simsplit.showing.saying import echo, end_interrupted, heed_termination, make_console, say
 
 
 def attack(
@@ -42,21 +42,30 @@ def attack(
     heed_termination()
     hush_if(quiet or as_json)
     from simsplit.attacking.finished import attack as attack_finished
+    from simsplit.showing.run_output import count_work
     from simsplit.terminal.documents import document_attack
     from simsplit.terminal.printing import print_attack
-    from simsplit.terminal.runs import count_work
 
     changes = parse_pairs(set_ or [])
     name, known = changes.get("name", kind), load_plugins(plugin)
+    notes: list[str] = []
     try:
         with count_work(make_console(stderr=True), name, quiet=quiet or as_json) as progress:
             run = attack_finished(
-                run_dir, kind, changes, resume=resume, progress=progress, plugins=known
+                run_dir,
+                kind,
+                changes,
+                resume=resume,
+                progress=progress,
+                warn=notes.append,
+                plugins=known,
             )
     except KeyboardInterrupt:
         again = ["simsplit", "attack", str(run_dir), "--kind", kind, "--resume"]
         again += [*make_flags("--set", set_ or []), *make_flags("--plugin", plugin or [])]
         end_interrupted(f"go on with: {shlex.join(again)}")
+    for note in notes:  # below the progress, which is gone
+        say(f"warning: {note}")
     if as_json:
         print_json(document_attack(run, name))
     elif not quiet:

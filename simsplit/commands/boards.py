@@ -26,11 +26,12 @@ from simsplit.commands.options import (
     print_json,
     read_cluster,
 )
-from simsplit.errors import RunFailedError, SimsplitError
-from simsplit.terminal.saying import echo, end_interrupted, heed_termination, say
+from simsplit.errors import SimsplitError
+from simsplit.showing.saying import echo_prose, end_interrupted, heed_termination, say
 
 if TYPE_CHECKING:
-    from simsplit.boards.entries import Board, Guest
+    from simsplit.boards.entries import Board
+    from simsplit.boards.guests import Guest
     from simsplit.evidence.reproducing import Reproduction
     from simsplit.report.tables import Format as Form
 
@@ -93,13 +94,14 @@ def board(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Hold defences against attacks, yours among them, and rank them."""
+    """Test defences, yours among them, against attacks; rank them."""
     hush_if(quiet or as_json)
     if track is None:
         _list_tracks(as_json=as_json)
         return
-    from simsplit.boards.entries import Guest
-    from simsplit.commands.evidence import measure_lacking, parse_only
+    from simsplit.boards.guests import Guest
+    from simsplit.commands.evidence import parse_only
+    from simsplit.commands.table_measuring import MeasuringOptions, measure_lacking, read_budget
     from simsplit.evidence.selecting import parse_seeds
 
     wanted = parse_seeds(seeds) if seeds is not None else None
@@ -112,11 +114,9 @@ def board(
     if not show:
         heed_termination()
         try:
-            outcome = measure_lacking(
-                [built.table],
-                parse_only(only),
+            options = MeasuringOptions(
                 jobs=jobs,
-                budget=budget,
+                minutes=read_budget(budget),
                 data=data,
                 device=device,
                 cluster=nodes,
@@ -124,6 +124,7 @@ def board(
                 dry=dry,
                 quiet=quiet or as_json,
             )
+            outcome = measure_lacking([built.table], parse_only(only), options)
         except KeyboardInterrupt:
             end_interrupted(f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
         if dry:
@@ -197,18 +198,18 @@ def _print(board: "Board", format_: "Form", *, quiet: bool, as_json: bool) -> No
     if quiet:
         return
     if format_ == "table":
-        echo(f"{board.track.title}, tier {board.tier}: {board.track.says}")
+        echo_prose(f"{board.track.title}, tier {board.tier}: {board.track.says}")
     for table in (tabulate_standings(board), tabulate_strengths(board)):
         print_table(table, format_)
         if format_ == "csv":
             return
     if format_ == "table":
         for line in list_remarks(board):
-            echo(line)
+            echo_prose(line)
 
 
 def _draw(board: "Board", file: Path) -> None:
-    from simsplit.boards.drawing import draw_board
+    from simsplit.boards.board_drawing import draw_board
     from simsplit.report.canvas import save_figure
 
     save_figure(draw_board(board), file)
@@ -233,10 +234,10 @@ def _write_card(board: "Board", guest: "Guest", file: Path) -> None:
 
 def _report(outcome: "Reproduction | None") -> None:
     """Say what was not measured, and fail where cells failed."""
+    from simsplit.commands.table_measuring import refuse_failed
+
     if outcome is None:
         return
     if outcome.out_of_time:
         say("the budget is used up; the same command goes on")
-    if outcome.failed:
-        reasons = [f"{name}: {why.splitlines()[0]}" for name, why in outcome.failed.items()]
-        raise RunFailedError("\n".join([f"{len(reasons)} cells failed", *reasons[:8]]))
+    refuse_failed(outcome)

@@ -17,7 +17,7 @@ from simsplit.commands.options import (
     print_json,
 )
 from simsplit.errors import SimsplitError
-from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
+from simsplit.showing.saying import echo, end_interrupted, heed_termination, make_console, say
 
 
 def clients(
@@ -51,13 +51,11 @@ def clients(
     as_json: Json = False,
 ) -> None:
     """Show a run client by client; measure who helps and who hurts."""
-    from simsplit.evidence.selecting import parse_seeds
     from simsplit.results import Run
-    from simsplit.results.stored import explain_misfits
-    from simsplit.terminal.clients import document_clients, draw_clients_into
+    from simsplit.results.read_tables import explain_misfits
+    from simsplit.showing.run_output import count_work
+    from simsplit.terminal.client_output import document_clients, draw_clients_into
     from simsplit.terminal.printing import print_table
-    from simsplit.terminal.runs import count_work
-    from simsplit.valuing.measuring import value_clients
 
     asked = {"--seeds": seeds, "--from": from_ or None, "--score": score, "--tolerance": tolerance}
     if not (leave_out or shapley):
@@ -66,6 +64,9 @@ def clients(
     hush_if(silent)
     run = Run.load(run_dir)
     if leave_out or shapley:
+        from simsplit.evidence.selecting import parse_seeds
+        from simsplit.valuing.client_values import value_clients
+
         heed_termination()
         try:
             with count_work(make_console(stderr=True), "coalitions", quiet=silent) as progress:

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,15 +23,25 @@ from simsplit.commands.options import (
     print_json,
     read_cluster,
 )
-from simsplit.errors import RunFailedError, SimsplitError
-from simsplit.terminal.saying import end_interrupted, heed_termination, make_console, say
+from simsplit.commands.table_measuring import (
+    MeasuringOptions,
+    build_again,
+    measure_lacking,
+    read_budget,
+    refuse_failed,
+    require_data,
+    settle_open,
+)
+from simsplit.errors import SimsplitError
+from simsplit.showing.saying import end_interrupted, heed_termination, make_console, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from simsplit.evidence.evidence_tables import EvidenceTable
+    from simsplit.evidence.presenting import JudgedTable
+    from simsplit.evidence.refused_rows import RefusedRow
     from simsplit.evidence.reproducing import Reproduction
-    from simsplit.evidence.selecting import Selection
-    from simsplit.evidence.tables import EvidenceTable
     from simsplit.sweep.nodes import Cluster
 
 Tier = Annotated[
@@ -60,17 +70,24 @@ def papers(
     paper: Annotated[str | None, typer.Option(help="Only this paper's tables.")] = None,
     tier: Tier = None,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Only tables with stale measurements.")
+        bool, typer.Option("--stale", help="Which are stale, why, and what they cost again.")
     ] = False,
     missing: Annotated[
         bool, typer.Option("--missing", help="Only tables that lack measurements.")
+    ] = False,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open statements: what would settle them, and its price.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Show papers' figures beside ours, with verdicts."""
     from simsplit.evidence.papers import find_table
-    from simsplit.terminal.evidence import print_evidence, print_printed
+    from simsplit.evidence.presenting import describe_built
+    from simsplit.terminal.paper_tables import print_evidence, print_printed
 
+    if table is None and open_:
+        _list_open(paper, as_json=as_json)
+        return
     if table is None:
         _list_tables(paper, stale=stale, missing=missing, as_json=as_json)
         return
@@ -83,36 +100,120 @@ def papers(
         else:
             print_printed(paper_table)
         return
-    from simsplit.evidence.tables import build_table
+    from simsplit.evidence.evidence_tables import build_table
 
     tiers = paper_table.tiers if tier is None else (paper_table.choose_tier(tier),)
     built = [build_table(paper_table, each) for each in tiers]
     measured = [each for each in built if each.fresh or each.stale] or built[:1]
     if as_json:
-        print_json([each.to_dict() for each in measured])
+        print_json([describe_built(each) for each in measured])
         return
     for each in measured:
         print_evidence(each)
 
 
 def _list_tables(paper: str | None, *, stale: bool, missing: bool, as_json: bool) -> None:
+    from simsplit.evidence.evidence_tables import find_refused, judge_table, read_known_rows
     from simsplit.evidence.papers import list_tables
-    from simsplit.evidence.presenting import describe_judged
-    from simsplit.evidence.tables import judge_table, read_known_rows
-    from simsplit.terminal.evidence import print_overview
+    from simsplit.terminal.paper_tables import print_overview, print_refused
 
-    known = read_known_rows()
-    judged = [(table, *judge_table(table, known)) for table in list_tables(paper)]
     if stale:
-        judged = [each for each in judged if each[2] is not None and each[2].stale]
+        _list_stale(paper, as_json=as_json)
+        return
+    known = read_known_rows()
+    tables = list_tables(paper)
+    judged = [(table, *judge_table(table, known)) for table in tables]
+    refused = find_refused(known, list_tables(), paper)
     if missing:
         judged = [each for each in judged if each[2] is not None and each[2].lacking]
     if as_json:
-        print_json([describe_judged(*each) for each in judged])
-    elif judged:
+        print_json(_describe_tables(judged, refused))
+        return
+    if judged:
         print_overview(judged)
     else:
-        say("no table is stale" if stale else "no table lacks measurements")
+        say("no table lacks measurements")
+    print_refused(refused)
+
+
+def _list_open(paper: str | None, *, as_json: bool) -> None:
+    """Show what would settle each open statement, the cheapest for its chance first."""
+    from simsplit.evidence.evidence_tables import judge_table, read_known_rows
+    from simsplit.evidence.looks import LOOKS
+    from simsplit.evidence.papers import list_tables
+    from simsplit.evidence.settling import find_prospects, sort_prospects
+    from simsplit.evidence.verdicts import ClaimVerdict
+    from simsplit.terminal.paper_tables import print_open
+
+    known = read_known_rows()
+    judged = [judge_table(table, known) for table in list_tables(paper)]
+    found = sort_prospects(
+        each
+        for verdict, built in judged
+        if built is not None and verdict is not ClaimVerdict.OUT_OF_REACH
+        for each in find_prospects(built, LOOKS[-1])
+    )
+    if as_json:
+        print_json([each.to_dict() for each in found])
+    else:
+        print_open(found)
+
+
+def _list_stale(paper: str | None, *, as_json: bool) -> None:
+    """Show which rows are stale, why, and what measuring them again costs."""
+    from simsplit.evidence.staleness import find_stale, find_unsure
+    from simsplit.terminal.paper_tables import print_stale
+
+    found = [
+        each
+        for table in _build_measured(paper)
+        for each in (*find_stale(table), *find_unsure(table))
+    ]
+    if as_json:
+        print_json([each.to_dict() for each in found])
+    else:
+        print_stale(found)
+
+
+def _build_measured(paper: str | None) -> "Iterator[EvidenceTable]":
+    """Build all tables that have rows, of each tier, and the boards, which are no paper's."""
+    from simsplit.boards.entries import build_board
+    from simsplit.evidence.claims import TIERS
+    from simsplit.evidence.evidence_tables import build_table, read_known_rows
+    from simsplit.evidence.papers import list_tables
+    from simsplit.scenario.shipped import BOARDS
+
+    known = read_known_rows()
+    for table in list_tables(paper):
+        for own in table.tiers:
+            if (table.paper, table.name, own) in known.by_file:
+                yield build_table(table, own, known)
+    if paper is None:
+        boards = {(name, tier) for folder, name, tier in known.by_file if folder == BOARDS}
+        for name in sorted({name for name, _ in boards}):
+            for of_board in TIERS:
+                if (name, of_board) in boards:
+                    yield build_board(name, of_board, known=known).table
+
+
+def _describe_tables(
+    judged: "Sequence[JudgedTable]", refused: "Mapping[str, Sequence[RefusedRow]]"
+) -> "list[dict[str, Any]]":
+    """Describe the listed tables, and each file of a table that there is not."""
+    from simsplit.evidence.presenting import describe_judged
+    from simsplit.evidence.refused_rows import describe_refused
+
+    described, of_tables = [], set()
+    for table, verdict, built in judged:
+        files = [f"{table.full_name}.{tier}" for tier in table.tiers]
+        own = [row for file in files for row in refused.get(file, ())]
+        described.append(describe_judged(table, verdict, built, own))
+        of_tables.update(files)
+    others = {file: rows for file, rows in refused.items() if file not in of_tables}
+    return described + [
+        {"table": file, "verdict": None, "refused": describe_refused(rows)}
+        for file, rows in others.items()
+    ]
 
 
 def reproduce(
@@ -129,6 +230,12 @@ def reproduce(
     only: Only = None,
     jobs: Jobs = None,
     budget: Budget = None,
+    settle: Annotated[
+        bool, typer.Option("--settle", help="More seeds, as open statements need them to settle.")
+    ] = False,
+    most: Annotated[
+        int, typer.Option(min=3, max=10, help="Seeds at most, with --settle: 3, 5, 7 or 10.")
+    ] = 10,
     missing: Annotated[
         bool, typer.Option("--missing", help="Of all tables what is missing, cheap cells first.")
     ] = False,
@@ -154,6 +261,10 @@ def reproduce(
 ) -> None:
     """Measure what papers' tables lack, into ./results."""
     hush_if(quiet or as_json)
+    if settle and any(each is not None for each in (check, from_, seeds, only)):
+        raise SimsplitError(
+            "--settle chooses cells and seeds: it takes no --seeds, --only, --check or --from"
+        )
     if (table is None) == (not missing):
         raise SimsplitError("name a table, or give --missing for all of them: simsplit papers")
     nodes, _ = read_cluster(cluster, cpus, gpus)
@@ -175,11 +286,9 @@ def reproduce(
                 cluster=nodes,
             )
             return
-        outcome = measure_lacking(
-            built,
-            parse_only(only),
+        options = MeasuringOptions(
             jobs=jobs,
-            budget=budget,
+            minutes=read_budget(budget),
             data=data,
             device=device,
             cluster=nodes,
@@ -187,6 +296,10 @@ def reproduce(
             dry=dry,
             quiet=quiet or as_json,
         )
+        if settle:
+            outcome = settle_open(built, most, options)
+        else:
+            outcome = measure_lacking(built, parse_only(only), options)
     except KeyboardInterrupt:
         end_interrupted(f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
     _finish(built, outcome, quiet=quiet, as_json=as_json)
@@ -195,9 +308,9 @@ def reproduce(
 def _find_tables(
     name: str | None, tier: Literal["small", "full"] | None, seeds: str | None
 ) -> "list[EvidenceTable]":
+    from simsplit.evidence.evidence_tables import build_table, read_known_rows
     from simsplit.evidence.papers import find_table, list_tables
     from simsplit.evidence.selecting import parse_seeds
-    from simsplit.evidence.tables import build_table, read_known_rows
 
     wanted = parse_seeds(seeds) if seeds is not None else None
     known = read_known_rows()
@@ -229,60 +342,6 @@ def _import(built: "Sequence[EvidenceTable]", folder: Path, *, quiet: bool) -> N
         say(f"{format_count(len(rows), 'row')} of {format_count(runs, 'run')} taken from {folder}")
 
 
-def measure_lacking(
-    built: "Sequence[EvidenceTable]",
-    only: dict[str, str],
-    *,
-    jobs: int | None,
-    budget: str | None,
-    data: Path | None,
-    device: str | None,
-    cluster: "Cluster | None",
-    alone: bool,
-    dry: bool,
-    quiet: bool,
-) -> "Reproduction":
-    """Measure the cells that tables lack.
-
-    Args:
-        built: The tables.
-        only: Axes' values of the cells that are wanted.
-        jobs: Cells at a time; None: by the machine.
-        budget: How long it may take, as `parse_minutes` reads it.
-        data: A folder of data, beside those that scenarios name.
-        device: The device that cells compute on; None: as scenarios say.
-        cluster: A cluster that trains the cells.
-        alone: Whether one table was asked for, so that lacking data are an error.
-        dry: Whether to say what it would take, and measure nothing.
-        quiet: Whether to say nothing.
-    """
-    from simsplit.evidence.placing import names_gpu, place_cells, place_data
-    from simsplit.evidence.reproducing import Reproduction, choose_jobs, measure_cells
-    from simsplit.evidence.selecting import parse_minutes, select
-    from simsplit.terminal.evidence import MeasuringLines, print_plan
-
-    minutes = parse_minutes(budget) if budget is not None else None
-    lacking = select(built, only, on_gpu=names_gpu(device, cluster))
-    selection = place_cells(require_data(place_data(lacking, data), alone=alone), device)
-    jobs = choose_jobs(selection, jobs, cluster)
-    if minutes is not None:
-        selection = selection.within(minutes, jobs or 1)
-    if not quiet:
-        print_plan(selection, jobs, say)
-    if dry or not selection.cells:
-        return Reproduction()
-    watch = MeasuringLines(make_console(stderr=True, quiet=quiet))
-    return measure_cells(selection, watch, jobs=jobs, budget_min=minutes, cluster=cluster)
-
-
-def require_data(selection: "Selection", *, alone: bool) -> "Selection":
-    """Raise SimsplitError where nothing can be measured for lack of data."""
-    if alone and selection.absent:
-        ((name, why),) = selection.absent.items()
-        raise SimsplitError(f"{name} cannot be measured here: {why}")
-    return selection
-
-
 def _check(
     built: "Sequence[EvidenceTable]",
     only: dict[str, str],
@@ -304,7 +363,7 @@ def _check(
         measure_again,
     )
     from simsplit.evidence.selecting import select_known
-    from simsplit.terminal.evidence import MeasuringLines, print_check, print_plan
+    from simsplit.terminal.paper_tables import MeasuringLines, print_check, print_plan
 
     if len(built) != 1:
         raise SimsplitError("--check takes one table; name it in place of --missing")
@@ -327,23 +386,22 @@ def _finish(
     built: "Sequence[EvidenceTable]", outcome: "Reproduction", *, quiet: bool, as_json: bool
 ) -> None:
     """Print the tables that were measured, as they are now."""
-    from simsplit.evidence.tables import build_table, read_known_rows
-    from simsplit.terminal.evidence import print_evidence
+    from simsplit.evidence.presenting import describe_built
+    from simsplit.terminal.paper_tables import print_evidence
 
     groups = {chosen.group for chosen in outcome.measured}
-    known = read_known_rows()
-    again = [
-        build_table(each.table, each.tier, known)
-        for each in built
-        if len(built) == 1 or f"{each.table.full_name}.{each.tier}" in groups
-    ]
+    again = build_again(
+        [
+            each
+            for each in built
+            if len(built) == 1 or f"{each.table.full_name}.{each.tier}" in groups
+        ]
+    )
     if as_json:
-        print_json([each.to_dict() for each in again])
+        print_json([describe_built(each) for each in again])
     elif not quiet:
         for each in again:
             print_evidence(each)
         if outcome.out_of_time:
             say("the budget is used up; the same command goes on")
-    if outcome.failed:
-        reasons = [f"{name}: {why.splitlines()[0]}" for name, why in outcome.failed.items()]
-        raise RunFailedError("\n".join([f"{len(reasons)} cells failed", *reasons[:8]]))
+    refuse_failed(outcome)

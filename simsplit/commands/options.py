@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simsplit.errors import SimsplitError
-from simsplit.terminal.saying import echo
+from simsplit.showing.saying import echo
 
 if TYPE_CHECKING:
     from simsplit.plugins import Plugins
@@ -121,6 +121,15 @@ def load_plugins(named: list[str] | None) -> "Plugins":
     return gather_plugins(named or ())
 
 
+def try_plugins(named: list[str] | None) -> None:
+    """Load the modules and files of --plugin for a command that needs none of them.
+
+    A mistake in them is reported all the same. Without any, nothing is imported.
+    """
+    if named:
+        load_plugins(named)
+
+
 def make_flags(option: str, values: list[str]) -> list[str]:
     """Return the words that give an option once for each value."""
     return [word for value in values for word in (option, value)]
@@ -143,6 +152,6 @@ def _replace_infinite(value: object) -> object:
 def hush_if(quiet: bool) -> None:
     """Have libraries print errors only, if the command is quiet."""
     if quiet:
-        from simsplit.terminal.saying import hush
+        from simsplit.showing.saying import hush
 
         hush()

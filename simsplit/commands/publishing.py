@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from simsplit.commands.options import Json, print_json
-from simsplit.terminal.saying import echo
+from simsplit.showing.saying import echo
 
 Repository = Annotated[
     str, typer.Argument(metavar="REPO", help="OWNER/NAME on the Hugging Face hub, or a ./folder.")

@@ -5,8 +5,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from simsplit.commands.options import Format, Json, Plugin, Unneeded, load_plugins, print_json
-from simsplit.terminal.saying import echo, say
+from simsplit.commands.options import (
+    Format,
+    Json,
+    Plugin,
+    Unneeded,
+    load_plugins,
+    print_json,
+    try_plugins,
+)
+from simsplit.showing.saying import echo, say
 
 
 def show_(
@@ -17,11 +25,11 @@ def show_(
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
     from simsplit.results import Run
-    from simsplit.results.stored import explain_misfits
+    from simsplit.results.read_tables import explain_misfits
     from simsplit.terminal.documents import document_run
     from simsplit.terminal.printing import print_run
 
-    load_plugins(plugin)
+    try_plugins(plugin)
     with explain_misfits([run_dir]):
         if as_json:
             print_json(document_run(Run.load(run_dir)))
@@ -63,11 +71,11 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs in tables or a drawing; seeds become means."""
-    from simsplit.results.stored import explain_misfits
+    from simsplit.results.read_tables import explain_misfits
     from simsplit.terminal.documents import document_comparison
     from simsplit.terminal.printing import plot_comparison, print_comparison
 
-    load_plugins(plugin)
+    try_plugins(plugin)
     with explain_misfits(run_dirs):
         if as_json:
             print_json(document_comparison(run_dirs))
@@ -103,12 +111,11 @@ def rank(
     from simsplit.report.grouping import load_search
     from simsplit.report.parallel import draw_parallel
     from simsplit.report.ranking import rank_loaded, warn_of_test_data
-    from simsplit.results.stored import explain_misfits
-    from simsplit.sweep.answers import write_best
+    from simsplit.results.read_tables import explain_misfits
     from simsplit.terminal.documents import document_ranking
     from simsplit.terminal.printing import print_ranking
 
-    known = load_plugins(plugin)
+    try_plugins(plugin)
     with explain_misfits(run_dirs):
         ranking = rank_loaded(load_search(run_dirs), by=by)
         for line in filter(None, (*ranking.left_out, warn_of_test_data(ranking))):
@@ -118,7 +125,9 @@ def rank(
         else:
             print_ranking(ranking, format_)
         if write is not None:
-            write_best(ranking, write, known)
+            from simsplit.sweep.answers import write_best
+
+            write_best(ranking, write, load_plugins(plugin))
             say(f"the best setting: {write}  (simsplit run {write})")
         if plot is not None:
             say(f"figure: {save_figure_as(draw_parallel(ranking), plot)}")
@@ -136,10 +145,10 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one HTML page on runs and sweeps, with new figures."""
-    from simsplit.results.stored import explain_misfits
+    from simsplit.results.read_tables import explain_misfits
     from simsplit.terminal.printing import write_report
 
-    load_plugins(plugin)
+    try_plugins(plugin)
     with explain_misfits(run_dirs):
         page = write_report(run_dirs, out, say)
         if as_json:
@@ -162,7 +171,7 @@ def export(
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Write the network of a run's last checkpoint for use elsewhere."""
+    """Write a run's trained network, for use elsewhere."""
     from simsplit.assembly.exporting import export as write
     from simsplit.assembly.exporting import export_passed
     from simsplit.assembly.trained import load_trained

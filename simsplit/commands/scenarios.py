@@ -1,6 +1,7 @@
 """`simsplit validate`, `new`, `schema` and `list` help to write scenario files."""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +18,8 @@ from simsplit.commands.options import (
     parse_pairs,
     print_json,
 )
-from simsplit.errors import ScenarioError
-from simsplit.terminal.saying import echo, say
+from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.showing.saying import echo, say
 
 if TYPE_CHECKING:
     from simsplit.scenario import Scenario
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json = False) -> None:
     """Check a scenario without running it; say what it would send."""
     from simsplit.scenario import has_sweep, load_scenario, load_sweep
-    from simsplit.scenario.warnings import list_warnings
+    from simsplit.scenario.refusals import list_warnings
     from simsplit.terminal.documents import (
         describe_cells,
         describe_scenario,
@@ -52,14 +53,14 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
             scenarios = [scenario]
             words, document = describe_scenario(scenario), document_scenario(scenario)
             warnings = list_warnings(scenario)
-        _divide_data(scenarios)
+        warnings = [*warnings, *_divide_data(scenarios)]
     except ScenarioError as error:
         if not as_json:
             raise
         print_json(document_mistakes(error))
         raise typer.Exit(2) from None
     if plugin:
-        _rehearse(scenarios)
+        warnings = [*warnings, *_rehearse(scenarios)]
     if as_json:
         print_json({"file": str(file), **document, "warnings": warnings})
         return
@@ -68,25 +69,33 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
         say(f"warning: {warning}")
 
 
-def _divide_data(scenarios: "list[Scenario]") -> None:
-    """Read data that are at hand and small, and divide them among the clients, once each."""
+def _divide_data(scenarios: "list[Scenario]") -> list[str]:
+    """Read data that are at hand and small, divide them once each, and return warnings of them."""
+    from simsplit.scenario.refusals import list_data_warnings
+
+    warnings: dict[str, None] = {}
     for scenario in {repr((each.data, each.clients)): each for each in scenarios}.values():
         if getattr(scenario.data.source, "is_quick", False):  # texts have no such property
-            scenario.prepare_data()
+            warnings |= dict.fromkeys(list_data_warnings(scenario, scenario.prepare_data()))
+    return [*warnings]
 
 
-def _rehearse(scenarios: "list[Scenario]") -> None:
-    """Rehearse one scenario for each choice of plugins' parts."""
+def _rehearse(scenarios: "list[Scenario]") -> list[str]:
+    """Rehearse one scenario for each choice of plugins' parts, and return warnings."""
     import torch
 
-    from simsplit.rehearsal import list_own_parts, rehearse
+    from simsplit.assembly.rehearsal import list_own_parts
+    from simsplit.running.rehearsing import rehearse
 
-    for scenario in {list_own_parts(each): each for each in scenarios}.values():
-        rehearse(scenario, None, torch.device("cpu"))
+    chosen = {list_own_parts(each): each for each in scenarios}.values()
+    found = [rehearse(scenario, None, torch.device("cpu")) for scenario in chosen]
+    return [*dict.fromkeys(warning for warnings in found for warning in warnings)]
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the scenario, and of its file.")],
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the scenario, and of its file.")
+    ] = None,
     from_: Annotated[
         str,
         typer.Option(
@@ -96,10 +105,28 @@ def new(
             autocompletion=complete_scenario_names,
         ),
     ] = "quickstart",
+    plugin: Annotated[
+        str | None,
+        typer.Option(metavar="EXAMPLE", help="Copy an example of a plugin instead, such as sign."),
+    ] = None,
 ) -> None:
-    """Write a scenario file of your own to start from."""
+    """Write a scenario file of your own to start from, or a plugin."""
+    if plugin is not None:
+        from simsplit.scenario.shipped import start_plugin
+
+        file = start_plugin(plugin, Path())
+        echo(f"{file}: an example of a plugin; try it: simsplit list --plugin {file}")
+        return
+    if name is None:
+        raise SimsplitError("new: give the scenario a name, or --plugin EXAMPLE")
+    from simsplit.scenario.files import TABLES
     from simsplit.scenario.schema import SCHEMA_FILE, start_file
 
+    if name.lower().endswith(TABLES):
+        raise SimsplitError(
+            f"new: '{name}' is named as a table of data; give the scenario a name of its own, and "
+            f"set data.source to {{kind: table, path: {name}, target: COLUMN}} in it"
+        )
     file = start_file(name, from_, Path())
     echo(f"{file}: a copy of {from_}; {SCHEMA_FILE} beside it tells editors its fields")
     echo(f"check it: simsplit validate {file}")
@@ -110,7 +137,8 @@ def cite(
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="A scenario or sweep, or a shipped one's name; without one, all papers on record.",
+            help="A scenario or sweep, a shipped one's name, or the folder of a run or sweep; "
+            "without one, all papers on record.",
             autocompletion=complete_scenario_names,
         ),
     ] = None,
@@ -120,11 +148,16 @@ def cite(
 ) -> None:
     """Print BibTeX of the papers that a scenario uses."""
     from simsplit import __version__
-    from simsplit.catalogue.citing import OWN, choose_references, list_parts, read_references
+    from simsplit.catalogue.citing import (
+        choose_references,
+        cite_software,
+        list_parts,
+        read_references,
+    )
 
     found, unknown = read_references(), []
     if file is not None:
-        scenarios = _load_all(file, set_, plugin)
+        scenarios = [each for one in _list_files(file) for each in _load_all(one, set_, plugin)]
         parts = frozenset[str]().union(*(list_parts(each) for each in scenarios))
         found = choose_references(parts)
         unknown = sorted(parts - frozenset[str]().union(*(each.parts for each in found)))
@@ -138,9 +171,43 @@ def cite(
             }
         )
         return
-    echo("\n\n".join([OWN % __version__, *(each.bibtex for each in found)]))
+    version, commit = _read_origin(file)
+    own = cite_software(version or __version__, commit)
+    echo("\n\n".join([own, *(each.bibtex for each in found)]))
     if unknown:
         say(f"no paper is on record of {', '.join(unknown)}")
+
+
+def _read_origin(file: Path | None) -> tuple[str | None, str | None]:
+    """Return the version and commit with which runs were made; None where a folder has not one."""
+    from simsplit.foreign import read_facts
+    from simsplit.results.directory import ENVIRONMENT
+
+    files = [] if file is None else [file / ENVIRONMENT, *file.glob(f"*/{ENVIRONMENT}")]
+    facts = [read_facts(each) for each in files if each.is_file()]
+    packages = [each.get("packages") for each in facts]
+    versions = {
+        str(each.get("simsplit")) if isinstance(each, dict) else "None" for each in packages
+    }
+    return _choose_word(versions), _choose_word({str(each.get("commit")) for each in facts})
+
+
+def _choose_word(words: set[str]) -> str | None:
+    """Return the one word that may stand in an entry, or None; a run may be anybody's."""
+    (word,) = words if len(words) == 1 else ("None",)
+    return word if word != "None" and re.fullmatch(r"[\w.+-]+", word, re.ASCII) else None
+
+
+def _list_files(file: Path) -> list[Path]:
+    """List the scenarios of a run's or a sweep's folder; another path stands for itself."""
+    if not file.is_dir():
+        return [file]
+    from simsplit.results import SCENARIO
+
+    own = [file / SCENARIO, *sorted(file.glob(f"*/{SCENARIO}"))]
+    if not (files := [each for each in own if each.is_file()]):
+        raise SimsplitError(f"{file} is no folder of a run or sweep (no {SCENARIO} in it)")
+    return files
 
 
 def _load_all(file: Path, set_: list[str] | None, plugin: list[str] | None) -> "list[Scenario]":

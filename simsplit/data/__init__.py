@@ -2,7 +2,8 @@
 
 from simsplit.data.batches import Batch
 from simsplit.data.data_config import DataConfig
-from simsplit.data.partitions import PARTITIONS, Dealing
+from simsplit.data.dealing import Dealing
+from simsplit.data.partitions import PARTITIONS
 from simsplit.data.preparing import Prepared, prepare
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.source_config import SourceConfig

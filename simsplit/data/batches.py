@@ -257,6 +257,21 @@ def draw_batches(
     return tuple(batches[place] for place in torch.randperm(len(batches), generator=rng))
 
 
+def compute_rate(samples: int, batch_size: int) -> float:
+    """Return the probability with which each sample is in a drawn batch."""
+    return min(1.0, batch_size / max(1, samples))
+
+
+def draw_sample(part: Tensor, batch_size: int, seed: int, number: int) -> Tensor:
+    """Draw batch `number`: each of a client's rows is in it with the same probability.
+
+    `seed` is the client's own: who does not know it does not know who is in a batch.
+    """
+    rng = rng_for(seed, "poisson", number)
+    draws = torch.rand(len(part), generator=rng, dtype=torch.float64)
+    return part[draws < compute_rate(len(part), batch_size)]
+
+
 def measure_channels(samples: Samples) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and standard deviation of each channel, of pixels scaled to [0, 1].
 

@@ -1,13 +1,15 @@
 """This module defines the fields of a scenario's `data:`."""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from simsplit.config import Config, expand_kind
 from simsplit.data.batches import Augmentation
+from simsplit.data.joined_tables import JoinedSource
 from simsplit.data.partitions import Iid, Partition
+from simsplit.data.portions import ByColumns, Joint
 from simsplit.data.samples import DataInfo
 from simsplit.data.sources import DigitsSource, Source
 from simsplit.data.texts import PythonDocs, TextHub, TextParquet, TextTable
@@ -62,6 +64,10 @@ class DataConfig(Config):
     """Clients that get samples of all classes before the partition divides the rest among the
     others, such as a client that detectors trust; null: none."""
 
+    shadow: int | None = Field(default=None, ge=0)
+    """Seed of a run whose attacker this run's clients belong to: they divide its auxiliary data, as
+    the shadow runs of lira do. `seed` must differ from it. null: clients have their own data."""
+
     _expand_kind = field_validator("source", "public", "support", "partition", mode="before")(
         expand_kind
     )
@@ -102,9 +108,43 @@ class DataConfig(Config):
             )
         return value
 
+    @model_validator(mode="after")
+    def _check_shadow(self) -> Self:
+        if self.shadow is not None and not (self.auxiliary or self.public):
+            raise ValueError("shadow: needs the run's auxiliary data, which its clients divide")
+        return self
+
+    @property
+    def party_names(self) -> tuple[str, ...]:
+        """The names of the parties whose portions the partition makes; empty: there are none."""
+        return self.partition.names if isinstance(self.partition, Joint) else ()
+
+    @property
+    def label_party(self) -> int | None:
+        """The number of the party whose file has the labels; None if the data do not say it."""
+        return self.source.label_party if isinstance(self.source, JoinedSource) else None
+
+    @property
+    def aligns(self) -> bool:
+        """Whether parties on machines of their own find their common ids before a run."""
+        return isinstance(self.source, JoinedSource) and self.source.align is not None
+
+    def list_fields(self) -> list[tuple[str, ...]]:
+        """Return the columns of each party's text; none where clients have whole texts."""
+        if not isinstance(self.source, TextTable) or not isinstance(self.partition, ByColumns):
+            return []
+        return self.partition.list_fields(self.source.prompt_columns)
+
     def describe(self) -> DataInfo | None:
         """Return what a model must know before data are read; None if it cannot be known yet."""
         info = self.source.describe()
-        if info is None or self.classes is None:
+        if info is not None and self.classes is not None:
+            info = replace(info, classes=len(self.classes))
+        if info is None or not isinstance(self.partition, Joint):
             return info
-        return replace(info, classes=len(self.classes))
+        columns = self.source.load().columns if self.source.modality == "tables" else ()
+        if info.texts:
+            info = replace(info, shape=(info.shape[0] * self.partition.count_parties(),))
+            self.list_fields()
+        portions = self.partition.cut(info, columns)
+        return replace(info, parts=tuple(each.shape for each in portions))

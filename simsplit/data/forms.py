@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from simsplit.config import Config
 from simsplit.errors import DataError
-from simsplit.held import get_held
+from simsplit.objects_by_digest import get_held
 
 _Config = TypeVar("_Config", bound=Config)
 

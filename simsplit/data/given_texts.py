@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from simsplit.client_names import DEALT
 from simsplit.data.arrays import find_class_names, number_labels
-from simsplit.data.client_names import DEALT
 from simsplit.data.forms import (
     build_options,
     get_passed,
@@ -27,7 +27,7 @@ from simsplit.data.splits import hold_out
 from simsplit.data.tasks import LAYOUTS, Classification, Language, Task
 from simsplit.data.texts import TextTable
 from simsplit.errors import DataError
-from simsplit.held import hold
+from simsplit.objects_by_digest import hold
 from simsplit.seeds import numpy_rng_for
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from simsplit.data.client_names import ClientNames
-from simsplit.packets import ClientId
+from simsplit.client_names import ClientNames
+from simsplit.legs import ClientId
 
 
 def format_holdings(

@@ -16,16 +16,16 @@ from pydantic import Field
 
 from simsplit.config import Config
 from simsplit.data.arrays import find_class_names, number_labels
-from simsplit.data.images import Channels, Form, choose_form, open_image, stack_images
-from simsplit.data.samples import DataInfo, DataSet, Samples, SplitSizes, check_labels
-from simsplit.data.splits import Limit
-from simsplit.data.stored import (
+from simsplit.data.cached_sets import (
     build_unreadable,
     count_rows,
     find_parquet_files,
     load_hub_table,
     read_parquet,
 )
+from simsplit.data.images import Channels, Form, choose_form, open_image, stack_images
+from simsplit.data.samples import DataInfo, DataSet, Samples, SplitSizes, check_labels
+from simsplit.data.splits import Limit
 from simsplit.errors import DataError, suggest
 
 if TYPE_CHECKING:

@@ -4,56 +4,27 @@ Every partition permutes the rows first, so that it does not depend on their ord
 Clients with too few samples then get some of the largest clients': a skewed draw is repaired with
 as few moves as possible, never retried until it fits.
 
-The kinds are named and defined as in Flower, and the tests compare ours with Flower's. Only
-Dirichlet draws through Flower itself. The others are implemented here for these reasons: Flower's
-IID and size-skewed partitioners take rows in the order of the source; the size-skewed ones fail if
-a client's share rounds to 0 (1,000 clients on 60,000 samples, for the exponential one already 10 on
-1,437), and exp overflows at 710 clients; pathological leaves classes without a client, and shards
-leave the remainder of the division, so that samples would be lost.
+The kinds are named and defined as in Flower, and the tests compare ours with Flower's; Dirichlet
+draws the same rows. All are implemented here for these reasons: importing Flower's partitioners
+imports its plots, in twice the time of torch; its Dirichlet draw retries and then fails where a
+client gets too few samples; IID and the size-skewed ones take rows in the order of the source; the
+size-skewed ones fail if a client's share rounds to 0 (1,000 clients on 60,000 samples, for the
+exponential one already 10 on 1,437), and exp overflows at 710 clients; pathological leaves classes
+without a client, and shards leave the remainder of the division, so that samples would be lost.
 """
 
-import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from simsplit.config import Config, map_kinds
-from simsplit.data.parts import DrawnParts
+from simsplit.config import map_kinds
+from simsplit.data.client_parts import DrawnParts
+from simsplit.data.dealing import Dealing
+from simsplit.data.portions import ByColumns, ByParts
 from simsplit.errors import ScenarioError
-from simsplit.seeds import derive_seed, numpy_rng_for
-
-
-class Dealing(Config, ABC):
-    """The base of partitions: callers use `deal`; a kind defines `draw`, `fewest` and `check`."""
-
-    def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> Sequence[np.ndarray]:
-        """Return each client's rows of `labels`, sorted; every row has exactly one client."""
-        self.check(labels, num_clients)
-        order = numpy_rng_for(seed, "partition").permutation(len(labels))
-        drawn = self.draw(labels[order], num_clients, derive_seed(seed, "partition", "draw"))
-        parts = [np.sort(order[part]) for part in top_up(drawn, self.get_fewest())]
-        dealt = np.sort(np.concatenate(parts))
-        assert np.array_equal(dealt, np.arange(len(labels))), "a row is lost or dealt twice"
-        return parts
-
-    @abstractmethod
-    def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Draw each client's rows of the shuffled `labels`; a client may get too few, or none."""
-
-    def get_fewest(self) -> int:
-        """Return the smallest number of samples that a client may have."""
-        return 1
-
-    def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError for a field that cannot be satisfied with these labels."""
-        if not 1 <= num_clients <= len(labels):
-            raise ScenarioError(
-                "clients.count",
-                f"must be 1 to the {len(labels)} training samples there are, got {num_clients}",
-            )
+from simsplit.seeds import numpy_rng_for
 
 
 class Iid(Dealing):
@@ -75,11 +46,11 @@ class Dirichlet(Dealing):
     """Smallest number of samples of a client; batch normalisation needs more than one."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Draw with Flower; an infinite `alpha` deals each class to the clients in turn."""
+        """Draw as Flower does; an infinite `alpha` deals each class to the clients in turn."""
         if np.isinf(self.alpha):
             by_class = np.argsort(labels, kind="stable")
             return [by_class[client::num_clients] for client in range(num_clients)]
-        return _draw_with_flower(labels, num_clients, self.alpha, seed)
+        return _draw_proportions(labels, num_clients, self.alpha, seed)
 
     def get_fewest(self) -> int:
         return self.min_samples
@@ -260,57 +231,36 @@ class Drawn(Dealing):
 
 
 Partition = Annotated[
-    Iid | Dirichlet | Pathological | Shards | MainLabel | Linear | Exponential | Natural | Drawn,
+    Iid
+    | Dirichlet
+    | Pathological
+    | Shards
+    | MainLabel
+    | Linear
+    | Exponential
+    | Natural
+    | Drawn
+    | ByColumns
+    | ByParts,
     Field(discriminator="kind"),
 ]
 PARTITIONS: dict[str, type[Dealing]] = map_kinds(Partition)
 
 
-def top_up(parts: list[np.ndarray], fewest: int) -> list[np.ndarray]:
-    """Move as few rows as possible between parts, until none is shorter than `fewest`.
-
-    Each missing row is taken from the end of the part that is largest at that moment.
-    """
-    sizes = np.array([len(part) for part in parts])
-    gained: dict[int, list[int]] = {int(short): [] for short in np.flatnonzero(sizes < fewest)}
-    for short, gains in gained.items():
-        while sizes[short] < fewest:
-            largest = int(sizes.argmax())
-            sizes[largest] -= 1
-            sizes[short] += 1
-            gains.append(int(parts[largest][sizes[largest]]))
-    return [
-        np.concatenate([part, np.array(gained[client], dtype=np.int64)])
-        if client in gained
-        else part[: sizes[client]]
-        for client, part in enumerate(parts)
-    ]
-
-
-def _draw_with_flower(
+def _draw_proportions(
     labels: np.ndarray, num_clients: int, alpha: float, seed: int
 ) -> list[np.ndarray]:
-    """Draw with Flower, without its minimum: it would retry ten times and then raise."""
-    with warnings.catch_warnings():  # in a notebook, tqdm warns of a missing progress bar
-        warnings.filterwarnings("ignore", message="IProgress not found")
-        import datasets
-        from flwr_datasets.partitioner import DirichletPartitioner
-
-    partitioner = DirichletPartitioner(
-        num_partitions=num_clients,
-        partition_by="label",
-        alpha=alpha,
-        min_partition_size=0,
-        self_balancing=False,
-        seed=seed,
-    )
-    # Flower returns the rows of a partition, not their numbers, so these are a column
-    columns = {"label": labels, "row": np.arange(len(labels))}
-    partitioner.dataset = datasets.Dataset.from_dict(columns)
-    return [
-        np.array(partitioner.load_partition(client)["row"][:], dtype=np.int64)
-        for client in range(num_clients)
-    ]
+    """Draw as Flower's DirichletPartitioner does, without its minimum and its retries."""
+    rng = np.random.default_rng(seed)
+    parts: list[list[int]] = [[] for _ in range(num_clients)]
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        ends = np.cumsum(rng.dirichlet(np.full(num_clients, alpha))) * len(rows)
+        for part, share in zip(parts, np.split(rows, ends.astype(int)[:-1]), strict=True):
+            part.extend(share.tolist())
+    for part in parts:
+        rng.shuffle(part)
+    return [np.array(part, dtype=np.int64) for part in parts]
 
 
 def _deal_classes(classes: int, per_client: int, num_clients: int, seed: int) -> list[list[int]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from simsplit.client_names import NO_NAMES, ClientNames
 from simsplit.data.batches import (
     Augmentation,
     Batcher,
@@ -16,19 +17,19 @@ from simsplit.data.batches import (
     NumberBatcher,
     measure_channels,
 )
-from simsplit.data.client_names import NO_NAMES, ClientNames
 from simsplit.data.data_config import DataConfig, EvenConfig, Normalisation
 from simsplit.data.holdings import format_holdings
 from simsplit.data.image_tables import TableConfig
 from simsplit.data.partitions import Natural, Partition
-from simsplit.data.samples import Choices, DataInfo, DataSet, Samples, Vocabulary
+from simsplit.data.portions import Joint, Portion
+from simsplit.data.samples import Canaries, Choices, DataInfo, DataSet, Samples, Vocabulary
 from simsplit.data.sources import Source
 from simsplit.data.splits import Limit, draw_stratified
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextBatcher, TextTable
 from simsplit.errors import ScenarioError, blame
+from simsplit.legs import ClientId
 from simsplit.models.tokenizers import Reader
-from simsplit.packets import ClientId
 from simsplit.seeds import numpy_rng_for
 
 
@@ -57,8 +58,38 @@ class Prepared:
     form."""
     client_names: ClientNames = NO_NAMES
     """The names of the clients, for tables and messages alone."""
+    columns: tuple[str, ...] = ()
+    """The column of the source that each number of a row comes from; empty: they have no names."""
+    ids: str = ""
+    """A digest of the rows' ids, on which parties must agree; empty: rows have none."""
     warnings: tuple[str, ...] = ()
     """What a user should know of how the data were read, a line each."""
+    canaries: Canaries | None = None
+    """The samples that coins chose, for an audit; None: there are none."""
+    portions: tuple[Portion, ...] = ()
+    """What each party has of a sample; empty: clients have whole samples."""
+
+    def cut(self, partition: Joint, party: ClientId) -> "Prepared":
+        """Return the data with a portion for each party, of which one has the labels."""
+        portions = tuple(
+            replace(each, has_labels=number == party)
+            for number, each in enumerate(partition.cut(self.info, self.columns))
+        )
+        shapes = tuple(each.shape for each in portions)
+        return replace(self, info=replace(self.info, parts=shapes), portions=portions)
+
+    def of_party(self, client: ClientId) -> "Prepared":
+        """Return what one party has of the data."""
+        take = self.portions[client].take
+        return replace(
+            self,
+            info=self.info.of_party(client),
+            train=take(self.train),
+            validation=self.validation and take(self.validation),
+            auxiliary=self.auxiliary and take(self.auxiliary),
+            test=take(self.test),
+            portions=(),
+        )
 
     def build_batcher(
         self,
@@ -90,7 +121,11 @@ class Prepared:
             "auxiliary": self.auxiliary,
             "test": self.test,
         }
-        named = {"clients": [*self.client_names.names]} if self.client_names else {}
+        named: dict[str, object] = {}
+        if self.client_names:
+            named["clients"] = [*self.client_names.names]
+        if self.portions:
+            named["portions"] = [each.to_dict() for each in self.portions]
         return {
             "name": self.name,
             "sample": list(self.info.shape),
@@ -137,7 +172,7 @@ def prepare(
     """
     limit = Limit(config.train_samples, config.test_samples, seed, config.classes)
     with blame("source"):
-        data = _load(config.source, limit, reader)
+        data = _load(config, limit, reader)
     return divide(config, data, num_clients, seed, reader, mixes=mixes, read_public=_read_public)
 
 
@@ -183,8 +218,10 @@ def divide(
         class_names=data.class_names,
         client_names=_choose_names(config.partition, data),
         fitted=data.fitted,
+        columns=data.columns,
         warnings=data.warnings,
         vocabulary=None if reader is None else build_vocabulary(config.source, reader),
+        ids=data.ids,
     )
 
 
@@ -207,6 +244,8 @@ def _divide(
 
 def _choose_names(partition: Partition, data: DataSet) -> ClientNames:
     """Return the names that the data give to clients, if clients are those that the data name."""
+    if isinstance(partition, Joint):
+        return ClientNames(partition.names)
     return ClientNames(data.owner_names if isinstance(partition, Natural) else ())
 
 
@@ -253,10 +292,11 @@ def _choose_groups(partition: Partition, samples: Samples) -> np.ndarray:
     return samples.owners
 
 
-def _load(source: Source, limit: Limit, reader: Reader | None) -> DataSet:
+def _load(config: DataConfig, limit: Limit, reader: Reader | None) -> DataSet:
+    source = config.source
     if isinstance(source, TextTable):
         assert reader is not None, "a model of images is refused"
-        return source.load(reader, limit)
+        return source.load(reader, limit, config.list_fields())
     return source.load(limit) if isinstance(source, TableConfig) else source.load()
 
 

@@ -6,16 +6,19 @@ table, arrays of floats) are not scaled. Texts are tokens, padded to the same le
 position is the token or class to predict there.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from simsplit.data.splits import find_class_numbers
 from simsplit.errors import DataError
 
+_OF_TEXTS = ("lengths", "prompts", "groups")
 IGNORED = -100
 """Label of a position at which nothing is learned; torch's losses skip it."""
 
@@ -32,6 +35,12 @@ class DataInfo:
     """Whether samples are texts."""
     shares: tuple[float, ...] = ()
     """The share of each class among the training samples; empty if it is not known yet."""
+    parts: tuple[tuple[int, ...], ...] = ()
+    """The shape of each party's portion of a sample; empty where clients have whole samples."""
+
+    def of_party(self, client: int) -> "DataInfo":
+        """Return what a client's own head must know."""
+        return replace(self, shape=self.parts[client]) if self.parts else self
 
     def make_blank(self, count: int) -> Tensor:
         """Return a batch of `count` samples of zeros, as a head takes them."""
@@ -53,11 +62,26 @@ class TextInfo:
     """Whether padding is on the left."""
     masked: bool = False
     """Whether padding on the right must be masked too: attention is not causal."""
+    fields: Tensor | None = None
+    """int64, N x K: number of tokens of each of K parties' texts, each padded by itself; None: a
+    row is one text."""
 
     def take(self, rows: Tensor) -> "TextInfo":
         """Return the information on the texts `rows`."""
         lengths, prompts, groups = self.lengths[rows], self.prompts[rows], self.groups[rows]
-        return TextInfo(lengths, prompts, groups, self.left, self.masked)
+        fields = None if self.fields is None else self.fields[rows]
+        return TextInfo(lengths, prompts, groups, self.left, self.masked, fields)
+
+    def take_field(self, party: int) -> "TextInfo":
+        """Return the information on one party's texts."""
+        assert self.fields is not None, "clients have whole texts"
+        lengths = self.fields[:, party]
+        # all but the token that closes an encoder's text
+        return replace(self, lengths=lengths, prompts=lengths - 1, fields=None)
+
+    def mask_groups(self) -> "TextInfo":
+        """Return the information without the texts' classes."""
+        return replace(self, groups=torch.zeros_like(self.groups))
 
 
 class SplitSizes(NamedTuple):
@@ -146,6 +170,33 @@ class Samples:
         return Samples(self.inputs[rows], self.labels[rows], texts, owners)
 
 
+def join_samples(*parts: Samples) -> Samples:
+    """Join samples of the same form, one part behind the other, without their owners."""
+    first = parts[0]
+    infos = [each.texts for each in parts if each.texts is not None]
+    texts = None
+    if first.texts is not None:
+        lengths, prompts, groups = (_join(infos, name) for name in _OF_TEXTS)
+        texts = TextInfo(lengths, prompts, groups, first.texts.left, first.texts.masked)
+    return Samples(_join(parts, "inputs"), _join(parts, "labels"), texts)
+
+
+def _join(parts: Sequence[object], name: str) -> Tensor:
+    """Join the tensors of a name."""
+    return torch.cat([getattr(each, name) for each in parts])
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """Pairs of samples, one of each of which a coin chose for a client's training data."""
+
+    client: int
+    samples: Samples
+    """The first sample of each pair, then the second ones, with the labels of training."""
+    first: np.ndarray
+    """Of each pair, whether the first sample is trained on."""
+
+
 @dataclass(frozen=True)
 class DataSet:
     """A source's training and test samples, and the names of its classes."""
@@ -160,6 +211,10 @@ class DataSet:
     """The names of the clients that `owners` of the training samples number; empty: none."""
     warnings: tuple[str, ...] = ()
     """What a user should know of how the data were read, a line each."""
+    columns: tuple[str, ...] = ()
+    """The column of the source that each number of a row comes from; empty: they have no names."""
+    ids: str = ""
+    """A digest of the rows' ids, on which parties must agree; empty: rows have none."""
 
     @property
     def info(self) -> DataInfo:
@@ -201,6 +256,13 @@ def get_classes(labels: Tensor) -> Tensor:
     """Return the class of each sample; a negative number means that it has none."""
     # All other tokens of a text have the label -100, so the largest label is the class.
     return labels if labels.ndim == 1 else labels.amax(1)
+
+
+def widen_labels(labels: Tensor, outputs: Tensor) -> Tensor:
+    """Let labels of texts reach over the outputs for other parties' tokens, which have none."""
+    if labels.ndim == 1 or labels.shape[1] >= outputs.shape[1]:
+        return labels
+    return pad(labels, (0, outputs.shape[1] - labels.shape[1]), value=IGNORED)
 
 
 def replace_classes(labels: Tensor, classes: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def simulate_clients(data: Prepared, config: DataConfig, num_clients: int, seed:
     if len(own) < max(_FEWEST, 4 * num_clients):
         raise ScenarioError(
             "data.auxiliary",
-            f"holds {len(own)} samples, too few to simulate {num_clients} clients for `tune`",
+            f"holds {len(own)} samples, too few to simulate {num_clients} clients",
         )
     order = numpy_rng_for(seed, "data", "simulated").permutation(len(own))
     test, rest = np.split(order, [len(own) // 4])
@@ -54,6 +54,7 @@ def simulate_clients(data: Prepared, config: DataConfig, num_clients: int, seed:
         auxiliary=known,
         support=support,
         test=own.take(np.sort(test)),
+        canaries=None,
         parts=partition.deal(train.groups, num_clients, seed),
         info=replace(data.info, shares=measure_shares(train, data.info.classes)),
     )
@@ -65,6 +66,6 @@ def _refuse_unlike(own: Samples, private: Samples) -> None:
     if not same or (own.texts is None) != (private.texts is None):
         raise ScenarioError(
             "data.public",
-            f"has samples of shape {tuple(own.inputs.shape[1:])}, but `tune` simulates clients on "
-            f"them, whose samples have shape {tuple(private.inputs.shape[1:])}",
+            f"has samples of shape {tuple(own.inputs.shape[1:])}, but simulated clients would "
+            f"learn from them, and clients' samples have shape {tuple(private.inputs.shape[1:])}",
         )

@@ -6,6 +6,7 @@ is a property of the data.
 """
 
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,14 +16,15 @@ from pydantic import Field
 from simsplit.config import Config, map_kinds
 from simsplit.data.arrays import NpzSource
 from simsplit.data.folders import FolderSource
-from simsplit.data.frames import SklearnSource, TableSource
-from simsplit.data.given import GivenSource
 from simsplit.data.given_texts import TextGiven
 from simsplit.data.image_tables import HubSource, ParquetSource
 from simsplit.data.images import Form, convert_image
+from simsplit.data.joined_tables import JoinedSource
+from simsplit.data.passed_objects import GivenSource
 from simsplit.data.samples import DataInfo, DataSet, Samples, SplitSizes, images_to_samples
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.splits import hold_out
+from simsplit.data.table_frames import SklearnSource, TableSource
 from simsplit.data.texts import PythonDocs, TextHub, TextParquet
 from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
@@ -61,14 +63,22 @@ class DigitsSource(SourceConfig):
 @cache  # scaling takes as long as a small run, and the result is small: all runs share it
 def _scale_digits(size: int) -> tuple[np.ndarray, np.ndarray]:
     from PIL import Image
-    from sklearn.datasets import load_digits
 
-    digits = load_digits()
+    images, digits = _read_digits()
     scaled = [
         np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR))
-        for image in np.rint(digits.images * (255 / 16)).astype(np.uint8)
+        for image in np.rint(images * (255 / 16)).astype(np.uint8)
     ]
-    return np.stack(scaled), digits.target
+    return np.stack(scaled), digits
+
+
+def _read_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Read the digits from scikit-learn's file; importing scikit-learn takes longer than torch."""
+    package = find_spec("sklearn")
+    assert package is not None, "scikit-learn is installed"
+    assert package.origin is not None, "scikit-learn is a package with a folder"
+    rows = np.loadtxt(Path(package.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
+    return rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(int)
 
 
 _KNOWN = {
@@ -159,6 +169,7 @@ Source = Annotated[
     | NpzSource
     | TableSource
     | SklearnSource
+    | JoinedSource
     | GivenSource
     | PythonDocs
     | TextParquet

@@ -8,6 +8,7 @@ serves all tasks.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -16,9 +17,16 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
+from simsplit.client_names import name_owners
 from simsplit.config import Config
 from simsplit.data.batches import Batch
-from simsplit.data.client_names import name_owners
+from simsplit.data.cached_sets import (
+    count_rows,
+    find_parquet_files,
+    load_hub_table,
+    read_parquet,
+    read_parquet_columns,
+)
 from simsplit.data.samples import (
     IGNORED,
     DataInfo,
@@ -29,13 +37,6 @@ from simsplit.data.samples import (
     Vocabulary,
 )
 from simsplit.data.splits import Limit, hold_out
-from simsplit.data.stored import (
-    count_rows,
-    find_parquet_files,
-    load_hub_table,
-    read_parquet,
-    read_parquet_columns,
-)
 from simsplit.data.tasks import (
     LAYOUTS,
     AnyTask,
@@ -44,6 +45,7 @@ from simsplit.data.tasks import (
     Record,
     Task,
     find_task,
+    list_columns,
     refuse_other_than_texts,
 )
 from simsplit.errors import DataError, ScenarioError, suggest
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+Fields = Sequence[Sequence[str]]
+"""The columns of each party's text."""
 FEWEST = 20
 """Smallest number of sentences of a topic."""
 
@@ -101,10 +105,20 @@ class TextTable(Config):
     def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
         """Read a split's rows; return them with their origin, for messages."""
 
-    def load(self, reader: Reader, limit: Limit | None = None) -> DataSet:
-        """Read both splits as tokens of a model's tokenizer."""
-        train, names = self._read("train", reader, limit)
-        test = self.read("test", reader, limit)
+    @property
+    def prompt_columns(self) -> tuple[str, ...]:
+        """The columns that the task's prompt names, which parties can have."""
+        task = self._complete_task()
+        named = list_columns(task.prompt) if isinstance(task, Classification) else ()
+        return tuple(dict.fromkeys(named))
+
+    def load(self, reader: Reader, limit: Limit | None = None, fields: Fields = ()) -> DataSet:
+        """Read both splits as tokens of a model's tokenizer.
+
+        With `fields` a row is a text for each party, of that party's columns alone.
+        """
+        train, names = self._read("train", reader, limit, fields)
+        test, _ = self._read("test", reader, limit, fields)
         return DataSet(self._get_name(), train, test, self.class_names, owner_names=names)
 
     def read(
@@ -123,6 +137,7 @@ class TextTable(Config):
         split: Literal["train", "test"],
         reader: Reader,
         limit: Limit | None = None,
+        fields: Fields = (),
         *,
         public: bool = False,
     ) -> tuple[Samples, tuple[str, ...]]:
@@ -144,8 +159,13 @@ class TextTable(Config):
         rows = None if limit is None else limit.choose_rows(groups, split)
         if rows is not None:
             pieces, groups = [pieces[row] for row in rows], groups[rows]
+            records = [records[row] for row in rows]
             owners = None if owners is None else owners[rows]
-        samples = encode_pieces(pieces, groups, self, reader, public=public)
+        encode = partial(encode_pieces, groups=groups, source=self, reader=reader, public=public)
+        if fields:
+            samples = join_fields([encode(_take_field(records, pieces, each)) for each in fields])
+        else:
+            samples = encode(pieces)
         return replace(samples, owners=owners), name_owners(client, named)
 
     def _choose_columns(self, client: str | None, columns: Sequence[str], where: str) -> list[str]:
@@ -275,6 +295,29 @@ def _number_values(records: Sequence[Record], column: str | None) -> np.ndarray 
         return None
     values = [str(record[column]) for record in records]
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def _take_field(
+    records: Sequence[Record], pieces: Sequence[Piece], columns: Sequence[str]
+) -> list[Piece]:
+    """Return each row's text of some columns alone, with its class."""
+    texts = (" ".join(str(record[column]) for column in columns) for record in records)
+    return [piece._replace(prompt=text) for piece, text in zip(pieces, texts, strict=True)]
+
+
+def join_fields(parts: Sequence[Samples]) -> Samples:
+    """Lay the texts of all parties beside each other, each with its own padding.
+
+    A row's class is at the first of all tokens.
+    """
+    first, *others = [each.labels for each in parts]
+    infos = [each.texts for each in parts if each.texts is not None]
+    lengths = torch.stack([each.lengths for each in infos], 1)
+    return Samples(
+        torch.cat([each.inputs for each in parts], 1),
+        torch.cat([first, *(torch.full_like(each, IGNORED) for each in others)], 1),
+        replace(infos[0], lengths=lengths.sum(1), fields=lengths),
+    )
 
 
 def encode_pieces(

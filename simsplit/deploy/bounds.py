@@ -10,11 +10,13 @@ from typing import Any
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.deploy.figure_bounds import FigureBounds, Holdings
+from simsplit.deploy.frames import MOST_COUNT
 from simsplit.deploy.packet_bounds import PacketBounds
-from simsplit.deploy.weight_bounds import WeightBounds
+from simsplit.deploy.weight_bounds import WeightBounds, is_power
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.writing import FIRST_STEP
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.legs import ClientId, Leg
+from simsplit.packets import Packet
 from simsplit.parties.calls import (
     Assess,
     Begin,
@@ -30,7 +32,8 @@ from simsplit.parties.calls import (
     WriteOn,
 )
 from simsplit.phases import Phase
-from simsplit.topologies import CARRIED
+from simsplit.protocol import Protocol
+from simsplit.protocols import CARRIED
 
 WIDEST = 8
 """Most bytes of one value."""
@@ -48,15 +51,22 @@ class Bounds:
         self.clients = tuple(self.holdings.private) or range(scenario.clients.count)
         """The clients that are known; all if none is."""
         self.packets, self.weights = PacketBounds(owners), WeightBounds(owners, self.clients[0])
+        own = scenario.parties if scenario.has_own_methods else ()
+        self._of_parties = {party: PacketBounds(owners, party) for party in own}
+        """The bounds of what each party's own methods make."""
         self.figures = FigureBounds(
-            scenario, self.holdings, client_scores=owners.topology.tail_with_client
+            scenario,
+            self.holdings,
+            classes=self.packets.labels,
+            client_scores=owners.topology.tail_with_client,
+            reader=scenario.reader,
         )
         self.hands_on = scenario.shares and scenario.aggregation.kind == "none"
         """Whether clients hand weights to each other; these are sealed against the server."""
-        self._announced = [
-            [(tensor.dtype, tensor.shape) for tensor in each]
-            for each in owners.server_stack.announce()
-        ]
+
+    def get_packets(self, client: ClientId) -> PacketBounds:
+        """Return the bounds of a client's packets."""
+        return self._of_parties.get(client, self.packets)
 
     @property
     def most_bytes(self) -> int:
@@ -65,7 +75,9 @@ class Bounds:
         depths = self.owners.depths
         of_each_cut = {depths.get_place(client): client for client in self.clients}.values()
         messages = max(1, packets.stacks[0].count_messages) * self.scenario.servers
-        values = max(math.prod(shape) for each in of_each_cut for shape in packets.get_shapes(each))
+        bounded = [(self.packets, each) for each in of_each_cut]
+        bounded += [(each, party) for party, each in self._of_parties.items()]
+        values = max(math.prod(shape) for by, each in bounded for shape in by.get_shapes(each))
         of_step = packets.rows * values * messages * 4  # methods may stack rows, and send beside
         of_step += math.prod(packets.adapters) * messages if packets.adapters else 0
         # With `handover: state`, an optimizer's moments travel beside the weights.
@@ -74,10 +86,15 @@ class Bounds:
         of_weights = max(sum(tensor.numel() for tensor in each) for each in weights) * (slots + 1)
         return WIDEST * max(of_step, of_weights) + ROOM
 
+    def get_protocol(self, client: ClientId) -> Protocol:
+        """Return the protocol of a client's steps."""
+        has_labels = self.owners.has_labels(client)
+        return self.scenario.crossings.select_protocols(has_labels=has_labels)[0]
+
     def check(self, packet: Packet, sent: Packet | None = None, *, by_client: bool) -> None:
         """Raise ProtocolError if a packet, which answers `sent`, does not fit the run."""
         if packet.leg not in CARRIED:
-            self.packets.check(packet, sent, by_client=by_client)
+            self.get_packets(packet.client).check(packet, sent, by_client=by_client)
             return
         # An empty hand-over has nothing to seal.
         if by_client and packet.tensors and self.hands_on != (packet.sealed is not None):
@@ -86,10 +103,30 @@ class Bounds:
             )
         self.weights.check(packet)
 
-    def check_announced(self, call: Hear) -> None:
-        """Raise ProtocolError unless announcements have the forms of the scenario's methods."""
-        forms = [[(tensor.dtype, tensor.shape) for tensor in each] for each in call.announced]
-        if forms != self._announced:
+    @property
+    def start_norm(self) -> float:
+        """The largest norm of the shared weights before training; 1 at least."""
+        return self.weights.start_norm
+
+    def check_handed(self, packet: Packet, steps: int, power: object, margin: float) -> None:
+        """Raise ProtocolError unless an opened hand-over fits the run, and its seal's header.
+
+        The header names the `steps` of all clients that it includes, and the `power` of two below
+        which its largest norm lies; by how much the norm may exceed that is `margin`.
+        """
+        # A round that a detector undoes may leave its moments behind, in simulations too.
+        undoes = any(each.response == "rollback" for each in self.scenario.detectors)
+        self.weights.check(packet, MOST_COUNT if undoes else steps)
+        if not is_power(power) or self.weights.measure(packet) > margin * 2.0**power:
+            raise ProtocolError("weights that are larger than their seal names")
+
+    def check_announced(self, client: ClientId, call: Hear) -> None:
+        """Raise ProtocolError unless announcements have the forms of the client's methods."""
+        made, sent = (
+            [[(tensor.dtype, tensor.shape) for tensor in each] for each in announced]
+            for announced in (self.owners.get_stacks(client)[1].announce(), call.announced)
+        )
+        if sent != made:
             raise ProtocolError("announcements that the scenario's methods do not make")
 
     def check_answer(
@@ -107,9 +144,9 @@ class Bounds:
             case CountSteps():
                 self.figures.check_batches(client, call.source, answer)
             case ReportRound():
-                self.figures.check_report(client, phase, answer, self.packets.stacked)
+                self.figures.check_report(client, phase, answer, self.get_packets(client).stacked)
             case Assess():
-                self.figures.check_scores(answer)
+                self.figures.check_scores(client, answer)
             case HandOver():
                 self._check_packets(client, call, (answer,), phase)
             case Begin() | BeginInterleaved() | Proceed() | Probe() | Write() | WriteOn():
@@ -119,7 +156,7 @@ class Bounds:
         self, client: ClientId, call: Call[object], packets: Sequence[Packet], phase: Phase | None
     ) -> None:
         legs = tuple(packet.leg for packet in packets)
-        if legs not in self._list_legs(call, phase):
+        if legs not in self._list_legs(client, call, phase):
             raise ProtocolError(
                 f"packets on {', '.join(legs) or 'no leg'} in answer to {type(call).__name__}"
             )
@@ -131,13 +168,15 @@ class Bounds:
                 raise ProtocolError("a packet of another step or session")
             self.check(packet, sent, by_client=True)
             if isinstance(call, WriteOn):
-                self.packets.check_going_on(packet, call.packets[0])
+                self.get_packets(client).check_going_on(packet, call.packets[0])
             sent = sent or packet
 
-    def _list_legs(self, call: Call[object], phase: Phase | None) -> Sequence[tuple[Leg, ...]]:
+    def _list_legs(
+        self, client: ClientId, call: Call[object], phase: Phase | None
+    ) -> Sequence[tuple[Leg, ...]]:
         """Return the sequences of legs that may answer a call."""
         topology = self.scenario.crossings
-        turns = [turn for turn in topology.training.turns if turn.by_client]
+        turns = [turn for turn in self.get_protocol(client).turns if turn.by_client]
         probed = topology.inference.turns[0].sends
         legs: list[tuple[Leg, ...]]
         match call:
@@ -149,7 +188,8 @@ class Bounds:
                 legs = [probed, ()]
             case Begin() if phase is not None:
                 legs = [turns[0].sends if phase.crosses else ()]
-                if self.scenario.train.accumulate > 1:  # a small mini-batch has fewer parts
+                train = self.scenario.train
+                if train.accumulate > 1 or train.draws:  # fewer parts, or no sample was drawn
                     legs.append(())
             case Proceed():
                 sends = next(turn.sends for turn in turns if turn.leg == call.making)

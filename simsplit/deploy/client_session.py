@@ -15,8 +15,8 @@ from simsplit.deploy.frames import LEAST_BYTES, read_frame, write_frame
 from simsplit.deploy.left_out import clean
 from simsplit.deploy.socket_table import FramePurpose, SocketTable
 from simsplit.engine.pool import HostLost
-from simsplit.errors import ProtocolError, RunFailedError
-from simsplit.packets import ClientId
+from simsplit.errors import BudgetSpentError, ProtocolError, RunFailedError
+from simsplit.legs import ClientId
 
 MOST_UNASKED = 4
 """Most frames that a client may send beside its answers: its greeting, and a few early answers."""
@@ -27,8 +27,9 @@ class ClientLost(HostLost):
 
     advice: ClassVar[str] = "See the output in that client's own terminal"
 
-    def __init__(self, client: ClientId, cause: str) -> None:
-        self.host, self.cause = client, clean(cause)
+    def __init__(self, client: ClientId, cause: str, since: int | None = None) -> None:
+        """`since` is the first earlier round that is to be undone with this client's last one."""
+        self.host, self.cause, self.since = client, clean(cause), since
         RunFailedError.__init__(self, f"client {client} was lost: {self.cause}")
 
 
@@ -38,6 +39,14 @@ class Blame(ProtocolError):  # noqa: N818 - a claim that the server judges
     def __init__(self, key: Tensor) -> None:
         super().__init__("an answer that blames another client without proof")
         self.key = key
+
+
+class Complaint(ProtocolError):  # noqa: N818 - a claim that the server judges
+    """A client claims that a seal has no usable key for it, and signs that."""
+
+    def __init__(self, signature: Tensor) -> None:
+        super().__init__("a complaint about a seal that has a key for it")
+        self.signature = signature
 
 
 class ClientSession:
@@ -127,10 +136,10 @@ class ClientSession:
                 raise ProtocolError("an answer to another request than the next one")
             if header.keys() == {"unusable"} and len(tensors) == 1:
                 raise Blame(tensors[0])
+            if header.keys() == {"unopened"} and len(tensors) == 1:
+                raise Complaint(tensors[0])
             if (failure := header.pop("failed", None)) is not None:
-                raise ClientLost(
-                    self.client, f"it could not answer {purpose.call} ({str(failure)[:60]})"
-                )
+                raise ClientLost(self.client, _explain_failure(purpose, str(failure)[:60]))
             if awaited:
                 self._read_early[expected] = header, tensors
         return self._read_early.pop(number)
@@ -158,3 +167,10 @@ class ClientSession:
         if purpose is not None:
             self.sockets.count(self.client, purpose, up=len(frame))
         return read_frame(frame, most)
+
+
+def _explain_failure(purpose: FramePurpose, failure: str) -> str:
+    """Write why a client did not answer, by the type of its error."""
+    if failure == BudgetSpentError.__name__:
+        return "it goes no further: the next batch would pass its budget of epsilon"
+    return f"it could not answer {purpose.call} ({failure})"

@@ -1,5 +1,6 @@
 """The commands of a deployment: `simsplit serve`, `join` and `deploy`."""
 
+import os
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simsplit.errors import RunFailedError, SimsplitError, install_command
-from simsplit.terminal.saying import echo, end_interrupted, heed_termination, make_console, say
+from simsplit.showing.saying import echo, end_interrupted, heed_termination, make_console, say
 
 if TYPE_CHECKING:
     from simsplit.scenario import Scenario
@@ -108,8 +109,8 @@ def serve(
     from simsplit.deploy.keys import SERVER, load_keys
     from simsplit.deploy.server_run import serve as serve_run
     from simsplit.running.directories import choose_run_directory
+    from simsplit.showing.run_output import make_observer
     from simsplit.terminal.printing import print_run
-    from simsplit.terminal.runs import make_observer
 
     scenario, proof = _load_deployable(file, set_, plugin), load_keys(keys, SERVER)
     path = choose_run_directory(scenario, out, resume=resume)
@@ -157,8 +158,9 @@ def join(
     patience: Patience = AWAY_S,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Take part, as one client, in a run that another machine serves."""
+    """Take part, as one client, in a run on another machine."""
     heed_termination()
+    from simsplit.deploy.alignment_site import align_ids
     from simsplit.deploy.connection import join as join_run
     from simsplit.deploy.keys import check_validity, client_name, load_keys
     from simsplit.deploy.site_setup import make_site
@@ -174,14 +176,26 @@ def join(
     tell = _ignore if quiet else say
     again += [*(["--data", str(data)] if data else []), *_format_flags(set_, plugin)]
     with lock(place), pin_threads(scenario.threads):
-        site = make_site(scenario, client, place, mode, data=data, resume=resume)
         try:
+            common = align_ids(
+                *(scenario, client, address, proof, place),
+                data=data,
+                mode=mode,
+                resume=resume,
+                patience_s=patience,
+                say=tell,
+            )
+            site = make_site(scenario, client, place, mode, data=data, common=common, resume=resume)
             join_run(address, proof, site, patience_s=patience, say=tell)
         except KeyboardInterrupt:
             end_interrupted(f"go on with: {shlex.join(again)}")
         except RunFailedError as error:
             raise RunFailedError(f"{error}\ngo on with: {shlex.join(again)}") from None
-    tell(f"the run is over; this client sent {site.steps} batches; its checkpoints are in {place}")
+    spent = site.describe_spending()
+    tell(
+        f"the run is over; this client sent {site.steps} batches{spent}; "
+        f"its checkpoints are in {place}"
+    )
 
 
 def require_deploy_packages() -> None:
@@ -190,6 +204,8 @@ def require_deploy_packages() -> None:
     if lacking:
         packages = " and ".join(lacking)
         raise SimsplitError(f"a deployment needs {packages}: {install_command('deploy')}")
+    # Before gRPC is imported: it logs each failed handshake, and errors say what is wrong.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def _load_deployable(

@@ -2,30 +2,56 @@
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from simsplit.deploy.data_form import FIELDS
 from simsplit.deploy.frames import LEAST_BYTES, read_frame, write_frame
 from simsplit.deploy.gate import METHOD, VERSION
 from simsplit.deploy.keys import DOMAIN, SERVER, Keys
-from simsplit.deploy.site import ClientSite
 from simsplit.errors import ProtocolError, RunError, RunFailedError
+from simsplit.legs import ClientId
 
 if TYPE_CHECKING:
     import grpc
 
+MOST_IDLE = 20
+"""Streams in a row in which a server asked for no batch and no checkpoint, and ended them."""
 PAUSE_S = 0.5
 """Seconds between two attempts to connect."""
 ENDS = ("finished", "interrupted", "failed", "expelled")
+_NOT_OURS = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "BAD_SIGNATURE")
+"""Marks of gRPC's messages about a certificate that this deployment's authority did not issue."""
 Say = Callable[[str], None]
+
+
+class JoiningSite(Protocol):
+    """What a party has on its machine to answer a server's requests."""
+
+    number: ClientId
+    terms: str
+    is_welcomed: bool
+    """Whether a server has welcomed the client since it last waited for one."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def rounds_kept(self) -> int: ...
+    @property
+    def most_bytes(self) -> int: ...
+    def enable_sealing(self, keys: Keys) -> None: ...
+    def describe_itself(self) -> dict[str, Any]: ...
+    def start_stream(self) -> None: ...
+    def answer(self, frame: bytes) -> bytes: ...
+    def report_failure(self, error: Exception) -> bytes: ...
 
 
 class ServerGone(Exception):  # noqa: N818 - an event to wait after
     """The server does not answer, or has closed the stream."""
 
 
-def join(address: str, keys: Keys, site: ClientSite, *, patience_s: float, say: Say) -> str:
+def join(address: str, keys: Keys, site: JoiningSite, *, patience_s: float, say: Say) -> str:
     """Answer a server's calls until the run is over, and return why it is over.
 
     Wait for a server that is away; raise RunFailedError after `patience_s` seconds.
@@ -33,11 +59,18 @@ def join(address: str, keys: Keys, site: ClientSite, *, patience_s: float, say: 
     # Now, so that keys that lack a client end this command, and not a round of all.
     site.enable_sealing(keys)
     until = time.monotonic() + patience_s
-    waiting = False
+    waiting, idle, done = False, 0, (site.steps, site.rounds_kept)
     while True:
         try:
             return _serve_stream(address, keys, site, say)
         except ServerGone as gone:
+            before, done = done, (site.steps, site.rounds_kept)
+            idle = idle + site.is_welcomed if done == before else 0
+            if idle >= MOST_IDLE:
+                raise RunFailedError(
+                    f"the server at {address} welcomed this client {idle} times in a row, and "
+                    f"ended the stream without any work ({gone}); kept: round {site.rounds_kept}"
+                ) from None
             if site.is_welcomed:
                 # Patience begins anew with each server that was there, or it would be spent by a
                 # long run.
@@ -74,13 +107,13 @@ def open_channel(address: str, keys: Keys, most_bytes: int) -> "grpc.Channel":
     return grpc.secure_channel(address, proof, options=options)
 
 
-def _serve_stream(address: str, keys: Keys, site: ClientSite, say: Say) -> str:
+def _serve_stream(address: str, keys: Keys, site: JoiningSite, say: Say) -> str:
     """Connect once, and serve the stream from the greeting to its end."""
     import grpc
 
     leaving: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     leaving.put(write_frame({"hello": VERSION, **site.describe_itself()}))
-    with open_channel(address, keys, site.bounds.most_bytes) as channel:
+    with open_channel(address, keys, site.most_bytes) as channel:
         stream = channel.stream_stream(METHOD)(iter(leaving.get, None))
         try:
             return _answer_requests(stream, leaving, site, say)
@@ -95,7 +128,7 @@ def _serve_stream(address: str, keys: Keys, site: ClientSite, say: Say) -> str:
 def _answer_requests(
     frames: Iterator[bytes],
     leaving: "queue.SimpleQueue[bytes | None]",
-    site: ClientSite,
+    site: JoiningSite,
     say: Say,
 ) -> str:
     """Answer each request of the stream, and return why the run is over."""
@@ -118,7 +151,7 @@ def _answer_requests(
     raise ServerGone("it ended the stream")
 
 
-def _check_welcome(frame: bytes | None, site: ClientSite, say: Say) -> None:
+def _check_welcome(frame: bytes | None, site: JoiningSite, say: Say) -> None:
     """Raise RunError unless a frame welcomes this client to the approved run."""
     if frame is None:
         raise ServerGone("it ended the stream")
@@ -144,6 +177,11 @@ def _read_end(frame: bytes) -> str | None:
         return None
     header, tensors = read_frame(frame, LEAST_BYTES)
     why: Any = header.get("over")
+    if why == "refused" and not tensors:
+        raise RunError(
+            f"the server refuses this client: its data differ from those of most clients in: "
+            f"{_list_fields(header)}; compare --data and --set with the other owners"
+        )
     if header.keys() != {"over"} or tensors or why not in ENDS:
         return None
     if why == "finished":
@@ -155,10 +193,19 @@ def _read_end(frame: bytes) -> str | None:
     raise ServerGone(f"the run was {why}" if why == "interrupted" else "the run failed")
 
 
+def _list_fields(header: Mapping[str, Any]) -> str:
+    """List the fields of a description of data that a server names, and no other words of it."""
+    named = header.get("differs")
+    return ", ".join(
+        sorted(FIELDS.intersection(map(str, named if isinstance(named, list) else ())))
+    )
+
+
 def _describe_error(error: "grpc.RpcError") -> str:
     """Return gRPC's reason in brief; raise RunError if the server's certificate is not valid."""
     details = str(getattr(error, "details", lambda: "")() or "")
-    if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
+    # A signature that is wrong is that of another authority with this one's name.
+    if any(mark in details for mark in _NOT_OURS):
         raise RunError(
             "the server's certificate is not one of this deployment's, or is not valid now; are "
             "the keys of both sides from the same `simsplit deploy keys`?"

@@ -3,8 +3,8 @@
 Where a plugin fails, or training diverges, each client would be expelled in its turn. So before a
 client is expelled for such a fault, the server rehearses without any client. What fails there too
 is no client's fault, and no client can make it fail there. What a rehearsal cannot show is decided
-by numbers: a fault that every client has in one round is not theirs. Fewer would not do: hostile
-clients, be they most of all, could then end the run of the others.
+by numbers: a fault that every client has in one round is not theirs. A smaller number would let
+hostile clients end the honest clients' run.
 """
 
 import threading
@@ -13,8 +13,10 @@ from collections import defaultdict
 
 import torch
 
+from simsplit.assembly.rehearsal import diverges
 from simsplit.data import DataInfo
 from simsplit.deploy.left_out import LeftOutTable, clean
+from simsplit.deploy.sent_sizes import COUNTED_RISE
 from simsplit.deploy.trunk_watch import MOST_NORM
 from simsplit.errors import (
     Fault,
@@ -25,8 +27,8 @@ from simsplit.errors import (
     RunFailedError,
     format_count,
 )
-from simsplit.packets import ClientId
-from simsplit.rehearsal import diverges, rehearse
+from simsplit.legs import ClientId
+from simsplit.running.rehearsing import rehearse
 from simsplit.scenario import Scenario
 
 RANGE = "range"
@@ -84,7 +86,9 @@ class FaultJudge:
     def _rehearse_training(self, round_number: int, info: DataInfo, device: torch.device) -> None:
         """Raise RunFailedError if training on random samples diverges, as far as is known."""
         if self._diverges is None:
-            self._diverges = diverges(self.scenario, info, device, limit=MOST_NORM)
+            self._diverges = diverges(
+                self.scenario, info, device, limit=MOST_NORM, growth=COUNTED_RISE
+            )
         if self._diverges:
             raise RunFailedError(
                 f"round {round_number}: training diverges, with random samples too, so no client "

@@ -8,12 +8,18 @@ that the client greeted with.
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from simsplit.deploy.frames import LARGEST, MOST_COUNT
-from simsplit.errors import ProtocolError
-from simsplit.packets import ClientId
+from simsplit.deploy.trunk_watch import MOST_NORM
+from simsplit.errors import OutOfRangeError, ProtocolError
+from simsplit.legs import ClientId
+from simsplit.parties.calls import Assess, ReportRound
 from simsplit.parties.feed import count_batches
 from simsplit.phases import Phase
+from simsplit.privacy.accounting import list_withheld_figures
+from simsplit.privacy.departures import SPENDING_COLUMNS, counts_spending
+from simsplit.results.directory import append
 from simsplit.scenario import Scenario
 
 SHARES = frozenset(
@@ -23,8 +29,14 @@ SHARES = frozenset(
     }
 )
 """The metrics that lie in [0, 1]."""
+MOST_GAIN = 1e4
+"""How many times as large as its features a logit may be; a trained tail stays far below it."""
 _COUNTED = frozenset({"steps", "samples", "method_loss"})
 _LEARNED = frozenset({"train_loss", "train_accuracy"})
+
+
+class FigureTooLargeError(OutOfRangeError):
+    """A figure that no network has that learns; it may be true of one that is spoilt."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +52,42 @@ class Holdings:
 class FigureBounds:
     """The names and ranges of one run's figures."""
 
-    def __init__(self, scenario: Scenario, holdings: Holdings, *, client_scores: bool) -> None:
-        """Make the bounds; `client_scores` if clients compute the task's loss in training."""
+    def __init__(
+        self,
+        scenario: Scenario,
+        holdings: Holdings,
+        *,
+        classes: int,
+        client_scores: bool,
+        reader: ClientId | None = None,
+    ) -> None:
+        """Make the bounds; `client_scores` if clients compute the task's loss in training.
+
+        `classes` are the labels among which a prediction chooses: classes, or tokens of texts.
+        """
         self.scenario, self.holdings, self.client_scores = scenario, holdings, client_scores
+        self.reader = reader
+        """The party that has the labels; None if all clients have some."""
+        self.withheld = frozenset(list_withheld_figures(scenario))
+        self.classes = max(1, classes)
+        self._norms: dict[ClientId, float] = {}
+        """The largest norm of features that each client got since it last reported figures."""
         reported = {name for method in scenario.method for name in method.columns}
         self._reported: frozenset[str] = frozenset(reported)
+        self._spending = frozenset(SPENDING_COLUMNS if counts_spending(scenario) else ())
+        self.metrics = () if self.withheld & {*scenario.figures} else scenario.metrics
+        """The metrics of which clients report figures."""
+
+    def note_features(self, client: ClientId, norm: float) -> None:
+        """Note the largest norm of the packets that are sent to a client."""
+        self._norms[client] = max(norm, self._norms.get(client, 1.0))
+
+    def _bound_loss(self, client: ClientId) -> float:
+        """Return the largest cross-entropy of logits that the features sent to a client can make.
+
+        The features are those since the last call.
+        """
+        return math.log(self.classes) + 2 * MOST_GAIN * self._norms.pop(client, 1.0)
 
     def count_batches(self, client: ClientId, source: str) -> int:
         """Return the number of batches in a pass over a client's private or public samples."""
@@ -58,6 +101,12 @@ class FigureBounds:
         """Return the number of samples of a step."""
         public = [each.public_batch_size for each in self.scenario.method if source == "public"]
         return next(filter(None, public), self.scenario.train.batch_size)
+
+    def _count_rows(self, source: str) -> int:
+        """Return the most samples of a step."""
+        if source == "private":
+            return self.scenario.train.count_most_rows()
+        return self._get_batch_size(source)
 
     def count_steps(self, client: ClientId, phase: Phase) -> int:
         """Return the number of steps that a client takes in a round of a phase."""
@@ -86,32 +135,53 @@ class FigureBounds:
         known.
         """
         steps = MOST_COUNT if phase is None else self.count_steps(client, phase)
-        required = _COUNTED if self.client_scores and phase and steps else frozenset[str]()
-        allowed = (_COUNTED | _LEARNED) if self.client_scores else frozenset({"method_loss"})
-        _check_names(report, required, allowed | {"plain_bytes"} | self._reported)
-        samples = steps * self._get_batch_size("private" if phase is None else phase.source)
+        scores = self.client_scores and self.reader in (None, client)
+        must = scores and phase and steps and self.reader is None
+        required = _COUNTED if must else frozenset[str]()
+        allowed = (_COUNTED | _LEARNED) if scores else frozenset({"method_loss"})
+        allowed |= {"plain_bytes"} | self._reported | self._spending
+        _check_names(report, required - self.withheld, allowed - self.withheld)
+        samples = steps * self._count_rows("private" if phase is None else phase.source)
         counts = {"steps": steps, "samples": samples * stacked, "plain_bytes": MOST_COUNT}
+        counts["times_sent"] = MOST_COUNT
+        ranges = {"train_accuracy": (0.0, 1.0), "train_loss": (0.0, self._bound_loss(client))}
+        ranges |= dict.fromkeys(("epsilon", "epsilon_next"), (0.0, LARGEST))
         for name, value in report.items():
-            if name in counts:
-                # Not isinstance, as True is an int too.
-                good = type(value) is int and 0 <= value <= counts[name]
-            else:
-                low, high = (0.0, 1.0) if name == "train_accuracy" else (-LARGEST, LARGEST)
-                good = low <= value <= high
-            if not good:
+            if name not in counts:
+                # A method's own terms are sums over values, and may have either sign.
+                _check_range(name, value, *ranges.get(name, (-MOST_NORM, MOST_NORM)))
+            # Not isinstance, as True is an int too.
+            elif not (type(value) is int and 0 <= value <= counts[name]):
                 raise ProtocolError(f"the figure {name} of {str(value)[:40]}, which cannot be true")
 
-    def check_scores(self, figures: Mapping[str, float]) -> None:
+    def withhold_from(
+        self, call: ReportRound | Assess, figures: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Return the figures of an answer that may leave the client."""
+        if isinstance(call, Assess):
+            return {name: value for name, value in figures.items() if name in self.metrics}
+        return {name: value for name, value in figures.items() if name not in self.withheld}
+
+    def check_scores(self, client: ClientId, figures: Mapping[str, float]) -> None:
         """Raise ProtocolError unless the figures are the scenario's metrics, in their ranges."""
-        metrics = frozenset(self.scenario.metrics)
+        metrics = frozenset(self.metrics)
         _check_names(figures, metrics, metrics)
         ranges = dict.fromkeys(SHARES, (0.0, 1.0))
-        ranges |= {"bleu": (0.0, 100.0), "perplexity": (0.0, math.inf), "loss": (0.0, LARGEST)}
+        ranges |= {"bleu": (0.0, 100.0), "perplexity": (1.0, math.inf)}
+        ranges["loss"] = (0.0, self._bound_loss(client))
         for name, value in figures.items():
-            low, high = ranges.get(name, (-LARGEST, LARGEST))
-            # So written that NaN, for which all comparisons are false, is in no range.
-            if not low <= value <= high:
-                raise ProtocolError(f"the figure {name} of {str(value)[:40]}, which cannot be true")
+            _check_range(name, value, *ranges.get(name, (-LARGEST, LARGEST)))
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise OutOfRangeError unless a figure lies in its range.
+
+    Raise FigureTooLargeError for a larger one, which is true where another has spoilt the trunk.
+    """
+    # So written that NaN, for which all comparisons are false, is in no range.
+    if not low <= value <= high:
+        kind = FigureTooLargeError if high < value < math.inf else OutOfRangeError
+        raise kind(f"the figure {name} of {str(value)[:40]}, which is not in [{low:g}, {high:g}]")
 
 
 def _check_names(
@@ -122,3 +192,10 @@ def _check_names(
         raise ProtocolError(f"figures without {min(missing)}")
     if others := figures.keys() - set(allowed):
         raise ProtocolError(f"a figure {min(others)[:40]!r}, which the scenario does not have")
+
+
+def append_figures(file: Path, round_number: int, figures: Mapping[str, float]) -> None:
+    """Append a round's figures to a table; of a round that was done again, the last rows count."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    header = "" if file.exists() else "round,figure,value\n"
+    append(file, header + "".join(f"{round_number},{n},{v}\n" for n, v in figures.items()))

@@ -17,28 +17,39 @@ import torch
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.data import DataInfo
+from simsplit.deploy.alignment import MOST_FRAME, Meeting
 from simsplit.deploy.bounds import Bounds
+from simsplit.deploy.call_codecs import MOST_WORD
 from simsplit.deploy.client_session import ClientLost, ClientSession
+from simsplit.deploy.data_form import (
+    PARTS,
+    Form,
+    choose_form,
+    join_forms,
+    list_differences,
+    refuse_other,
+    refuse_undescribed,
+)
 from simsplit.deploy.fault_judge import FaultJudge
 from simsplit.deploy.figure_bounds import Holdings
 from simsplit.deploy.frames import LEAST_BYTES, write_frame
 from simsplit.deploy.handovers import HandoverJudge, undoes_turns
 from simsplit.deploy.keys import Keys, parse_client
 from simsplit.deploy.left_out import LeftOutTable, clean
-from simsplit.deploy.messages import MOST_WORD
 from simsplit.deploy.remote_data import MOST_SAMPLES, check_form, is_count
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.trunk_watch import Growth
 from simsplit.errors import ProtocolError, RunFailedError, SimsplitError, format_list
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.scenario import Scenario
 
 if TYPE_CHECKING:
     import grpc
 
 METHOD = "/simsplit.Cut/Stream"
-VERSION = 1
+VERSION = 2
+"""The version of the messages; seals of version 1 name no size."""
 HANDSHAKE_S = 20.0
 """Seconds within which a new stream must greet the server."""
 MOST_UNKNOWN = 2**28
@@ -86,9 +97,13 @@ class Gate:
         self.greetings: dict[ClientId, dict[str, Any]] = {}
         """Each client's greeting, which describes its machine and data."""
         self._info = scenario.data.describe()
-        self._form: dict[str, Any] | None = None
-        """The description of data that all clients share, once all are here."""
+        self._form: Form | None = None
+        """The description of data that all clients share, once all have been here."""
+        self._refused: dict[ClientId, str] = {}
+        """Why a client's data were refused when the others agreed on a form."""
         self.most_bytes = find_most_bytes(scenario, self._info)
+        self.meeting = Meeting(terms) if scenario.data.aligns else None
+        """Where parties align their ids before they greet; None if they do not."""
         self._silent: dict[ClientId, ClientSession] = {}
         """For each client, its stream that has not greeted yet."""
         self._changed = threading.Condition()
@@ -113,7 +128,8 @@ class Gate:
         # A stream keeps its thread to the end. A client that comes back needs a second one while
         # the first still hangs.
         self._threads = ThreadPoolExecutor(2 * self.count + 4, thread_name_prefix="client")
-        options = (*OPTIONS, ("grpc.max_receive_message_length", self.most_bytes))
+        most = max(self.most_bytes, MOST_FRAME if self.meeting else 0)
+        options = (*OPTIONS, ("grpc.max_receive_message_length", most))
         self._server = grpc.server(
             self._threads,
             options=options,
@@ -136,17 +152,21 @@ class Gate:
     def close(self, why: str) -> None:
         """Send clients the reason why the run is over, and stop listening."""
         self._closing = why
+        if self.meeting is not None:
+            self.meeting.close(why)
         for session in list(self.sessions.values()):
             session.say({"over": why})
             session.end(why)
-        if self._server is not None:
-            self._server.stop(grace=2).wait()
+        # gRPC's server holds this gate for good: a gate that held it would never be freed.
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop(grace=2).wait()
         if self._threads is not None:
             # gRPC leaves them waiting for work; each holds memory of its own
             self._threads.shutdown(wait=False)
 
     def wait(self) -> None:
-        """Wait until every client is here.
+        """Wait until every client is here, with data of one form.
 
         After `patience_s`, continue without the others if `clients.quorum` allows that; else raise
         RunFailedError. Then the form of the data is fixed for the run.
@@ -155,22 +175,57 @@ class Gate:
         if len(self.left_out) == self.count:
             raise RunFailedError("no client remains; expelled.csv has the reasons")
         with self._changed:
-            while missing := self._find_missing():
-                if not self._changed.wait(min(1.0, max(0.0, end - time.monotonic()))):
-                    if time.monotonic() < end:
-                        continue
-                    if not self._is_quorum_without(missing):
-                        raise RunFailedError(
-                            f"client {format_list(missing)} did not connect within "
-                            f"{self.patience_s:g} s; continue from the last checkpoint with: "
-                            "simsplit serve ... --resume, or without it: --resume --without "
-                            f"{missing[0]}"
-                        )
-                    for client in missing:
-                        why = f"it did not connect within {self.patience_s:g} s"
-                        self._table.add(client, self.round, "away", why)
-                        self.say(f"continuing without client {client}: {why}")
-            self._form = self.form
+            self._wait_for_all(end)
+            # those who were refused may come back with other data, while there is time
+            while self._agree():
+                self._wait_for_all(end)
+
+    def _wait_for_all(self, end: float) -> None:
+        """Wait until a time for those who are missing; then leave them out, or raise."""
+        while missing := self._find_missing():
+            if not self._changed.wait(min(1.0, max(0.0, end - time.monotonic()))):
+                if time.monotonic() < end:
+                    continue
+                if not self.is_quorum_without(missing):
+                    raise RunFailedError(
+                        f"client {format_list(missing)} did not connect within "
+                        f"{self.patience_s:g} s{self._describe_refused(missing)}; continue from "
+                        "the last checkpoint with: simsplit serve ... --resume, or without it: "
+                        f"--resume --without {missing[0]}"
+                    )
+                for client in missing:
+                    late = f"it did not connect within {self.patience_s:g} s"
+                    why = self._refused.get(client, late)
+                    self._table.add(client, self.round, "away", why)
+                    self.say(f"continuing without client {client}: {why}")
+
+    def _describe_refused(self, missing: Sequence[ClientId]) -> str:
+        """Describe why missing clients were refused, if they were."""
+        refused = [f"client {c} was refused: {why}" for c, why in self._refused.items()]
+        return f" ({'; '.join(refused)})" if set(missing) & self._refused.keys() else ""
+
+    def _agree(self) -> bool:
+        """Fix the form that most clients have, and refuse the others; return whether any was.
+
+        Nobody is refused earlier, or whoever greets first could keep all others out.
+        """
+        if self._form is not None:
+            return False
+        present = [client for client in range(self.count) if client not in self.left_out]
+        forms = {client: self.greetings[client]["form"] for client in present}
+        if self.scenario.parties:
+            self._form = join_forms(forms, self.scenario.label_party, self.count)
+        else:
+            self._form = choose_form(forms)
+        for client, form in forms.items():
+            if names := list_differences(form, self._form):
+                why = f"its data differ from those of most clients in: {', '.join(names)}"
+                self._refused[client] = why
+                self.say(f"refused client {client}: {why}")
+                self.sessions[client].say({"over": "refused", "differs": names})
+                self.sessions.pop(client).end(why)
+                del self.greetings[client]
+        return bool(self._refused)
 
     def pool(
         self, recipe_of: Callable[[str], Any], samples: Sequence[int], device: torch.device
@@ -209,12 +264,9 @@ class Gate:
 
     @property
     def form(self) -> dict[str, Any]:
-        """The description of data that all clients share."""
-        if self._form is not None:
-            return self._form
-        # A client that greeted first and left does not decide for the others.
-        present = [n for n, each in self.sessions.items() if each.over is None]
-        return dict(self.greetings[min(present or self.greetings)]["form"])
+        """The description of data that all clients share; it is known once `wait` returns."""
+        assert self._form is not None, "wait comes first"
+        return dict(self._form)
 
     def count_samples(self) -> list[int]:
         """Return the number of training samples of each client; 0 of one that never greeted."""
@@ -264,7 +316,7 @@ class Gate:
         self.lose(host, why, True, round_number)
         return True
 
-    def _is_quorum_without(self, missing: Sequence[ClientId]) -> bool:
+    def is_quorum_without(self, missing: Sequence[ClientId]) -> bool:
         """Return whether the run may continue without these clients too."""
         least = self.scenario.least_clients.count
         remaining = self.count - len(self.left_out | {*missing})
@@ -290,12 +342,14 @@ class Gate:
         # In a thread of its own: gRPC's iterator blocks, and this one has to send meanwhile.
         threading.Thread(target=_forward_frames, args=(frames, session), daemon=True).start()
         try:
-            self._admit(session, self._receive_greeting(client, session))
+            greeting = self._receive_greeting(client, session)
+            self._admit(session, greeting)
         except (ProtocolError, ClientLost, queue.Empty) as error:
             self.say(f"refused {describe_client(client)}: {error}")
             yield write_frame({"refused": str(error)})
             return
-        self.say(f"client {session.client} has joined")
+        purpose = "has joined" if "form" in greeting else "is here to align its ids"
+        self.say(f"client {session.client} {purpose}")
         try:
             yield write_frame({"welcome": VERSION, "terms": self.terms})
             yield from session.iterate_outgoing()
@@ -328,7 +382,9 @@ class Gate:
 
     def _check_greeting(self, client: ClientId, greeting: Mapping[str, Any]) -> None:
         """Raise ProtocolError unless a greeting is well formed, and the client admissible."""
-        if greeting.keys() != {"hello", "client", "terms", "facts", "form", "samples"}:
+        aligns = self.meeting is not None and "form" not in greeting
+        fields = {"hello", "client", "terms"} | (set() if aligns else {"facts", "form", "samples"})
+        if greeting.keys() != fields:
             raise ProtocolError("a greeting with other fields than expected")
         if greeting["hello"] != VERSION:
             raise ProtocolError(
@@ -341,12 +397,14 @@ class Gate:
             )
         if greeting["terms"] != self.terms:
             raise ProtocolError("its owner approved another scenario, or another mode")
+        if aligns:
+            return
         check_form(greeting["form"])
         if not is_count(greeting["samples"]):
             raise ProtocolError(f"its number of samples is not an integer in [0, {MOST_SAMPLES})")
         _check_facts(greeting["facts"])
-        if self._info is not None:
-            self._refuse_other_info(greeting["form"], self._info)
+        info = None if self._info is None else self._info.of_party(client)
+        refuse_undescribed(greeting["form"], self.scenario, info)
         self._refuse_unusable_form(greeting["form"])
 
     def _admit(self, session: ClientSession, greeting: dict[str, Any]) -> None:
@@ -354,29 +412,21 @@ class Gate:
 
         Raise ProtocolError if the client is here already, or its data are not the run's.
         """
+        if self.meeting is not None and "form" not in greeting:
+            self.meeting.admit(session)
+            return
         client, form = session.client, greeting["form"]
         with self._changed:
-            present = {n: each for n, each in self.sessions.items() if each.over is None}
-            if client in present:
+            if client in self.sessions and self.sessions[client].over is None:
                 raise ProtocolError(f"client {client} is connected already")
             if self._form is not None:
                 before = self.greetings.get(client, greeting)
                 # The run was planned by these numbers: rounds, weights of averages, and bounds.
                 if before["samples"] != greeting["samples"]:
                     raise ProtocolError("it has another number of samples than before")
-                _refuse_other_form(form, self._form, "the run's")
-            # the form of a client that has left binds nobody
-            for other in present:
-                _refuse_other_form(form, self.greetings[other]["form"], f"client {other}'s")
+                refuse_other(form, self._form, "the run's")
             self.sessions[client], self.greetings[client] = session, greeting
             self._changed.notify_all()
-
-    def _refuse_other_info(self, form: Mapping[str, Any], info: DataInfo) -> None:
-        """Raise ProtocolError unless a client's data are the ones that the scenario describes."""
-        known = {"sample": list(info.shape), "texts": info.texts}
-        _refuse_other_form({name: form[name] for name in known}, known, "the scenario's")
-        if len(form["classes"]) != info.classes:
-            raise ProtocolError(f"its data have {len(form['classes'])} classes, not {info.classes}")
 
     def _refuse_unusable_form(self, form: Mapping[str, Any]) -> None:
         """Raise ProtocolError if the scenario's model cannot be built for a client's data."""
@@ -395,13 +445,9 @@ def find_most_bytes(scenario: Scenario, info: DataInfo | None) -> int:
 
 
 def _read_info(form: Mapping[str, Any]) -> DataInfo:
-    return DataInfo(tuple(form["sample"]), len(form["classes"]), texts=form["texts"])
-
-
-def _refuse_other_form(form: Mapping[str, Any], known: Mapping[str, Any], whose: str) -> None:
-    """Raise ProtocolError, with the fields that differ, if two descriptions of data differ."""
-    if names := [name for name, each in known.items() if each != form[name]]:
-        raise ProtocolError(f"its data differ from {whose} in: {', '.join(names)}")
+    parts = tuple(map(tuple, form.get(PARTS, ())))
+    shape, classes = tuple(form["sample"]), len(form["classes"])
+    return DataInfo(shape, classes, texts=form["texts"], parts=parts)
 
 
 def describe_client(client: ClientId | None) -> str:
@@ -436,5 +482,7 @@ def _forward_frames(frames: Iterator[bytes], session: ClientSession) -> None:
             session.arrive(frame)
     except Exception as error:  # noqa: BLE001 - any error ends the stream
         why = f"its connection broke ({type(error).__name__})"
+        # gRPC keeps the error; with its frames it would keep the session, and so the whole run.
+        error.__traceback__ = None
     finally:
         session.end(why)

@@ -3,12 +3,16 @@
 A hand-over is sealed and signed, and names how many steps of each client its weights contain. A
 receiver accepts it only if all of the receiver's own steps are in it. So a server that replays an
 older hand-over, or skips a client, is detected by the client whose work is missing.
+
+It also names the power of two below which the largest norm of its weights lies. By that the server
+sees who makes weights larger, and no more of them. The receiver proves what is larger than named.
 """
 
 import json
+import math
 import secrets
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -18,11 +22,22 @@ from torch import Tensor
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.keys import Keys, read_roster
-from simsplit.deploy.seals import Seals, SpoiltSeal, open_with_key, read_seal
+from simsplit.deploy.seals import (
+    Seals,
+    SpoiltSeal,
+    is_wrapped,
+    open_with_key,
+    read_seal,
+    verify_complaint,
+)
+from simsplit.deploy.weight_bounds import MARGIN, is_power
 from simsplit.errors import ProtocolError, RunError
-from simsplit.packets import ClientId, Packet
+from simsplit.legs import ClientId
+from simsplit.packets import Packet
 from simsplit.scenario import Scenario
 
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""The errors of crafted weights, whatever they make the checks do."""
 Made = dict[str, list[Any]]
 """For each client's number: the token of its run, and how many of its steps are included."""
 
@@ -48,11 +63,15 @@ class Handovers:
         """A random name of this client's run, so that hand-overs of another run do not fit."""
         self.made: Made = {}
 
-    def seal(self, packet: Packet, steps: int) -> Packet:
-        """Return a hand-over, after `steps` own steps, whose tensors show their shapes only."""
+    def seal(self, packet: Packet, steps: int, power: int = 0) -> Packet:
+        """Return a hand-over, after `steps` own steps, whose tensors show their shapes only.
+
+        `power` names the size of its weights.
+        """
         if steps:
             self.made[str(self.number)] = [self.token, steps]
         about = {"terms": self.terms, "round": packet.round, "step": packet.step, "made": self.made}
+        about["power"] = power
         content = write_frame({"names": [*packet.names]}, packet.tensors)
         closed = bytes_to_tensor(self.seals.seal(about, content))
         return Packet(
@@ -85,9 +104,19 @@ class Handovers:
             raise ProtocolError("a hand-over of another round or step than its packet names")
         self._check_steps(about.get("made"), packet.client, steps)
         try:
-            return unpack(packet, opened.content, bounds)
+            return unpack(packet, opened.content, bounds, about, margin=MARGIN)
         except ProtocolError as error:
             raise UnusableHandover(packet.client, opened.key, str(error)) from None
+
+    def disclose(self, receiver: ClientId, evidence: Sequence[Tensor]) -> bytes:
+        """Return the one-time secret of an own seal, of which a receiver complains.
+
+        `evidence` are the seal and the complaint; raise ProtocolError unless both are valid.
+        """
+        if len(evidence) != 2 or any(each.dtype is not torch.uint8 for each in evidence):
+            raise ProtocolError("to disclose a secret without a seal and a complaint")
+        blob, complaint = (each.numpy().tobytes() for each in evidence)
+        return self.seals.disclose(blob, receiver, complaint)
 
     def _check_steps(self, made: object, sender: ClientId, steps: int) -> None:
         """Raise ProtocolError unless the hand-over includes this client's steps; note the rest."""
@@ -120,17 +149,42 @@ def undoes_turns(scenario: Scenario) -> bool:
     return any(each.by_turns and each.response == "rollback" for each in scenario.detectors)
 
 
-def unpack(packet: Packet, content: bytes, bounds: Bounds) -> Packet:
-    """Return the hand-over with the content of its seal; raise ProtocolError if it does not fit."""
+def unpack(
+    packet: Packet,
+    content: bytes,
+    bounds: Bounds,
+    about: Mapping[str, Any],
+    *,
+    margin: float = 1.0,
+) -> Packet:
+    """Return the hand-over with the content of its seal; raise ProtocolError if it does not fit.
+
+    `about` is the header of its seal, and `margin` as for `Bounds.check_handed`.
+    """
     header, tensors = read_frame(content, bounds.most_bytes)
     names = header.get("names")
     if not isinstance(names, list) or len(names) != len(tensors):
         raise ProtocolError("other weights than it names")
     if not all(isinstance(name, str) for name in names):
         raise ProtocolError("weights without names")
-    made = replace(packet, tensors=tuple(tensors), names=tuple(names), sealed=None)
-    bounds.check(made, by_client=False)
-    return made
+    opened = replace(packet, tensors=tuple(tensors), names=tuple(names), sealed=None)
+    try:
+        bounds.check(opened, by_client=False)
+        steps = sum(steps for _, steps in about["made"].values())
+        bounds.check_handed(opened, steps, about.get("power"), margin)
+    except UNREADABLE as error:
+        raise ProtocolError(f"weights that cannot be read ({type(error).__name__})") from error
+    return opened
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What is known of the last hand-over."""
+
+    made: Made
+    """The steps that it included."""
+    norm: float | None
+    """What its largest norm is below; None where that is not known."""
 
 
 class HandoverJudge:
@@ -143,22 +197,27 @@ class HandoverJudge:
         """Make the judge of a run with these `terms`; `strict` as for `Handovers`."""
         self.roster, self.bounds = read_roster(keys), bounds
         self.terms, self.strict = terms, strict
-        self._made: Made | None = {}
-        """The steps that the last hand-over included; None where they are not known."""
-        self._kept: dict[int, Made | None] = {0: {}}
-        self._marked: Made | None = None
+        self.last: Handed | None = Handed({}, bounds.start_norm)
+        """The last hand-over, at first of the weights before training; None: it is not known."""
+        self._kept: dict[int, Handed | None] = {0: self.last}
+        self._marked: Handed | None = None
 
     def keep(self, round_number: int) -> None:
-        """Remember the steps that are included after a round."""
-        self._kept[round_number] = self._made
+        """Remember the last hand-over of a round."""
+        self._kept[round_number] = self.last
 
     def return_to(self, round_number: int) -> None:
         """Return to the end of a round."""
-        self._made = self._kept.get(round_number)
+        self.last = self._kept.get(round_number)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state for the server's checkpoint."""
-        return {"made": bytes_to_tensor(json.dumps(self._made).encode())}
+        made = None if self.last is None else self.last.made
+        norm = math.nan if self.last is None or self.last.norm is None else self.last.norm
+        return {
+            "made": bytes_to_tensor(json.dumps(made).encode()),
+            "norm": torch.tensor(norm, dtype=torch.float64),
+        }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned; checkpoints of earlier versions have none."""
@@ -170,23 +229,25 @@ class HandoverJudge:
             raise RunError("the checkpoint's steps of the last hand-over are damaged") from None
         if made is not None and not _is_made(made, self.bounds.scenario.clients.count):
             raise RunError("the checkpoint's steps of the last hand-over are damaged")
-        self._made = made
+        norm = float(state["norm"]) if "norm" in state else math.nan
+        self.last = None if made is None else Handed(made, norm if norm >= 0 else None)
 
     def mark(self) -> None:
-        """Remember the steps that are included now, before a round that may be undone."""
-        self._marked = self._made
+        """Remember the last hand-over, before a round that may be undone."""
+        self._marked = self.last
 
     def undo(self) -> None:
         """Return to what `mark` remembered."""
-        self._made = self._marked
+        self.last = self._marked
 
-    def check_seal(self, packet: Packet) -> None:
-        """Raise ProtocolError unless a hand-over is sealed by its client, for this round and step.
+    def check_seal(self, packet: Packet) -> Handed | None:
+        """Return what a hand-over's seal names; None if it is not sealed.
 
-        It must include the steps of all other clients that the hand-over before it included.
+        Raise ProtocolError unless its client sealed it, for this round and step. It must include
+        the steps of all other clients that the hand-over before it included.
         """
         if packet.sealed is None:
-            return  # nothing is shared, or the weights are averaged
+            return None  # nothing is shared, or the weights are averaged
         # A receiver whose key is missing would have to leave, though it is honest.
         others = [c for c in range(self.bounds.scenario.clients.count) if c != packet.client]
         about = read_seal(
@@ -200,12 +261,31 @@ class HandoverJudge:
             raise ProtocolError("a hand-over that does not name the steps that it includes")
         if (
             self.strict
-            and self._made is not None
+            and self.last is not None
             # Its own steps have grown; those of the others must be as the last hand-over had them.
-            and _without(made, own) != _without(self._made, own)
+            and _without(made, own) != _without(self.last.made, own)
         ):
             raise ProtocolError("a hand-over that is not built on the one before it")
-        self._made = made
+        if not is_power(power := about.get("power")):
+            raise ProtocolError("a hand-over that does not name the size of its weights")
+        self.last = Handed(made, 2.0**power)
+        return self.last
+
+    def is_complaint(self, packet: Packet, receiver: ClientId, signature: bytes) -> bool:
+        """Return whether a receiver has signed a complaint about the key that it was sealed."""
+        assert packet.sealed is not None, "only sealed hand-overs are judged"
+        try:
+            blob = packet.sealed.numpy().tobytes()
+            verify_complaint(self.roster[receiver], blob, signature)
+        except ProtocolError:
+            return False
+        return receiver != packet.client
+
+    def is_wrapped(self, packet: Packet, receiver: ClientId, once: bytes) -> bool:
+        """Return whether a seal's one-time secret shows that the receiver's key is usable."""
+        assert packet.sealed is not None, "only sealed hand-overs are judged"
+        blob = packet.sealed.numpy().tobytes()
+        return is_wrapped(self.roster, packet.client, receiver, blob, once)
 
     def is_proof(self, packet: Packet, key: bytes) -> bool:
         """Return whether a receiver's key proves that the sender sealed an invalid hand-over.
@@ -214,7 +294,7 @@ class HandoverJudge:
         """
         assert packet.sealed is not None, "only sealed hand-overs are judged"
         try:
-            content = open_with_key(
+            about, content = open_with_key(
                 self.roster[packet.client], packet.sealed.numpy().tobytes(), key
             )
         except SpoiltSeal:
@@ -222,7 +302,7 @@ class HandoverJudge:
         except ProtocolError:
             return False
         try:
-            unpack(packet, content, self.bounds)
+            unpack(packet, content, self.bounds, about)
         except ProtocolError:
             return True
         return False

@@ -6,6 +6,7 @@ Owners find wrong keys, scenarios and addresses before all parties meet for a ru
 from collections.abc import Iterator
 from pathlib import Path
 
+from simsplit.deploy.blinding import require_psi
 from simsplit.deploy.connection import open_channel
 from simsplit.deploy.frames import LEAST_BYTES
 from simsplit.deploy.keys import (
@@ -19,7 +20,7 @@ from simsplit.deploy.keys import (
 )
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms
 from simsplit.errors import RunError, RunFailedError
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.scenario import Scenario
 
 REACH_S = 10.0
@@ -37,6 +38,9 @@ def check_join(
     # One line after the other, so that what was right is on the screen when a check fails.
     yield f"certificate: {name}, valid until {until:%Y-%m-%d %H:%M} UTC"
     yield f"scenario: {scenario.name}, {digest_terms(scenario, mode)[:16]} ({mode})"
+    if scenario.data.aligns:
+        require_psi()
+        yield "alignment: openmined-psi is installed"
     yield "machine: " + ", ".join(f"{name} {value}" for name, value in describe_machine().items())
     yield _check_roster(scenario, keys)
     yield _check_server(address, keys)

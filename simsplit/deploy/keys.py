@@ -10,6 +10,7 @@ and sealing key, so the server carries hand-overs between clients but cannot ope
 
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.results.directory import make_folder
 
 if TYPE_CHECKING:
@@ -152,6 +153,8 @@ def load_keys(folder: Path, name: str) -> Keys:
     """Load a party's keys from its folder below `folder`, or from `folder` itself."""
     place = folder / name if (folder / name).is_dir() else folder
     required = []
+    for file in (KEY, SEALING):
+        _refuse_readable(place / file)
     for file in (AUTHORITY, CERTIFICATE, KEY):
         try:
             required.append((place / file).read_bytes())
@@ -162,6 +165,21 @@ def load_keys(folder: Path, name: str) -> Keys:
             ) from None
     optional = ((place / file) for file in (SEALING, ROSTER))
     return Keys(*required, *(file.read_bytes() if file.exists() else b"" for file in optional))
+
+
+def _refuse_readable(file: Path) -> None:
+    """Raise RunError for a private key that others than its owner may read, as ssh does."""
+    try:
+        about = file.stat()
+    except OSError:  # where it must be there, reading it says so
+        return
+    # Another's file, such as a container's secret, has modes that this user cannot change.
+    if os.name == "posix" and about.st_uid == os.getuid() and about.st_mode & 0o077:
+        mode = f"{about.st_mode & 0o777:04o}"
+        raise RunError(
+            f"{file} is a private key, and others may read or write it (its mode is {mode}); "
+            f"if nobody has copied it: chmod 600 {shlex.quote(str(file))}"
+        )
 
 
 def read_owner(keys: Keys) -> str:

@@ -7,13 +7,14 @@ client that may not come back.
 import csv
 import io
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from simsplit.errors import RunError
-from simsplit.packets import ClientId
+from simsplit.foreign import read_csv, split_rows
+from simsplit.legs import ClientId
 from simsplit.results.directory import EXPELLED, replace, writing
 
 Kind = Literal["expelled", "away", "without"]
@@ -88,13 +89,12 @@ def clean(text: str) -> str:
 def _read(file: Path) -> list[LeftOut]:
     """Read the table; raise RunError if it is damaged."""
     try:
-        with file.open(encoding="utf-8", newline="") as opened:
-            return [_parse(row) for row in csv.DictReader(opened)]
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        return [_parse(row) for row in split_rows(read_csv(file))]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{file} cannot be read ({type(error).__name__}); restore it") from None
 
 
-def _parse(row: dict[str, str]) -> LeftOut:
+def _parse(row: Mapping[str, Any]) -> LeftOut:
     if row["kind"] not in get_args(Kind):
         raise ValueError(row["kind"])
-    return LeftOut(int(row["client"]), int(row["round"]), row["kind"], row["reason"])  # type: ignore[arg-type]
+    return LeftOut(int(row["client"]), int(row["round"]), row["kind"], row["reason"] or "")

@@ -5,7 +5,7 @@ methods pack is held against their wire form, then unpacked and held against the
 packed. So nothing is allocated for a packet that has another form.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,16 +13,18 @@ from torch import Tensor
 from simsplit.assembly.ownership import Ownership
 from simsplit.data.samples import IGNORED
 from simsplit.deploy.frames import is_in_range
-from simsplit.deploy.wire_forms import Message, WireForms, packs
 from simsplit.errors import OutOfRangeError, ProtocolError
+from simsplit.legs import ClientId, Leg
 from simsplit.methods.method import Method, Step
+from simsplit.methods.packed_forms import Forms, PackedForms, packs
 from simsplit.methods.stack import Stack, compute_sent_shapes
 from simsplit.models.fresh import Place, Shape
 from simsplit.models.language import CausalLM
-from simsplit.models.served import Served
-from simsplit.packets import ClientId, Packet
+from simsplit.models.served_trunk import Served
+from simsplit.packets import Packet, TensorForm
 from simsplit.topologies.topology import Content
 
+Message = tuple[Tensor, ...]
 MOST_STACKED = 8
 """The most rows that methods may make of one sample; they need not say how many."""
 _CHAINS: dict[Content, str] = {
@@ -37,14 +39,16 @@ _CHAINS: dict[Content, str] = {
 class PacketBounds:
     """The packets that the two sides of one run send each other in a step."""
 
-    def __init__(self, owners: Ownership) -> None:
+    def __init__(self, owners: Ownership, client: ClientId = 0) -> None:
+        """Make the bounds of all clients that have the methods of this one."""
         self.scenario = scenario = owners.scenario
+        self.methods = scenario.select_methods(client)
         self.classes, self.texts = owners.info.classes, owners.info.texts
         self.contents = scenario.crossings.contents
-        self.stacks: tuple[Stack, Stack] = (owners.client_stack, owners.server_stack)
+        self.stacks: tuple[Stack, Stack] = owners.get_stacks(client)
         self._owners = owners
         self._shapes: dict[Place | None, tuple[Shape, Shape]] = {
-            None: compute_sent_shapes(scenario.method, owners.shapes)
+            None: compute_sent_shapes(self.methods, owners.shapes)
         }
         self.rows = _count_rows(owners)
         """The most samples of a packet."""
@@ -54,13 +58,18 @@ class PacketBounds:
         self.stacked = MOST_STACKED if stacked else 1
         """The most rows that methods make of one sample."""
         self.dtypes = _list_dtypes(owners)
-        self.forms = WireForms(
-            *(scenario.method, self.stacks, owners.shapes, self.dtypes), texts=self.texts
+        self.forms = PackedForms([*self.methods.values()], self.stacks)
+        self.keeps_rows = self.forms.keeps_rows(
+            [TensorForm((2, *shape), torch.float32) for shape in owners.shapes]
         )
+        """Whether a message has one row for each sample, as far as is known."""
+        self._packed: dict[tuple[Leg, tuple[TensorForm, TensorForm]], Forms | None] = {}
+        """By leg, and payload of one row: the forms of its message."""
         self.labels, self.longest = self.classes, 0
+        self.added = sum(config.added_tokens for config in self.methods.values())
+        """Tokens that methods add to a text."""
         if self.texts:
-            added = sum(config.added_tokens for config in scenario.method)
-            self.longest = owners.info.shape[0] + added + scenario.evaluate.max_new_tokens
+            self.longest = owners.info.shape[0] + self.added + scenario.evaluate.max_new_tokens
             if isinstance(scenario.model, CausalLM):
                 self.labels = scenario.text_reader().size
         self.longest_input = owners.shapes[0][0]
@@ -76,7 +85,7 @@ class PacketBounds:
         if place not in self._shapes:
             config = self._owners.depths.get_config(client)
             self._shapes[place] = compute_sent_shapes(
-                self.scenario.method, config.compute_shapes(self._owners.info.shape)
+                self.methods, config.compute_shapes(self._owners.info.shape)
             )
         return self._shapes[place]
 
@@ -98,7 +107,7 @@ class PacketBounds:
         """Raise ProtocolError unless a pass over texts goes on with those of the pass before it."""
         rows, before = len(packet.tensors[0]), len(earlier.tensors[0])
         left = packet.tensors[self.stacks[1].count_tensors(packet.leg) :]
-        if packet.session is None or not self.forms.keeps_rows:
+        if packet.session is None or not self.keeps_rows:
             return
         good = bool((left[0] < before).all()) if left else rows == before
         if rows > before or not good:
@@ -136,10 +145,15 @@ class PacketBounds:
             if payload.dtype not in self.dtypes:
                 raise ProtocolError(f"a payload of {payload.dtype} on {leg}")
             return payload
-        self.forms.check(leg, message)
+        forms = tuple(map(TensorForm.of, message))
+        # Forms that are not known are not checked; what is unpacked is.
+        fits = any(each in (None, forms) for each in self._list_packed(leg, content, forms))
+        if not fits or any(0 in each.shape for each in forms):
+            raise _build_refusal(leg, forms)
         step = Step(packet.client, packet.round, packet.step, self.scenario.seed, training=True)
         try:
             opened = receiver.unpack(leg, message, step)
+            again = self.stacks[not leg.up].pack_form(leg, TensorForm.of(opened))
         except Exception as error:  # whatever a method does with a foreign payload
             if isinstance(error, KeyError) or isinstance(error.__cause__, KeyError):
                 # The method needs its memory of its own forward pass; the wire form is known.
@@ -151,9 +165,36 @@ class PacketBounds:
             raise ProtocolError(
                 f"a packet on {leg} that no method reads ({type(error).__name__})"
             ) from error
+        # A shape beside codes may be another one than theirs.
+        if again not in (None, forms):
+            raise _build_refusal(leg, forms)
         if not opened.is_floating_point() or not is_in_range(opened):
             raise OutOfRangeError(f"a packet on {leg} with values out of range")
         return opened
+
+    def _list_packed(self, leg: Leg, content: Content, forms: Forms) -> Iterator[Forms | None]:
+        """Yield the forms of messages that can begin as this one; None for unknown ones."""
+        for one in self._list_payloads(content):
+            if (leg, one) not in self._packed:
+                self._packed[leg, one] = self.forms.compute(leg, *one)
+            if (packed := self._packed[leg, one]) is None:
+                yield None
+                continue
+            rows = forms[0].shape[0] // packed[0].shape[0] if forms[0].shape else 0
+            # No form is computed for more rows than there can be.
+            if forms[0] == _repeat(packed[0], rows) and rows <= self.rows * self.stacked:
+                yield self.forms.compute(leg, *(_repeat(each, rows) for each in one))
+
+    def _list_payloads(self, content: Content) -> Iterator[tuple[TensorForm, TensorForm]]:
+        """Yield the payloads of one row that may cross, each with the output it is encoded from."""
+        leg = 0 if _CHAINS[content] == "smashed" else 1
+        sent, made = self._shapes[None][leg], self._owners.shapes[leg]
+        fixed = not self.texts or bool(self.scenario.crossings.whole_model)
+        for length in sent[:1] if fixed else range(1, self.longest + 1):
+            shapes = (sent, made) if fixed else ((length, *sent[1:]), (length, *made[1:]))
+            for dtype in self.dtypes:
+                x, before = (TensorForm((1, *shape), dtype) for shape in shapes)
+                yield x, before
 
     def _has_shape(self, payload: Tensor, content: Content, client: ClientId) -> bool:
         """Return whether a payload has the shape of its content; texts may be shorter."""
@@ -167,7 +208,10 @@ class PacketBounds:
             return False
         if not self.texts or self.scenario.crossings.whole_model:
             return payload.shape[1:] == wanted
-        return payload.shape[-1] == wanted[-1] and payload.shape[1] <= self.longest
+        most, info = self.longest, self._owners.info
+        if content == "cut" and info.parts:
+            most = info.parts[client][0] + self.added  # a party has a field of each text
+        return payload.shape[-1] == wanted[-1] and payload.shape[1] <= most
 
     def _check_rows(self, packet: Packet, payloads: Sequence[Tensor], sent: Packet | None) -> None:
         """Raise ProtocolError unless all payloads have the rows of what they answer."""
@@ -177,7 +221,7 @@ class PacketBounds:
         # The gradients of one step are about one batch, in however many messages they come.
         if any(len(payload) != rows for payload in payloads):
             raise ProtocolError(f"messages of different sizes on {packet.leg}")
-        if sent is not None and self.forms.keeps_rows and len(sent.tensors[0]) != rows:
+        if sent is not None and self.keeps_rows and len(sent.tensors[0]) != rows:
             raise ProtocolError(
                 f"{rows} rows on {packet.leg} in answer to {len(sent.tensors[0])} rows"
             )
@@ -223,12 +267,23 @@ class PacketBounds:
         rows = len(labels) if labels.ndim == (2 if self.texts else 1) else 0
         if not 0 < rows <= self.rows or 0 in labels.shape:
             raise ProtocolError(f"labels of shape {tuple(labels.shape)}")
-        if sent is not None and self.forms.keeps_rows and rows != len(sent.tensors[0]):
+        if sent is not None and self.keeps_rows and rows != len(sent.tensors[0]):
             raise ProtocolError("labels that do not match the batch that was sent")
         known = (labels >= 0) & (labels < self.labels)
         learned = known.any() if self.texts else known.all()  # a loss without labels is NaN
         if not learned or not bool((known | (labels == IGNORED)).all()):
             raise ProtocolError(f"labels beyond the {self.labels} that there are")
+
+
+def _build_refusal(leg: Leg, forms: Forms) -> ProtocolError:
+    shapes = ", ".join(f"{each.shape} of {each.dtype}" for each in forms)
+    return ProtocolError(f"a payload on {leg} that its methods do not make: {shapes[:200]}")
+
+
+def _repeat(form: TensorForm, times: int) -> TensorForm:
+    """Return the form of a tensor with so many times as many rows."""
+    rows, *sample = form.shape
+    return form._replace(shape=(rows * times, *sample))
 
 
 def _count_rows(owners: Ownership) -> int:
@@ -237,7 +292,7 @@ def _count_rows(owners: Ownership) -> int:
     evaluate, public = scenario.evaluate, [each.public_batch_size or 0 for each in scenario.method]
     evaluated = evaluate.batch_size * len(evaluate.views.weights)
     written = evaluate.generated_texts if owners.info.texts else 0
-    return max(scenario.train.batch_size, *public, evaluated, written)
+    return max(scenario.train.count_most_rows(), *public, evaluated, written)
 
 
 def _list_dtypes(owners: Ownership) -> frozenset[torch.dtype]:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from simsplit.client_names import NO_NAMES, ClientNames
 from simsplit.data import DataInfo, Prepared, Samples
-from simsplit.data.client_names import NO_NAMES, ClientNames
 from simsplit.data.samples import TextInfo
 from simsplit.errors import ProtocolError
 
@@ -20,6 +20,8 @@ MOST_SAMPLES = 2**31
 MOST_VALUES = 2**26
 """Most values of one sample."""
 MOST_CLASSES = 2**16
+MOST_DIGEST = 64
+"""Most characters of a digest of ids."""
 
 
 def check_form(form: object) -> dict[str, Any]:
@@ -39,7 +41,9 @@ def check_form(form: object) -> dict[str, Any]:
     }
     good = (
         isinstance(form, dict)
-        and form.keys() == kinds.keys()
+        and form.keys() - {"ids"} == kinds.keys()
+        and isinstance(form.get("ids", ""), str)
+        and len(form.get("ids", "")) <= MOST_DIGEST
         and all(isinstance(form[name], kind) for name, kind in kinds.items())
         and 0 < len(form["sample"]) <= 4
         and all(is_count(size) and 0 < size < 2**20 for size in form["sample"])
@@ -75,7 +79,12 @@ def make_remote_data(
     }
     return Prepared(
         name=name,
-        info=DataInfo(shape, len(form["classes"]), texts=form["texts"]),
+        info=DataInfo(
+            shape,
+            len(form["classes"]),
+            texts=form["texts"],
+            parts=tuple(map(tuple, form.get("parts", ()))),
+        ),
         train=_make_blank_samples(form, int(ends[-1])),
         validation=held_out.get("validation"),
         auxiliary=held_out.get("auxiliary"),

@@ -15,27 +15,34 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from simsplit.deploy.accusations import Accusations, FaultOf
 from simsplit.deploy.bounds import Bounds
-from simsplit.deploy.client_session import Blame, ClientLost, ClientSession
+from simsplit.deploy.call_codecs import get_answer_codec, read_value, write_call
+from simsplit.deploy.client_session import Blame, ClientLost, ClientSession, Complaint
+from simsplit.deploy.figure_bounds import FigureTooLargeError
 from simsplit.deploy.handovers import HandoverJudge
-from simsplit.deploy.messages import get_answer_codec, read_value, write_call
+from simsplit.deploy.sent_sizes import SentSizes, TooLarge
 from simsplit.deploy.socket_table import FramePurpose, describe_call
-from simsplit.deploy.trunk_watch import Growth, Sent, TrunkWatch, find_odd
+from simsplit.deploy.trunk_watch import Growth, Sent, TrunkWatch, find_odd, repeat_clipped
 from simsplit.engine.host import move_to_device
-from simsplit.engine.pool import ClientAtFault, Job, Outcome, Pool, Workshop
-from simsplit.errors import ProtocolError, RunError, RunFailedError
-from simsplit.packets import ClientId, Packet
+from simsplit.engine.pool import ClientAtFault, Job, Outcome, Pool, Weights, Workshop
+from simsplit.errors import OutOfRangeError, ProtocolError, RunError, RunFailedError
+from simsplit.legs import ClientId
+from simsplit.packets import Packet
 from simsplit.parties.calls import (
     Begin,
     BeginInterleaved,
     Call,
     Enter,
+    Note,
     Plan,
     Proceed,
     Receive,
+    WriteOn,
 )
 from simsplit.parties.learner import Learner
 from simsplit.phases import Phase
+from simsplit.states import measure_norm
 
 Answer = TypeVar("Answer")
 KEEP, BACK_TO = "keep", "back_to"
@@ -49,6 +56,10 @@ Lose = Callable[[ClientId, str, bool, int], None]
 """Cuts off a client, with the reason, whether it is expelled for it, and the round."""
 CheckFault = Callable[[ClientId, int, Exception], None]
 """Checks whether a client, in a round, is at fault for an error."""
+
+
+NAMING = (ClientAtFault, FaultOf)
+"""The errors that name the client that is to leave."""
 
 
 class RemotePool(Pool):
@@ -75,7 +86,7 @@ class RemotePool(Pool):
         """
         self.sessions, self.bounds, self.device = sessions, bounds, device
         self._lose, self._judge, self._check_fault = lose, judge, check_fault
-        self._received: dict[ClientId, Packet] = {}
+        self._accusations = Accusations(sessions, judge)
         self._phases: dict[ClientId, Phase] = {}
         """The phase that each client has entered last."""
         self._turns_ahead: deque[ClientId] = deque()
@@ -86,7 +97,7 @@ class RemotePool(Pool):
         self._stopping = threading.Event()
         """Set while clients that train concurrently stop, because one of them was lost."""
         self._workshops: list[Workshop] = []
-        self._growth = growth or Growth()
+        self._growth, self._sizes = growth or Growth(), SentSizes()
         self._round_under_way = 1
 
     def work_on(self, sent: Sent) -> "_Blaming":
@@ -99,6 +110,31 @@ class RemotePool(Pool):
     def watch(self, learner: Learner) -> TrunkWatch:
         """Return a watch over the trunk of a learner."""
         return TrunkWatch(learner, self._growth)
+
+    def compare_weights(
+        self, updates: Mapping[ClientId, Weights], held: Weights, *, of_trunk: bool
+    ) -> None:
+        """Raise TooLarge if a client has made weights far larger than those that all began with."""
+        least = 1.0 if of_trunk else self.bounds.start_norm
+        what = "a copy of the trunk" if of_trunk else "a hand-over"
+        for client, weights in updates.items():
+            try:
+                self.bounds.weights.check_variances(weights)
+            except ProtocolError as error:
+                raise FaultOf(client, str(error)) from None
+            before = max(least, measure_norm(held[name] for name in weights))
+            phase = self._phases.get(client)
+            steps = 0 if phase is None else self.bounds.figures.count_steps(client, phase)
+            before += self.bounds.weights.find_adams_reach(steps, weights.values())
+            after = measure_norm(weights.values())
+            self._sizes.note_handed(
+                *(client, self._round_under_way, what), after=after, before=before
+            )
+
+    def end_round(self, round_number: int) -> None:
+        """Expel a client whose packets were far larger than those of most clients."""
+        with self.work_on({}):
+            self._sizes.end_round(round_number)
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Send a call, and wait for its answer."""
@@ -195,14 +231,16 @@ class RemotePool(Pool):
         if self._judge is not None:
             self._judge.return_to(round_number)
 
-    def carried_state(self) -> dict[str, Tensor]:
+    def collect_carried(self) -> dict[str, Tensor]:
         """Return what a resumed server must know: the last hand-over, and whether it clips."""
-        clips = {"clips": torch.ones(1)} if self._growth.clips else {}
-        return clips if self._judge is None else clips | self._judge.state()
+        carried = self._sizes.state()
+        carried |= {"clips": torch.ones(1)} if self._growth.clips else {}
+        return carried if self._judge is None else carried | self._judge.state()
 
     def load_carried(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `carried_state` returned; what has been clipped stays so."""
+        """Restore what `collect_carried` returned; what has been clipped stays so."""
         self._growth.clips |= "clips" in state
+        self._sizes.load(state)
         if self._judge is not None:
             self._judge.load(state)
 
@@ -234,11 +272,14 @@ class RemotePool(Pool):
         """Send a call, and return the number of the request."""
         header, tensors = write_call(call)
         if isinstance(call, Receive):
-            self._received[client] = call.packet
+            self._accusations.received[client] = call.packet
         elif isinstance(call, Enter):
             self._phases[client] = call.phase
         if isinstance(call, Begin):
             self._round_under_way = call.round
+        elif isinstance(call, Proceed | Note | WriteOn):
+            norm = measure_norm(each for packet in call.packets for each in packet.tensors)
+            self.bounds.figures.note_features(client, norm)
         with self._losing():
             return self.sessions[client].ask(describe_call(call), header, tensors, awaited=awaited)
 
@@ -250,9 +291,29 @@ class RemotePool(Pool):
                 raise ProtocolError("a message that is not an answer")
             answer: Answer = read_value(get_answer_codec(call), header["answer"], tensors)
             self.bounds.check_answer(client, call, answer, self._phases.get(client))
-            if self._judge is not None and isinstance(answer, Packet):
-                self._judge.check_seal(answer)
+            if isinstance(answer, Packet):
+                self._check_handed(client, answer)
+            elif isinstance(call, Begin | BeginInterleaved | Proceed) and isinstance(answer, tuple):
+                self._sizes.note_sent(client, answer)
         return move_to_device(answer, self.device)
+
+    def _check_handed(self, client: ClientId, packet: Packet) -> None:
+        """Raise ProtocolError unless a hand-over's seal is valid, and its weights not too large."""
+        if self._judge is None:
+            return
+        before = self._judge.last
+        after = self._judge.check_seal(packet)
+        if before is None or after is None or before.norm is None or after.norm is None:
+            return
+        least = max(before.norm, self.bounds.start_norm)
+        own = str(client)
+        steps = after.made.get(own, ["", 0])[1] - before.made.get(own, ["", 0])[1]
+        reach = self.bounds.weights.find_adams_reach(steps, packet.tensors)
+        self._sizes.note_handed(
+            *(client, self._round_under_way, "a hand-over"),
+            after=after.norm,
+            before=least + reach,
+        )
 
     def _plan(self, call: Plan) -> Any:  # noqa: ANN401 - the call defines the type
         """Return the methods' plan from the scenario, since clients are not trusted with it."""
@@ -291,36 +352,37 @@ class RemotePool(Pool):
         # On a CPU torch raises a plain RuntimeError where memory ends.
         if isinstance(error, OWN_FAULTS) or "can't allocate memory" in str(error):
             return
-        if isinstance(error, Blame):
-            error = self._judge_blame(sent, error)
-        client = error.client if isinstance(error, ClientAtFault) else find_odd(sent)
+        if isinstance(error, Blame | Complaint):
+            ((receiver, _),) = sent.items()
+            with self._losing():
+                error = self._accusations.judge(receiver, error)
+        error = self._find_earlier_fault(error)
+        if isinstance(error, TooLarge | FigureTooLargeError) and not self._growth.clips:
+            repeat_clipped(self._growth)  # it may be so because another client has spoilt the trunk
+        client = error.client if isinstance(error, NAMING) else find_odd(sent)
         if self._check_fault is not None:
             self._check_fault(client, self._round_under_way, error)
         self._growth.of_client.clear()  # the others' steps grew because of it, and are undone
+        if isinstance(error, TooLarge):  # it is known who made the trunk too large
+            self._growth.step_by_step = self._growth.clips = False
         why = _describe_fault(error)
         self._lose(client, why, True, self._round_under_way)
-        raise ClientLost(client, why) from error
+        raise ClientLost(client, why, self._sizes.find_first_round(client)) from error
 
-    def _judge_blame(self, sent: Sent, error: Blame) -> ProtocolError:
-        """Return the error of the client at fault where one blames another."""
-        ((receiver, _),) = sent.items()
-        # Without proof the receiver is at fault: blaming must not be a way to expel others.
-        if (guilty := self._find_guilty(receiver, error.key)) == receiver:
+    def _find_earlier_fault(self, error: Exception) -> Exception:
+        """Return the fault of the client that sent what made another's numbers too large, if any.
+
+        Who handed weights on, or trained the trunk, is judged before who trained on them.
+        """
+        if not isinstance(error, OutOfRangeError):
             return error
-        return ClientAtFault(guilty, "a hand-over that is not valid, as its receiver has proved")
-
-    def _find_guilty(self, client: ClientId, key: Tensor) -> ClientId:
-        """Return the client at fault: the blamed one if the key is proof, else the blaming one."""
-        packet = self._received.get(client)
-        if packet is None or packet.sealed is None or self._judge is None:
-            return client
-        try:
-            is_proof = self._judge.is_proof(packet, key.numpy().tobytes())
-        except OWN_FAULTS:
-            raise
-        except Exception:  # noqa: BLE001 - what cannot even be read is no proof
-            is_proof = False
-        return packet.client if is_proof else client
+        own = error.client if isinstance(error, TooLarge) else None
+        suspect = self._sizes.find_suspect(other_than=own)
+        if suspect is None or suspect not in self.sessions:
+            return error
+        return TooLarge(
+            suspect, "numbers far larger than others', so that another client's became too large"
+        )
 
 
 def _is_lost(future: Future[Outcome]) -> bool:

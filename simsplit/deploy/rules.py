@@ -13,7 +13,8 @@ from typing import Any
 from simsplit.deploy.bounds import Bounds
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS
-from simsplit.packets import ClientId, Packet
+from simsplit.legs import ClientId
+from simsplit.packets import Packet
 from simsplit.parties.calls import (
     Assess,
     Begin,
@@ -48,7 +49,7 @@ class Rules:
     def __init__(self, client: ClientId, bounds: Bounds) -> None:
         """Make the rules of a client, from the bounds of its run."""
         self.client, self.bounds = client, bounds
-        scenario, stack = bounds.scenario, bounds.packets.stacks[0]
+        scenario, stack = bounds.scenario, bounds.get_packets(client).stacks[0]
         every = {client: bounds.figures.count_batches(client, "private")}
         rounds = scenario.schedule.count_rounds(every)
         gradients = scenario.gradients_cross
@@ -153,6 +154,12 @@ class Rules:
         self.round, self._entered = number, False
         self._steps_begun += 1
         most = self.bounds.figures.count_begun(self.client, self._phase)
+        # A party is asked for the others' batches of this round, and for no earlier one.
+        first = (number - 1) * most if self.bounds.scenario.parties else None
+        if (call.batch is None) != (first is None) or (
+            first is not None and call.batch not in range(first, first + most)
+        ):
+            raise ProtocolError(f"to begin batch {call.batch} in round {number}")
         if self._steps_begun > most:
             raise ProtocolError(
                 f"{self._steps_begun} steps in round {number}; the scenario allows {most}"
@@ -166,7 +173,7 @@ class Rules:
         self._turn, self._interleaved = 1, True
 
     def _check_proceed(self, call: Proceed) -> None:
-        turns = [turn for turn in self.bounds.scenario.crossings.training.turns if turn.by_client]
+        turns = [turn for turn in self.bounds.get_protocol(self.client).turns if turn.by_client]
         if not (self._turn and self._sent):
             raise ProtocolError("to continue a step that has not begun")
         turn = turns[self._turn]
@@ -192,7 +199,9 @@ class Rules:
         del call
         phase = self._phase
         most = 0 if phase is None else self.bounds.figures.count_begun(self.client, phase)
-        is_over = phase is not None and self._steps_begun == most and not self._turn
+        # Parties take no step of which the one with the labels, or another, is away.
+        whole = self._steps_begun == most or bool(self.bounds.scenario.parties)
+        is_over = phase is not None and whole and not self._turn
         if not is_over or self._reported == self.round:
             raise ProtocolError("to report a round that is not over, or a second time")
         self._reported = self.round
@@ -247,7 +256,7 @@ class Rules:
         self._check_arrival(call.packets, last.takes)
 
     def _check_hear(self, call: Hear) -> None:
-        self.bounds.check_announced(call)
+        self.bounds.check_announced(self.client, call)
         # Another announced projection of the same samples would show more of them.
         if self._has_heard:
             raise ProtocolError("to hear announcements twice")

@@ -3,12 +3,18 @@
 Each hand-over is encrypted with a fresh ChaCha20-Poly1305 key. That key is encrypted to each
 receiver by X25519, and the sender's certificate key signs the whole. The roster, which the
 authority signed, names the clients and their keys.
+
+A receiver that cannot decrypt its key signs a complaint. Only for such a complaint the sender
+discloses the seal's one-time secret, by which the server decrypts the receiver's key as the
+receiver would: either the sender or the receiver has lied. The server could then read that one
+hand-over, as it could if the receiver showed it.
 """
 
 import hashlib
 import json
+import secrets
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from torch import Tensor
 
 from simsplit.deploy.keys import (
     Keys,
@@ -29,12 +36,14 @@ from simsplit.deploy.keys import (
     read_roster,
 )
 from simsplit.errors import ProtocolError, RunError
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 
 _NONCE = bytes(12)
 """The nonce may be constant, since each key encrypts once."""
 _LENGTHS = struct.Struct(">II")
 _DOMAIN = b"simsplit hand-over 1"
+_ONCE = b"simsplit one-time secret 1"
+_COMPLAINT = b"simsplit complaint 1"
 _HASH = ec.ECDSA(hashes.SHA256())
 _KEY_BYTES, _WRAPPED_BYTES = 32, 48
 _UNSEALED = (
@@ -50,6 +59,14 @@ class SpoiltSeal(ProtocolError):  # noqa: N818 - evidence for the server
     def __init__(self, sender: ClientId, key: bytes) -> None:
         super().__init__(f"a hand-over that the key of client {sender} does not open")
         self.key = key
+
+
+class UnopenedSeal(ProtocolError):  # noqa: N818 - evidence for the server
+    """A seal that its sender signed, and whose key for this client cannot be decrypted."""
+
+    def __init__(self, sender: ClientId, complaint: bytes) -> None:
+        super().__init__(f"a hand-over of client {sender} without a usable key for this client")
+        self.sender, self.complaint = sender, complaint
 
 
 class Seals:
@@ -73,8 +90,10 @@ class Seals:
 
     def seal(self, about: dict[str, Any], content: bytes) -> bytes:
         """Seal a content for all other clients; the server can read `about`, but not change it."""
-        once, key = X25519PrivateKey.generate(), ChaCha20Poly1305.generate_key()
+        nonce, key = secrets.token_bytes(_KEY_BYTES), ChaCha20Poly1305.generate_key()
+        once = self._derive_once(nonce)
         about = {**about, "from": self.number, "once": once.public_key().public_bytes_raw().hex()}
+        about["nonce"] = nonce.hex()
         about["opens"] = _fingerprint(key)
         # Without the keys, which are encrypted under it and so cannot be part of it.
         bound = _encode_associated_data(about)
@@ -92,31 +111,56 @@ class Seals:
         signature = self._signs.sign(_DOMAIN + _hash_parts(head, closed), _HASH)
         return _LENGTHS.pack(len(head), len(signature)) + head + signature + closed
 
+    def sign(self, statement: bytes) -> bytes:
+        """Sign a statement, which begins with what it is about."""
+        return self._signs.sign(statement, _HASH)
+
     def open(self, blob: bytes, sender: ClientId) -> "OpenedSeal":
         """Open a seal of another client; raise ProtocolError unless that client sealed it so.
 
-        Raise SpoiltSeal if the sender signed a content that its key does not open.
+        Raise UnopenedSeal if the sender signed a key that cannot be decrypted here, and SpoiltSeal
+        if it signed a content that its key does not open.
         """
         try:
-            return self._open(blob, sender)
+            about, closed = _verify_sender(self.roster[sender], blob)
+            # A client's own hand-over, sent back to it, must not pass for another's.
+            if about["from"] != sender or sender == self.number:
+                raise ValueError("another sender")
         except _UNSEALED:
             raise ProtocolError(
                 f"a hand-over that is not validly sealed by client {sender} to this client"
             ) from None
-
-    def _open(self, blob: bytes, sender: ClientId) -> "OpenedSeal":
-        about, closed = _verify_sender(self.roster[sender], blob)
-        # A client's own hand-over, sent back to it, must not pass for another's.
-        if about["from"] != sender or sender == self.number:
-            raise ValueError("another sender")
-        wrapped = bytes.fromhex(about.pop("keys")[str(self.number)])
-        once = X25519PublicKey.from_public_bytes(bytes.fromhex(about["once"]))
-        own = ChaCha20Poly1305(_derive_shared_key(self._opens, once, self.number or 0))
-        key = own.decrypt(_NONCE, wrapped, _encode_associated_data(about))
-        # the key proves the content to the server only if the sender signed its fingerprint
-        if about["opens"] != _fingerprint(key):
-            raise ValueError("the signature is for another key")
+        try:
+            once = X25519PublicKey.from_public_bytes(bytes.fromhex(about["once"]))
+            shared = _derive_shared_key(self._opens, once, self.number or 0)
+            key = _unwrap(about, self.number or 0, shared)
+        except _UNSEALED:
+            complaint = self._signs.sign(_COMPLAINT + _hash_parts(blob, b""), _HASH)
+            raise UnopenedSeal(sender, complaint) from None
+        about.pop("keys")
         return OpenedSeal(about, _decrypt(sender, about, closed, key), key)
+
+    def disclose(self, blob: bytes, receiver: ClientId, complaint: bytes) -> bytes:
+        """Return the one-time secret of an own seal, of which a receiver complains.
+
+        Raise ProtocolError unless this client sealed it and the receiver signed the complaint: to
+        the server alone nothing is disclosed.
+        """
+        try:
+            about, _ = _verify_sender(self.roster[self.number or 0], blob)
+            if receiver == self.number or about["from"] != self.number:
+                raise ValueError("no other receiver")
+            verify_complaint(self.roster[receiver], blob, complaint)
+            return self._derive_once(bytes.fromhex(about["nonce"])).private_bytes_raw()
+        except _UNSEALED:
+            raise ProtocolError("to disclose a secret without a receiver's complaint") from None
+
+    def _derive_once(self, nonce: bytes) -> X25519PrivateKey:
+        """Derive the one-time secret of a seal, so that a complaint may come after a restart."""
+        own = self._opens.private_bytes_raw()
+        return X25519PrivateKey.from_private_bytes(
+            HKDF(hashes.SHA256(), _KEY_BYTES, nonce, _ONCE).derive(own)
+        )
 
 
 @dataclass(frozen=True)
@@ -128,20 +172,71 @@ class OpenedSeal:
     key: bytes
 
 
-def open_with_key(sender: RosterEntry, blob: bytes, key: bytes) -> bytes:
-    """Open a client's seal with a key from its receiver; raise ProtocolError if it is no proof.
+def open_with_key(sender: RosterEntry, blob: bytes, key: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return a seal's header and content, opened with a key from its receiver.
 
-    The key is proof because the sender signed its fingerprint. Raise SpoiltSeal if it is proof that
+    Raise ProtocolError if the key is no proof. It is one because the sender signed its fingerprint.
+    Raise SpoiltSeal if it is proof that
     the content cannot be opened.
     """
     try:
         about, closed = _verify_sender(sender, blob)
         about.pop("keys")
         if about["opens"] == _fingerprint(key):
-            return _decrypt(about["from"], about, closed, key)
+            return about, _decrypt(about["from"], about, closed, key)
     except _UNSEALED:
         pass
     raise ProtocolError("a key that proves nothing")
+
+
+def verify_signature(signer: RosterEntry, statement: bytes, signature: Tensor) -> None:
+    """Raise ProtocolError unless a client signed a statement."""
+    try:
+        signer.signs.verify(signature.numpy().tobytes(), statement, _HASH)
+    except _UNSEALED:
+        raise ProtocolError("a signature by another client than it names") from None
+
+
+def verify_complaint(receiver: RosterEntry, blob: bytes, complaint: bytes) -> None:
+    """Raise ProtocolError unless a receiver has signed a complaint about this seal."""
+    try:
+        receiver.signs.verify(complaint, _COMPLAINT + _hash_parts(blob, b""), _HASH)
+    except _UNSEALED:
+        raise ProtocolError("a complaint that its receiver did not sign") from None
+
+
+def is_wrapped(
+    roster: Mapping[ClientId, RosterEntry],
+    sender: ClientId,
+    receiver: ClientId,
+    blob: bytes,
+    once: bytes,
+) -> bool:
+    """Return whether a seal has a usable key for a receiver, by its disclosed one-time secret.
+
+    False too if the secret is not the one of this seal.
+    """
+    try:
+        about, _ = _verify_sender(roster[sender], blob)
+        secret = X25519PrivateKey.from_private_bytes(once)
+        if secret.public_key().public_bytes_raw().hex() != about["once"]:
+            return False
+        known = X25519PublicKey.from_public_bytes(roster[receiver].sealed_to)
+        _unwrap(about, receiver, _derive_shared_key(secret, known, receiver))
+    except _UNSEALED:
+        return False
+    return True
+
+
+def _unwrap(about: Mapping[str, Any], receiver: ClientId, shared: bytes) -> bytes:
+    """Return the key of a seal, decrypted with the key that sender and receiver share."""
+    wrapped = bytes.fromhex(about["keys"][str(receiver)])
+    bound = {name: value for name, value in about.items() if name != "keys"}
+    key = ChaCha20Poly1305(shared).decrypt(_NONCE, wrapped, _encode_associated_data(bound))
+    # the key proves the content to the server only if the sender signed its fingerprint
+    if about["opens"] != _fingerprint(key):
+        raise ValueError("the signature is for another key")
+    return key
 
 
 def _decrypt(sender: ClientId, about: dict[str, Any], closed: bytes, key: bytes) -> bytes:

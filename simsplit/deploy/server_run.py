@@ -4,29 +4,37 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simsplit.data.client_names import ClientNames
+from simsplit.client_names import ClientNames
+from simsplit.deploy.alignment import Culprit, PartiesAway
 from simsplit.deploy.client_session import ClientLost
 from simsplit.deploy.gate import Gate
-from simsplit.deploy.keys import Keys, check_validity
+from simsplit.deploy.keys import Keys, check_validity, read_roster
 from simsplit.deploy.left_out import LeftOutTable
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms, refuse_undeployable
-from simsplit.errors import ScenarioError, format_count
+from simsplit.errors import RunFailedError, ScenarioError, format_count
 from simsplit.experiment import Experiment
+from simsplit.legs import ClientId
 from simsplit.machine import find_device, pin_threads
-from simsplit.packets import ClientId
+from simsplit.opened_run import OpenedRun
 from simsplit.plugins.gathering import list_changed
+from simsplit.privacy.accounting import list_withheld_figures
 from simsplit.progress import Observer
-from simsplit.rehearsal import rehearse
 from simsplit.results import SCENARIO, SUMMARY, Run
 from simsplit.results.directory import replace
 from simsplit.running.checkpointing import LOSSES
+from simsplit.running.rehearsing import rehearse
 from simsplit.scenario import Scenario
 
+SEED_IS_KNOWN = (
+    "in a rehearsal all noise follows the scenario's seed, so the server can draw it too; use "
+    "--mode private"
+)
 DECISIVE_FACTS = ("torch", "machine", "capability", "threads")
 """The facts of machines that must be equal for a run to equal its simulation, bit for bit."""
 
@@ -44,7 +52,7 @@ def serve(
     without: Collection[ClientId] = (),
     observers: Sequence[Observer] = (),
     say: Callable[[str], None] = lambda _: None,
-) -> Run:
+) -> OpenedRun:
     """Train with the clients that connect, and return the run.
 
     `deadline_s` is the time for one answer, `patience_s` the time for clients that are away. The
@@ -62,10 +70,13 @@ def serve(
     with pin_threads(scenario.threads):
         if (info := scenario.data.describe()) is not None:
             # a plugin that always fails is named before anybody connects
-            rehearse(scenario, None, find_device(scenario.device), info=info)
+            for warning in rehearse(scenario, None, find_device(scenario.device), info=info):
+                say(warning)
         gate = Gate(scenario, terms, sockets, left_out, **times, say=say)
         with _open_gate(gate, listen, keys):
-            experiment = _build_experiment(gate, path, [*observers, sockets], mode)
+            own = [config.build(path) for config in scenario.observers]
+            align = partial(_align_ids, gate, keys, left_out)
+            experiment = _build_experiment(gate, path, [*observers, *own, sockets], mode, align)
             experiment.run(resume=resume)
             _record_deployment(
                 path,
@@ -74,28 +85,65 @@ def serve(
                 [gate.greetings.get(c, {}).get("facts") for c in range(gate.count)],
                 clipped=gate.has_clipped,
             )
-    return Run.load(path)
+    return OpenedRun.load(path)
 
 
 def _build_experiment(
-    gate: Gate, path: Path, observers: Sequence[Observer], mode: Mode
+    gate: Gate,
+    path: Path,
+    observers: Sequence[Observer],
+    mode: Mode,
+    align: Callable[[], None],
 ) -> Experiment:
     """Wait for clients and build the run; start anew if one is lost or expelled meanwhile."""
     losses: Counter[ClientId] = Counter()
     while True:
         # Again after each loss: data are planned anew for those who remain.
+        align()
         gate.wait()
         source = gate.scenario.data.source.kind
-        names = ClientNames(gate.scenario.clients.names or ())
+        names = ClientNames(gate.scenario.party_names)
         data = make_remote_data(source, gate.form, gate.count_samples(), names)
         present = format_count(gate.count - len(gate.left_out), "client")
         engine = f"deployed ({mode}), {present} of their owners"
         try:
-            return Experiment(gate.scenario, path, observers, data, gate, engine=engine)
+            return Experiment(
+                *(gate.scenario, path, observers, data, gate),
+                engine=engine,
+                withheld=list_withheld_figures(gate.scenario),
+                no_guarantee=SEED_IS_KNOWN if mode == "rehearsal" else "",
+            )
         except ClientLost as lost:
             losses[lost.host] += 1
             if losses[lost.host] > LOSSES:
                 gate.give_up(lost.host, f"it was lost again and again: {lost.cause}", 1)
+
+
+def _align_ids(gate: Gate, keys: Keys, left_out: LeftOutTable) -> None:
+    """Have the parties find their common ids, if the scenario says so, before they greet."""
+    while gate.meeting is not None:
+        try:
+            gate.meeting.hold(
+                lambda: {*range(gate.count)} - gate.left_out,
+                lambda client: client in gate.sessions,
+                read_roster(keys),
+                gate.patience_s,
+            )
+        except PartiesAway as away:
+            if not gate.is_quorum_without(away.clients):
+                raise
+            for client in away.clients:
+                left_out.add(client, 1, "away", f"it did not come within {gate.patience_s:g} s")
+        except Culprit as culprit:
+            gate.meeting.drop(culprit.client)
+            if not gate.is_quorum_without([culprit.client]):
+                raise RunFailedError(
+                    f"client {culprit.client} sent {culprit}, so ids cannot be aligned; start "
+                    f"without it: --without {culprit.client}, or set clients.quorum"
+                ) from None
+            gate.lose(culprit.client, f"it sent {culprit}", True, 1)
+        else:
+            return
 
 
 def _leave_out(

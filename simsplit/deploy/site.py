@@ -14,8 +14,10 @@ from torch import Tensor
 from simsplit.assembly import Assembler
 from simsplit.assembly.exchanges import build_pen
 from simsplit.data import Prepared, Samples
+from simsplit.deploy.accusations import DISCLOSE
 from simsplit.deploy.bounds import Bounds
-from simsplit.deploy.figure_bounds import Holdings
+from simsplit.deploy.call_codecs import NUMBER, get_answer_codec, read_call, write_value
+from simsplit.deploy.figure_bounds import Holdings, append_figures
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.handovers import (
     Handovers,
@@ -24,21 +26,30 @@ from simsplit.deploy.handovers import (
     undoes_turns,
 )
 from simsplit.deploy.keys import Keys
-from simsplit.deploy.messages import NUMBER, get_answer_codec, read_call, write_value
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
 from simsplit.deploy.rules import Rules
-from simsplit.deploy.seals import Seals
-from simsplit.deploy.terms import Mode, describe_data, describe_machine, digest_terms
+from simsplit.deploy.seals import Seals, UnopenedSeal
+from simsplit.deploy.terms import (
+    Mode,
+    describe_data,
+    describe_machine,
+    digest_resumable,
+    digest_terms,
+)
 from simsplit.errors import ProtocolError, RunError
 from simsplit.evaluation.authoring import Author
 from simsplit.evaluation.generation import Scorer
-from simsplit.packets import ClientId, Packet
-from simsplit.parties.calls import Call, CountSteps, Receive
+from simsplit.legs import ClientId
+from simsplit.packets import Packet
+from simsplit.parties.calls import Assess, Call, CountSteps, Receive, ReportRound
 from simsplit.parties.client import Client
 from simsplit.results import CHECKPOINTS, checkpoints
 from simsplit.results.checkpoints import Progress
 from simsplit.scenario import Scenario
 from simsplit.states import select_below
+
+WITHHELD_FIGURES = "withheld.csv"
+"""The figures that a client does not send, which its owner may read."""
 
 
 class ClientSite:
@@ -59,6 +70,8 @@ class ClientSite:
         self.mode, self.secret = mode, secret
         self.device = device or torch.device("cpu")
         self.terms = digest_terms(scenario, mode)
+        self._resumes = digest_resumable(scenario, mode)
+        """The digest of the runs that its checkpoints are of."""
         self.rounds_kept = 0
         """The round of the last checkpoint."""
         self.steps = 0
@@ -82,6 +95,11 @@ class ClientSite:
         seals = Seals(keys, self.scenario.clients.count)
         strict = not undoes_turns(self.scenario)
         self.handovers = Handovers(seals, self.number, self.terms, strict=strict)
+
+    @property
+    def most_bytes(self) -> int:
+        """The most bytes that a frame of the server may have."""
+        return self.bounds.most_bytes
 
     def describe_itself(self) -> dict[str, Any]:
         """Return the fields of the greeting, by which the server admits this client."""
@@ -119,6 +137,10 @@ class ClientSite:
             return write_frame(
                 {"number": number, "unusable": error.sender}, [bytes_to_tensor(error.key)]
             )
+        except UnopenedSeal as error:
+            return write_frame(
+                {"number": number, "unopened": error.sender}, [bytes_to_tensor(error.complaint)]
+            )
 
     def report_failure(self, error: Exception) -> bytes:
         """Return an answer that reports a failure.
@@ -134,17 +156,34 @@ class ClientSite:
             if header.keys() == {name}:
                 command(NUMBER.read(header[name], iter(())))
                 return write_frame({"number": number, "answer": None})
+        if header.keys() == {DISCLOSE}:
+            receiver = NUMBER.read(header[DISCLOSE], iter(()))
+            secret = self._required_handovers.disclose(receiver, tensors)
+            return write_frame({"number": number, "answer": None}, [bytes_to_tensor(secret)])
         call = self._open_handover(read_call(header, tensors))
         # Before it acts on the client, whose weights a refused call must not change.
         self.rules.check(call)
         self._is_changed = self._is_changed or not isinstance(call, CountSteps)
         # Frames are read on the CPU.
         placed = call if self.device.type == "cpu" else call.to_device(self.device)
-        answer = self._seal_handover(placed.on(self.client))
+        answer = self._seal_handover(self._withhold(call, placed.on(self.client)))
         self.rules.note_answer(call, answer, waiting=self.client.training.is_waiting)
         self.steps = self._steps_taken
         value, tensors = write_value(get_answer_codec(call), answer)
         return write_frame({"number": number, "answer": value}, tensors)
+
+    def _withhold(self, call: Call[object], answer: object) -> object:
+        """Return an answer without the figures that a guarantee forbids to send; keep them here."""
+        figures = self.bounds.figures
+        if not figures.withheld or not isinstance(call, ReportRound | Assess):
+            return answer
+        assert isinstance(answer, dict), "these calls are answered by figures"
+        sent = figures.withhold_from(call, answer)
+        start = f"{call.split}_" if isinstance(call, Assess) else ""
+        kept = {f"{start}{name}": value for name, value in answer.items() if name not in sent}
+        if kept:
+            append_figures(self.out / WITHHELD_FIGURES, self.rules.round, kept)
+        return sent
 
     def _open_handover(self, call: Call[object]) -> Call[object]:
         """Return a call with the weights of another client opened, if it has such."""
@@ -162,7 +201,16 @@ class ClientSite:
         """Return an answer with weights for other clients sealed, if it has such."""
         if not (isinstance(answer, Packet) and self.bounds.hands_on and answer.tensors):
             return answer
-        return self._required_handovers.seal(answer, self._steps_taken)
+        power = self.bounds.weights.find_power(answer)
+        return self._required_handovers.seal(answer, self._steps_taken, power)
+
+    def describe_spending(self) -> str:
+        """Write what the owner's samples have lost of their privacy; empty without a guarantee."""
+        if not (spent := self.client.training.report_spending()):
+            return ""
+        budget = self.scenario.epsilon_limit
+        limit = "" if budget is None else f", of a budget of {budget:g}"
+        return f"; its samples have lost epsilon {spent['epsilon']:.4g}{limit}"
 
     @property
     def _steps_taken(self) -> int:
@@ -220,7 +268,7 @@ class ClientSite:
         checkpoints.drop_after(
             self.out / CHECKPOINTS, round_number
         )  # rounds that are trained again
-        checkpoints.save(self.out / CHECKPOINTS, state, progress, self.terms, kept)
+        checkpoints.save(self.out / CHECKPOINTS, state, progress, self._resumes, kept)
         self.rounds_kept = round_number
 
     def _return_to(self, round_number: int) -> None:
@@ -233,7 +281,7 @@ class ClientSite:
         if self.handovers is not None:
             self.handovers.made = {}
         if round_number:
-            state = checkpoints.load_round(self.out / CHECKPOINTS, self.terms, round_number)
+            state = checkpoints.load_round(self.out / CHECKPOINTS, self._resumes, round_number)
             self._load(state)
             self._is_changed = True
         self.rounds_kept = round_number

@@ -2,19 +2,25 @@
 
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from simsplit.data import Prepared
+from simsplit.client_names import ClientNames
+from simsplit.data import Prepared, Samples
+from simsplit.data.joined_tables import JoinedSource, load_portion
 from simsplit.data.partitions import Iid
+from simsplit.data.portions import mask_labels
+from simsplit.data.preparing import divide
+from simsplit.data.texts import TextTable
 from simsplit.deploy.site import ClientSite
 from simsplit.deploy.terms import Mode
 from simsplit.errors import DataError, RunError, ScenarioError
 from simsplit.foreign import refuse_link
+from simsplit.legs import ClientId
 from simsplit.machine import find_device
-from simsplit.packets import ClientId
 from simsplit.results import CHECKPOINTS
 from simsplit.results.directory import make_folder
 from simsplit.scenario import Scenario
@@ -30,9 +36,13 @@ def make_site(
     mode: Mode,
     *,
     data: Path | None = None,
+    common: Sequence[str] | None = None,
     resume: bool = False,
 ) -> ClientSite:
-    """Make the site of a client, with its own `data` or its part of the scenario's data."""
+    """Make the site of a client, with its own `data` or its part of the scenario's data.
+
+    `common` are the ids that all parties have, where they were aligned.
+    """
     if client >= scenario.clients.count:
         raise ScenarioError(
             "clients.count", f"got client {client}, allowed are 0 to {scenario.clients.count - 1}"
@@ -44,18 +54,31 @@ def make_site(
     make_folder(out / CHECKPOINTS)
     secret = load_secret(out) if mode == "private" else None
     device = find_device(scenario.device)
-    held = scenario.prepare_data() if data is None else load_own_data(scenario, data, client)
+    if data is None and common is None:
+        held = scenario.prepare_data()
+    else:
+        held = load_own_data(scenario, data, client, common)
+    if held.portions:
+        held = held.of_party(client)  # the site knows nothing of the others' columns
     return ClientSite(scenario, held, client, out, mode=mode, secret=secret, device=device)
 
 
-def load_own_data(scenario: Scenario, path: Path, client: ClientId) -> Prepared:
-    """Load a site's own data from `path`, all for one client; other settings are the scenario's."""
+def load_own_data(
+    scenario: Scenario, path: Path | None, client: ClientId, common: Sequence[str] | None = None
+) -> Prepared:
+    """Load a site's own data from `path`, all for one client; other settings are the scenario's.
+
+    A party without a path has the scenario's file, and of its rows the `common` ones.
+    """
     source = scenario.data.source
-    if "path" not in type(source).model_fields:
+    if isinstance(source, JoinedSource):
+        path = path or source.files[scenario.party_names[client]]
+        return _load_own_portion(scenario, source, path, client, common)
+    if path is None or "path" not in type(source).model_fields:
         raise ScenarioError(
             "data.source.kind",
-            f"got {source.kind}, which has no path; --data is allowed with npz, table, folder, "
-            "parquet and text_parquet",
+            f"got {source.kind}, which has no path; --data is allowed with npz, table, joined, "
+            "folder, parquet and text_parquet",
         )
     if not path.exists():
         raise DataError(f"--data: there is no {path.absolute()}")
@@ -67,6 +90,42 @@ def load_own_data(scenario: Scenario, path: Path, client: ClientId) -> Prepared:
     # The others' samples are elsewhere, but clients are numbered alike on all machines.
     parts = [everything if n == client else nothing for n in range(scenario.clients.count)]
     return replace(own, parts=parts)
+
+
+def _load_own_portion(
+    scenario: Scenario,
+    source: JoinedSource,
+    path: Path,
+    client: ClientId,
+    common: Sequence[str] | None,
+) -> Prepared:
+    """Load a party's own columns; raise ScenarioError for draws that need all parties' labels."""
+    data = scenario.data
+    drawn = ("classes", "train_samples", "test_samples", "validation", "auxiliary")
+    for name in (each for each in drawn if getattr(data, each)):
+        raise ScenarioError(
+            f"data.{name}",
+            "draws rows by their labels, which one party has; with --data leave it out",
+        )
+    if not path.exists():
+        raise DataError(f"--data: there is no {path.absolute()}")
+    made = load_portion(source, scenario.party_names[client], path, common)
+    plain = data.model_copy(update={"partition": Iid()})
+    own = divide(plain, made, 1, scenario.seed, None, mixes=False, read_public=_read_nothing)
+    parts = [np.arange(len(own.train))] * scenario.clients.count
+    # The others' shapes are not known here, and are not needed for this party's head.
+    shapes = (own.info.shape,) * scenario.clients.count
+    names, info = ClientNames(scenario.party_names), replace(own.info, parts=shapes)
+    own = replace(own, parts=parts, info=info, client_names=names)
+    if client == scenario.label_party:
+        return own
+    train, test = mask_labels(own.train), mask_labels(own.test)
+    return replace(own, info=replace(info, shares=()), train=train, test=test)
+
+
+def _read_nothing(source: TextTable, reader: object) -> Samples:
+    """Stand for public texts, which tables have none of."""
+    raise AssertionError(f"tables have no public texts, got {source.kind_name}")
 
 
 def load_secret(folder: Path) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simsplit.packets import ClientId, Packet
+from simsplit.legs import ClientId
+from simsplit.packets import Packet
 from simsplit.parties.calls import Call
 from simsplit.progress import Observer, RoundEnded
 from simsplit.results.directory import SOCKET, append, writing

@@ -17,13 +17,14 @@ then is a packet that no honest client sends.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
 from simsplit.engine.pool import NOBODY, ClientAtFault, HostLost
 from simsplit.errors import RunFailedError
-from simsplit.packets import ClientId, Packets
+from simsplit.legs import ClientId
+from simsplit.packets import Packets
 from simsplit.parties.learner import Learner
 from simsplit.states import measure_norm
 
@@ -158,8 +159,7 @@ class TrunkWatch:
         if not self._growth.step_by_step:
             self._repeat_round()
         if not self._growth.clips:
-            self._growth.clips = True
-            raise RoundSpoilt(f"the trunk's gradients are clipped to a norm of {CLIP_NORM:g}")
+            repeat_clipped(self._growth)
 
     def _measure(self) -> float:
         """Return the largest norm of the trunk's weights and of its optimizer's moments."""
@@ -171,6 +171,12 @@ class TrunkWatch:
             if name != "step" and isinstance(value, Tensor)
         )
         return measure_norm([*self._weights, *moments])
+
+
+def repeat_clipped(growth: Growth) -> NoReturn:
+    """Raise RoundSpoilt, so that the round is done again with the trunk's gradients clipped."""
+    growth.step_by_step = growth.clips = True
+    raise RoundSpoilt(f"the trunk's gradients are clipped to a norm of {CLIP_NORM:g}")
 
 
 def find_suspect(growth: Mapping[ClientId, float], client: ClientId) -> ClientId:

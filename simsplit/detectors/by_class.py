@@ -13,8 +13,8 @@ from torch import Tensor
 
 from simsplit.detectors.detector import DetectorConfig, RoundView, need_signals
 from simsplit.detectors.readings import LEGS, Readings, Signal
+from simsplit.legs import ClientId
 from simsplit.needs import Given, Need, Needs
-from simsplit.packets import ClientId
 
 ByClient = dict[ClientId, Tensor]
 """A row or a label per sample, by client."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from simsplit.detectors.detector import SignalDetector, SignalDetectorConfig, measure_distances
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 
 
 class CosineMadConfig(SignalDetectorConfig):

@@ -7,8 +7,7 @@ threshold decides which scores flag a client, and the response decides what then
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,9 +27,8 @@ from simsplit.detectors.thresholds import (
     compute_mad_z,
     to_suspicion,
 )
+from simsplit.legs import ClientId, Leg
 from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import ClientId, Leg
-from simsplit.renamed import Renamed, find_by_old_name
 from simsplit.states import select_below
 
 Response = Literal["none", "skip", "downweight", "rollback"]
@@ -153,7 +151,7 @@ def measure_distances(rows: Tensor) -> Tensor:
     return torch.cdist(rows.double(), rows.double(), compute_mode=exact)
 
 
-class Detector(Renamed, ABC):
+class Detector(ABC):
     """Base class of detectors; a subclass defines `scores`, and extends `state` and `load`."""
 
     def __init__(self, config: DetectorConfig) -> None:
@@ -253,7 +251,3 @@ class SignalDetector(Detector, ABC):
     @abstractmethod
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
         """Return a score for each row of means."""
-
-
-if not TYPE_CHECKING:  # type checkers know the new names alone
-    __getattr__ = partial(find_by_old_name, __name__)

@@ -32,8 +32,8 @@ from torch import Tensor
 from simsplit.detectors.detector import RoundView, Scores
 from simsplit.detectors.strays import Compared, StraysConfig, StraysDetector
 from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
+from simsplit.legs import ClientId, Leg
 from simsplit.needs import Needs, need_leg
-from simsplit.packets import ClientId, Leg
 from simsplit.states import select_below
 
 

@@ -12,7 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.legs import ClientId, Leg
+from simsplit.packets import Packet
 from simsplit.phases import Moment
 from simsplit.seeds import rng_for
 

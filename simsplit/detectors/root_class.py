@@ -37,7 +37,7 @@ from simsplit.detectors.by_class import (
 )
 from simsplit.detectors.detector import Detector, RoundView, Scores
 from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.states import select_below
 
 LEAST_ELSE = 2

@@ -41,8 +41,8 @@ from simsplit.detectors.detector import (
     measure_distances,
 )
 from simsplit.detectors.thresholds import FixedConfig
+from simsplit.legs import ClientId
 from simsplit.needs import Given, Need, Needs
-from simsplit.packets import ClientId
 
 
 class SafeSplitConfig(DetectorConfig):

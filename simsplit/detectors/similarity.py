@@ -15,7 +15,7 @@ from torch import Tensor
 from simsplit.detectors.detector import SignalDetector, SignalDetectorConfig
 from simsplit.detectors.readings import Signal
 from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.states import select_below
 
 

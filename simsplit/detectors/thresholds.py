@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Discriminator, Field
 from torch import Tensor
 
 from simsplit.config import Config
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.seeds import numpy_rng_for
 from simsplit.states import select_below
 

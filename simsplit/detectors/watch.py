@@ -11,8 +11,8 @@ from torch import Tensor
 from simsplit.detectors.detector import Detector, DetectorConfig, RoundView, TrunkTurn, Verdict
 from simsplit.detectors.readings import Readings, Signal
 from simsplit.detectors.thresholds import format_window
-from simsplit.metrics.detection import score_detection
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
+from simsplit.metrics.detection_rates import score_detection
 from simsplit.rows import DetectionRow
 from simsplit.states import select_below
 

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from simsplit.detectors.by_class import ByClassConfig, ByClient, infer_classes, select_samples
 from simsplit.detectors.detector import Detector, RoundView, Scores
 from simsplit.detectors.thresholds import CalibratedConfig, Rounds, Threshold
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 
 
 class WithinClassConfig(ByClassConfig):

@@ -270,6 +270,7 @@ def _refuse_unreachable(address: str, option: str) -> None:
     if address != "auto" and place.hostname and place.port:
         try:
             _greet(place.hostname, place.port)
+            _await_answer(place.hostname, place.port)
         except OSError as error:
             raise _make_unreachable_error(address, error, option) from None
 
@@ -285,6 +286,24 @@ def _greet(host: str, port: int) -> None:
         with stream.makefile("rb") as answer:
             if answer.read(len(_SETTINGS))[3:4] != _SETTINGS[3:4]:
                 raise ConnectionError("what answers there is not Ray")
+
+
+def _await_answer(host: str, port: int) -> None:
+    """Raise ConnectionError unless a call is answered, with whatever it may be.
+
+    A connection may stand while the process behind it has stopped, or is none of Ray's. Ray itself
+    would try for minutes, and print a line of its own for each try.
+    """
+    try:
+        import grpc
+    except ImportError:  # Ray then finds out by itself
+        return
+    with grpc.insecure_channel(f"{host}:{port}", options=(("grpc.enable_http_proxy", 0),)) as there:
+        try:
+            there.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=ANSWER_S)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
+                raise ConnectionError("it takes connections, and answers no call") from None
 
 
 def _make_unreachable_error(address: str, error: OSError, option: str) -> ScenarioError:

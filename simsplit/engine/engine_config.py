@@ -14,6 +14,20 @@ class InlineEngine(Config):
     rest: Literal["memory", "disk"] = "memory"
     """Where clients with heads of their own rest between their turns. disk: in a file beside the
     run's checkpoints, which then refer to it."""
+    stack: Literal["auto", "off"] | Annotated[int, Field(ge=2)] = "off"
+    """How many clients of a cohort (fused, splitfed_v1) train as one tensor, with a row for each.
+    auto: all of them, if that is faster in a first measurement. off: one after another. Losses then
+    differ from those of one after another by rounding alone; bytes, counts and draws are equal.
+    Under splitfed_v1 the server's copies of the trunk are stacked too."""
+
+    @field_validator("stack", mode="before")
+    @classmethod
+    def _check_stack(cls, value: object) -> object:
+        # Checked here, since pydantic would report one error for each member of the union.
+        value = "off" if value is False else value  # YAML reads a bare off as false
+        if value not in ("auto", "off") and not (type(value) is int and value >= 2):
+            raise ValueError(f"must be auto, off or a whole number from 2, got {value!r}")
+        return value
 
 
 class HostsConfig(Config):

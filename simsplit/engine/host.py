@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from simsplit.engine.pool import ClientError, InlinePool, Job
 from simsplit.errors import PluginError, ProtocolError, RunFailedError, SimsplitError
+from simsplit.legs import ClientId
 from simsplit.machine import find_device, read_resident_bytes
-from simsplit.packets import ClientId, Packet
+from simsplit.packets import Packet
 from simsplit.parties.calls import Call
 
 Answer = TypeVar("Answer")

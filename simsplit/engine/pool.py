@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from simsplit.detectors import Readings
+from simsplit.engine.stacker import Stacker
 from simsplit.errors import OutOfRangeError, RunFailedError, SimsplitError, format_list
-from simsplit.packets import ClientId, Packets
+from simsplit.legs import ClientId
+from simsplit.packets import Packets
 from simsplit.parties.calls import Call, CountSteps, Enter, Hear, LoadOwn, OwnState
 from simsplit.parties.client import Client
 from simsplit.parties.learner import Learner
@@ -22,6 +24,7 @@ from simsplit.phases import Phase
 from simsplit.wire import Counts
 
 Answer = TypeVar("Answer")
+Weights = Mapping[str, Tensor]
 _ANYTHING = nullcontext()
 
 
@@ -53,6 +56,8 @@ class HostLost(RunFailedError):  # noqa: N818 - an event to go on from, where th
 
     advice: ClassVar[str] = "Fewer hosts, a smaller batch or more memory may help"
     """What helps where it happens again and again."""
+    since: int | None = None
+    """The first earlier round that is to be undone too; None: only the round that is under way."""
 
     def __init__(self, host: int, clients: Sequence[ClientId], cause: str) -> None:
         self.host, self.cause = host, cause
@@ -100,6 +105,14 @@ class Workshop(Protocol):
 
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Train one client's job, starting from these weights of the trunk."""
+
+    def find_obstacle(self, job: Job) -> str | None:
+        """Return why jobs such as this one cannot be taken lap by lap; None if they can."""
+
+    def train_together(
+        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
+    ) -> Iterator[tuple[ClientId, Outcome]]:
+        """Train several clients' jobs lap by lap, and yield outcomes in the order of `jobs`."""
 
     @property
     def draws(self) -> bool:
@@ -185,18 +198,31 @@ class Pool(ABC):
         """Return a watch over the trunk of a learner; None if clients are trusted."""
         return None
 
+    def compare_weights(  # noqa: B027 - only remote clients may be hostile
+        self, updates: Mapping[ClientId, Weights], held: Weights, *, of_trunk: bool
+    ) -> None:
+        """Compare the weights that clients have made with those that all of them began with.
+
+        `of_trunk`: they are copies of the trunk. Where clients are remote, raise ClientAtFault.
+        """
+
+    def end_round(self, round_number: int) -> None:  # noqa: B027
+        """Compare what clients have sent in the steps of a round; where they are remote, one whose
+        numbers are far larger than the others' is expelled.
+        """
+
     def keep(self, round_number: int) -> None:  # noqa: B027 - most pools have nothing to do
         """Have clients that keep their own state do so after a round."""
 
     def return_to(self, round_number: int) -> None:  # noqa: B027
         """Return such clients to what they kept after a round; 0: to before training."""
 
-    def carried_state(self) -> dict[str, Tensor]:
+    def collect_carried(self) -> dict[str, Tensor]:
         """Return what is known of the weights that remote clients have handed to each other."""
         return {}
 
     def load_carried(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027
-        """Restore what `carried_state` returned."""
+        """Restore what `collect_carried` returned."""
 
     def mark(self, round_number: int) -> None:  # noqa: B027
         """Have such clients remember their state when a round begins."""
@@ -251,12 +277,12 @@ class Pool(ABC):
     rests_on_disk: bool = False
     """Whether clients' own states lie in rows on disk, to which checkpoints refer."""
 
-    def rested_state(self) -> dict[str, Tensor]:
+    def collect_rested(self) -> dict[str, Tensor]:
         """Return where the rows of clients lie that rest on disk."""
         return {}
 
     def load_rested(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `rested_state` returned, where clients rest on disk."""
+        """Restore what `collect_rested` returned, where clients rest on disk."""
         raise AssertionError(f"clients of a {type(self).__name__} do not rest on disk")
 
     def let_go(self, rounds: Collection[int]) -> None:  # noqa: B027
@@ -289,11 +315,20 @@ class Pool(ABC):
 class InlinePool(Pool):
     """Every client in this process; the reference that other pools must equal bit for bit."""
 
+    stacker: Stacker | None = None
+    """Steps of a cohort that are taken as one; None: each client takes its own."""
+
     def __init__(self, clients: Mapping[ClientId, Client]) -> None:
         self.clients = clients
 
+    def stack_steps(self, most: int | None) -> None:
+        """Take the steps of a cohort as one, of at most so many clients; None: of all."""
+        self.stacker = Stacker(self.clients, most)
+
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Call one client; an exception that is not ours becomes a `ClientError`."""
+        if self.stacker is not None:
+            self.stacker.let_out(client)
         try:
             return call.on(self.clients[client])
         except SimsplitError:
@@ -305,16 +340,24 @@ class InlinePool(Pool):
         self.ask(client, call)
 
     def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
-        """Call one client after another."""
+        """Call one client after another, or stacked ones at once."""
+        if self.stacker is not None:
+            return self.stacker.ask_each(calls, self.ask)
         return {client: self.ask(client, call) for client, call in calls.items()}
 
     def train_rounds(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
-        """Train one client's round after another."""
-        assert self.workshop is not None, "assembly gives one to every splitfed_v1"
+        """Train one client's round after another, or those of stacked clients lap by lap."""
+        workshop, stacker = self.workshop, self.stacker
+        assert workshop is not None, "assembly gives one to every splitfed_v1"
+        first = next(iter(jobs.values()), None)
+        if stacker is not None and first is not None and workshop.find_obstacle(first) is None:
+            for some in stacker.cut(jobs):
+                yield from workshop.train_together({client: jobs[client] for client in some}, trunk)
+            return
         for client, job in jobs.items():
-            yield client, self.workshop.train(client, job, trunk)
+            yield client, workshop.train(client, job, trunk)
 
 
 class RestingPool(InlinePool):
@@ -327,6 +370,8 @@ class RestingPool(InlinePool):
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Call one client, for some calls without a seat for it."""
+        if self.stacker is not None:
+            self.stacker.let_out(client)
         try:
             return self.roster.ask(client, call)
         except SimsplitError:
@@ -337,6 +382,8 @@ class RestingPool(InlinePool):
     def enter(self, clients: Sequence[ClientId], call: Enter) -> None:
         """Start a round at all clients of the roster."""
         del clients
+        if self.stacker is not None:
+            self.stacker.settle()
         self.roster.enter(call)
 
     def announce(self, clients: Sequence[ClientId], call: Hear) -> None:
@@ -365,7 +412,7 @@ class RestingPool(InlinePool):
         else:
             super().load_own(clients, states)
 
-    def rested_state(self) -> dict[str, Tensor]:
+    def collect_rested(self) -> dict[str, Tensor]:
         return self.roster.write_rows().state() if self.rests_on_disk else {}
 
     def load_rested(self, state: Mapping[str, Tensor]) -> None:

@@ -29,7 +29,7 @@ from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.host import Failure, Host, Recipe, move_to_device, register_numpy_transport
 from simsplit.engine.pool import HostLost, Job, Outcome, Pool
 from simsplit.errors import RunFailedError, ScenarioError, format_count, format_list
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.parties.calls import Begin, BeginInterleaved, Call, Proceed
 
 AHEAD = 2

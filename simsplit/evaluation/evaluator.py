@@ -15,15 +15,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.config import Config
+from simsplit.config import MOST_PARTS, Config
 from simsplit.data.images import Views
 from simsplit.data.samples import IGNORED, Choices, Samples
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS, Generator, Scorer
 from simsplit.evaluation.writing import Sampling, Writer
+from simsplit.legs import ClientId
 from simsplit.metrics.classification import ClassMetric, accuracy
 from simsplit.models.tokenizers import Reader
-from simsplit.packets import ClientId
 from simsplit.parties.calls import Assess, Probe
 from simsplit.schedules.exchange import Exchange
 from simsplit.seeds import numpy_rng_for
@@ -59,11 +59,11 @@ class EvaluateConfig(Config):
     """Which splits; null: test, and validation if `data.validation` is above 0."""
     clients: int | None = Field(default=None, ge=1)
     """With per-client heads: how many clients to evaluate at most, drawn by the seed; null: all."""
-    metrics: tuple[AnyMetric, ...] | None = None
+    metrics: tuple[AnyMetric, ...] | None = Field(default=None, max_length=MOST_PARTS)
     """What to report; null: accuracy, balanced_accuracy and loss of classes; loss, perplexity and
     accuracy of tokens; answers too where a causal model classifies. The last five score texts that
     the model generates from prompts, which takes long."""
-    controls: tuple[str, ...] = ()
+    controls: tuple[str, ...] = Field(default=(), max_length=MOST_PARTS)
     """The same weights scored in other ways, each in columns of its own: without_trunk (features
     are what the client sent, so no server is needed), and the ones that methods offer (mixguard:
     plain, calibrated, mixed). `model.trunk: skipped` trains without the trunk as well."""
@@ -93,6 +93,10 @@ class EvaluateConfig(Config):
     def due(self, round_number: int, rounds: int) -> bool:
         """Return whether this round is evaluated."""
         return round_number == rounds or (self.every > 0 and round_number % self.every == 0)
+
+    def count_due(self, rounds: int) -> int:
+        """Count the rounds that are evaluated; the last one always is, be it round 0."""
+        return 1 if not (self.every and rounds) else -(-rounds // self.every)
 
 
 class Evaluator:
@@ -217,7 +221,8 @@ class Evaluator:
                 self.exchange.write(client, split, round_number)
             figures = self.exchange.pool.ask(client, Assess(split, self.exchange.reading))
             with self.exchange.pool.work_on({client: ()}):
-                if figures.keys() != set(self.metrics):
+                # Clients that withhold their scores answer with none.
+                if figures and figures.keys() != set(self.metrics):
                     raise ProtocolError("figures that the scenario does not ask for")
                 if not all(map(math.isfinite, figures.values())):
                     raise ProtocolError("figures that are not finite")

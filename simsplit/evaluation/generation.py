@@ -11,10 +11,10 @@ from torch import Tensor
 
 from simsplit.data.samples import IGNORED, Choices, Samples
 from simsplit.evaluation.writing import Writer
+from simsplit.legs import ClientId
 from simsplit.metrics.classification import ClassMetric, TokenMetric, TokenScore, score
 from simsplit.metrics.text import bleu, code_bleu, exact_answers, meteor, rouge_l
 from simsplit.models.tokenizers import Reader
-from simsplit.packets import ClientId
 
 Score = Callable[[Sequence[str], Sequence[str]], float]
 

@@ -18,7 +18,7 @@ from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import RunFailedError, SimsplitError
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.parties.calls import ContinueTexts, ProbeTexts
 from simsplit.schedules.exchange import Exchange
 from simsplit.seeds import rng_for

@@ -8,8 +8,11 @@ A paper's `claims.yaml` lies beside its scenarios, in `scenarios/papers/<paper>/
       table9:                             tableN or figureN, in arabic numbers; appendix_c
         title: Table IX                   as the paper calls it
         says: ...                         what it shows, in one sentence of ours
+        short: ...                        the same in a few words, for RESULTS.md's first screen
         figures:                          the table's figures: what measures each of them here
           accuracy: {is: test_accuracy, at: best_on_test, times: 100, unit: "%", better: more}
+          ssim: {is: sdar_ssim, at: last, better: less, floors: [mean_image_ssim]}
+        undefended: {method: raw}         where nothing is defended; see below
         printed: |                        CSV: axes that tell rows apart, then figures; to the digit
           data, partition, cut, heads, method, accuracy
           cifar10, iid, l2h, shared, raw, 87.24
@@ -30,7 +33,17 @@ A paper's `claims.yaml` lies beside its scenarios, in `scenarios/papers/<paper>/
             along: method                 the axis whose values `that` names; method by default
             for: {data: cifar10, cut: l2h, heads: shared}         other axes' values
             each: [partition]             axes for each of whose values it must hold
+            most: true                    it must hold for more than half of them
+            ours: ...                     in what it goes beyond the table's sentence or measure
+            unprinted: ...                why the paper's own figures cannot decide it
             out_of_reach: ...             why nothing here can measure it, where nothing can
+        gates:                            what rows must pass before a statement is judged by them
+          - that: accuracy >= 80          figures of one row, by the means of its seeds
+            at: {method: raw}             its axes, where they differ from the judged row's
+            for: {data: cifar10}          the rows that it decides on; by default all
+            judges: [accuracy]            the figures whose statements it decides on; all by default
+            otherwise: ...                what passes it
+        ungated: ...                      why there is no gate
         floors: [mean_image]              figures of this table that need no attack
         silent: ["which half ..."]        what the paper leaves open, and what was taken
         out_of_reach: ...                 why two processors cannot measure it, where they cannot
@@ -57,7 +70,20 @@ table has already names that one in `rows_of`: it has the same axes and figures,
 a second time. A statement with `along: figure`
 compares figures of one row instead of rows in one figure (`sdar > mean_image`), and has no `in`.
 Every axis with several values must be in `along`, `for` or `each`. Statements are judged at a tier
-for those rows alone that the tier has cells for.
+for the rows alone that the tier has cells for.
+
+A table's verdict is on its sentence: on all statements that are not `ours`, in the paper's measure.
+Each of them holds on the paper's own printed figures, or says in `unprinted` why these cannot
+decide it. A statement that could not be settled whatever was measured is refused.
+
+A figure with `floors` is what an attack reads. It says something of a defence only if the attack
+reads more than each of these figures, which need no attack, where nothing is defended: in the row
+with the axes `undefended`. Where it does not, statements on the figure are not settled; nor are
+they of a row where the attack has not begun: where a figure in `starts` is not above its value.
+
+Of a figure that is a share of counted trials, such as the turns that a detector flags, `trials` has
+their number in a run, by tier; `step` is the least difference between two values of another figure,
+where `simsplit.evidence.measures` does not know it.
 """
 
 import csv
@@ -66,113 +92,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from simsplit.config import Config
 from simsplit.errors import ScenarioError, format_list, suggest
+from simsplit.evidence.claim_parts import FIGURE as FIGURE
+from simsplit.evidence.claim_parts import TIERS as TIERS
+from simsplit.evidence.claim_parts import Axes as Axes
+from simsplit.evidence.claim_parts import Figure as Figure
+from simsplit.evidence.claim_parts import Measured as Measured
+from simsplit.evidence.claim_parts import RowGate as RowGate
+from simsplit.evidence.claim_parts import Statement as Statement
+from simsplit.evidence.claim_parts import Tier as Tier
+from simsplit.evidence.claim_parts import Words
+from simsplit.evidence.measures import Measure, find_flaw
 from simsplit.evidence.statements import Comparison, parse_statement
 from simsplit.foreign import find_yaml_loader
-from simsplit.metrics.text import compute_defence_score
-
-Tier = Literal["quick", "small", "full"]
-TIERS: tuple[Tier, ...] = ("quick", "small", "full")
-"""quick: a minute on data that ship, for the board alone; small: hours on two processors; full: the
-paper's size."""
-Axes = Mapping[str, str]
-"""Axis -> value, in words: what tells one row of a table from another."""
-FIGURE = "figure"
-"""The `along` of statements that compare figures of one row."""
-Point = Literal["last", "best_on_validation", "best_on_test"]
-As = Literal["ratio", "percent", "points", "variation", "dcs"]
-"""How a figure stands against another row's: divided by it, its change in per cent, or minus it;
-variation is against its own mean, the coefficient of variation over seeds in per cent. dcs is the
-score of a defence: the figure is its utility, the other row's that of the undefended run."""
-
-
-def _in_words(values: object) -> object:
-    """Turn plain values into words, so that `ratio: 8` in YAML is the axis value '8'."""
-    if isinstance(values, Mapping):
-        return {str(name): str(value) for name, value in values.items()}
-    return values
-
-
-Words = Annotated[dict[str, str], BeforeValidator(_in_words)]
-
-
-class Figure(Config):
-    """One figure of a table: what measures it here."""
-
-    is_: str = Field(default="", alias="is")
-    """Its name among `compare`'s figures, such as test_accuracy or sdar_ssim; empty: it is printed,
-    and nothing here measures it."""
-    at: Point = "best_on_validation"
-    """The round that it is taken from."""
-    times: float = 1.0
-    """What ours is multiplied by to have the paper's unit, such as 100 for per cent."""
-    unit: str = ""
-    """The unit that the paper prints, for tables and pictures."""
-    better: Literal["more", "less", ""] = ""
-    """Which way the paper's authors want it; empty: neither."""
-    of: str = ""
-    """The figure of the table that it puts against another row's; empty: it is measured itself."""
-    against: Words = Field(default={})
-    """The other row's values of axes, such as {method: raw}."""
-    as_: As = Field(default="ratio", alias="as")
-    """How it stands against the other row."""
-    leaked: Mapping[str, float] = {}
-    """Of dcs: the figures of the same row that say what an attack reads, each with its weight."""
-
-    def compare(self, value: float, other: float, leak: float = 0.0) -> float:
-        """Return a row's value against that of the other row; nan where it divides by zero."""
-        if self.as_ == "dcs":
-            return compute_defence_score(leak, value, other)
-        if self.as_ == "points":
-            return value - other
-        if not other:
-            return math.nan
-        return value / other if self.as_ == "ratio" else 100 * (value / other - 1)
-
-    @property
-    def recipe(self) -> dict[str, object]:
-        """The fields that its value depends on beside the run; a digest has them."""
-        return {"is": self.is_, "at": self.at, "times": self.times}
-
-
-class Measured(Config):
-    """A scenario that measures rows of a table."""
-
-    scenario: str
-    """The file, relative to the claims' folder."""
-    with_: Words = Field(default={}, alias="with")
-    """Axes that all of its cells share and its sweep does not name."""
-    rename: Mapping[str, str] = {}
-    """The sweep's short name of a field -> the table's axis."""
-    words: Mapping[str, Words] = {}
-    """Axis -> the sweep's value in words -> the table's."""
-    figures: tuple[str, ...] = ()
-    """The figures that its runs have; empty: all that are measured."""
-    takes_min: float = Field(default=1.0, gt=0)
-    """Minutes that a cell takes on one processor, until one has been measured."""
-
-
-class Statement(Config):
-    """What would hold: a comparison of rows in one figure."""
-
-    that: str
-    """Such as `raw > lightsplit-8`; see `simsplit.evidence.statements`."""
-    in_: str = Field(default="", alias="in")
-    """The figure that is compared."""
-    along: str = "method"
-    """The axis whose values the statement names, or `figure`."""
-    for_: Words = Field(default={}, alias="for")
-    """Values of other axes."""
-    each: tuple[str, ...] = ()
-    """Axes for each of whose values it must hold."""
-    out_of_reach: str = ""
-    """Why nothing here can measure it; empty: something can. The table is judged by the others."""
 
 
 class Claim(Config):
@@ -182,6 +120,8 @@ class Claim(Config):
     """As the paper names it, such as Table IV."""
     says: str
     """What it shows, in a sentence of ours."""
+    short: str = Field(default="", max_length=75)
+    """The same in a few words, as they stand behind "Holds here:"; empty: nothing is judged."""
     figures: Mapping[str, Figure] = {}
     """Figure -> what measures it."""
     printed: str = ""
@@ -194,6 +134,12 @@ class Claim(Config):
     """The table whose scenarios and measurements it shares; empty: it has its own."""
     holds: tuple[Statement, ...] = ()
     """What would hold."""
+    gates: tuple[RowGate, ...] = ()
+    """What rows must pass before they say something."""
+    ungated: str = ""
+    """Why rows of whatever model say something; empty: they have gates, or nothing is claimed."""
+    undefended: Words = Field(default={})
+    """The axes' values of rows where nothing is defended; empty: the table has none."""
     floors: tuple[str, ...] = ()
     """Figures that need no attack, such as mean_image_ssim."""
     silent: tuple[str, ...] = ()
@@ -249,6 +195,17 @@ class Claim(Config):
         against = self.figures[figure].against
         return bool(against) and all(axes.get(axis) == value for axis, value in against.items())
 
+    def measure(self, name: str, tier: Tier | None = None) -> Measure:
+        """Return what the values of a figure can be, and how many trials a run of a tier counts."""
+        figure = self.figures[name]
+        if figure.of:
+            return figure.measure_against(self.measure(figure.of))
+        return figure.measure(tier)
+
+    def base_figure(self, name: str) -> str:
+        """Return the figure that a figure puts against another row's, or the figure itself."""
+        return self.figures[name].of or name
+
     def sides(self, statement: Statement) -> tuple[str, ...]:
         """Return what a statement may name: the values of its axis, or the table's figures."""
         return tuple(self.figures) if statement.along == FIGURE else self.values(statement.along)
@@ -273,17 +230,16 @@ class Claim(Config):
     @model_validator(mode="after")
     def _refuse_misfits(self) -> Self:
         _refuse_ragged(self)
-        for index, statement in enumerate(self.holds):
-            _refuse_misstated(self, statement, f"holds.{index}")
         for index, floor in enumerate(self.floors):
             _refuse_unknown_figure(self, floor, f"floors.{index}")
+        _refuse_unknown_axes(self, self.undefended, "undefended")
         for name, figure in self.figures.items():
             _refuse_no_comparison(self, figure, f"figures.{name}")
-        for tier, entries in self.measured.items():
-            for index, entry in enumerate(entries):
-                for name in entry.figures:
-                    where = f"measured.{tier}.{index}.figures"
-                    _refuse_unknown(name, _list_measured(self), where, "figure")
+        for index, statement in enumerate(self.holds):
+            _refuse_misstated(self, statement, f"holds.{index}")
+        for index, gate in enumerate(self.gates):
+            _refuse_closed(self, gate, f"gates.{index}")
+        _refuse_unmeasured(self)
         if not (self.measured or self.rows_of or self.out_of_reach or self.describes):
             raise ScenarioError(
                 "measured",
@@ -373,7 +329,32 @@ def _refuse_misstated(claim: Claim, statement: Statement, where: str) -> None:
         raise ScenarioError(where, f"fixes no value of {format_list(left)}; name it in for or each")
     for axis, value in statement.for_.items():
         _refuse_unknown(value, claim.values(axis), f"{where}.for.{axis}", "value")
-    parse_statement(statement.that, claim.sides(statement), f"{where}.that")
+    for comparison in parse_statement(statement.that, claim.sides(statement), f"{where}.that"):
+        names = {row: row if of_figures else statement.in_ for row in comparison.rows}
+        measures = {row: claim.measure(name) for row, name in names.items()}
+        if flaw := find_flaw(comparison, measures):
+            raise ScenarioError(f"{where}.that", f"{flaw}, by what the figure's values can be")
+
+
+def _refuse_unmeasured(claim: Claim) -> None:
+    """Raise ScenarioError for runs of a figure that nothing measures."""
+    for tier, entries in claim.measured.items():
+        for index, entry in enumerate(entries):
+            for name in entry.figures:
+                where = f"measured.{tier}.{index}.figures"
+                _refuse_unknown(name, _list_measured(claim), where, "figure")
+
+
+def _refuse_closed(claim: Claim, gate: RowGate, where: str) -> None:
+    """Raise ScenarioError for a gate that no row could pass: on what the table lacks."""
+    for comparison in parse_statement(gate.that, _list_measured(claim), f"{where}.that"):
+        measures = {name: claim.measure(name) for name in comparison.rows}
+        if flaw := find_flaw(comparison, measures):
+            raise ScenarioError(f"{where}.that", f"{flaw}, by what the figure's values can be")
+    for words, part in ((gate.at, "at"), (gate.for_, "for")):
+        _refuse_unknown_axes(claim, words, f"{where}.{part}")
+    for name in gate.judges:
+        _refuse_unknown_figure(claim, name, f"{where}.judges")
 
 
 def _list_measured(claim: Claim) -> list[str]:
@@ -393,9 +374,15 @@ def _refuse_no_comparison(claim: Claim, figure: Figure, where: str) -> None:
         _refuse_unknown(figure.of, _list_measured(claim), f"{where}.of", "figure")
     for name in figure.leaked:
         _refuse_unknown(name, _list_measured(claim), f"{where}.leaked", "figure")
-    for axis, value in figure.against.items():
-        _refuse_unknown(axis, claim.axes, f"{where}.against", "axis")
-        _refuse_unknown(value, claim.values(axis), f"{where}.against.{axis}", "value")
+    for floor in (*figure.floors, *figure.starts):
+        _refuse_unknown_figure(claim, floor, f"{where}.floors")
+    _refuse_unknown_axes(claim, figure.against, f"{where}.against")
+
+
+def _refuse_unknown_axes(claim: Claim, axes: Axes, where: str) -> None:
+    for axis, value in axes.items():
+        _refuse_unknown(axis, claim.axes, where, "axis")
+        _refuse_unknown(value, claim.values(axis), f"{where}.{axis}", "value")
 
 
 def _share(entries: Sequence[Measured], claim: Claim) -> tuple[Measured, ...]:

@@ -2,7 +2,8 @@
 
 A digest covers every field of a scenario that can change a figure. Names, the seed, where output
 goes, how often a checkpoint is written, where data lie, and the threads or hosts of a run cannot,
-and are left out. Of a data set's path the last folder counts: it says which data they are.
+and are left out. Of a data set's path the last folder counts: it says which data they are. Of a
+pretrained model that ships the files count, since all figures on it move when it is made anew.
 """
 
 import hashlib
@@ -21,18 +22,21 @@ _PATH = "path"
 _PLACE = re.compile(r"\.\d+(?=\.|$)")
 ADDED: Mapping[str, object] = {
     "method.*.at": "cut",
+    "attacks.*.by": "server",
     "attacks.*.precision": "fp32",
     "attacks.*.channels_last": False,
     "attacks.*.words": "all",
     "attacks.*.critic": "described",
     "attacks.*.critic_width": 256,
     "attacks.*.components": 1,
+    "attacks.*.exposures": 1,
     "attacks.*.method_losses": False,
     "attacks.*.picks": "surest",
     "detectors.*.rounds": "first",
     "method.*.scaled": False,
     "method.*.shift_alpha": 0.0,
     "method.*.draws": 1,
+    "method.*.partners": "permutation",
     "model.dtype": "float32",
     "noise": "cpu",
     "train.accumulate": 1,
@@ -42,15 +46,28 @@ ADDED: Mapping[str, object] = {
 -> the value with which all is as before. A new field whose default is null need not stand here."""
 
 
-def digest_of(scenario: Scenario) -> str:
-    """Return the digest of all fields of a scenario that can change a figure."""
-    values = scenario.model_dump(mode="json", exclude=set(_INCIDENTAL))
+def dump_fields(scenario: Scenario) -> dict[str, Any]:
+    """Return all fields of a scenario that can change a figure, as plain values."""
+    fields = scenario.model_dump(mode="json", exclude=set(_INCIDENTAL))
+    # Stacked clients' losses differ by rounding.
+    if scenario.inline_engine.stack != "off":
+        fields["engine.stack"] = scenario.inline_engine.stack
+    return fields
+
+
+def digest_of(scenario: Scenario, fields: Mapping[str, Any] | None = None) -> str:
+    """Return the digest of all fields of a scenario that can change a figure.
+
+    `fields` are what `dump_fields` returned, where the caller has it.
+    """
+    values = dict(dump_fields(scenario) if fields is None else fields)
     # what an attacker chooses is a result: the values among which it does are in `tune`
     values["attacks"] = [
         {name: value for name, value in attack.items() if name not in (attack["tune"] or {})}
         for attack in values["attacks"]
     ]
-    return _hash({**values, "data": _without_places(values["data"])})
+    content = {"content": scenario.model.digest_content()}
+    return _hash({**values, **content, "data": _without_places(values["data"])})
 
 
 def digest_figure(scenario: str, recipe: Mapping[str, Any]) -> str:

@@ -18,13 +18,16 @@ from filelock import FileLock, Timeout
 
 from simsplit.errors import RunError, RunFailedError
 from simsplit.evidence.claims import Axes, Tier
-from simsplit.foreign import refuse_link
+from simsplit.evidence.row_code import read_code, write_code
+from simsplit.foreign import read_csv, refuse_link, split_rows
 from simsplit.results.directory import replace
 
 OWN = Path("results")
 """The folder of rows that were measured here."""
 LOCKS = Path("runs") / "reproduce" / "locks"
 """The folder of the locks that a writer of rows holds, by table."""
+MOST_BYTES, MOST_ROWS = 2**25, 200_000
+"""Bytes and rows of a file of measurements, at most."""
 _SEPARATOR = "; "
 _ON_GPU = re.compile(r"processors[^,]*, (?!torch)")
 
@@ -42,10 +45,15 @@ class Measurement:
     """In the paper's unit."""
     digest: str
     """Of the cell's scenario and of the figure; see `simsplit.evidence.digests`."""
+    code: str
+    """The digests of the code and the files that it was measured with, as `write_code` writes them;
+    empty: not known."""
     version: str
     commit: str
+    """Of the package's checkout; empty: the package was installed."""
     command: str
     machine: str
+    """Its system, processors, vector instructions, card, and versions of what computes."""
     threads: int
     minutes: float
     """Of the whole run, training and attacks."""
@@ -97,14 +105,14 @@ def read(path: Path) -> list[Measurement]:
         RunError: for a file that is no table of rows, by its line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = read_csv(path, most=MOST_BYTES, most_rows=MOST_ROWS)
+        lines = [*split_rows(content)]
     except FileNotFoundError:
         return []
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"cannot read {path}: {error}") from None
-    lines = csv.DictReader(io.StringIO(text))
     names = [field.name for field in fields(Measurement)]
-    if lines.fieldnames is None or list(lines.fieldnames) != names:
+    if content.partition(b"\n")[0].decode() != ",".join(names):
         raise RunError(
             f"{path} is no table of measurements: its columns should be {', '.join(names)}"
         )
@@ -128,6 +136,7 @@ def _row(path: Path, number: int, line: Mapping[str, str | None]) -> Measurement
             figure=cells["figure"],
             value=float(cells["value"]),
             digest=cells["digest"],
+            code=write_code(read_code(cells["code"])),
             version=cells["version"],
             commit=cells["commit"],
             command=cells["command"],

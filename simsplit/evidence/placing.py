@@ -5,6 +5,8 @@ from pathlib import Path
 
 from simsplit.errors import SimsplitError
 from simsplit.evidence.data_at_hand import explain_absence, move_data
+from simsplit.evidence.digests import dump_fields
+from simsplit.evidence.file_contents import list_folders
 from simsplit.evidence.selecting import Selection
 from simsplit.machine import find_device
 from simsplit.sweep import Cluster
@@ -16,7 +18,9 @@ def place_data(selection: Selection, data: Path | None) -> Selection:
     for chosen in selection.cells:
         cell = chosen.cell
         if data is not None:
-            cell = replace(cell, base=move_data(cell.base, data))
+            base = move_data(cell.base, data)
+            uses = replace(cell.uses, folders=list_folders(dump_fields(base)))
+            cell = replace(cell, base=base, uses=uses)
         if (why := explain_absence(cell.base, chosen.table.models)) is not None:
             absent[chosen.table.full_name] = why
         else:

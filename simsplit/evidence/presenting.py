@@ -1,23 +1,36 @@
 """Tables of papers beside ours, as text tables: for the terminal and for pages."""
 
 import math
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import repeat
 from typing import Any
 
 from simsplit.errors import format_count
-from simsplit.evidence.claims import FIGURE, Claim
+from simsplit.evidence.claims import FIGURE, Claim, Statement
+from simsplit.evidence.code_sources import DIRTY
+from simsplit.evidence.evidence_rows import EvidenceRow, Known
+from simsplit.evidence.evidence_tables import EvidenceTable
+from simsplit.evidence.judging_claims import JudgedStatement
+from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.papers import PaperTable
+from simsplit.evidence.refused_rows import RefusedRow, describe_refused, write_refused
 from simsplit.evidence.selecting import estimate, write_minutes
-from simsplit.evidence.tables import EvidenceRow, EvidenceTable, JudgedStatement, Known
-from simsplit.evidence.verdicts import ClaimVerdict
+from simsplit.evidence.settling import Prospect, find_prospects
+from simsplit.evidence.verdicts import ClaimVerdict, VerdictCounts
 from simsplit.report.tables import Table
 
 JudgedTable = tuple[PaperTable, ClaimVerdict, EvidenceTable | None]
 """A table, the verdict on it, and its measurements at the tier that was judged."""
 
+OURS = "beyond it, ours"
+"""The word for comparisons that go beyond a table's sentence, or its measure."""
+_WITHOUT_COUNTS = (ClaimVerdict.OUT_OF_REACH, ClaimVerdict.NO_CLAIM)
 _LEFT_MINUS_RIGHT = "left minus right"
+_ALWAYS = (2, 4, 5, 6)
+"""Places of columns of statements that stand there even if they are empty."""
 _OVERVIEW = ("table", "what it shows", "tiers", "rows", "seeds", "stale", "time", "verdict")
 
 
@@ -31,16 +44,20 @@ def count_verdicts(tables: Iterable[JudgedTable]) -> str:
     """Count tables by verdict, in words."""
     counts = Counter(verdict for _, verdict, _ in tables)
     return ", ".join(
-        f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]
+        verdict.write_count(counts[verdict]) for verdict in ClaimVerdict if counts[verdict]
     )
 
 
-def count_statements(built: EvidenceTable) -> str:
-    """Count a table's statements by verdict, in words."""
-    counts = Counter(each.judged.verdict for each in built.judgements)
-    return ", ".join(
-        f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]
-    )
+def write_verdict(verdict: ClaimVerdict, built: EvidenceTable | None) -> str:
+    """Write the verdict on a table's sentence, with how many comparisons hold, fail and are open.
+
+    What goes beyond the sentence is counted by itself, and has no part in the verdict.
+    """
+    if built is None or verdict in _WITHOUT_COUNTS:
+        return verdict.value
+    counts = [str(built.counts)] if built.counts.any else []
+    counts += [f"{OURS}: {built.counts_ours}"] if built.counts_ours.any else []
+    return f"{verdict.value} ({'; '.join(counts) or 'no statement'})"
 
 
 def _describe_line(
@@ -56,7 +73,8 @@ def _describe_line(
     stale = str(len(built.stale)) if built.stale else ""
     tiers = ", ".join(table.tiers)
     seeds = str(built.seeds or "")
-    return (*start, tiers, f"{measured}/{len(reachable)}", seeds, stale, time, verdict.value)
+    said = write_verdict(verdict, built)
+    return (*start, tiers, f"{measured}/{len(reachable)}", seeds, stale, time, said)
 
 
 def tabulate_rows(built: EvidenceTable) -> Table:
@@ -142,67 +160,132 @@ def choose_decimals(value: float, decimals: int) -> int:
 
 
 def list_statements(built: EvidenceTable) -> Iterator[str]:
-    """Yield what would hold, each with its verdict and what was measured of it."""
-    for each in built.judgements:
-        yield f"{each.judged.verdict.value}: {write_statement(built, each)}"
+    """Yield what would hold, each with its verdict and what was measured of it.
+
+    What goes beyond the table's sentence comes last, under a word of its own.
+    """
+    for each in _put_ours_last(built.judgements):
+        word = f"{OURS}, " if each.statement.ours else ""
+        yield f"{word}{each.judged.verdict.value}: {write_statement(built, each)}"
+
+
+def _put_ours_last(judgements: Sequence[JudgedStatement]) -> list[JudgedStatement]:
+    return sorted(judgements, key=lambda each: bool(each.statement.ours))
 
 
 def write_statement(built: EvidenceTable, each: JudgedStatement) -> str:
     """Write a statement with what was measured of it."""
     figure = _write_figure(built, each)
     start = f"{figure}: {each}" if figure else str(each)
+    start = f"{start}, in most of them" if each.statement.most else start
+    start = f"{start}, {each.statement.ours}" if each.statement.ours else start
     if each.judged.verdict is ClaimVerdict.OUT_OF_REACH:
         return f"{start}; {each.statement.out_of_reach}"
     if each.judged.missing:
         return f"{start}; lacks {', '.join(each.judged.missing)}"
     what = _LEFT_MINUS_RIGHT if each.judged.comparison.bound is None else "measured"
-    return f"{start}; {what} {_write_measured(each)} over {format_count(each.judged.seeds, 'seed')}"
+    seeds = format_count(each.judged.seeds, "seed")
+    why = f"; {each.judged.why_open}" if each.judged.why_open else ""
+    return f"{start}; {what} {_write_measured(each)} over {seeds}{why}"
 
 
 def tabulate_statements(built: EvidenceTable) -> Table:
-    """Tabulate what would hold, by the paper's names: what was measured of it, and the verdict."""
+    """Tabulate what the sentence says, by the paper's names: what was measured, and the verdict."""
+    return _tabulate(built, [each for each in built.judgements if not each.statement.ours])
+
+
+def tabulate_ours(built: EvidenceTable) -> Table:
+    """Tabulate what goes beyond the table's sentence in the same way."""
+    return _tabulate(built, [each for each in built.judgements if each.statement.ours])
+
+
+def _tabulate(built: EvidenceTable, judgements: Iterable[JudgedStatement]) -> Table:
     claim, rows = built.claim, []
-    for each in built.judgements:
+    for each in judgements:
         where = ", ".join(write_value(claim, axis, value) for axis, value in each.where.items())
         figure = write_words(_write_figure(built, each))
         name = write_words if each.statement.along == FIGURE else claim.name
-        what = each.judged.comparison.write(name)
-        missing = ", ".join(map(name, each.judged.missing))
-        what_of = f"{_LEFT_MINUS_RIGHT} " if each.judged.comparison.bound is None else ""
-        measured = f"lacks {missing}" if missing else what_of + _write_measured(each)
-        if each.judged.verdict is ClaimVerdict.OUT_OF_REACH:
-            measured = each.statement.out_of_reach
+        what = each.judged.comparison.write(name) + (", in most" if each.statement.most else "")
+        measured = _describe_measured(each, name)
         seeds = str(each.judged.seeds or "")
-        rows.append((where, figure, what, measured, seeds, each.judged.verdict.value))
-    columns = ("where", "figure", "what would hold", "measured", "seeds", "verdict")
-    kept = [n for n, column in enumerate(columns) if n > 1 or any(row[n] for row in rows)]
+        beyond = each.statement.ours
+        rows.append((where, figure, what, beyond, measured, seeds, each.judged.verdict.value))
+    columns = ("where", "figure", "what would hold", "ours", "measured", "seeds", "verdict")
+    kept = [n for n in range(len(columns)) if n in _ALWAYS or any(row[n] for row in rows)]
     cells = [tuple(row[n] for n in kept) for row in rows]
-    return Table("", tuple(columns[n] for n in kept), cells, "".join("llllrl"[n] for n in kept))
+    return Table("", tuple(columns[n] for n in kept), cells, "".join("lllllrl"[n] for n in kept))
+
+
+def _describe_measured(each: JudgedStatement, name: Callable[[str], str]) -> str:
+    judged = each.judged
+    if judged.verdict is ClaimVerdict.OUT_OF_REACH:
+        return each.statement.out_of_reach
+    if judged.missing:
+        return f"lacks {', '.join(map(name, judged.missing))}"
+    what = f"{_LEFT_MINUS_RIGHT} " if judged.comparison.bound is None else ""
+    why = f"; {judged.why_open}" if judged.why_open else ""
+    return f"{what}{_write_measured(each)}{why}"
 
 
 def _write_figure(built: EvidenceTable, each: JudgedStatement) -> str:
     return each.statement.in_ if len(built.claim.figures) > 1 else ""
 
 
+def _write_claimed(built: EvidenceTable, statement: Statement) -> str:
+    """Write a statement that is not judged, with where it would be made."""
+    claim = built.claim
+    where = ", ".join(write_value(claim, axis, value) for axis, value in statement.for_.items())
+    figure = f"{write_words(statement.in_)}: " if statement.in_ else ""
+    return f"{figure}{statement.that}{f' ({where})' if where else ''}"
+
+
 def _write_measured(each: JudgedStatement) -> str:
     """Write the first side where it is held against a number, else how far apart both are."""
     judged = each.judged
-    bound = judged.comparison.bound
-    half = "" if judged.half is None else f" ± {judged.half:.3g}"
-    return f"{judged.mean:.3g}{half}" if bound is None else f"{judged.mean + bound:.4g}{half}"
+    shift, digits = judged.comparison.bound or 0.0, 3 if judged.comparison.bound is None else 4
+    mean = f"{judged.mean + shift:.{digits}g}"
+    if judged.interval is None:
+        return mean
+    low, high = judged.interval
+    below, above = judged.mean - low, high - judged.mean
+    if math.isclose(below, above, rel_tol=1e-3, abs_tol=1e-12):
+        return f"{mean} ± {above:.3g}"
+    return f"{mean} [{low + shift:.3g}, {high + shift:.3g}]"
 
 
-def write_card(built: EvidenceTable) -> list[str]:
-    """Write how the rows were measured: machines, time, versions, the command."""
-    table = built.table
-    lines = [f"measure it: {' '.join(table.command)} --tier {built.tier}"]
+def describe_built(built: EvidenceTable) -> dict[str, Any]:
+    """Describe a table as plain values: rows, statements, and what would settle open ones."""
+    return {
+        **built.to_dict(),
+        "prospects": [each.to_dict() for each in find_prospects(built, LOOKS[-1])],
+    }
+
+
+def list_prospects(prospects: Iterable[Prospect]) -> Iterator[str]:
+    """Yield for each open statement what would settle it, and at what price."""
+    for each in prospects:
+        figure = _write_figure(each.table, each.each)
+        start = f"{figure}: {each.each}" if figure else str(each.each)
+        if each.why_not:
+            yield f"{start}: more seeds would not settle it: {each.why_not}"
+        else:
+            yield (
+                f"{start}: {each.seeds} seeds settle it with a chance of {each.chance:.0%}, about "
+                f"{write_minutes(each.minutes)} in {format_count(len(each.cells), 'cell')}"
+            )
+
+
+def write_card(built: EvidenceTable, options: Sequence[str] = ()) -> list[str]:
+    """Write how the rows were measured: machines, time, versions, the command with its options."""
+    command = shlex.join([*built.table.command, *options, "--tier", built.tier])
+    lines = [f"measure it: {command}"]
     if not built.fresh:
         return lines
     runs = {(row.setting, row.seed): row.minutes for row in built.fresh}
     machines = sorted(
         {f"{row.machine}, {format_count(row.threads, 'thread')}" for row in built.fresh}
     )
-    commits = sorted({row.commit[:12] for row in built.fresh if row.commit})
+    commits = sorted({_shorten(row.commit) for row in built.fresh if row.commit})
     dates = sorted({row.date[:10] for row in built.fresh})
     versions = sorted({row.version for row in built.fresh})
     span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
@@ -215,6 +298,10 @@ def write_card(built: EvidenceTable) -> list[str]:
     return lines
 
 
+def _shorten(commit: str) -> str:
+    return commit[:12] + (DIRTY if commit.endswith(DIRTY) else "")
+
+
 def write_gaps(built: EvidenceTable) -> list[str]:
     """Write what the tier leaves out, what is stale, and what is missing."""
     lines = []
@@ -223,11 +310,12 @@ def write_gaps(built: EvidenceTable) -> list[str]:
         lines.append(
             f"not measured at tier {built.tier}: {format_count(beyond, 'row')} of the paper's"
         )
-    if built.stale:
+    if built.beyond:
+        parts = dict.fromkeys(_write_claimed(built, each) for each in built.beyond)
         lines.append(
-            f"{format_count(len(built.stale), 'measurement')} stale: made with a scenario that has "
-            "changed since, or with a figure that is read otherwise"
+            f"of the sentence tier {built.tier} does not measure at all: {'; '.join(parts)}"
         )
+    lines += write_refused(built.refused)
     if built.lacking:
         minutes = estimate(built)
         takes = write_minutes(sum(minutes[cell.name] for cell in built.lacking))
@@ -264,9 +352,12 @@ def describe_printed(table: PaperTable) -> dict[str, Any]:
 
 
 def describe_judged(
-    table: PaperTable, verdict: ClaimVerdict, built: EvidenceTable | None
+    table: PaperTable,
+    verdict: ClaimVerdict,
+    built: EvidenceTable | None,
+    refused: Sequence[RefusedRow] = (),
 ) -> dict[str, Any]:
-    """Describe a line of the overview as plain values."""
+    """Describe a line of the overview, and rows of any tier that count for nothing."""
     claim = table.claim
     return {
         "table": table.full_name,
@@ -275,8 +366,11 @@ def describe_judged(
         "tiers": list(table.tiers),
         "tier": built.tier if built else None,
         "verdict": verdict.value,
+        "counts": asdict(built.counts if built else VerdictCounts()),
+        "counts_ours": asdict(built.counts_ours if built else VerdictCounts()),
         "seeds": built.seeds if built else 0,
         "stale": len(built.stale) if built else 0,
+        "refused": describe_refused(refused),
         "missing": len(built.lacking) if built else 0,
         "minutes": sum(estimate(built)[cell.name] for cell in built.cells) if built else None,
         "why": claim.out_of_reach or claim.describes,

@@ -2,17 +2,19 @@
 
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError, format_list, suggest
-from simsplit.evidence.cells import MeasuringCell
+from simsplit.evidence import code_sources
 from simsplit.evidence.claims import Tier
 from simsplit.evidence.digests import digest_of
 from simsplit.evidence.measurements import Measurement
+from simsplit.evidence.measuring_cells import MeasuringCell
 from simsplit.evidence.papers import PaperTable
+from simsplit.evidence.row_code import Code, digest_parts, write_code
 from simsplit.report.numbers import measure
 from simsplit.results import SCENARIO, Run, SweepDirectory, read_summary
 from simsplit.results.sweep_directory import SWEEP
@@ -20,35 +22,25 @@ from simsplit.scenario import load_scenario
 
 _PLATFORM = re.compile(r"^(\w+).*?(x86_64|amd64|arm64|aarch64)", re.IGNORECASE)
 
-
-_DIRTY = "-dirty"
-
-
-def find_clean_commit() -> str:
-    """Return the working folder's commit if nothing but rows differs from it, else nothing."""
-    words = ["git", "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)results"]
-    commit = ["git", "rev-parse", "HEAD"]
-    try:
-        subprocess.run(words, capture_output=True, timeout=20, check=True)
-        done = subprocess.run(commit, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
+_COMPUTE = ("torch", "numpy", "python")
+"""What figures can depend on by its version; torch comes first, right after the card."""
 
 
 def read_run(
-    run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier, clean: str = ""
+    run: Run, cell: MeasuringCell, table: PaperTable, tier: Tier, commit: str | None = None
 ) -> list[Measurement]:
     """Return the rows of a finished run that measured a cell.
 
-    `clean` is a commit from which nothing but rows differs: git calls it dirty all the same.
+    `commit` is that of the package as it stands here, with which the run was just made; without
+    one, the run names its own.
 
     Raises:
-        RunError: where the run lacks a figure of the claim.
+        RunError: where the run lacks a figure of the claim, or names no commit that is known.
     """
     facts = run.environment
-    commit = str(facts["commit"] or "")
-    commit = clean if commit == clean + _DIRTY else commit
+    code: Mapping[str, str] = {**cell.uses.code, **cell.uses.files}
+    if commit is None:
+        commit, code = _find_origin(run, cell)
     times = {table.claim.figures[name].at for name in cell.digests}
     measured = {at: measure([run], at) for at in times}
     rows = []
@@ -68,6 +60,7 @@ def read_run(
                 figure=name,
                 value=round(values[figure.is_][0] * figure.times, 10),
                 digest=digest,
+                code=write_code(code),
                 version=str(facts["packages"]["simsplit"]),
                 commit=commit,
                 command=write_command(cell, table, tier),
@@ -78,6 +71,26 @@ def read_run(
             )
         )
     return rows
+
+
+def _find_origin(run: Run, cell: MeasuringCell) -> tuple[str, Code]:
+    """Find the commit that a run names, and the code of the cell's parts there.
+
+    A released version's code is that of the version; nobody knows what a commit's changes were.
+    """
+    facts, here = run.environment, code_sources.find_commit()
+    if not here and facts["packages"]["simsplit"] == version("simsplit"):
+        return "", cell.uses.code
+    named = str(facts["commit"] or "")
+    # git calls a checkout dirty where nothing but measured rows differs
+    named = here if named == here + code_sources.DIRTY else named
+    graph = None if named.endswith(code_sources.DIRTY) else code_sources.read_commit(named)
+    if graph is None:
+        raise RunError(
+            f"{run.path} was made at the commit '{named or 'unknown'}', and rows need one that "
+            "this checkout has, without changes: commit them and measure again"
+        )
+    return named, digest_parts(cell.uses.parts, graph)
 
 
 def write_command(cell: MeasuringCell, table: PaperTable, tier: Tier) -> str:
@@ -113,13 +126,16 @@ def _describe_machines(facts: Mapping[str, Any]) -> str:
 
 
 def _describe_machine(facts: Mapping[str, Any]) -> str:
-    """Describe a machine: system, processors, card, torch.
+    """Describe a machine: system, processors, card, and versions of what computes.
 
-    Torch can round otherwise with other vector instructions, so these are named too.
+    Torch can round otherwise with other vector instructions, and on another processor.
     """
     match = _PLATFORM.match(str(facts["platform"]))
     system = " ".join(match.groups()) if match else str(facts["platform"]).partition("-")[0]
+    make = f" of {facts['processor']}" if facts.get("processor") else ""
     kind = f" with {facts['instructions']}" if facts.get("instructions") else ""
-    words = [system, f"{facts['processors']} processors{kind}"]
+    words = [system, f"{facts['processors']} processors{make}{kind}"]
     words += [facts["gpu"]] if facts["gpu"] else []
-    return ", ".join([*words, f"torch {facts['packages']['torch']}"])
+    versions = {**facts["packages"], "python": facts.get("python")}
+    known = [f"{name} {versions[name]}" for name in _COMPUTE if versions.get(name)]
+    return ", ".join([*words, *known])

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 from simsplit.errors import RunError, SimsplitError
+from simsplit.evidence import code_sources
+from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, path_of
-from simsplit.evidence.reading_runs import find_clean_commit, find_runs, read_run
+from simsplit.evidence.reading_runs import find_runs, read_run
 from simsplit.evidence.selecting import ChosenCell, Selection
-from simsplit.evidence.tables import EvidenceTable
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.plugins import NO_PLUGINS
 from simsplit.progress import SweepObserver
@@ -59,6 +60,13 @@ class Reproduction:
     """(table and tier, name of a cell) -> the rows of that cell."""
     out_of_time: bool = False
     """Whether the budget ended before the cells did."""
+
+    def add(self, more: "Reproduction") -> None:
+        """Add what became of further cells."""
+        self.measured += more.measured
+        self.failed |= more.failed
+        self.rows |= more.rows
+        self.out_of_time = self.out_of_time or more.out_of_time
 
 
 class _OutOfTimeError(Exception):
@@ -170,7 +178,7 @@ def _drop_outdated(folder: Path, chosen: ChosenCell) -> None:
     """
     try:
         if read_summary(folder).get("status") == "finished":
-            read_run(Run.load(folder), chosen.cell, chosen.table, chosen.tier)
+            read_run(Run.load(folder), chosen.cell, chosen.table, chosen.tier, "")
         else:
             identity = chosen.cell.scenario.identity()
             checkpoints.load(folder / CHECKPOINTS, checkpoints.compute_digest(identity))
@@ -210,7 +218,7 @@ class _CellObserver(SweepObserver):
         self.cells = {chosen.cell.name: chosen for chosen in cells}
         self.folder, self.watch, self.outcome = folder, watch, outcome
         self.end, self.keep, self.jobs = end, keep, 1
-        self.clean = find_clean_commit()
+        self.commit = code_sources.find_commit()
 
     def begin(self, path: Path, cells: Sequence[str], jobs: int) -> None:
         """Note how many cells run at a time."""
@@ -234,7 +242,8 @@ class _CellObserver(SweepObserver):
             return
         run = Run.load(self.folder / cell)
         try:
-            rows = read_run(run, chosen.cell, chosen.table, chosen.tier, self.clean)
+            code_sources.refuse_moved_code(self.commit)
+            rows = read_run(run, chosen.cell, chosen.table, chosen.tier, self.commit)
         except RunError as error:  # the claim asks for what its runs do not have; others go on
             self.end_cell(cell, "failed", str(error))
             return
@@ -272,12 +281,11 @@ def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
             f"{folder}: none of its {len(pairs)} finished runs was made with a scenario that "
             f"measures {table.table.full_name} at tier {table.tier}; nothing is written"
         )
-    clean = find_clean_commit()
     rows = [
         row
         for cell, run in pairs
         if cell is not None and cell.name in lacking
-        for row in read_run(run, cell, table.table, table.tier, clean)
+        for row in read_run(run, cell, table.table, table.tier)
     ]
     with hold_alone([f"{table.table.full_name}.{table.tier}"]):
         add(path_of(OWN, table.table.paper, table.table.name, table.tier), rows)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simsplit.errors import RunError, SimsplitError, format_list, suggest
-from simsplit.evidence.cells import MeasuringCell
 from simsplit.evidence.claims import Tier
+from simsplit.evidence.evidence_tables import EvidenceTable
+from simsplit.evidence.measuring_cells import MeasuringCell
 from simsplit.evidence.papers import PaperTable
-from simsplit.evidence.tables import EvidenceTable
 
 _LEAST_MIN = 0.05
 _UNITS = {"h": 60.0, "m": 1.0, "s": 1 / 60}
@@ -137,17 +137,20 @@ def pick(
     return [cell for cell in cells if all(cell.axes[a] == value for a, value in only.items())]
 
 
-def estimate(table: EvidenceTable, *, on_gpu: bool = False) -> Mapping[str, float]:
+def estimate(
+    table: EvidenceTable, cells: Sequence[MeasuringCell] = (), *, on_gpu: bool = False
+) -> Mapping[str, float]:
     """Estimate the minutes of each cell by its name: as measured, else as the claim says.
 
-    What a GPU took says nothing of processors. `on_gpu`: as a GPU took, where that is known.
+    `cells` are by default the table's. What a GPU took says nothing of processors. `on_gpu`: as a
+    GPU took, where that is known.
     """
     took: dict[tuple[str, str], float] = {}
     # of rows with one key the last counts: a GPU's, if cells are to compute on one
     for row in sorted((*table.stale, *table.fresh), key=lambda row: row.on_gpu):
         if on_gpu or not row.on_gpu:
             took[row.setting, row.figure] = max(row.minutes, _LEAST_MIN)
-    return {cell.name: _find_minutes(cell, took) for cell in table.cells}
+    return {cell.name: _find_minutes(cell, took) for cell in cells or table.cells}
 
 
 def _find_minutes(cell: MeasuringCell, took: Mapping[tuple[str, str], float]) -> float:

@@ -20,13 +20,15 @@ from itertools import pairwise
 
 from simsplit.errors import ScenarioError, suggest
 
-_COMPARISONS = (">", ">=", "<", "<=", "~")
+COMPARISONS = (">", ">=", "<", "<=", "~")
+"""The signs between two sides."""
 _ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
 }
+_SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _WITHIN = "within"
 
 
@@ -80,6 +82,13 @@ class Comparison:
         """Compute left minus right from the value of each row."""
         return self.left.value(rows) - self.right.value(rows)
 
+    def is_true(self, rows: Mapping[str, float]) -> bool:
+        """Return whether it is true of these values."""
+        left, right = self.left.value(rows), self.right.value(rows)
+        if self.sign == "~":
+            return abs(left - right) <= self.within
+        return bool(_SIGNS[self.sign](left, right))
+
     @property
     def bound(self) -> float | None:
         """The number that the first side is held against; None where the second has a row."""
@@ -110,7 +119,7 @@ def parse_statement(text: str, rows: Sequence[str], where: str) -> tuple[Compari
         words, within = words[:place], _read_within(words[place + 1 :], where)
     sides, signs = _split(words)
     if not signs:
-        known = ", ".join(_COMPARISONS)
+        known = ", ".join(COMPARISONS)
         raise ScenarioError(
             where, f"compares nothing; write one of {known} between spaces: '{text}'"
         )
@@ -131,7 +140,7 @@ def _split(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     sides: list[list[str]] = [[]]
     signs = []
     for word in words:
-        if word in _COMPARISONS:
+        if word in COMPARISONS:
             signs.append(word)
             sides.append([])
         else:

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from simsplit.data.parts import count_rows
-from simsplit.forecasting.probing import BatchKey, Events, Prober
-from simsplit.packets import ClientId, Packet
+from simsplit.assembly.dry_step import BatchKey, Events, Prober
+from simsplit.data.client_parts import count_rows
+from simsplit.forecasting.outline import Outline
+from simsplit.legs import ClientId
+from simsplit.packets import Packet
 from simsplit.parties.feed import Feed, count_batches
 from simsplit.phases import Phase
 
@@ -16,9 +18,9 @@ from simsplit.phases import Phase
 class StepBook:
     """The events of steps by phase and batch, and how many batches each client has taken."""
 
-    def __init__(self, prober: Prober) -> None:
-        self.prober = prober
-        self.scenario, self.data = prober.scenario, prober.outline.data
+    def __init__(self, prober: Prober, outline: Outline) -> None:
+        self.prober, self.outline = prober, outline
+        self.scenario, self.data = prober.scenario, outline.data
         self.taken: dict[ClientId, Counter[str]] = defaultdict(Counter)
         """Batches taken so far, by client and source."""
         self.phase: Phase | None = None
@@ -31,7 +33,7 @@ class StepBook:
     @property
     def varies(self) -> bool:
         """Whether batches differ from epoch to epoch in what crosses."""
-        return self.data.info.texts and self.prober.outline.was_read
+        return self.data.info.texts and self.outline.was_read
 
     @property
     def trained(self) -> frozenset[ClientId]:
@@ -48,7 +50,7 @@ class StepBook:
 
     @property
     def _public_rows(self) -> int:
-        return self.prober.outline.counts.get("auxiliary", 0)
+        return self.outline.counts.get("auxiliary", 0)
 
     def take_next(self, client: ClientId, manner: str) -> tuple[Events, int]:
         """Return the events of a client's next step, and the number of its samples."""
@@ -115,7 +117,7 @@ class StepBook:
 
     def list_exams(self, split: str) -> Iterator[Tensor]:
         """Yield the rows of each batch of a split's evaluation."""
-        count, size = self.prober.outline.counts[split], self.scenario.evaluate.batch_size
+        count, size = self.outline.counts[split], self.scenario.evaluate.batch_size
         for start in range(0, count, size):
             few = min(size, count - start)
             yield torch.arange(start, start + few) if self.varies else torch.arange(few)

@@ -1,29 +1,38 @@
 """A draft of a run: its rounds on paper, one after another, with what crosses in each."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import cast
 
 from simsplit.assembly import Assembly
+from simsplit.assembly.dry_step import Prober, drop_values
 from simsplit.assembly.exchanges import build_course, build_pace, list_held
+from simsplit.errors import ScenarioError
 from simsplit.evaluation.evaluator import Evaluator, choose
 from simsplit.forecasting.book import StepBook
+from simsplit.forecasting.outline import Outline
 from simsplit.forecasting.paper import PaperExchange, PaperPool, build_paper_federation
-from simsplit.forecasting.probing import Prober, count_announced
+from simsplit.legs import ClientId, Leg
 from simsplit.network.clock import Clock
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.network.works import simulate_round
+from simsplit.packets import Packet
 from simsplit.parties.calls import Plan
 from simsplit.phases import EVALUATE, Phase
 from simsplit.program import Program
-from simsplit.results.ledger import simulate_round
 from simsplit.rows import WireRow
-from simsplit.scenario import Scenario
 from simsplit.schedules.aggregation import SplitFedV1
 from simsplit.schedules.cohort import Lineup
-from simsplit.schedules.courses import TrunkCopies
+from simsplit.schedules.copies import TrunkCopies
 from simsplit.wire import Counts
 
+MOST_PLAYED, ENOUGH_PLAYED = 10_000, 2000
+"""Rounds of a phase that are all played, at most; of more, so many are, and some stand for others.
+"""
+MOST_STEPS = 2_000_000
+"""Steps of a round, at most."""
 Exam = Mapping[Leg, tuple[int, int]]
 """Packets and bytes by leg."""
 
@@ -43,6 +52,8 @@ class DraftRound:
     """Simulated seconds by the name of a clock."""
     was_repeated: bool = False
     """Whether `work`, `sent` and `seconds` are those of an earlier round."""
+    times: int = 1
+    """The number of rounds for which it stands: itself, and later ones that are not played."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +70,21 @@ class _Played:
 class RunDraft:
     """A run's parts on paper."""
 
-    def __init__(self, scenario: Scenario, prober: Prober, clocks: Mapping[str, Clock]) -> None:
+    def __init__(self, prober: Prober, outline: Outline, clocks: Mapping[str, Clock]) -> None:
         """Prepare to play the rounds; the first of `clocks` drives them."""
-        self.scenario, self.prober, self.clocks = scenario, prober, clocks
+        self.scenario, self.prober, self.clocks = prober.scenario, prober, clocks
+        scenario = self.scenario
         self.clients = range(scenario.clients.count)
-        self.book = StepBook(prober)
+        self.book = StepBook(prober, outline)
         pool = PaperPool(self.book.count_batches, self._plan, self.book.hand_over)
         parts = scenario.train.accumulate
         self.exchange = PaperExchange(
-            pool, scenario.crossings, parts, self.book.take_next, self.book.take_between
+            pool,
+            scenario.crossings,
+            parts,
+            self.book.take_next,
+            self.book.take_between,
+            parties=scenario.parties,
         )
         owners, aggregation = prober.assembler.owners, scenario.aggregation
         clock = next(iter(clocks.values()), None)
@@ -104,27 +121,81 @@ class RunDraft:
             ),
         )
         self.federation = federation
-        self._memory: dict[object, _Played] = {}
+        self.notes: list[str] = []
+        """What was assumed of rounds."""
+        self._kinds: dict[object, int] = {}
+        """A number for each key of rounds that are alike, since keys may be large."""
+        self._memory: dict[tuple[int, bool], _Played] = {}
+        """By a round's kind, and whether the models are scored after it."""
         self._exams: dict[ClientId, Exam] = {}
 
     def play(self) -> Iterable[DraftRound]:
         """Yield the rounds; the first one has the announcements before it."""
-        announced = count_announced(self.prober.announced)
-        self.exchange.announce_forms(self.clients, announced)
+        server, parties = self.prober.exchange.server, self.scenario.parties
+        everybody: list[Sequence[ClientId]] = [[each] for each in parties] or [self.clients]
+        for clients in everybody:
+            announced = drop_values(chain.from_iterable(server.announce(clients[0])))
+            self.exchange.announce_forms(clients, announced)
         if not self.program.rounds:
             self._evaluate(0, self.program.phases[-1])
             yield self._note(Lineup(0, self.program.phases[-1], 1.0, {}), {})
-        for number in range(1, self.program.rounds + 1):
-            lineup = self.program.choose_lineup(number)
-            self.book.phase = lineup.phase
-            key = self._build_key(lineup)
-            if key in self._memory:
-                yield self._repeat(lineup, key)
+        first = 1
+        for phase in self.program.phases:
+            last = first + phase.rounds - 1
+            if phase.rounds > MOST_PLAYED:
+                yield from self._play_some(first, last)
             else:
-                yield self._play_round(lineup, key)
+                yield from (self._play(number)[0] for number in range(first, last + 1))
+            first = last + 1
 
-    def _play_round(self, lineup: Lineup, key: object) -> DraftRound:
+    def _play_some(self, first: int, last: int) -> Iterator[DraftRound]:
+        """Yield the first rounds and the last one; some stand for the rounds between these."""
+        played = [self._play(number) for number in range(first, first + ENOUGH_PLAYED)]
+        period = self._find_period([kind for _, kind in played])
+        if period is None:
+            period = ENOUGH_PLAYED // 2
+            self.notes.append(
+                f"rounds {first + ENOUGH_PLAYED:,} to {last - 1:,} were not played: they are taken "
+                f"to be as the {period:,} rounds before them"
+            )
+        start = first + max(ENOUGH_PLAYED, period)
+        # So many more that the last round comes after whole periods.
+        start += (last - start) % period
+        played += [self._play(number) for number in range(first + ENOUGH_PLAYED, start)]
+        yield from (each for each, _ in played[:-period])
+        for each, _ in played[-period:]:
+            yield replace(each, times=1 + (last - start) // period)
+        yield self._play(last)[0]
+
+    def _find_period(self, kinds: Sequence[int]) -> int | None:
+        """Return the rounds after which all repeats itself, evaluations too; None if nothing does.
+
+        Where clients drop out by chance, rounds without one of them say nothing of later ones.
+        """
+        period = None if self.scenario.cohort.dropout else find_period(kinds)
+        if period is not None:
+            period = math.lcm(period, self.scenario.evaluate.every or 1)
+        return None if period is None or period > MOST_PLAYED // 2 else period
+
+    def _play(self, number: int) -> tuple[DraftRound, int]:
+        """Play a round; return it and its kind: two of a kind are alike but for evaluations."""
+        lineup = self.program.choose_lineup(number)
+        _refuse_too_long(lineup)
+        self.book.phase = lineup.phase
+        key = self._build_key(lineup)
+        if key is None:
+            return self._play_round(lineup), -number
+        kind = self._kinds.setdefault(key, len(self._kinds))
+        alike = kind, self.scenario.evaluate.due(number, self.program.rounds)
+        if alike in self._memory:
+            return self._repeat(lineup, self._memory[alike]), kind
         before = {client: Counter(self.book.taken[client]) for client in lineup.clients}
+        made = self._play_round(lineup)
+        more = {c: self.book.taken[c] - earlier for c, earlier in before.items()}
+        self._memory[alike] = _Played(made, more, self.exchange.holder, self._get_up_to_date())
+        return made, kind
+
+    def _play_round(self, lineup: Lineup) -> DraftRound:
         with self.exchange.moment.enter_round(lineup.round, lineup.phase, lineup.clients):
             done = self.course.run(lineup, lambda done, total: None)
             self._evaluate(lineup.round, lineup.phase)
@@ -132,11 +203,7 @@ class RunDraft:
             client: (int(report.get("steps", 0)), int(report.get("samples", 0)))
             for client, report in done.reports.items()
         }
-        made = self._note(lineup, work)
-        if key is not None:
-            more = {c: self.book.taken[c] - earlier for c, earlier in before.items()}
-            self._memory[key] = _Played(made, more, self.exchange.holder, self._get_up_to_date())
-        return made
+        return self._note(lineup, work)
 
     def _note(self, lineup: Lineup, work: Mapping[ClientId, tuple[int, int]]) -> DraftRound:
         sent = self.exchange.wire.drain()
@@ -148,7 +215,7 @@ class RunDraft:
         return DraftRound(number, lineup.phase, len(lineup.steps), work, sent, seconds)
 
     def _build_key(self, lineup: Lineup) -> object:
-        """Return all on which a round's packets depend; None if it is different every time."""
+        """Return all on which a round's packets of training depend; None if it is always new."""
         if self.book.varies or lineup.round == 1:  # the first round has announcements
             return None
         phase = lineup.phase
@@ -160,16 +227,14 @@ class RunDraft:
             for source in sorted(sources)
             if self.book.count_batches(client, source)
         )
-        due = self.scenario.evaluate.due(lineup.round, self.program.rounds)
         steps = tuple(lineup.steps.items())
         up_to_date = self._get_up_to_date()
         had_it = None if up_to_date is None else frozenset(up_to_date)
         state = self.exchange.holder, self.book.trained, had_it
-        return phase.name, steps, lineup.drops, places, due, state
+        return phase.name, steps, lineup.drops, places, state
 
-    def _repeat(self, lineup: Lineup, key: object) -> DraftRound:
+    def _repeat(self, lineup: Lineup, played: _Played) -> DraftRound:
         """Return an earlier round again, with the state after it."""
-        played = self._memory[key]
         for client, counts in played.taken.items():
             self.book.taken[client] += counts
         self.exchange.holder = played.holder
@@ -197,6 +262,8 @@ class RunDraft:
 
     def list_scored(self) -> Sequence[ClientId]:
         """List the clients whose models are scored now."""
+        if self.scenario.parties:
+            return self.scenario.parties  # each sends something for the one model of all
         if self.scenario.has_own_models:
             return choose(self.clients, self.scenario.evaluate.clients, self.scenario.seed)
         return [self.exchange.holder or 0]
@@ -226,6 +293,23 @@ class RunDraft:
                             packets, nbytes = found.get(packet.leg, (0, 0))
                             found[packet.leg] = packets + 1, nbytes + packet.nbytes
         return found
+
+
+def find_period(kinds: Sequence[int]) -> int | None:
+    """Return the number of rounds after which the last half of some repeats itself, if it does."""
+    half = kinds[len(kinds) // 2 :]
+    periods = range(1, len(half) // 2 + 1)
+    return next((n for n in periods if half[n:] == half[:-n]), None)
+
+
+def _refuse_too_long(lineup: Lineup) -> None:
+    """Raise ScenarioError for a round with more steps than can be played."""
+    if (steps := sum(lineup.steps.values())) > MOST_STEPS:
+        raise ScenarioError(
+            "schedule",
+            f"round {lineup.round} has {steps:,} steps, and a plan plays at most {MOST_STEPS:,}; "
+            "plan with fewer clients or schedule.local_steps",
+        )
 
 
 def _refuse() -> TrunkCopies:

@@ -4,18 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from simsplit.forecasting.probing import Prober
-from simsplit.forecasting.weightless import walk_segments
-from simsplit.models.recomputing import watch_units
+from simsplit.assembly.dry_pass import FEW, SEGMENTS, walk_segments
+from simsplit.assembly.dry_step import Prober
+from simsplit.client_names import ClientNames
 from simsplit.parties.learner import Learner
+from simsplit.parties.sample_gradients import uses_torch_func
 from simsplit.phases import Phase
-from simsplit.preflight import measure_activation_bytes
+from simsplit.preflight import KeptTensors
 from simsplit.protocol import Turn
-
-FEW = 2
-"""Rows on which activations are measured, and half of them: batch normalisation refuses one."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,8 @@ def measure_footprints(prober: Prober, phase: Phase, *, activations: bool) -> li
         of_server = max(of_server, kept.get("server", 0))
         place = places.get_place(number)
         party = "client" if place is None else f"client, cut {place}"
+        if prober.scenario.parties:
+            party = ClientNames(prober.scenario.party_names).label(number)
         held = _count_held(prober.client.keeping.parts.learners)
         made.append(Footprint(party, *held, kept.get("client", 0)))
     server = prober.exchange.server.learner
@@ -87,61 +87,37 @@ def _estimate_activations(prober: Prober, phase: Phase) -> dict[str, int]:
 
 def _measure_activations(prober: Prober, phase: Phase, rows: int) -> dict[str, int]:
     """Return the bytes that each side of a step keeps, weights not counted."""
-    if prober.is_weightless:
-        return _walk_activations(prober, rows)
     end, server = prober.client.training.end, prober.exchange.server.end
+    learners = prober.client.keeping.parts.learners
+    segments = [each for learner in learners for each in learner.modules.values()]
+    # torch.func, which differentiates samples alone, refuses to be watched.
+    unwatched = end.private is not None and any(map(uses_torch_func, segments))
+    if prober.is_weightless or prober.is_slow or unwatched:
+        return _walk_activations(prober, rows)
     modules = {
         "client": [end.head, *([end.tail] if end.tail is not None else [])],
         "server": [prober.trunk, *([server.tail] if server.tail is not None else [])],
     }
-    learners = (*prober.client.keeping.parts.learners, prober.exchange.server.learner)
-    held = {
-        _place(tensor)
-        for learner in learners
+    kept = KeptTensors(
+        tensor
+        for learner in (*learners, prober.exchange.server.learner)
         for module in learner.modules.values()
         for tensor in (*module.parameters(), *module.buffers())
-    }
-    kept: dict[str, dict[int, torch.UntypedStorage]] = {"client": {}, "server": {}}
-    side = "client"
-
-    def keep(tensor: Tensor) -> Tensor:
-        if _place(tensor) not in held:
-            kept[side][_place(tensor)] = tensor.untyped_storage()
-        return tensor.detach()  # the tensor itself would form a cycle with its graph
-
+    )
+    kept.part = "client"
     batch = torch.arange(rows) % max(1, len(prober.feeds[phase.source].part))
-    units = {party: nn.ModuleList(parts) for party, parts in modules.items()}
-    with watch_units(units["client"]) as ours, watch_units(units["server"]) as theirs:
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            for event in prober.walk(phase, batch):
-                if isinstance(event, Turn):
-                    side = "client" if event.by_client else "server"
-        bytes_kept = {
-            party: sum(storage.nbytes() for storage in each.values())
-            for party, each in kept.items()
-        }
-        # Units that are computed again add what is inside of one at a time.
-        for party, passes in (("client", ours), ("server", theirs)):
-            weights = list(units[party].parameters())
-            again = (measure_activation_bytes(each, weights) for each in list(passes))
-            bytes_kept[party] += max(again, default=0)
-    return bytes_kept
+    with kept.watch({party: nn.ModuleList(parts) for party, parts in modules.items()}):
+        for event in prober.walk(phase, batch):
+            if isinstance(event, Turn):
+                kept.part = "client" if event.by_client else "server"
+    return {party: kept.count([party]) for party in modules}
 
 
 def _walk_activations(prober: Prober, rows: int) -> dict[str, int]:
-    """Return the same of segments without weights; the methods' tensors are left out."""
-    walked, served = (
-        walk_segments(prober.assembler.owners, rows, prober.number),
-        prober.exchange.topology.served,
-    )
-    parties = {"client": walked.kept.keys() - served, "server": walked.kept.keys() & served}
+    """Return the same of a pass through the segments; the methods' tensors are left out."""
+    kept = walk_segments(prober.assembler.owners, rows, prober.number).kept
+    served = prober.exchange.topology.served
     return {
-        party: sum(walked.kept[each] for each in segments)
-        + max(walked.again[each] for each in segments)
-        for party, segments in parties.items()
+        "client": kept.count(each for each in SEGMENTS if each not in served),
+        "server": kept.count(each for each in SEGMENTS if each in served),
     }
-
-
-def _place(tensor: Tensor) -> int:
-    place: int = tensor.untyped_storage()._cdata
-    return place

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from simsplit.data.client_names import ClientNames
+from simsplit.client_names import ClientNames
 from simsplit.forecasting.drafting import DraftRound
 from simsplit.forecasting.footprints import Footprint
+from simsplit.legs import ClientId, Leg, is_crowd
 from simsplit.network.clock import Flops
-from simsplit.packets import ClientId, Leg, is_crowd
 from simsplit.phases import EVALUATE
 from simsplit.preflight import Estimate
 from simsplit.rows import WireRow
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OWN = ""
 """The name of the clock of the scenario's own network."""
+OWN_ROW = "as set"
+"""What its row is called."""
 _SEGMENTS = ("head", "trunk", "tail")
 
 
@@ -48,6 +50,14 @@ class Facts:
     """Seconds that evaluation takes here."""
     notes: Sequence[str] = field(default_factory=tuple)
     """What was assumed, and what is not counted."""
+    noise: Sequence[Mapping[str, Any]] = ()
+    """The noise that reaches a budget, if one was asked for."""
+    uncovered: Sequence[Mapping[str, str]] = ()
+    """What no guarantee covers, as the run's summary will say it."""
+    privacy: Sequence[Mapping[str, Any]] = ()
+    """The guarantees of methods' noise, as in the `summary.json` of a run."""
+    chains: Sequence[str] = ()
+    """The methods at each client's cut, where they differ; else empty."""
 
     @property
     def wall_s(self) -> float | None:
@@ -88,12 +98,13 @@ class Forecast:
     @property
     def num_rounds(self) -> int:
         """The number of rounds of training."""
-        return sum(each.number > 0 for each in self._rounds)
+        return sum(each.times for each in self._rounds if each.number > 0)
 
     @property
     def bytes_total(self) -> int:
         """The bytes of training that cross."""
-        return sum(row.bytes for _, row in self._list_rows() if row.phase != EVALUATE)
+        rows = self._list_rows()
+        return sum(row.bytes * each.times for each, row in rows if row.phase != EVALUATE)
 
     @property
     def simulated_s(self) -> float | None:
@@ -104,11 +115,16 @@ class Forecast:
     def times_s(self) -> dict[str, float]:
         """Simulated seconds by network; that of the scenario has an empty name."""
         names = self._rounds[0].seconds if self._rounds else {}
-        return {name: sum(each.seconds[name] for each in self._rounds) for name in names}
+        return {
+            name: sum(each.seconds[name] * each.times for each in self._rounds) for name in names
+        }
 
     @cached_property
     def wire(self) -> "pd.DataFrame":
-        """One row per round, client, phase and leg, as in the table `wire` of a run."""
+        """One row per round, client, phase and leg, as in the table `wire` of a run.
+
+        Rounds that others stand for have no rows.
+        """
         rows = [
             (_get_round(each, row), row.client, row.phase, str(row.leg), row.packets, row.bytes)
             for each, row in self._list_rows()
@@ -119,9 +135,10 @@ class Forecast:
     def bytes(self) -> "pd.DataFrame":
         """One row per leg: its direction, packets, bytes of training and of evaluation."""
         sums: dict[Leg, Counter[str]] = {}
-        for _, row in self._list_rows():
+        for each, row in self._list_rows():
             what = "evaluation" if row.phase == EVALUATE else "training"
-            sums.setdefault(row.leg, Counter()).update({what: row.bytes, "packets": row.packets})
+            more = {what: row.bytes * each.times, "packets": row.packets * each.times}
+            sums.setdefault(row.leg, Counter()).update(more)
         rows = [
             (str(leg), "up" if leg.up else "down", s["packets"], s["training"], s["evaluation"])
             for leg, s in sums.items()
@@ -130,22 +147,29 @@ class Forecast:
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
-        """One row per round: who takes part, bytes of training, and simulated time."""
+        """One row per round: who takes part, bytes of training, and simulated time.
+
+        Of very many rounds some stand for others, `times` in all; the totals include these.
+        """
         rows, total, seconds = [], 0, 0.0
+        some = any(each.times > 1 for each in self._rounds)
         for each in self._rounds:
             up, down = _sum_directions(each.sent)
-            total += up + down
+            total += (up + down) * each.times
             cells: list[Any] = [each.number, each.phase.name, each.clients]
-            cells += [sum(work[place] for work in each.work.values()) for place in (0, 1)]
+            # Parties' steps, and their samples, are the same ones.
+            total_up = max if self.facts.topology.joint else sum
+            counts = [[work[place] for work in each.work.values()] for place in (0, 1)]
+            cells += [total_up(count) if count else 0 for count in counts]
             cells += [up, down, total]
             if OWN in each.seconds:
-                seconds += each.seconds[OWN]
+                seconds += each.seconds[OWN] * each.times
                 cells += [each.seconds[OWN], seconds]
-            rows.append(tuple(cells))
+            rows.append((*cells, each.times) if some else tuple(cells))
         names = ["round", "phase", "clients", "steps", "samples"]
         names += ["bytes_up", "bytes_down", "bytes_total"]
         timed = ["simulated_s", "simulated_total_s"] if OWN in self.times_s else []
-        return _make_frame([*names, *timed], rows)
+        return _make_frame([*names, *timed, *(["times"] if some else [])], rows)
 
     @cached_property
     def clients(self) -> "pd.DataFrame":
@@ -159,18 +183,25 @@ class Forecast:
         sums: dict[ClientId, Counter[str]] = {client: Counter() for client in listed}
         for each in self._rounds:
             for client, (steps, samples) in each.work.items():
-                sums[client].update({"rounds": 1, "steps": steps, "samples": samples})
+                own = {"rounds": 1, "steps": steps, "samples": samples}
+                sums[client].update({name: count * each.times for name, count in own.items()})
             for row in each.sent:
                 if row.phase != EVALUATE and row.client in sums:
                     way = "bytes_up" if row.leg.up else "bytes_down"
-                    sums[row.client].update({way: row.bytes})
+                    sums[row.client].update({way: row.bytes * each.times})
         names = ("rounds", "steps", "samples", "bytes_up", "bytes_down")
-        called = self.facts.client_names
+        called, chains = self.facts.client_names, self.facts.chains
         rows = [
-            (client, *([called.get(client)] if called else []), *(each[name] for name in names))
+            (
+                client,
+                *([called.get(client)] if called else []),
+                *([chains[client]] if chains else []),
+                *(each[name] for name in names),
+            )
             for client, each in sums.items()
         ]
-        return _make_frame(("client", *(["name"] if called else []), *names), rows)
+        words = [*(["name"] if called else []), *(["methods"] if chains else [])]
+        return _make_frame(("client", *words, *names), rows)
 
     @cached_property
     def memory(self) -> "pd.DataFrame":
@@ -196,8 +227,8 @@ class Forecast:
 
     @cached_property
     def times(self) -> "pd.DataFrame":
-        """One row per link profile: simulated seconds of all rounds."""
-        rows = [(name, seconds) for name, seconds in self.times_s.items() if name != OWN]
+        """The scenario's own network, and a row per link profile: seconds of all rounds."""
+        rows = [(name or OWN_ROW, seconds) for name, seconds in self.times_s.items()]
         return _make_frame(("link", "simulated_s"), rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -223,6 +254,9 @@ class Forecast:
             "process_parts": dict(facts.process.parts),
             "disk_bytes": facts.process.on_disk,
             "tables": frames,
+            "noise": [dict(each) for each in facts.noise],
+            "uncovered": [dict(each) for each in facts.uncovered],
+            "privacy": [dict(each) for each in facts.privacy],
             "notes": list(facts.notes),
         }
 
@@ -246,13 +280,22 @@ class Forecast:
         for each in self._rounds:
             if segment == "trunk" and not each.phase.crosses:
                 continue
-            for client, (_, samples) in each.work.items():
+            for client, (_, samples) in self._list_work(each, segment):
                 of_one = float(getattr(self.facts.flops.of(client), segment))
-                forward[of_one] += samples
+                forward[of_one] += samples * each.times
                 if each.phase.gradients or segment == "tail":
-                    backward[of_one] += samples * max(0, work[segment] - 1)
+                    backward[of_one] += samples * each.times * max(0, work[segment] - 1)
         total, back = (sum(f * n for f, n in each.items()) for each in (forward, backward))
         return total, back
+
+    def _list_work(
+        self, each: DraftRound, segment: str
+    ) -> Sequence[tuple[ClientId, tuple[int, int]]]:
+        """List the clients whose samples pass a segment in a round, with steps and samples."""
+        work = [*each.work.items()]
+        if segment == "head" or not self.facts.topology.joint:
+            return work
+        return sorted(work, key=lambda one: one[1])[-1:]  # the trunk takes all parties' at once
 
 
 @dataclass(frozen=True)

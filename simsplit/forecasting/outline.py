@@ -10,19 +10,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from simsplit.assembly.dry_step import draw_samples
+from simsplit.client_names import NO_NAMES, ClientNames
 from simsplit.data import DataInfo, DataSet, Prepared, Samples
-from simsplit.data.client_names import NO_NAMES, ClientNames
-from simsplit.data.given import GivenSource
+from simsplit.data.client_parts import MadeParts, SameParts
 from simsplit.data.given_texts import TextGiven
 from simsplit.data.partitions import Drawn, Exponential, Iid, Linear, MainLabel, Natural
-from simsplit.data.parts import MadeParts, SameParts
+from simsplit.data.passed_objects import GivenSource
 from simsplit.data.preparing import divide
 from simsplit.data.samples import IGNORED, SplitSizes, TextInfo
 from simsplit.data.texts import PythonDocs, TextTable
 from simsplit.errors import ScenarioError, blame
 from simsplit.models.tokenizers import Reader
 from simsplit.scenario import Scenario
-from simsplit.scenario.needs import mixes_texts
+from simsplit.scenario.setting import mixes_texts
 from simsplit.seeds import numpy_rng_for
 
 MOST_READ = 20_000
@@ -198,7 +199,7 @@ def _fill(
         auxiliary=made.get("auxiliary"),
         support=made.get("support"),
     )
-    assumed = tuple(dict.fromkeys(notes))
+    filled, assumed = scenario.cut_portions(filled), tuple(dict.fromkeys(notes))
     return Outline(filled, counts, a_sample * sum(counts.values()), was_read=False, notes=assumed)
 
 
@@ -212,13 +213,10 @@ def _shorten_rows(parts: Sequence[np.ndarray], limit: int) -> Sequence[np.ndarra
 def _draw_samples(
     scenario: Scenario, split: str, count: int, info: DataInfo, reader: Reader | None
 ) -> Samples:
+    if reader is None:
+        return draw_samples(scenario, "outline", split, count, info)
     rng = numpy_rng_for(scenario.seed, "outline", split)
     classes = torch.arange(count) % info.classes
-    if reader is None:
-        if scenario.data.source.modality == "images":
-            pixels = rng.integers(0, 256, (count, *info.shape), dtype=np.uint8)
-            return Samples(torch.from_numpy(pixels), classes)
-        return Samples(torch.from_numpy(rng.random((count, *info.shape), np.float32)), classes)
     inputs = torch.from_numpy(rng.integers(0, reader.size, (count, *info.shape)))
     labels = torch.full_like(inputs, IGNORED)
     if reader.classifies:

@@ -12,9 +12,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from simsplit.assembly.dry_step import Events
 from simsplit.engine.pool import Answer, Job, Outcome, Pool
-from simsplit.forecasting.probing import Events
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.legs import ClientId, Leg
+from simsplit.packets import Packet
 from simsplit.parties.calls import Call, CountSteps, HandOver, Plan
 from simsplit.parties.changes import Changes
 from simsplit.parties.server import Server
@@ -87,11 +88,22 @@ class PaperLearner:
     anchor = forget_moments
 
 
+class PaperStack:
+    """Methods that remember nothing."""
+
+    def state(self) -> Tensors:
+        """Return what methods remember from step to step, which is nothing here."""
+        return {}
+
+    def load(self, state: Tensors) -> None:
+        """Ignore what other methods would remember."""
+
+
 class PaperServer:
-    """A server that only has such a learner."""
+    """A server that only has such a learner, and methods without memory."""
 
     def __init__(self) -> None:
-        self.learner = PaperLearner()
+        self.learner, self.stack = PaperLearner(), PaperStack()
 
     def enter(self, phase: object, lr_factor: float) -> None:
         """Ignore the round's phase and rate."""
@@ -154,12 +166,14 @@ class PaperExchange(Exchange):
         parts: int,
         step_events: "Callable[[ClientId, str], tuple[Events, int]]",
         interleaved_events: Callable[[ClientId], Events],
+        *,
+        parties: Sequence[ClientId] = (),
     ) -> None:
         """`step_events` returns a client's next step (or what it sends before it drops out), and
         the number of its samples.
         """
         server = cast("Server", PaperServer())
-        super().__init__(pool, server, Wire(), topology, parts)
+        super().__init__(pool, server, Wire(), topology, parts, parties=parties)
         self._next, self._between = step_events, interleaved_events
         self._steps: Counter[ClientId] = Counter()
         self._samples: Counter[ClientId] = Counter()
@@ -178,14 +192,16 @@ class PaperExchange(Exchange):
                     if isinstance(event, Packet):
                         self._carry(client, event)
 
-    def step_together(self, clients: Sequence[ClientId]) -> None:
+    def step_together(self, clients: Sequence[ClientId], number: int | None = None) -> None:
         """Carry what crosses in the next steps of a cohort."""
+        del number  # batches that differ only in their samples are alike
         for client in clients:
             for _ in self._take_step(client):
                 pass
 
-    def abandon(self, client: ClientId) -> None:
+    def abandon(self, client: ClientId, number: int | None = None) -> None:
         """Carry what crosses before a client drops out of its next step."""
+        del number
         events, _ = self._next(client, "abandon")
         for event in events:
             if isinstance(event, Packet):

@@ -8,30 +8,33 @@ from typing import Any
 
 import torch
 
+from simsplit.assembly.dry_pass import measure_head_speed
+from simsplit.assembly.dry_step import Prober
 from simsplit.assembly.exchanges import build_clock
-from simsplit.assembly.sizing import estimate_memory
+from simsplit.assembly.memory import estimate_memory
+from simsplit.errors import format_list
 from simsplit.evaluation.generation import GENERATION_METRICS
-from simsplit.forecasting.drafting import RunDraft
+from simsplit.forecasting.drafting import DraftRound, RunDraft
 from simsplit.forecasting.footprints import measure_footprints
 from simsplit.forecasting.forecast import OWN, Facts, Forecast, SweepForecast
 from simsplit.forecasting.outline import Outline, outline_data
-from simsplit.forecasting.probing import Prober
-from simsplit.forecasting.weightless import is_too_large
-from simsplit.machine import pin_threads
+from simsplit.forecasting.private_plans import foresee_privacy
+from simsplit.machine import pin_threads, read_free_bytes
+from simsplit.models.language import LanguageConfig
 from simsplit.models.shards import make_weightless
-from simsplit.models.text_model import OWN as OWN_MODELS
 from simsplit.models.text_model import TextModel
 from simsplit.network.clock import Clock
 from simsplit.network.profiles import LINKS, NetworkConfig
-from simsplit.packets import ClientId
 from simsplit.phases import Phase
 from simsplit.plugins import Given
 from simsplit.preflight import Estimate
-from simsplit.pretrain import TIERS
 from simsplit.pretrain.cache import has_pretrained
+from simsplit.pretrain.tiers import find_named
 from simsplit.scenario import Scenario, Sweep, own, scenario_of
+from simsplit.scenario.stacking import list_obstacles
 
-Work = Mapping[ClientId, tuple[int, int]]
+LARGE = 2**31
+"""Bytes of weights in float32 from which on a model is planned without them."""
 TIMED = 30e9
 """Operations of a timed step, at most; a larger batch is timed on fewer samples."""
 MOST_TIMED, ENOUGH_S = 5, 1.0
@@ -46,6 +49,10 @@ _SKIPPED = {
 SEARCHED = "these cells are examples, as many as the search tries: it chooses their settings later"
 SHALLOWEST = "FLOPs of a sample are those at the shallowest cut; totals count each client's own"
 TOO_LARGE = "the model is too large to be loaded for a plan, so no step was timed"
+TOO_SLOW = (
+    "a step of this model takes long, so none was computed: activations are those of the model "
+    "alone in float32, and seconds those of a pass of the head, scaled by operations"
+)
 
 
 def plan(
@@ -53,6 +60,7 @@ def plan(
     *,
     timing: bool = True,
     read_data: bool = False,
+    epsilon: float | None = None,
     data: Any = None,  # noqa: ANN401 - many forms
     model: Any = None,  # noqa: ANN401
     plugins: Given = (),
@@ -65,6 +73,7 @@ def plan(
         timing: Whether to time a step or two on this machine.
         read_data: Whether to read the data wherever they are. Otherwise only small ones that are at
             hand are read; of others the shape and the number of samples are known.
+        epsilon: A budget of the whole run; the forecast then has the noise that reaches it.
         data: Arrays, texts, a Dataset, a frame, ... in place of the scenario's data (see `own`).
         model: A `SplitModel`, or head, trunk and tail, in place of the scenario's model.
         plugins: Modules with parts of your own; a loaded scenario has its own plugins already.
@@ -74,7 +83,7 @@ def plan(
     """
     given = scenario_of(scenario, own(data, model, **columns), plugins)
     with pin_threads(given.threads):
-        return _plan(given, timing=timing, read=read_data)
+        return _plan(given, timing=timing, read=read_data, epsilon=epsilon)
 
 
 def plan_sweep(
@@ -93,35 +102,63 @@ def plan_sweep(
     return SweepForecast(sweep.name, made, notes)
 
 
-def _plan(scenario: Scenario, *, timing: bool, read: bool) -> Forecast:
+def _plan(
+    scenario: Scenario, *, timing: bool, read: bool, epsilon: float | None = None
+) -> Forecast:
     kept, notes = _strip(scenario), _list_omissions(scenario)
     kept, more = _settle_model(kept)
-    too_large = is_too_large(kept)
+    too_large = _is_too_large(kept)
     with make_weightless(wanted=too_large):
         return _plan_settled(
-            scenario, kept, [*more, *notes], timing=timing and not too_large, read=read
+            scenario,
+            kept,
+            [*more, *notes],
+            timing=timing and not too_large,
+            read=read,
+            epsilon=epsilon,
         )
 
 
+def _is_too_large(scenario: Scenario) -> bool:
+    """Return whether a scenario's model is planned without its weights."""
+    model = scenario.model
+    if not isinstance(model, LanguageConfig) or model.encodes():
+        return False
+    info = scenario.data.describe()
+    assert info is not None, "sources of texts know their shape"
+    with make_weightless():
+        made = model.build(info.shape, info.classes, scenario.seed)
+    segments = (made.head, made.trunk, made.tail)
+    held = 4 * sum(p.numel() for each in segments for p in each.parameters())
+    return held > min(LARGE, read_free_bytes(torch.device("cpu")) // 2) or not model.has_weights()
+
+
 def _plan_settled(
-    scenario: Scenario, kept: Scenario, notes: Sequence[str], *, timing: bool, read: bool
+    scenario: Scenario,
+    kept: Scenario,
+    notes: Sequence[str],
+    *,
+    timing: bool,
+    read: bool,
+    epsilon: float | None,
 ) -> Forecast:
     """Plan a scenario of which `kept` is what can be planned."""
     outline = outline_data(kept, read=read)
-    prober = Prober(kept, outline)
+    prober = Prober(kept, outline.data)
     network = kept.network or NetworkConfig()
     clocks = _build_clocks(kept, prober, network)
-    draft = RunDraft(kept, prober, clocks)
+    draft = RunDraft(prober, outline, clocks)
     rounds = list(draft.play())
     main = draft.program.phases[-1]
     train_s = evaluate_s = None
     if timing:
-        works = [each.work for each in rounds]
-        train_s, evaluate_s = _estimate_wall_s(prober, main, draft, works)
+        train_s, evaluate_s = _estimate_wall_s(prober, main, draft, rounds)
+    private = foresee_privacy(scenario, outline.data.parts, prober, draft, rounds, epsilon=epsilon)
     facts = Facts(
         name=scenario.name,
         num_clients=scenario.clients.count,
         client_names=outline.data.client_names,
+        chains=_list_chains(scenario),
         samples=outline.counts,
         network=describe_network(network),
         is_network_given=scenario.network is not None,
@@ -131,7 +168,14 @@ def _plan_settled(
         process=_estimate_process(prober, outline),
         train_s=train_s,
         evaluate_s=evaluate_s,
-        notes=(*outline.notes, *([TOO_LARGE] if prober.is_weightless else []), *notes),
+        notes=(
+            *outline.notes,
+            *([TOO_LARGE] if prober.is_weightless else [TOO_SLOW] if prober.is_slow else []),
+            *filter(None, [prober.assembler.owners.copies]),
+            *draft.notes,
+            *notes,
+        ),
+        **private,
     )
     return Forecast(facts, rounds)
 
@@ -163,19 +207,28 @@ def _list_omissions(scenario: Scenario) -> list[str]:
         notes.append("who is late on another link is taken to be late on the scenario's network")
     if scenario.has_own_cuts:
         notes.append(SHALLOWEST)
+    if scenario.inline_engine.stack != "off":
+        notes.append(_describe_stacking(scenario))
     return notes
+
+
+def _describe_stacking(scenario: Scenario) -> str:
+    """Say whether clients are stacked, and what the seconds of a plan then are."""
+    if (why := next(list_obstacles(scenario), None)) is not None:
+        return f"clients are not stacked: {why}"
+    how = "if the run finds it faster" if scenario.inline_engine.stack == "auto" else "in each step"
+    alone = ", malicious ones one by one" if scenario.clients.malicious is not None else ""
+    return f"clients are stacked {how}{alone}; seconds are those of one client after another"
 
 
 def _settle_model(scenario: Scenario) -> tuple[Scenario, list[str]]:
     """Return the scenario with random weights for a model of ours that is not pretrained yet."""
     model = scenario.model
-    if not isinstance(model, TextModel) or model.sizes is not None:
-        return scenario, []
-    tier = model.origin.removeprefix(OWN_MODELS)
-    if not model.origin.startswith(OWN_MODELS) or tier not in TIERS or has_pretrained(tier):
+    if not isinstance(model, TextModel) or model.own_name is None or has_pretrained(model.own_name):
         return scenario, []
     sizes = {"public": True}
-    sizes |= TIERS[tier].model_dump(include={"family", "width", "layers", "heads", "vocabulary"})
+    fields = {"family", "width", "layers", "heads", "vocabulary"}
+    sizes |= find_named(model.own_name).model_dump(include=fields)
     made = type(model).model_validate({**model.model_dump(), "name": None, "sizes": sizes})
     note = f"{model.origin} is to be pretrained first, for minutes; its layers' widths are assumed"
     return scenario.model_copy(update={"model": made}), [note]
@@ -197,13 +250,24 @@ def _build_clocks(scenario: Scenario, prober: Prober, network: NetworkConfig) ->
     return clocks
 
 
+_UNITS = {
+    "up_mbps": "Mbps up",
+    "down_mbps": "Mbps down",
+    "latency_ms": "ms latency",
+    "gflops": "GFLOPS",
+}
+"""The speeds that a network may set in place of its profiles', and their units."""
+
+
 def describe_network(network: NetworkConfig) -> str:
     """Return the devices and links of a network in words."""
     device, link = (
         each if isinstance(each, str) else " and ".join(each)
         for each in (network.device, network.link)
     )
-    return f"{link}, {device}"
+    own = {name: getattr(network, name) for name in _UNITS}
+    speeds = [f"{value:g} {_UNITS[name]}" for name, value in own.items() if value is not None]
+    return ", ".join([link, device, *(f"with {format_list(speeds)}" for _ in speeds[:1])])
 
 
 def _estimate_process(prober: Prober, outline: Outline) -> Estimate:
@@ -213,11 +277,17 @@ def _estimate_process(prober: Prober, outline: Outline) -> Estimate:
 
 
 def _estimate_wall_s(
-    prober: Prober, phase: Phase, draft: RunDraft, works: Sequence[Work]
+    prober: Prober, phase: Phase, draft: RunDraft, rounds: Sequence[DraftRound]
 ) -> tuple[float, float]:
     """Time a step and an evaluation, and return the seconds that all take."""
     flops = prober.assembler.flops
     each = 3 * (flops.head + flops.trunk + flops.tail)
+    samples = sum(count * each.times for each in rounds for _, count in each.work.values())
+    assembler = prober.assembler
+    if prober.is_slow and (
+        speed := measure_head_speed(assembler.owners, prober.number, assembler.autocast)
+    ):
+        return samples * each / speed, _count_evaluated(prober, draft) * each / 3 / speed
     rows = max(2, min(prober.batch_rows, int(TIMED / each) if each else prober.batch_rows))
     batch = torch.arange(rows) % len(prober.feeds["private"].part)
     spent: list[float] = []
@@ -225,8 +295,7 @@ def _estimate_wall_s(
         begun = time.perf_counter()
         prober.step(phase, batch)
         spent.append(time.perf_counter() - begun)
-    samples = sum(count for work in works for _, count in work.values())
-    steps = sum(count for work in works for count, _ in work.values())
+    steps = sum(count * each.times for each in rounds for count, _ in each.work.values())
     full = rows == prober.batch_rows
     trained_s = min(spent) * (steps if full else samples / rows)
     return trained_s, _estimate_evaluation_s(prober, phase, draft, rows)
@@ -234,16 +303,27 @@ def _estimate_wall_s(
 
 def _estimate_evaluation_s(prober: Prober, phase: Phase, draft: RunDraft, rows: int) -> float:
     """Time the evaluation of a few samples, and return the seconds that all of them take."""
-    config = prober.scenario.evaluate
-    rounds = draft.program.rounds
-    due = sum(config.due(number, rounds) for number in range(1, rounds + 1)) + (rounds == 0)
     splits = prober.scenario.splits
-    if not (due and splits):
+    if not splits:
         return 0.0
-    few = torch.arange(min(rows, prober.outline.counts[splits[0]]))
+    counts = draft.book.outline.counts
+    few = torch.arange(min(rows, counts[splits[0]]))
     begun = time.perf_counter()
     prober.predict(phase, splits[0], few, "")
     spent = time.perf_counter() - begun
-    samples = sum(prober.outline.counts[split] for split in splits)
+    return spent / len(few) * _count_evaluated(prober, draft)
+
+
+def _count_evaluated(prober: Prober, draft: RunDraft) -> int:
+    """Count the samples of all evaluations, each as often as a model predicts it."""
+    config, counts = prober.scenario.evaluate, draft.book.outline.counts
+    samples = sum(counts[split] for split in prober.scenario.splits)
     models = len(draft.list_scored()) * (1 + len(config.controls))
-    return spent / len(few) * samples * models * due
+    return samples * models * config.count_due(draft.program.rounds)
+
+
+def _list_chains(scenario: Scenario) -> list[str]:
+    """List the methods at each party's cut, where they differ; else none."""
+    parties = scenario.parties if scenario.has_own_methods else ()
+    chains = (scenario.select_methods(party).values() for party in parties)
+    return [", ".join(each.kind_name for each in chain) or "none" for chain in chains]

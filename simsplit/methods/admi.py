@@ -35,11 +35,11 @@ from torch.nn.functional import relu, softplus
 
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError, ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods.adapters import Adapter
 from simsplit.methods.method import TEXTS, Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.methods.mid import compute_mean_divergence
 from simsplit.needs import Given, Need, need_leg
-from simsplit.packets import Leg
 from simsplit.phases import WARM_UP, Phase, build_warm_up
 from simsplit.seeds import isolate
 

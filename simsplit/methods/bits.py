@@ -84,6 +84,11 @@ def dequantise_normal(codes_BD: Tensor, scale_B1: Tensor, bits: int) -> Tensor:
     return compute_normal_levels(bits).to(codes_BD.device)[codes_BD] * scale_B1
 
 
+def count_packed(count: int, bits: int) -> int:
+    """Return the bytes into which a row of `count` numbers is packed."""
+    return -(-count * bits // 8)
+
+
 def pack_bits(numbers_BN: Tensor, bits: int) -> Tensor:
     """Pack rows of numbers below 2**bits into bytes; each row is padded with 0 to a whole byte."""
     if bits == 8:

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from simsplit.errors import ProtocolError
-from simsplit.methods.method import Method, MethodConfig, Shape, Site, Step, Trait
+from simsplit.legs import Leg
+from simsplit.methods.method import BACK, Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs
-from simsplit.packets import Leg
+from simsplit.packets import TensorForm
 from simsplit.seeds import rng_for
 
 
@@ -49,9 +50,6 @@ class C3slConfig(MethodConfig):
 class C3sl(Method):
     """One side's half; clients draw the keys from the announced seed."""
 
-    num_side = 1
-    num_side_back = 0
-
     def __init__(self, site: Site, ratio: int) -> None:
         self.shape, self.d, self.ratio = site.shape, site.size, ratio
         self.sends = site.sends
@@ -82,6 +80,10 @@ class C3sl(Method):
         )
         count = step.memo.get(self, len(z) * self.ratio)
         return out_GRD.flatten(0, 1)[:count].view(-1, *self.shape)
+
+    def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
+        """Return the payload as it is, and a number of samples on the forward leg."""
+        return (x, TensorForm((1,), torch.int32)) if leg in BACK else (x,)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """Return the payload and its number of samples; for gradients only the payload."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 
 
 @dataclass(frozen=True)

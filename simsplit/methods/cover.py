@@ -21,9 +21,10 @@ from torch import Tensor
 from simsplit.data.batches import Batch, pad_tokens
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
-from simsplit.methods.method import CUT_LEGS, TEXTS, Method, MethodConfig, Site, Step, Stock, Trait
+from simsplit.legs import Leg
+from simsplit.methods.method import CUT_LEGS, TEXTS, Method, MethodConfig, Site, Step, Trait
+from simsplit.methods.tokens import Stock
 from simsplit.needs import Given, Need, need_leg
-from simsplit.packets import Leg
 from simsplit.seeds import derive_seed
 
 

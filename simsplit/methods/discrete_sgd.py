@@ -15,9 +15,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from simsplit.legs import Leg
 from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
 from simsplit.needs import need_leg
-from simsplit.packets import Leg
 
 
 class DiscreteSgdConfig(LabelDefenceConfig):

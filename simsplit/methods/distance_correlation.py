@@ -29,9 +29,9 @@ from torch.nn.functional import one_hot
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes
+from simsplit.legs import Leg
 from simsplit.methods.method import LabelDefenceConfig, Method, MethodConfig, Site, Step, Trait
 from simsplit.needs import Given, Need, need_leg
-from simsplit.packets import Leg
 
 _NOPEEK_FLOOR = 1e-10
 

@@ -10,7 +10,7 @@ column; with equal variances, its usual choice and that of its published code, i
 A norm of 1 would erase a whole text, so clipping is by default relative to the mean norm of the
 batch's samples. This mean depends on the data, and so does the noise of `sigma`; neither gives a
 guarantee. With a budget and `relative: false`, each message has the guarantee of the budget, and
-`running.accounting` computes the guarantee of a run.
+`privacy.accounting` computes the guarantee of a run.
 """
 
 import math
@@ -20,10 +20,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from simsplit.legs import Leg
 from simsplit.methods.clipping import Release, clip_rows
 from simsplit.methods.method import ANYTHING, Method, MethodConfig, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs
-from simsplit.packets import Leg
 
 
 class DpForwardConfig(MethodConfig):
@@ -52,6 +52,7 @@ class DpForwardConfig(MethodConfig):
     """The delta at which a run reports its epsilon; null: 1 / the number of the client's samples,
     at most 0.01."""
     modalities = ANYTHING
+    accounted = True
     required_traits = frozenset({Trait.VALUES})
     once = True
 

@@ -5,7 +5,7 @@ noise on it hides this information. (Abadi et al., CCS 2016, clip the gradients 
 the gradients of a client's head and tail never leave it.) A sample's row is a part of the gradient
 of the batch's mean loss, so it is 1 / batch size times the gradient of the sample's own loss. By
 default clipping is relative to the batch's mean norm, which gives no guarantee. With
-`relative: false`, each message has a guarantee, and `running.accounting` computes that of a run.
+`relative: false`, each message has a guarantee, and `privacy.accounting` computes that of a run.
 Smashed data is not changed; `dp_forward` noises it. `laplace` is the variant seen in practice: no
 clipping, and noise in proportion to the gradient's root mean square.
 """
@@ -17,10 +17,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from simsplit.legs import Leg
 from simsplit.methods.clipping import Release, clip_rows
 from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
 from simsplit.needs import need_leg
-from simsplit.packets import Leg
 
 
 class DpSgdConfig(LabelDefenceConfig):
@@ -41,6 +41,7 @@ class DpSgdConfig(LabelDefenceConfig):
     report_delta: float | None = Field(default=None, gt=0, lt=1)
     """The delta at which a run reports its epsilon; null: 1 / the number of the client's samples,
     at most 0.01."""
+    accounted = True
     requires = (need_leg(Leg.FEATURES_GRAD),)
 
     @property

@@ -30,9 +30,9 @@ from torch.func import functional_call
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
+from simsplit.legs import Leg
 from simsplit.methods.method import TEXTS, Method, MethodConfig, Site, Step, Trait
 from simsplit.needs import Given, Need, need_leg
-from simsplit.packets import Leg
 from simsplit.phases import WARM_UP, Phase, Segment, build_public_phase, build_warm_up
 from simsplit.seeds import isolate
 

@@ -25,10 +25,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from simsplit.data.samples import get_classes
+from simsplit.legs import Leg
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.needs import Given, Need, need_leg
-from simsplit.packets import Leg
 
 
 class GradPerturbConfig(LabelDefenceConfig):
@@ -38,6 +38,7 @@ class GradPerturbConfig(LabelDefenceConfig):
     epsilon: float = Field(default=1.0, gt=0)
     """Privacy parameter of a label in one message; smaller values hide more. VFLAIR's runs use
     0.01 to 10."""
+    accounted = True
     required_traits = frozenset({Trait.SAMPLES})
     columns = ("perturbed",)
     requires = (

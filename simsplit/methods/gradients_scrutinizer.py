@@ -30,9 +30,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
+from simsplit.legs import Leg
 from simsplit.methods.method import Method, MethodConfig, Site, Step, Trait
 from simsplit.needs import Given, Need, need_leg
-from simsplit.packets import Leg
 
 
 class GradientsScrutinizerConfig(MethodConfig):

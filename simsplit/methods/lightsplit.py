@@ -81,6 +81,10 @@ class LightSplitConfig(CodecConfig):
             )
         return (k,)
 
+    def is_rowwise(self) -> bool:
+        """Return whether the lift does not learn: all clients then have one projection."""
+        return self.lift == "fixed"
+
     def build(self, site: Site) -> Method:
         return LightSplit(self, site, self.compute_sent_shape(site.shape, site.where)[0])
 

@@ -35,9 +35,9 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.data.samples import get_classes
+from simsplit.legs import Leg
 from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step, Trait
 from simsplit.needs import Given, Need, need_leg
-from simsplit.packets import Leg
 
 Values = NDArray[np.float64]
 _STEPS, _GROWTH = 200, 1.5

@@ -17,27 +17,27 @@ index list). They act on detached tensors, so gradients pass straight through th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.config import Config
 from simsplit.data.batches import Batch
+from simsplit.legs import Leg
 from simsplit.methods.clipping import Release, Response
+from simsplit.methods.step import NoiseSource as NoiseSource
+from simsplit.methods.step import Step as Step
 from simsplit.methods.tokens import Tokens
 from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import ClientId, Leg
-from simsplit.phases import TRAIN, Interleaved, Phase, Segment
-from simsplit.renamed import Renamed, find_by_old_name
-from simsplit.seeds import Scope, continue_on, rng_for
+from simsplit.packets import TensorForm
+from simsplit.phases import Interleaved, Phase, Segment
 
 Side = Literal["client", "server"]
-NoiseSource = Literal["cpu", "device"]
 Shape = tuple[int, ...]
 Modality = Literal["images", "texts", "tables"]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -122,104 +122,6 @@ class Site:
         return int(torch.Size(self.shape).numel())
 
 
-class Stock(Protocol):
-    """The public texts and tokens that a client may add to its own."""
-
-    vocabulary: int
-    """Number of tokens in the vocabulary."""
-    pad: int
-    """The padding token."""
-    size: int
-    """Number of public texts."""
-
-    def draw_support(self, count: int, rows: int, rng: torch.Generator) -> Sequence[Batch]:
-        """Draw `count` batches of `rows` public texts."""
-
-    def get_texts(self, rows: Tensor) -> Batch:
-        """Return the public texts with these row numbers."""
-
-
-class SessionState(Protocol):
-    """The state of a session, in which texts are processed token by token, as methods see it."""
-
-    seen: int
-    """Number of tokens of each text so far, this pass included."""
-    mask: Tensor | None
-    """Which of these tokens are real; None: all of them."""
-
-    def get_cache(self, name: str) -> Any:  # noqa: ANN401 - transformers is not imported for its types
-        """Return this session's cache (transformers' DynamicCache) with this name."""
-
-
-@dataclass(slots=True)
-class Step(Renamed):
-    """One side's view of one mini-batch."""
-
-    client: ClientId
-    round: int
-    number: int
-    """The step's number; in training it counts on from round to round."""
-    seed: int
-    training: bool = True
-    labels: Tensor | None = None
-    """The batch's labels: only where this side has them."""
-    phase: str = TRAIN
-    stage: str = TRAIN
-    """The phase of the run, in evaluation too."""
-    stock: Stock | None = None
-    """Public texts and tokens: only on clients with texts."""
-    evaluation_mode: str = ""
-    """In evaluation: one of the method's `readings`, as a control requests it; empty: as the
-    scenario sets it."""
-    mask: Tensor | None = None
-    """Client: which tokens are real, if texts cross with a mask."""
-    leg: Leg | None = None
-    """The leg of the latest `pack` or `unpack`."""
-    session: SessionState | None = None
-    """Client: the session, if this step is a pass of one."""
-    embedded: Tensor | None = None
-    """Client, in training: the head's embeddings, if a method has `reaches_head`."""
-    outputs: Tensor | None = None
-    """Client, for `tail_loss`: the tail's outputs."""
-    task: Tensor | None = None
-    """Client, for `tail_loss`: the task's loss on these outputs."""
-    noise: NoiseSource = "cpu"
-    """Where the noise of methods is drawn: on the CPU, or on the device of what it is added to."""
-    memo: dict[Any, Any] = field(default_factory=dict)
-    """State that methods pass from hook to hook. Each method uses keys of its own, such as
-    itself."""
-    figures: dict[str, float | Tensor] = field(default_factory=dict)
-    """Figures of the step by column; the `clients` table has their means over a round. The config's
-    `reported` names the columns."""
-
-    def make_rng(self, *scope: Scope, device: torch.device | None = None) -> torch.Generator:
-        """Return the random stream of one purpose in this step.
-
-        The two sides' streams are independent, since each side has a seed of its own. With
-        `device`, the stream is of noise that is wanted there: it is drawn there if the run says so.
-        Draw with `device=rng.device`.
-
-        >>> rng = step.make_rng("noise", device=z.device)  # doctest: +SKIP
-        >>> z + torch.randn(z.shape, generator=rng, device=rng.device).to(z)  # doctest: +SKIP
-        """
-        mode = "train" if self.training else "evaluate"
-        # Evaluations number their steps from 0 in every round, so the key needs the round as well.
-        at = (mode, self.client, self.round, self.number, *scope)
-        return rng_for(self.seed, *at, device=device if self.noise == "device" else None)
-
-    def make_next_rng(
-        self, method: "Method", name: str, *, device: torch.device | None = None
-    ) -> torch.Generator:
-        """Return another random stream at each call, for hooks that run several times in a step."""
-        count = self.memo[method] = self.memo.get(method, 0) + 1
-        return self.make_rng(name, count, device=device)
-
-    def continue_rng(self, rng: torch.Generator, device: torch.device) -> torch.Generator:
-        """Return a stream of the CPU for noise on a device: that stream, or one drawn there."""
-        on_device = self.noise == "device" and device.type != "cpu"
-        return continue_on(rng, device) if on_device else rng
-
-
 @dataclass(frozen=True)
 class Share:
     """A gradient message, and the secret weight of its reply in the sum of replies."""
@@ -228,7 +130,7 @@ class Share:
     weight: float = 1.0
 
 
-class Method(Renamed):
+class Method:
     """Base class of methods at the cut. Subclasses override only the hooks that they need.
 
     >>> class Halve(Method):
@@ -241,13 +143,14 @@ class Method(Renamed):
     num_messages: int = 1
     """Number of messages that `outgoing` makes of one gradient."""
     num_side: int = 0
-    """Number of tensors that `pack` adds to the payload, such as scales and indices."""
-    num_side_back: int | None = None
-    """The same number for gradients, if it differs there."""
+    """Number of tensors that `pack` adds to the payload, such as scales and indices, if the class
+    does not declare their forms (`pack_form`)."""
     reaches_head: bool = False
     """Whether the tail's loss also reaches the head through this method, without the wire."""
     changes_embeddings: bool = False
     """Whether the head's embeddings of tokens go through `embed`."""
+    joins_rows: bool = False
+    """Whether rows of several clients can go through in one call: its config `is_rowwise`."""
     accepts_parts: bool = False
     """Client: whether `accept` works on the sum of the gradients of a mini-batch's parts, with the
     step of the last part (`train.accumulate`)."""
@@ -311,6 +214,13 @@ class Method(Renamed):
         """Turn a detached payload or gradient into the wire format, the payload first."""
         return (x,)
 
+    def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
+        """Return the forms of what `pack` makes of an x of this form: all that bounds its bytes.
+
+        A class with a `pack` of its own and without this has its forms measured.
+        """
+        return (x,) * (1 + self.num_side)
+
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Invert `pack`, as far as the format allows."""
         return tensors[0]
@@ -322,6 +232,13 @@ class Method(Renamed):
     def report(self) -> dict[str, float]:
         """Return values for the client's row of the `clients` table, by column (`reported`)."""
         return {}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the method remembers from step to step beside `module`, as tensors."""
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `state` returned earlier, of this client or before training."""
 
     def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
         """Build a separate optimizer for `module`; None: the side's optimizer steps it."""
@@ -346,6 +263,9 @@ class Method(Renamed):
 class MethodConfig(Config, ABC):
     """Base of a method's fields in a scenario; subclasses add `kind: Literal[...]`."""
 
+    by: str | None = Field(default=None, pattern=r"^party \S.*$")
+    """Under topology: vertical, the party at whose cut it acts, `party bank` (a name or number);
+    null: every party's."""
     modalities: ClassVar[frozenset[Modality]] = NUMBERS
     """The kinds of data that the method can be used on."""
     required_traits: ClassVar[frozenset[Trait]] = frozenset()
@@ -359,6 +279,9 @@ class MethodConfig(Config, ABC):
     reencodes: ClassVar[bool] = False
     """Whether the client's half is a fixed function of the input of its `encode` or `pack`, without
     learned parts. After noise, such a method reveals no more than its noisy input does."""
+    accounted: ClassVar[bool] = False
+    """Whether the accountant knows all that the client's half does: it draws labels, or adds noise
+    to what is sent, and reports nothing else of samples than `changed_share_column`."""
     everywhere: ClassVar[bool] = False
     """Whether the method leaves smashed data unchanged, and so works where none cross."""
     reads_tokens: ClassVar[bool] = False
@@ -382,8 +305,13 @@ class MethodConfig(Config, ABC):
     means that it hides nothing."""
     readings: ClassVar[tuple[str, ...]] = ()
     """Other ways in which evaluation can use the method, for `evaluate.controls`."""
+    rowwise: ClassVar[bool] = False
+    """Whether both halves encode, lift and pack each row alone, draw by `draw_rows` and report no
+    figures: rows of clients that train as one tensor then go through in one call."""
     works_in_sessions: ClassVar[bool] = False
     """The answer of `in_sessions`, if it does not depend on the fields."""
+    reads_labels_at_head: ClassVar[bool] = False
+    """Whether each client must know the labels of what its head puts out."""
     requires: ClassVar[Needs] = ()
     """The method's needs from the rest of the scenario that do not depend on the fields."""
 
@@ -430,6 +358,10 @@ class MethodConfig(Config, ABC):
         """Number of tokens that the method adds to each text in training."""
         return 0
 
+    def is_rowwise(self) -> bool:
+        """Return whether that holds with these field values."""
+        return self.rowwise
+
     def can_run_in_sessions(self, reading: str = "") -> bool:
         """Return whether each token can cross once, in its own pass, when the model writes.
 
@@ -462,7 +394,7 @@ def needs_modality(modalities: frozenset[Modality]) -> Needs:
     if modalities == NUMBERS:
         return (Need(Given.NUMBERS),)
     (only,) = modalities
-    return (Need(Given(only)),)
+    return (Need(Given[only.upper()]),)
 
 
 class CodecConfig(MethodConfig):
@@ -484,7 +416,3 @@ class LabelDefenceConfig(MethodConfig):
     works_in_sessions = True
     once = True
     everywhere = True
-
-
-if not TYPE_CHECKING:  # type checkers know the new names alone
-    __getattr__ = partial(find_by_old_name, __name__)

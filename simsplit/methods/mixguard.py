@@ -48,11 +48,11 @@ from torch.nn.functional import mse_loss
 from simsplit.data.batches import Batch, pad_tokens
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
+from simsplit.legs import Leg
 from simsplit.methods.method import CUT_LEGS, TEXTS, Method, MethodConfig, Share, Site, Step, Trait
 from simsplit.methods.mixing import Sampler, Secrets, can_blind, combine_rows, draw_secrets
 from simsplit.methods.secret_tokens import insert_tokens
 from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import Leg
 from simsplit.phases import Interleaved, Phase, build_public_phase
 from simsplit.seeds import isolate, numpy_rng_for
 

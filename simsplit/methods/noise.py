@@ -35,6 +35,10 @@ class NoiseConfig(MethodConfig):
     """Unit of `sigma`: `value` (absolute), `batch_std` or `batch_rms` (the standard deviation or
     the root mean square of a batch's smashed data; dp_forward uses the latter, after clipping)."""
 
+    def is_rowwise(self) -> bool:
+        """Return whether the noise's size is the same for all rows."""
+        return self.unit == "value"
+
     @property
     def release(self) -> str:
         """The reason why there is no guarantee: the noised values are not bounded."""
@@ -51,7 +55,7 @@ class Noise(Method):
         self.sigma, self.config = config.sigma, config
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        noise = self._draw(z, step.make_rng("noise", device=z.device)).to(z)
+        noise = step.draw_rows(self._draw, z.shape, "noise", device=z.device).to(z)
         # The unit is detached: the size of the noise is no way for gradients.
         return z + self.sigma * self._compute_unit(z.detach()) * noise
 
@@ -60,10 +64,12 @@ class Noise(Method):
             return z.std(correction=0)
         return z.square().mean().sqrt() if self.config.unit == "batch_rms" else 1.0
 
-    def _draw(self, z: Tensor, rng: torch.Generator) -> Tensor:
+    def _draw(
+        self, size: torch.Size, *, generator: torch.Generator, device: torch.device
+    ) -> Tensor:
         if self.config.distribution == "gaussian":
-            return torch.randn(z.shape, generator=rng, device=rng.device)
-        noise: Tensor = draw_laplace(z.shape, rng) * 0.5**0.5  # to unit variance
+            return torch.randn(size, generator=generator, device=device)
+        noise: Tensor = draw_laplace(size, generator) * 0.5**0.5  # to unit variance
         return noise
 
 
@@ -90,6 +96,11 @@ class ShredderConfig(MethodConfig):
     """Ratio of noise power to signal power from which on more noise is not rewarded."""
     required_traits = frozenset({Trait.VALUES})
     once = True
+
+    @property
+    def release(self) -> str:
+        """The reason why there is no guarantee: there are few tensors, and they learn."""
+        return "noise is one of a few tensors that learn from samples, and nothing is clipped"
 
     def build(self, site: Site) -> Method:
         return Shredder(self, site) if site.side == "client" else Method()

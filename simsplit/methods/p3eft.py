@@ -41,10 +41,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from simsplit.data.samples import get_classes
+from simsplit.legs import Leg
 from simsplit.methods.method import ANYTHING, Method, MethodConfig, Shape, Share, Site, Step
 from simsplit.methods.private_backprop import PrivateBackprop, PrivateBackpropConfig
 from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 if TYPE_CHECKING:

@@ -35,9 +35,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from simsplit.legs import Leg
 from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
 from simsplit.needs import Given, Need, need_leg
-from simsplit.packets import Leg
 
 MOST = 0.8
 """The largest magnitude of the gradient's coefficient in a message, an entry of a unit row of C."""

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes
+from simsplit.legs import Leg
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.distance_correlation import get_real_mask
 from simsplit.methods.method import LabelDefenceConfig, Method, Shape, Site, Step, Trait
 from simsplit.methods.randomised_response import SampleDraws, randomise
 from simsplit.needs import Given, Need, need_leg
-from simsplit.packets import Leg
 from simsplit.seeds import isolate
 
 
@@ -39,9 +39,11 @@ class PslfConfig(LabelDefenceConfig):
     probability one half. P3EFT's runs use 0 to 0.9."""
     pseudo_classes: int = Field(default=9, ge=2)
     """The number K of pseudo-classes of both classes together. P3EFT's runs use 2 to 18."""
+    accounted = True
     required_traits = frozenset({Trait.SAMPLES})
     keeps_task = True
     columns = ("labels_flipped", "pseudo_accuracy")
+    changed_share_column = "labels_flipped"
     requires = (
         need_leg(Leg.FEATURES_GRAD),
         Need(Given.SCORING),

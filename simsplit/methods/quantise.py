@@ -19,14 +19,16 @@ payload's shape, which packed codes do not show.
 
 import math
 from abc import ABC, abstractmethod
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from simsplit.legs import Leg
 from simsplit.methods.bits import (
     MOST_NORMAL,
+    count_packed,
     dequantise_even,
     dequantise_normal,
     pack_bits,
@@ -35,7 +37,7 @@ from simsplit.methods.bits import (
     unpack_bits,
 )
 from simsplit.methods.method import ANYTHING, CodecConfig, Method, Site, Step, Trait
-from simsplit.packets import Leg
+from simsplit.packets import TensorForm
 
 _FLOAT = torch.finfo(torch.float32)
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -51,6 +53,7 @@ class QuantiseConfig(CodecConfig):
     ended_traits = frozenset({Trait.FORMAT, Trait.NUMBERS})
     once = True
     reencodes = True
+    rowwise: ClassVar[bool] = True
     bits: int = Field(default=8, ge=1, le=16)
     """Bits per value."""
     gradient_bits: int | None = Field(default=None, ge=1, le=16)
@@ -88,10 +91,20 @@ class QuantiseConfig(CodecConfig):
 class _Quantise(Method, ABC):
     """The packing of values as integer codes, with numbers per sample to decode them."""
 
-    num_side = 2
+    count: int
+    """The numbers per sample."""
 
     def __init__(self, packed: int, unpacked: int) -> None:
         self.packed, self.unpacked = packed, unpacked
+
+    def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
+        """Return bytes of codes, fp32 numbers, and a shape."""
+        rows, *shape = x.shape
+        return (
+            TensorForm((rows, count_packed(math.prod(shape), self.packed)), torch.uint8),
+            TensorForm((rows, self.count), torch.float32),
+            TensorForm((len(shape),), torch.int32),
+        )
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """Return the packed codes (uint8), the samples' numbers (fp32), and the shape (int32)."""
@@ -116,6 +129,8 @@ class _Quantise(Method, ABC):
 class EvenLevels(_Quantise):
     """Evenly spaced levels over each sample's range, given by its minimum and the step."""
 
+    count = 2
+
     def __init__(self, packed: int, unpacked: int, *, stochastic: bool) -> None:
         super().__init__(packed, unpacked)
         self.stochastic = stochastic
@@ -125,8 +140,8 @@ class EvenLevels(_Quantise):
         if self.stochastic:
             # Counted, so that payload and gradient do not share their noise.
             step.memo["quantise"] = step.memo.get("quantise", -1) + 1
-            rng = step.make_rng("quantise", step.memo["quantise"], device=x_BD.device)
-            noise = torch.rand(x_BD.shape, generator=rng, device=rng.device).to(x_BD.device)
+            scope = ("quantise", step.memo["quantise"])
+            noise = step.draw_rows(torch.rand, x_BD.shape, *scope, device=x_BD.device)
         return quantise_even(x_BD, self.packed, noise)
 
     def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor:
@@ -135,6 +150,8 @@ class EvenLevels(_Quantise):
 
 class NormalLevels(_Quantise):
     """Levels for normally distributed values, times a scale per sample."""
+
+    count = 1
 
     def _quantise(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         return quantise_normal(x_BD, self.packed)
@@ -153,6 +170,7 @@ class CastConfig(CodecConfig):
     ended_traits = frozenset({Trait.FORMAT})
     once = True
     reencodes = True
+    rowwise: ClassVar[bool] = True
     to: Literal["fp16", "bf16", "int8"] = "fp16"
     """Number format on the wire; int8 rounds stochastically and adds one fp32 scale per sample."""
 
@@ -171,6 +189,10 @@ class Cast(Method):
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
 
+    def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
+        """Return the same shape in the narrow format."""
+        return (x._replace(dtype=self.dtype),)
+
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """Round to the narrow format."""
         return (x.to(self.dtype),)
@@ -182,7 +204,9 @@ class Cast(Method):
 class Int8(Method):
     """Eight bits per value and a scale per sample, rounded without bias."""
 
-    num_side = 1
+    def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
+        """Return the same shape in int8, and fp32 scales."""
+        return x._replace(dtype=torch.int8), TensorForm(x.shape[:1], torch.float32)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """Return the int8 values, and an fp32 scale per sample."""
@@ -190,9 +214,9 @@ class Int8(Method):
         largest_B1 = x_BD.abs().amax(1, keepdim=True)
         # Below the upper bound, 127 times the scale is finite.
         scale_B1 = (largest_B1 / 127).clamp(_FLOAT.tiny, _FLOAT.max / 128)
-        rng = step.make_rng("int8", _count_packs(step), device=x.device)
-        noise = torch.rand(x_BD.shape, generator=rng, device=rng.device)
-        rounded = (x_BD / scale_B1 + noise.to(x.device)).floor_().clamp_(-127, 127)
+        scope = ("int8", _count_packs(step))
+        noise = step.draw_rows(torch.rand, x_BD.shape, *scope, device=x.device)
+        rounded = (x_BD / scale_B1 + noise).floor_().clamp_(-127, 127)
         return rounded.to(torch.int8).view(x.shape), scale_B1.squeeze(1)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:

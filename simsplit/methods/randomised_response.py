@@ -33,6 +33,7 @@ class RandomisedResponseConfig(LabelDefenceConfig):
     epsilon: float = Field(default=1.0, ge=0)
     """Privacy parameter of a label: a drawn label is at most e^epsilon times as likely for one true
     label as for another. 0: labels are random."""
+    accounted = True
     required_traits = frozenset({Trait.SAMPLES})
     columns = ("labels_changed",)
     changed_share_column = "labels_changed"

@@ -54,6 +54,14 @@ class RantextConfig(ReplacingConfig):
     changed_share_column = "rantext_changed"
 
     @property
+    def release(self) -> str:
+        """The reason why there is no guarantee: the list depends on the token."""
+        return (
+            "epsilon is that of a choice from a list, and which tokens are on the list depends on "
+            "the token that it replaces"
+        )
+
+    @property
     def noise_divisor(self) -> float:
         """Return f(epsilon), which divides the embeddings' ranges into the noise's scales."""
         if self.epsilon < 2:

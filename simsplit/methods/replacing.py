@@ -159,6 +159,12 @@ class SantextConfig(ReplacingConfig):
     columns = ("santext_changed",)
     changed_share_column = "santext_changed"
 
+    @property
+    def release(self) -> str:
+        """The reason why there is no guarantee: the privacy is metric."""
+        stay = "" if self.sensitive == 1 else ", and most tokens that are not sensitive stay"
+        return f"epsilon is per unit of distance between tokens (metric privacy){stay}"
+
     def build(self, site: Site) -> Method:
         return Santext(self, site.tokens) if site.side == "client" else Method()
 
@@ -229,6 +235,11 @@ class CustextConfig(ReplacingConfig):
     time."""
     columns = ("custext_changed",)
     changed_share_column = "custext_changed"
+
+    @property
+    def release(self) -> str:
+        """The reason why there is no guarantee: a token's group is shown."""
+        return "epsilon holds between tokens of one group alone, and a token's group is shown"
 
     def build(self, site: Site) -> Method:
         return Custext(self, site.tokens) if site.side == "client" else Method()

@@ -25,9 +25,9 @@ from torch.nn.functional import mse_loss
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods.method import TEXTS, Method, MethodConfig, Shape, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import Leg
 from simsplit.phases import Phase, build_public_phase
 from simsplit.seeds import isolate, numpy_rng_for
 
@@ -65,6 +65,11 @@ class SndConfig(MethodConfig):
     required_traits = frozenset({Trait.VALUES})
     ended_traits = frozenset({Trait.SAMPLES})
     once = True
+
+    @property
+    def release(self) -> str:
+        """The reason why there is no guarantee: the privacy is metric."""
+        return "noise is per unit of distance between embeddings (d_chi privacy, which is metric)"
 
     @property
     def needs(self) -> Needs:

@@ -6,15 +6,15 @@ rules of composition follow from these two lists.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError, ScenarioError
+from simsplit.legs import ClientId, Leg
 from simsplit.methods.method import (
     Labels,
     Loss,
@@ -28,12 +28,12 @@ from simsplit.methods.method import (
     Trait,
 )
 from simsplit.methods.tokens import Tokens
-from simsplit.packets import Leg
+from simsplit.packets import TensorForm
 from simsplit.phases import SEGMENTS, TRAIN, Interleaved, Phase
 from simsplit.seeds import derive_seed
+from simsplit.states import select_below
 
 _FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
-_GRADIENT_LEGS = frozenset({Leg.FEATURES_GRAD, Leg.SMASHED_GRAD})
 _UNKNOWN = Labels()
 _WHY = {
     Trait.SAMPLES: "{method} needs one row per sample, and {before} before it mixes rows",
@@ -48,10 +48,29 @@ _WHY = {
 class Stack:
     """The methods of one side. `smashed` and `features` are the chains of the two legs."""
 
-    def __init__(self, smashed: Sequence[Method], features: Sequence[Method], side: Side) -> None:
-        self.side = side
+    def __init__(
+        self,
+        smashed: Sequence[Method],
+        features: Sequence[Method],
+        side: Side,
+        sent: tuple[Shape, Shape] = ((1,), (1,)),
+        places: Sequence[int] = (),
+    ) -> None:
+        """Compose two chains; `sent` are the shapes of a sample that they pack.
+
+        `places` are those of the smashed chain in the scenario's list of methods.
+        """
+        self.side, self.places = side, tuple(places)
         self.smashed = tuple(smashed)
         self.features = tuple(features)
+        self.sent = sent
+        self._beside: dict[Leg, tuple[int, ...]] = {}
+        methods = self.get_methods()
+        self._remembers = any(find_declaring(each, "state") is not Method for each in methods)
+        self._turn: ClientId | None = None
+        """The client whose turn it is, where clients share these objects."""
+        self._memories: dict[ClientId | None, dict[str, Tensor]] = {}
+        """What methods remember of other clients, and of none: their state before training."""
         learned = {
             f"{leg}_{index}": (method, method.module)
             for leg, methods in (("smashed", self.smashed), ("features", self.features))
@@ -61,16 +80,48 @@ class Stack:
         self.modules = nn.ModuleDict({name: module for name, (_, module) in learned.items()})
         self.optimizers = {name: method.make_optimizer for name, (method, _) in learned.items()}
         """For each module, the function that builds a separate optimizer or returns None."""
+        self.joins_rows = all(
+            type(each) is Method or (each.joins_rows and has_form(each)) for each in methods
+        )
+        """Whether rows of several clients may go through as one; packets are cut by their forms."""
+        self._by_row: dict[Leg, tuple[bool, ...]] = {}
         self.reaches_head = any(method.reaches_head for method in self.smashed)
 
     def announce(self) -> list[tuple[Tensor, ...]]:
         """Return the announcements of all methods, in order."""
-        return [method.announce() for method in chain(self.smashed, self.features)]
+        return [method.announce() for method in self.get_methods()]
 
     def receive_announcements(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
         """Pass each method the announcement of its counterpart."""
-        for method, tensors in zip(chain(self.smashed, self.features), announced, strict=True):
+        for method, tensors in zip(self.get_methods(), announced, strict=True):
             method.receive_announcement(tensors)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what methods remember from step to step, beside their modules."""
+        return {
+            f"{index}.{name}": tensor
+            for index, method in enumerate(self.get_methods())
+            for name, tensor in method.state().items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+        # Copies, since a method may change what it remembers in place.
+        own = {name: tensor.detach().clone() for name, tensor in state.items()}
+        for index, method in enumerate(self.get_methods()):
+            method.load(select_below(own, f"{index}."))
+
+    def turn_to(self, client: ClientId) -> None:
+        """Let methods remember this client's steps: clients with one head share its methods."""
+        if not self._remembers or client == self._turn:
+            return
+        self._memories[self._turn] = self.state()
+        self.load(self._memories.get(client, self._memories[None]))
+        self._turn = client
+
+    def get_methods(self) -> tuple[Method, ...]:
+        """Return the methods of both legs, in order."""
+        return self.smashed + self.features
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Apply the client's transforms in order; the step then has the new batch's labels."""
@@ -175,26 +226,63 @@ class Stack:
         """Turn x into the wire format: the payload, then each method's side tensors in order."""
         beside: list[Tensor] = []
         step.leg = leg
-        for method in self._chain(leg):
+        if not self.get_chain(leg):
+            return (_trim_storage(x),)
+        for method, declared in zip(self.get_chain(leg), self._count_beside(leg), strict=True):
             x, *side = method.pack(x, step)
-            if len(side) != (declared := count_side_tensors(method, leg)):
+            if len(side) != declared:
                 name = type(method).__name__
                 raise ProtocolError(
                     f"{name}.pack: got {len(side)} side tensors on leg {leg}, but the class "
-                    f"declares {declared} (num_side, num_side_back)"
+                    f"declares {declared} (pack_form or num_side)"
                 )
             beside += side
         return tuple(_trim_storage(tensor) for tensor in (x, *beside))
 
     def unpack(self, leg: Leg, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Invert `pack`, the last method first; the context after the payload is ignored."""
-        x, *beside = tensors[: self.count_tensors(leg)]
         step.leg = leg
-        for method in reversed(self._chain(leg)):
-            start = len(beside) - count_side_tensors(method, leg)
+        if not self.get_chain(leg):
+            return tensors[0]
+        x, *beside = tensors[: self.count_tensors(leg)]
+        counts = reversed(self._count_beside(leg))
+        for method, count in zip(reversed(self.get_chain(leg)), counts, strict=True):
+            start = len(beside) - count
             x = method.unpack((x, *beside[start:]), step)
             del beside[start:]
         return x
+
+    def pack_rows(
+        self, leg: Leg, x: Tensor, sizes: Sequence[int], step: Step
+    ) -> list[tuple[Tensor, ...]]:
+        """Pack the rows of several clients at once; each client's tensors are views of the whole.
+
+        All methods must join rows.
+        """
+        columns: list[Sequence[Tensor]] = [
+            tensor.split([*sizes]) if by_row else [tensor] * len(sizes)
+            for tensor, by_row in zip(self.pack(leg, x, step), self._mark_rows(leg), strict=True)
+        ]
+        return list(zip(*columns, strict=True))
+
+    def unpack_rows(self, leg: Leg, sent: Sequence[tuple[Tensor, ...]], step: Step) -> Tensor:
+        """Unpack what several clients packed; their rows then lie one after another."""
+        marks = self._mark_rows(leg)
+        columns = zip(marks, zip(*(each[: len(marks)] for each in sent), strict=True), strict=True)
+        whole = (torch.cat(parts) if by_row else parts[0] for by_row, parts in columns)
+        return self.unpack(leg, tuple(whole), step)
+
+    def _mark_rows(self, leg: Leg) -> tuple[bool, ...]:
+        """Mark the tensors of a message that have a row for each sample."""
+        if leg not in self._by_row:
+            forms = []
+            for rows in (2, 3):
+                x = TensorForm((rows, *self.sent[leg in _FEATURE_LEGS]), torch.float32)
+                made = self.pack_form(leg, x)
+                assert made is not None, "methods that join rows declare their forms"
+                forms.append(made)
+            self._by_row[leg] = tuple(a.shape != b.shape for a, b in zip(*forms, strict=True))
+        return self._by_row[leg]
 
     def split_messages(self, leg: Leg, tensors: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
         """Split a packet's tensors into messages; without `outgoing` there is one."""
@@ -225,7 +313,7 @@ class Stack:
 
     def count_tensors(self, leg: Leg) -> int:
         """Return the number of tensors in one message."""
-        return 1 + sum(count_side_tensors(method, leg) for method in self._chain(leg))
+        return 1 + sum(self._count_beside(leg))
 
     def plan_interleaved_steps(self) -> Interleaved | None:
         """Return the phase between training steps that a method has; at most one method has one."""
@@ -240,14 +328,42 @@ class Stack:
             None,
         )
 
-    def _chain(self, leg: Leg) -> tuple[Method, ...]:
+    def pack_form(self, leg: Leg, x: TensorForm) -> tuple[TensorForm, ...] | None:
+        """Return the forms of what `pack` makes; None if a method does not declare its own."""
+        beside: list[TensorForm] = []
+        for method in self.get_chain(leg):
+            if not has_form(method):
+                return None
+            x, *side = method.pack_form(x, leg)
+            beside += side
+        return (x, *beside)
+
+    def get_chain(self, leg: Leg) -> tuple[Method, ...]:
+        """Return the methods that pack and unpack what crosses on a leg."""
         return self.features if leg in _FEATURE_LEGS else self.smashed
 
+    def _count_beside(self, leg: Leg) -> tuple[int, ...]:
+        """Return the number of tensors that each method adds to a payload on this leg."""
+        if leg not in self._beside:
+            x = TensorForm((1, *self.sent[leg in _FEATURE_LEGS]), torch.float32)
+            counts: list[int] = []
+            for method in self.get_chain(leg):
+                x, *side = method.pack_form(x, leg)
+                counts.append(len(side))
+            self._beside[leg] = tuple(counts)
+        return self._beside[leg]
 
-def count_side_tensors(method: Method, leg: Leg) -> int:
-    """Return the number of tensors that the method adds to a payload on this leg."""
-    back = method.num_side_back if leg in _GRADIENT_LEGS else None
-    return method.num_side if back is None else back
+
+def has_form(method: Method) -> bool:
+    """Return whether the forms that a method packs are declared, not only those of its base."""
+    return issubclass(find_declaring(method, "pack_form"), find_declaring(method, "pack"))
+
+
+def find_declaring(method: Method, hook: str) -> type:
+    """Return the class whose hook a method has."""
+    # A guarded class of a plugin's has all hooks, those that it inherits too.
+    classes = (each for each in type(method).__mro__ if "__guarded__" not in vars(each))
+    return next(each for each in classes if hook in vars(each))
 
 
 def _restore_dtype(made: Tensor, given: Tensor) -> Tensor:
@@ -271,8 +387,16 @@ def _add_up(terms: Sequence[Tensor | None]) -> Tensor | None:
     return sum(present[1:], start=present[0]) if present else None
 
 
+Listed = Sequence[MethodConfig] | Mapping[int, MethodConfig]
+"""Methods in order; a mapping if some of a scenario's list are left out: by their places in it."""
+
+
+def _list_places(methods: Listed) -> list[tuple[int, MethodConfig]]:
+    return list(methods.items() if isinstance(methods, Mapping) else enumerate(methods))
+
+
 def build_stack(
-    configs: Sequence[MethodConfig],
+    configs: Listed,
     side: Side,
     shapes: tuple[Shape, Shape],
     seed: int,
@@ -285,11 +409,14 @@ def build_stack(
 ) -> Stack:
     """Build one side's half of the listed methods; `shapes` are the cut's and the features'."""
     chains: dict[Leg, list[Method]] = {Leg.SMASHED: [], Leg.FEATURES: []}
+    of_packed: list[Shape] = []
+    listed = _list_places(configs)
     for leg, shape in zip(chains, shapes, strict=True):
-        for index, config in enumerate(configs):
+        # A place in this chain: a party's draws are the same whatever other parties' methods are.
+        for index, (place, config) in enumerate(listed):
             if leg not in config.acts_on:
                 continue
-            where = f"method.{index}"
+            where = f"method.{place}"
             stream = derive_seed(seed, "method", str(leg), index)
             site = Site(
                 *(side, leg, shape, stream, device),
@@ -301,33 +428,37 @@ def build_stack(
                 tail=tail,
             )
             sent = config.compute_sent_shape(shape, where)
-            chains[leg].append(config.build(site))
+            chains[leg].append(method := config.build(site))
+            method.joins_rows = config.is_rowwise()
             shape = sent
-    return Stack(chains[Leg.SMASHED], chains[Leg.FEATURES], side)
+        of_packed.append(shape)
+    smashed, features = of_packed
+    places = [place for place, config in listed if Leg.SMASHED in config.acts_on]
+    return Stack(chains[Leg.SMASHED], chains[Leg.FEATURES], side, (smashed, features), places)
 
 
-def compute_sent_shapes(
-    configs: Sequence[MethodConfig], shapes: tuple[Shape, Shape]
-) -> tuple[Shape, Shape]:
+def compute_sent_shapes(configs: Listed, shapes: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
     """Return the shapes that cross per sample on the two forward legs, and check every method."""
     sent = []
     for leg, shape in zip((Leg.SMASHED, Leg.FEATURES), shapes, strict=True):
-        for index, config in enumerate(configs):
+        for place, config in _list_places(configs):
             if leg in config.acts_on:
-                shape = config.compute_sent_shape(shape, f"method.{index}")
+                shape = config.compute_sent_shape(shape, f"method.{place}")
         sent.append(shape)
     return sent[0], sent[1]
 
 
-def refuse_disorder(methods: Sequence[MethodConfig]) -> None:
+def refuse_disorder(methods: Listed) -> None:
     """Raise ScenarioError if methods cannot be combined, or not in this order."""
+    listed = _list_places(methods)
+    configs = [config for _, config in listed]
     for leg in (Leg.SMASHED, Leg.FEATURES):
-        chain = {index: each for index, each in enumerate(methods) if leg in each.acts_on}
+        chain = {index: each for index, each in enumerate(configs) if leg in each.acts_on}
         for index, method in chain.items():
             for place in range(index):
                 if place in chain and (why := _find_conflict(chain[place], method)):
-                    fix = _suggest_fix(methods, place, index)
-                    raise ScenarioError(f"method.{index}.kind", f"{why}; {fix}")
+                    fix = _suggest_fix(configs, place, index)
+                    raise ScenarioError(f"method.{listed[index][0]}.kind", f"{why}; {fix}")
 
 
 def _find_conflict(before: MethodConfig, method: MethodConfig) -> str | None:

@@ -45,6 +45,11 @@ class TextObfuscatorConfig(MethodConfig):
     reads_tokens = True
     works_in_sessions = True
 
+    @property
+    def release(self) -> str:
+        """The reason why there is no guarantee: what is noised is not bounded."""
+        return "what is sent is not clipped, so its noise does not surely hide a token"
+
     def build(self, site: Site) -> Method:
         return TextObfuscator(self, site) if site.side == "client" else Method()
 

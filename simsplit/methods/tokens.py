@@ -3,12 +3,15 @@
 Clients know the embeddings, and how often each token occurs in all clients' training texts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from simsplit.data.batches import Batch
 
 
 class Groups(NamedTuple):
@@ -115,3 +118,20 @@ class Tokens:
             left -= len(members)
             rows.append(torch.nn.functional.pad(members, (0, size - len(members)), value=-1))
         return Groups(torch.stack(rows), of)
+
+
+class Stock(Protocol):
+    """The public texts and tokens that a client may add to its own."""
+
+    vocabulary: int
+    """Number of tokens in the vocabulary."""
+    pad: int
+    """The padding token."""
+    size: int
+    """Number of public texts."""
+
+    def draw_support(self, count: int, rows: int, rng: torch.Generator) -> Sequence[Batch]:
+        """Draw `count` batches of `rows` public texts."""
+
+    def get_texts(self, rows: Tensor) -> Batch:
+        """Return the public texts with these row numbers."""

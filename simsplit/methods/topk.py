@@ -18,14 +18,16 @@ they do not cross either. A payload sent in full would take as many bytes as wit
 """
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from simsplit.errors import ProtocolError, ScenarioError
-from simsplit.methods.bits import count_bits, pack_bits, unpack_bits
+from simsplit.legs import Leg
+from simsplit.methods.bits import count_bits, count_packed, pack_bits, unpack_bits
 from simsplit.methods.method import (
     ANYTHING,
     BACK,
@@ -38,7 +40,7 @@ from simsplit.methods.method import (
     Trait,
 )
 from simsplit.needs import Given, Need, Needs
-from simsplit.packets import Leg
+from simsplit.packets import TensorForm
 
 
 class _SparseConfig(CodecConfig):
@@ -79,6 +81,7 @@ class TopkConfig(_SparseConfig):
     """The values of largest magnitude of each sample, and their indices."""
 
     kind: Literal["topk"] = "topk"
+    rowwise: ClassVar[bool] = True
 
     def build(self, site: Site) -> Method:
         return Topk(site, self.compute_k(site.size), 0.0)
@@ -101,12 +104,14 @@ class Topk(Method):
     For gradients, the roles are exchanged.
     """
 
-    num_side = 1
-    num_side_back = 0
-
     def __init__(self, site: Site, k: int, alpha: float) -> None:
         self.sends, self.shape = site.sends, site.shape
         self.d, self.k, self.alpha = site.size, k, alpha
+
+    def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
+        """Return k values of each row, and bytes of indices on the forward legs."""
+        values = x._replace(shape=(x.shape[0], self.k))
+        return (values, _index_form(values, self.d)) if leg in BACK else (values,)
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         """Set values that will not be sent to zero, so that they get no gradient."""
@@ -194,13 +199,20 @@ class Sparsify(Method):
     For gradients, the roles are exchanged.
     """
 
-    num_side = 2
-    num_side_back = 0
-
     def __init__(self, sparsity: float, *, sends: bool, by_token: bool = False) -> None:
         self.sparsity, self.sends = sparsity, sends
         self.first_axis = 2 if by_token else 1
         """The first of the axes that one quantile is taken over."""
+
+    def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
+        """Return values of each row; on the forward legs bytes of indices and a shape too."""
+        each = self._count_values(x.shape[1:])
+        rows = math.prod(x.shape) // each
+        values = x._replace(shape=(rows, num_kept(each, self.sparsity)))
+        if leg not in BACK:
+            return (values,)
+        shape = TensorForm((len(x.shape) - 1,), torch.int32)
+        return values, _index_form(values, each), shape
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         """Set values below the quantile to zero, so that they get no gradient."""
@@ -253,9 +265,15 @@ class Sparsify(Method):
         """Reshape to one row per sample or per token."""
         return x.reshape(-1, self._count_values(x.shape[1:]))
 
-    def _count_values(self, shape: torch.Size) -> int:
+    def _count_values(self, shape: Sequence[int]) -> int:
         """Return the number of values of a sample or token, given a sample's shape."""
         return math.prod(shape[self.first_axis - 1 :])
+
+
+def _index_form(values: TensorForm, places: int) -> TensorForm:
+    """Return the form of the packed indices of some values, each of which has so many places."""
+    rows, count = values.shape
+    return TensorForm((rows, count_packed(count, count_bits(places))), torch.uint8)
 
 
 def num_kept(values: int, sparsity: float) -> int:

@@ -18,6 +18,7 @@ from simsplit.methods.method import Method, MethodConfig, Site, Step, Trait
 class WccConfig(MethodConfig):
     """Within-class compaction: a loss term on the within-class scatter of smashed data."""
 
+    reads_labels_at_head = True
     kind: Literal["wcc"] = "wcc"
     weight: float = Field(default=0.01, ge=0)
     """Weight of the term, the paper's lambda. The paper found 0.01 to 0.1 to work well; 0: no term.

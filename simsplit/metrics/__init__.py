@@ -1,25 +1,33 @@
-"""This room computes metrics, through thin calls into maintained libraries."""
+"""This room computes metrics, through thin calls into maintained libraries, and knows each one."""
 
-from collections.abc import Iterable
+from simsplit.metrics.metric_registry import (
+    METRICS,
+    Better,
+    Metric,
+    find_better,
+    find_decimals,
+    find_headline,
+    find_metric,
+    format_column,
+    is_lower_better,
+    strip_split,
+)
 
-_FIRST = ("exact_answers", "answers", "accuracy")
-"""In this order: a model that writes a class is judged by its answer, not by single tokens."""
-
-
-def is_lower_better(figure: str) -> bool:
-    """Return whether smaller is better: for losses, errors and perplexities, not for other figures.
-
-    Other words may precede or follow, as in test_loss_without_trunk.
-    """
-    return not {"loss", "error", "perplexity"}.isdisjoint(figure.split("_"))
-
-
-def find_headline(columns: Iterable[str], split: str = "test") -> str | None:
-    """Return the column that says best how well a split is solved, such as `test_answers`."""
-    known = set(columns)
-    return next((f"{split}_{name}" for name in _FIRST if f"{split}_{name}" in known), None)
-
-
-def format_column(column: str) -> str:
-    """Return a column's name with spaces, for people."""
-    return column.replace("_", " ")
+__all__ = [
+    "METRICS",
+    "SCALE_FREE",
+    "SMALLEST",
+    "Better",
+    "Metric",
+    "find_better",
+    "find_decimals",
+    "find_headline",
+    "find_metric",
+    "format_column",
+    "is_lower_better",
+    "strip_split",
+]
+SCALE_FREE = ("stretched_mse", "correlation")
+"""Figures of images that do not depend on how bright an image is."""
+SMALLEST = 11
+"""Smallest height and width for SSIM, whose window has 11x11 pixels."""

@@ -30,11 +30,16 @@ class Interval(NamedTuple):
 
 
 def measure_auc(
-    scores: NDArray[np.floating], positive: NDArray[np.bool_], rng: np.random.Generator
+    scores: NDArray[np.floating],
+    positive: NDArray[np.bool_],
+    rng: np.random.Generator,
+    *,
+    signed: bool = False,
 ) -> Interval:
     """Compute the ROC AUC under the better of the two signs, with a bootstrap interval.
 
-    The bootstrap draws the samples of each class again and keeps the sign.
+    The bootstrap draws the samples of each class again and keeps the sign. `signed`: larger scores
+    are for positives, whatever the AUC.
     """
     values, place = np.unique(scores, return_inverse=True)
     positives, others = (
@@ -43,8 +48,9 @@ def measure_auc(
     below = others.cumsum(1) - others / 2  # ties count a half
     drawn = (positives * below).sum(1) / (positives[0].sum() * others[0].sum())
     whole, kept = drawn[0], drawn[1:]
-    low, high = _find_middle(kept if whole >= 0.5 else 1 - kept)
-    return Interval(max(float(whole), 1 - float(whole)), low, high)
+    if signed or whole >= 0.5:
+        return Interval(float(whole), *_find_middle(kept))
+    return Interval(1 - float(whole), *_find_middle(1 - kept))
 
 
 def _count_redrawn(place: Numbers, places: int, rng: np.random.Generator) -> Numbers:

@@ -12,7 +12,7 @@ utility is lost.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import lru_cache
@@ -29,6 +29,9 @@ Nearness = Callable[[str, str], float]
 
 _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
 _NUMBER = rf"(?:(?<![\w)])-)?\$?(?:{_WHOLE}(?:\.[0-9]+)?|\.[0-9]+)"
+_WORD = re.compile(r"[a-z0-9]+")
+LEAST_GAIN = 1e-9
+"""The sum by which an assignment must be better than each text's own place: more than rounding."""
 _ENTITY = re.compile(r"[A-Z][A-Za-z'-]*|\d+(?:[.,]\d+)*")
 
 
@@ -47,7 +50,7 @@ def rouge_l(recovered: str, truth: str) -> float:
     return _build_rouge_l()(recovered, truth)
 
 
-def token_rouge_l(recovered: Sequence[int], truth: Sequence[int]) -> float:
+def token_rouge_l(recovered: Sequence[Hashable], truth: Sequence[Hashable]) -> float:
     """Return ROUGE-L over tokens: F1 of their longest common subsequence.
 
     Published code decodes texts token by token before it scores them, so that a part of a word
@@ -60,9 +63,9 @@ def token_rouge_l(recovered: Sequence[int], truth: Sequence[int]) -> float:
     return 2 * common / (len(recovered) + len(truth)) if common else 0.0
 
 
-def _measure_common_subsequence(one: Sequence[int], other: Sequence[int]) -> int:
+def _measure_common_subsequence(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     """Return the length of the longest common subsequence (Hyyrö 2004, a bit for each place)."""
-    places: dict[int, int] = {}
+    places: dict[Hashable, int] = {}
     for place, token in enumerate(one):
         places[token] = places.get(token, 0) | 1 << place
     every = row = (1 << len(one)) - 1
@@ -70,6 +73,28 @@ def _measure_common_subsequence(one: Sequence[int], other: Sequence[int]) -> int
         here = row & places.get(token, 0)
         row = (row + here) | (row - here)
     return len(one) - (row & every).bit_count()
+
+
+def split_words(text: str) -> list[str]:
+    """Split a text into the words that ROUGE-L counts."""
+    return _WORD.findall(text.lower())
+
+
+def assign_readings(near: Sequence[Sequence[float]]) -> list[int]:
+    """Assign each text one reading, and each reading to one text, with the largest sum.
+
+    `near[text][reading]` is how near they are; there are as many of both. Where no other assignment
+    is better, each text keeps the reading in its own place.
+
+    >>> assign_readings([[0.1, 0.9], [0.8, 0.3]])
+    [1, 0]
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    best = [int(reading) for reading in linear_sum_assignment(near, maximize=True)[1]]
+    own = range(len(near))
+    gained = sum(near[text][best[text]] - near[text][text] for text in own)
+    return best if gained > LEAST_GAIN else [*own]
 
 
 def meteor(recovered: str, truth: str) -> float:

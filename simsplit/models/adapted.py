@@ -9,11 +9,11 @@ from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, build_classifier
-from simsplit.models.fresh import InputShape, Owner, SegmentRequest, Shape
+from simsplit.models.fresh import MOST_LAYERS, InputShape, Owner, SegmentRequest, Shape
 from simsplit.models.frozen import hold_frozen, parse_dtype
 from simsplit.models.lower_layers import LowerLayers, find_lower_layers
 from simsplit.models.quantised import QuantisedForm, quantise
-from simsplit.models.served import (
+from simsplit.models.served_trunk import (
     Adapters,
     Layout,
     NoAdapters,
@@ -42,7 +42,7 @@ class AdaptedClassifier(TextModel):
     """A classifier of texts: the server has the transformer, clients have adapters and a head."""
 
     kind: Literal["adapted_classifier"] = "adapted_classifier"
-    adapters: int = Field(default=1, ge=1)
+    adapters: int = Field(default=1, ge=1, le=MOST_LAYERS)
     """Number of adapter sets that a client trains together. Its classification layers get the mean
     of their states, or p3eft's mixture."""
     lora: Lora | None = Lora()

@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from simsplit.models.fresh import InputShape, LaidOut, Owner, Segments, Shape
+from simsplit.models.fresh import MOST_WIDTH, InputShape, LaidOut, Owner, Segments, Shape
 from simsplit.models.layers import BatchNorm2d
 from simsplit.models.vision import build_misfit
 
@@ -51,7 +51,7 @@ class Airbench(LaidOut):
 
     images_only = True
     kind: Literal["airbench"] = "airbench"
-    width: int = Field(default=64, ge=24)
+    width: int = Field(default=64, ge=24, le=MOST_WIDTH)
     """Channels of the first block; the others have four times as many."""
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape
+from simsplit.models.fresh import MOST_WIDTH, InputShape, LaidOut, Segments, Shape
 from simsplit.models.layers import BatchNorm2d
 from simsplit.models.vision import build_misfit
 
@@ -25,7 +25,7 @@ class ResNet20(LaidOut):
     kind: Literal["resnet20"] = "resnet20"
     cut: int = Field(default=4, ge=1, le=8)
     """Number of residual blocks in the head, of nine; SDAR's levels are 4 and 7."""
-    width: int = Field(default=16, ge=1)
+    width: int = Field(default=16, ge=1, le=MOST_WIDTH)
     """Channels of the first three blocks; the others have two and four times as many."""
 
     @property

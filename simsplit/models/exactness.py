@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models.families import get_token_reader, list_layer_kinds
+from simsplit.models.encoders import ENCODERS, build_classifier, copy_encoder_segment
+from simsplit.models.families import IMAGES, TEXTS, get_token_reader, list_layer_kinds
 from simsplit.models.image_transformer import (
     copy_image_segment,
     get_classifier,
@@ -24,6 +25,7 @@ from simsplit.models.image_transformer import (
     measure_images,
 )
 from simsplit.models.transformer import Cut, copy_segment
+from simsplit.models.whole import get_class, refuse_unknown_family
 from simsplit.seeds import isolate, rng_for
 
 if TYPE_CHECKING:
@@ -74,26 +76,22 @@ class Difference(NamedTuple):
 
 def require_exact_cut(config: "PreTrainedConfig", field: str) -> None:
     """Raise ScenarioError for `field` if models of this configuration differ when they are cut."""
+    if not is_vit(config):
+        refuse_unknown_family(config)
     found = _measure(_Described(config))
-    if isinstance(found, str):
+    allowed = f"allowed: {IMAGES if is_vit(config) else TEXTS}"
+    if isinstance(found, Exception):
+        reason = "a small copy of it did not run in parts"
         raise ScenarioError(
-            field, f"{config.model_type} cannot be cut: {found}; {_explain(config)}"
-        ) from None
+            field, f"{config.model_type} cannot be cut: {reason}; {allowed}"
+        ) from found
     if not found.is_none:
         raise ScenarioError(
             field,
-            f"{config.model_type} cannot be cut exactly: logits differ by up to "
-            f"{found.largest:.3g} from those of the whole model, the largest of which is "
-            f"{found.logit:.3g}; {_explain(config)}",
+            f"{config.model_type} cannot be cut exactly: a small copy with random weights was cut, "
+            f"and its logits differ by up to {found.largest:.3g} from those of the whole copy, the "
+            f"largest of which is {found.logit:.3g}; {allowed}",
         )
-
-
-def _explain(config: "PreTrainedConfig") -> str:
-    known = "ViT" if is_vit(config) else "Llama, Qwen3 or GPT-2"
-    return (
-        "a small copy with random weights was cut and compared; choose a model that is built like "
-        f"{known}"
-    )
 
 
 class _Described:
@@ -113,20 +111,20 @@ class _Described:
 
 
 @lru_cache(maxsize=64)
-def _measure(described: _Described) -> Difference | str:
-    """Return how far a cut is from the whole, or why there is none."""
+def _measure(described: _Described) -> Difference | Exception:
+    """Return how far a cut is from the whole, or the error for which there is none."""
     try:
         return compare(_draw(shrink(described.config)))
     except ScenarioError:
         raise
     except Exception as error:  # noqa: BLE001 - any of the library's models, with any error
-        failure = f"{type(error).__name__}: {error}"
+        failure = error
     if _count_weights(described.config) > _MOST_WEIGHTS:
         return failure
     try:
         return compare(_draw(described.config))
     except Exception as error:  # noqa: BLE001 - as above
-        return f"{type(error).__name__}: {error}"
+        return error
 
 
 def _count_weights(config: "PreTrainedConfig") -> float:
@@ -144,29 +142,38 @@ def compare(model: "PreTrainedModel") -> Difference:
     Images have one size, and are not padded.
     """
     images, layers = is_vit(model.config), int(model.config.num_hidden_layers)
-    cut = Cut(1, 1) if layers > 2 else Cut(1, 0)
-    if images:
-        parts = [copy_image_segment(model, each, cut, get_classifier(model)) for each in _OWNERS]
-    else:
-        parts = [copy_segment(model, each, cut, get_token_reader(model)) for each in _OWNERS]
+    parts = _cut(model, Cut(1, 1) if layers > 2 else Cut(1, 0))
     x = _draw_images(model.config) if images else _draw_tokens(model.config)
     runs: list[tuple[bool, Tensor | None]] = [(False, None), (True, None)]
     if not images:
-        runs.insert(1, (False, _pad(x.shape[1])))
+        runs.append((False, _pad(x.shape[1])))
     worst, logit = 0.0, 0.0
     for training, mask in runs:
+        if mask is not None:
+            x = x * mask  # encoders find positions by the padding token, which is 0
         for part in (model, *parts):
             part.train(training)
         with torch.no_grad(), isolate(0, "probe", "dropout"):
             expected = _run_whole(model, x, mask)
         with torch.no_grad(), isolate(0, "probe", "dropout"):
             got = _run_cut(parts, x, mask)
-        if mask is not None:
+        if model.config.model_type in ENCODERS:
+            got = got[:, 0]  # a text's logits, which a tail repeats at every token
+        elif mask is not None:
             expected, got = expected[mask], got[mask]
         apart = (got - expected).abs().max().item()
         worst = max(worst, apart if apart == apart else float("inf"))  # noqa: PLR0124 - not a number
         logit = max(logit, expected.abs().max().item())
     return Difference(worst, logit)
+
+
+def _cut(model: "PreTrainedModel", cut: Cut) -> list[nn.Module]:
+    if is_vit(model.config):
+        return [copy_image_segment(model, each, cut, get_classifier(model)) for each in _OWNERS]
+    if model.config.model_type in ENCODERS:
+        reader = build_classifier(model, (), seed=0, scope=())
+        return [copy_encoder_segment(model, each, cut, reader) for each in _OWNERS]
+    return [copy_segment(model, each, cut, get_token_reader(model)) for each in _OWNERS]
 
 
 def _draw_images(config: "PreTrainedConfig") -> Tensor:
@@ -176,7 +183,8 @@ def _draw_images(config: "PreTrainedConfig") -> Tensor:
 def _draw_tokens(config: "PreTrainedConfig") -> Tensor:
     most = min(_VOCABULARY, int(config.vocab_size))
     shape = (3, _find_length(config))
-    return torch.randint(most, shape, generator=rng_for(0, "probe", "tokens"))
+    least = len(_TOKENS) if config.model_type in ENCODERS else 0  # a padding token counts as none
+    return torch.randint(least, most, shape, generator=rng_for(0, "probe", "tokens"))
 
 
 def _pad(length: int) -> Tensor:
@@ -198,7 +206,9 @@ def _run_whole(model: "PreTrainedModel", x: Tensor, mask: Tensor | None) -> Tens
     if is_vit(model.config):
         out: Any = model(x)
     elif mask is None:
-        out = model(x, use_cache=False)
+        out = model(x) if model.config.model_type in ENCODERS else model(x, use_cache=False)
+    elif model.config.model_type in ENCODERS:
+        out = model(x, attention_mask=mask.long())
     else:
         places = (mask.long().cumsum(-1) - 1).clamp(min=0)
         out = model(x, attention_mask=mask.long(), position_ids=places, use_cache=False)
@@ -213,10 +223,9 @@ def _run_cut(parts: list[nn.Module], x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _make(config: "PreTrainedConfig") -> "PreTrainedModel":
-    from transformers import AutoModelForCausalLM, AutoModelForImageClassification
-
-    factory: Any = AutoModelForImageClassification if is_vit(config) else AutoModelForCausalLM
-    model: PreTrainedModel = factory.from_config(copy.deepcopy(config)).float()
+    classes = 2 if config.model_type in ENCODERS else None
+    kind = get_class(config.model_type, classes)
+    model: PreTrainedModel = kind.from_config(copy.deepcopy(config)).float()
     return model
 
 
@@ -258,6 +267,10 @@ def _narrow(small: Any) -> None:  # noqa: ANN401 - options of the library, by fa
         grouped = small.num_key_value_heads or small.num_attention_heads
         small.num_key_value_heads = 1 if grouped < small.num_attention_heads else _HEADS
     small.hidden_size, small.num_attention_heads = _HEADS * _HEAD_WIDTH, _HEADS
+    if hasattr(small, "pooler_hidden_size"):  # DeBERTa's
+        small.pooler_hidden_size = small.hidden_size
+    if hasattr(small, "attention_head_size"):
+        small.attention_head_size = _HEAD_WIDTH
     if is_vit(small):
         small.patch_size, small.image_size = _PATCH, _PATCHES * _PATCH
     # DeepSeek's heads have several widths of their own, which need not be those of the layers.

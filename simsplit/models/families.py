@@ -21,6 +21,12 @@ _CUT = (FULL, SLIDING, CHUNKED)
 """The library's names of layers that need no more than a mask; all others carry a state."""
 
 
+TEXTS = (
+    "models built like Llama, Qwen3 or GPT-2; to classify, also bert, roberta, xlm-roberta, "
+    "camembert and deberta-v2"
+)
+IMAGES = "models built like ViT"
+"""The models of texts and of images that can be cut, in words."""
 PREFIX = "_simsplit_prefix"
 """Attribute of the modules of a model without weights: the prefix of their names in its files."""
 
@@ -73,7 +79,7 @@ def find_family(model: "PreTrainedModel") -> Family:
         made = type(model).__name__
         raise ScenarioError(
             "model.name",
-            f"is a {made}, which cannot be cut; allowed: models built like Llama, Qwen3 or GPT-2",
+            f"is a {made}, which cannot be cut; allowed: {TEXTS}",
         )
     if others := sorted(set(list_layer_kinds(model.config)) - set(_CUT)):
         raise ScenarioError(

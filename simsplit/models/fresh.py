@@ -8,8 +8,9 @@ separately.
 
 import copy
 from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
@@ -19,6 +20,8 @@ from torch.nn import functional as F
 
 from simsplit.config import Config
 from simsplit.errors import ScenarioError, format_list
+from simsplit.machine import read_free_bytes
+from simsplit.models.joins import Join, has_tokens, join_shapes, widen_first
 from simsplit.seeds import Scope, isolate
 from simsplit.states import unstack_clients
 
@@ -35,6 +38,10 @@ Place = int | str
 Start = Literal["torch", "kaiming", "glorot"]
 """The initial weights: torch's defaults; convolutions as in torchvision's ResNets; as in Keras."""
 FIELD = "model.weights"
+MOST_WIDTH, MOST_LAYERS = 1_000_000, 1000
+"""Values of a layer, and layers, at most: a network is laid out before its size is known."""
+_SMALL = 2**28
+"""Bytes that any machine has, so that its memory need not be asked for."""
 _FILE = "model.safetensors"
 _BEFORE = (
     *("server/", "holder/", "average/shared/weights.", "average/trunk/weights."),
@@ -98,6 +105,18 @@ class SplitConfig(Config):
         """Whether weights are read from files, which may be large."""
         return False
 
+    def at_seed(self, seed: int) -> Self:
+        """Return the model that a scenario with this seed has."""
+        return self
+
+    def digest_content(self) -> str | None:
+        """Return a digest of weights that come with the package, of all draws that a name means."""
+        return None
+
+    def describe_own_weights(self) -> Mapping[str, str | None]:
+        """Return the name and the digest of simsplit's own weights; empty for all others."""
+        return {}
+
     def make_ready(self) -> None:
         """Make what runs share and nobody has given: a model that is pretrained on first use."""
 
@@ -144,6 +163,29 @@ class SplitConfig(Config):
         torch's compiler, which takes a second, and validating a scenario must be quick.
         """
 
+    def join_shapes(self, shapes: Sequence[InputShape], how: Join) -> tuple[Shape, Shape]:
+        """Return the shape of several heads' joined outputs, and that of the features.
+
+        Raise ScenarioError if the heads' outputs, or the trunk, cannot be joined so.
+        """
+        cuts, features = zip(*map(self.compute_shapes, shapes), strict=True)
+        joined = join_shapes(cuts, how)
+        if joined != cuts[0] and not has_tokens(joined):
+            self.make_wider_trunk(SegmentRequest("trunk", shapes[0], 2, 0), joined[0])
+        return joined, features[0]
+
+    def make_wider_trunk(self, request: SegmentRequest, width: int) -> nn.Module:
+        """Make a trunk that takes so many values or channels, those of several heads.
+
+        Raise ScenarioError if there is none.
+        """
+        del request, width
+        raise ScenarioError(
+            "vertical.join",
+            f"got concat, and {self.kind_name} has a trunk for the outputs of one head; use sum or "
+            "mean",
+        )
+
     def segment(
         self,
         owner: Owner,
@@ -175,16 +217,22 @@ class SplitConfig(Config):
         scope: tuple[Scope, ...] = (),
         *,
         with_trunk: bool = True,
+        joined: Shape = (),
     ) -> CutNetwork:
         """Make the whole network; another `scope` gives another head and tail, but not trunk.
 
-        Without trunk, that segment need not have weights.
+        Without trunk, that segment need not have weights. `joined` is the shape of several heads'
+        outputs, if the trunk takes these together.
         """
         cut_shape, feature_shape = self.compute_shapes(input_shape)
         trunk = SegmentRequest("trunk", input_shape, num_classes, seed)
+        make: Callable[[SegmentRequest], nn.Module]
+        make = self.make_segment if with_trunk else self.lay_out_segment
+        if joined not in ((), cut_shape) and not has_tokens(cut_shape):
+            make = partial(self.make_wider_trunk, width=joined[0])
         return CutNetwork(
             head=self.segment("head", input_shape, num_classes, seed, scope),
-            trunk=self.make_segment(trunk) if with_trunk else self.lay_out_segment(trunk),
+            trunk=make(trunk),
             tail=self.segment("tail", input_shape, num_classes, seed, scope),
             cut_shape=cut_shape,
             feature_shape=feature_shape,
@@ -219,14 +267,41 @@ class LaidOut(SplitConfig):
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Build the three segments; their weights do not matter, as on the meta device."""
 
+    def make_wider_trunk(self, request: SegmentRequest, width: int) -> nn.Module:
+        trunk = _lay_out(self, request.input_shape, request.num_classes).trunk
+        return self._copy_layout(widen_first(trunk, width), request)
+
     def make_segment(self, request: SegmentRequest) -> nn.Module:
         """Copy the segment from the layout, and initialise it from a separate stream."""
         segments = _lay_out(self, request.input_shape, request.num_classes)
-        layout: nn.Module = getattr(segments, request.owner)
+        refuse_without_room(_count_bytes(segments, self.learning))
+        return self._copy_layout(getattr(segments, request.owner), request)
+
+    def _copy_layout(self, layout: nn.Module, request: SegmentRequest) -> nn.Module:
+        """Copy a segment's layout, with fresh weights or those of a file."""
         segment = copy_fresh(layout, request.owner, request.seed, request.scope, start=self.start)
         if self.weights is not None:
             load_weights(segment, self.get_name_prefix(request.owner), self.weights)
         return segment
+
+
+def refuse_without_room(nbytes: int) -> None:
+    """Raise ScenarioError for a network that this machine's free memory cannot hold."""
+    if nbytes > _SMALL and nbytes > (free := read_free_bytes(torch.device("cpu"))):
+        raise ScenarioError(
+            "model",
+            f"its weights and gradients need about {nbytes / 2**30:,.1f} GiB, and this machine has "
+            f"{free / 2**30:,.1f} GiB free; use a smaller one",
+        )
+
+
+def _count_bytes(segments: Segments, learning: tuple[Owner, ...]) -> int:
+    """Return the bytes of weights, and of gradients of the segments that learn."""
+    return sum(
+        parameter.nbytes * (2 if owner in learning else 1)
+        for owner, segment in segments._asdict().items()
+        for parameter in segment.parameters()
+    )
 
 
 def copy_fresh(

@@ -17,7 +17,17 @@ from simsplit.config import Config
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import build_classifier
 from simsplit.models.exactness import require_exact_cut
-from simsplit.models.fresh import InputShape, Owner, Place, SegmentRequest, Shape, SplitConfig
+from simsplit.models.fresh import (
+    MOST_LAYERS,
+    MOST_WIDTH,
+    InputShape,
+    Owner,
+    Place,
+    SegmentRequest,
+    Shape,
+    SplitConfig,
+    refuse_without_room,
+)
 from simsplit.models.image_transformer import (
     ImageBlocks,
     copy_image_segment,
@@ -29,7 +39,7 @@ from simsplit.models.shards import WeightReader, find_unsaved, find_weight_files
 from simsplit.models.text_model import Lora, add_adapters, refuse_two_origins
 from simsplit.models.transformer import Cut, get_layers
 from simsplit.models.vision import build_misfit
-from simsplit.models.whole import get_class, load_config, load_model
+from simsplit.models.whole import count_bytes, get_class, load_config, load_model
 from simsplit.seeds import isolate
 
 if TYPE_CHECKING:
@@ -41,9 +51,9 @@ class ImageSizes(Config):
 
     patch: int = Field(default=4, ge=1)
     """Side of a patch, in pixels; it must divide both sides of the image."""
-    width: int = Field(default=64, ge=1)
+    width: int = Field(default=64, ge=1, le=MOST_WIDTH)
     """Values of a token: ViT-B has 768."""
-    layers: int = Field(default=4, ge=1)
+    layers: int = Field(default=4, ge=1, le=MOST_LAYERS)
     """Number of layers, each of attention and MLP: ViT-B has 12."""
     heads: int = Field(default=4, ge=1)
     """Attention heads per layer, which must divide `width`: ViT-B has 12."""
@@ -200,7 +210,8 @@ class ImageClassifier(SplitConfig):
         if self.name is not None:
             _require_exact_cut(self.name, self.revision)
             return load_model(self.name, self.revision, classes)
-        config = self._build_config(input_shape, classes)
+        config, sizes = self._build_config(input_shape, classes), self._random_sizes
+        refuse_without_room(count_bytes(sizes.width, sizes.layers))
         return get_class(config.model_type, classes).from_config(config), frozenset()
 
     def _build_config(self, input_shape: InputShape, classes: int) -> "PreTrainedConfig":

@@ -1,8 +1,8 @@
 """Language models cut in three: models like Llama, Qwen3 or GPT-2, and encoders like BERT.
 
 Weights come from a folder or the hub, from the small models that simsplit pretrains itself
-(`simsplit/demo`), or from random draws (`sizes`). Tied input and output embeddings are untied,
-since head and tail learn separately.
+(`simsplit/demo`), or from random draws (`sizes`). Where input and output embeddings are tied, each
+end is made with a copy; `simsplit.assembly.tying` decides whether they become one again.
 """
 
 from contextlib import nullcontext
@@ -43,7 +43,15 @@ from simsplit.models.transformer import (
     copy_segment,
     get_layers,
 )
-from simsplit.models.whole import T5, Sizes, build_config, draw_model, load_config, load_model
+from simsplit.models.whole import (
+    T5,
+    Sizes,
+    build_config,
+    draw_model,
+    has_tied_embeddings,
+    load_config,
+    load_model,
+)
 from simsplit.seeds import Scope, isolate
 
 if TYPE_CHECKING:
@@ -159,6 +167,16 @@ class LanguageConfig(TextModel):
         learning = self._fresh_parts if request.owner in self.learns else ()
         return WeightReader(model, saved, dtype, form, learning).fill(made, get_layers(made))
 
+    @property
+    def is_tied(self) -> bool:
+        """Whether the whole model predicts tokens with the table that embeds them.
+
+        It is False for a model that is not on this machine yet.
+        """
+        if self.classifies or self.sizes is not None or self.own_name is not None:
+            return False
+        return has_tied_embeddings(self.origin, self.revision)
+
     def has_weights(self) -> bool:
         """Return whether the weights are random, or in files on this machine."""
         return self.sizes is not None or has_weight_files(self.find_folder(), self.revision)
@@ -175,8 +193,8 @@ class LanguageConfig(TextModel):
         owner, input_shape, num_classes, seed, scope = request
         self.compute_shapes(input_shape)
         folder, cut = self.find_folder(), Cut(self.head, self.tail, self.trunk == "skipped")
+        _require_exact_cut(folder, self.revision, None)
         if not self.encodes():
-            _require_exact_cut(folder, self.revision, None)
             model = lay_out_model(folder, self.revision, dtype)
             reader = self._build_reader(model, num_classes, seed, scope)
             return model, copy_segment(model, owner, cut, reader)
@@ -193,18 +211,16 @@ class LanguageConfig(TextModel):
         """Copy a segment out of a model that is in memory as a whole."""
         owner, input_shape, num_classes, seed, scope = request
         self.compute_shapes(input_shape)
+        _require_exact_cut(None if self.sizes else self.find_folder(), self.revision, self.sizes)
         classes, missing = num_classes if self.encodes() else None, frozenset[str]()
         if self.sizes is None:
             model, missing = load_model(self.find_folder(), self.revision, classes)
         else:
             left_out = leave_out_weights() if is_weightless() else nullcontext()
             with isolate(seed, "model", owner, *scope), left_out:
-                model = draw_model(self.sizes, classes)
+                model = draw_model(self.sizes, classes, weightless=is_weightless())
         cut = Cut(self.head, self.tail, self.trunk == "skipped")
         if classes is None:
-            _require_exact_cut(
-                None if self.sizes else self.find_folder(), self.revision, self.sizes
-            )
             reader = self._build_reader(model, num_classes, seed, scope)
             return copy_segment(model, owner, cut, reader)
         read = build_classifier(model, missing, seed, scope) if owner == "tail" else None

@@ -67,7 +67,7 @@ class LowerLayers:
         return states
 
     @contextmanager
-    def replaced(self, states_BLD: Tensor, read_B: Tensor) -> Iterator[None]:
+    def replace_states(self, states_BLD: Tensor, read_B: Tensor) -> Iterator[None]:
         """Open a context in which these layers return the given states, whatever they get.
 
         Only the states at the positions `read_B` are asked for, so BERT's last layer leaves out the

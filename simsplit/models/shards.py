@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.families import PREFIX
+from simsplit.models.hub import lies_here
 from simsplit.models.quantised import QuantisedForm, hold_packed, list_weights
 from simsplit.models.tokenizers import refuse_unloadable
 from simsplit.models.whole import get_class, load_config
@@ -106,7 +107,11 @@ def find_weight_files(name: str, revision: str | None) -> WeightFiles | None:
             found = Path(name, file)
             return found if found.is_file() else None
         cached: Any = cached_file(
-            name, file, revision=revision, _raise_exceptions_for_missing_entries=False
+            name,
+            file,
+            revision=revision,
+            local_files_only=lies_here(name),
+            _raise_exceptions_for_missing_entries=False,
         )
         return None if cached is None else Path(cached)
 

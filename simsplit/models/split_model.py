@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.errors import ScenarioError, suggest
-from simsplit.held import get_held, hold
 from simsplit.models.fresh import (
     InputShape,
     SegmentRequest,
@@ -22,6 +21,7 @@ from simsplit.models.fresh import (
     SplitConfig,
     copy_fresh,
 )
+from simsplit.objects_by_digest import get_held, hold
 from simsplit.seeds import rng_for
 
 Place = str | int

@@ -8,7 +8,15 @@ from pydantic import Field
 from torch import nn
 
 from simsplit.errors import ScenarioError
-from simsplit.models.fresh import InputShape, LaidOut, Place, Segments, Shape
+from simsplit.models.fresh import (
+    MOST_LAYERS,
+    MOST_WIDTH,
+    InputShape,
+    LaidOut,
+    Place,
+    Segments,
+    Shape,
+)
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
@@ -17,7 +25,7 @@ class Mlp(LaidOut):
     """Linear layers on flattened samples of any shape, cut after any of them."""
 
     kind: Literal["mlp"] = "mlp"
-    widths: tuple[int, ...] = Field(default=(64, 64, 32), min_length=2)
+    widths: tuple[int, ...] = Field(default=(64, 64, 32), min_length=2, max_length=MOST_LAYERS)
     """Widths of the hidden layers; the last layer, whose outputs are the classes, comes after them.
     """
     head: int = Field(default=1, ge=1)
@@ -48,8 +56,11 @@ class Mlp(LaidOut):
                 f"{len(self.widths) + 1} layers, so that the trunk has one, got head: {self.head}, "
                 f"tail: {self.tail}",
             )
-        if min(self.widths) < 1:
-            raise ScenarioError("model.widths", f"must be 1 or more each, got {min(self.widths)}")
+        for width in self.widths:
+            if not 1 <= width <= MOST_WIDTH:
+                raise ScenarioError(
+                    "model.widths", f"must be from 1 to {MOST_WIDTH:,} each, got {width:,}"
+                )
         return (self.widths[self.head - 1],), (self.widths[-self.tail],)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:

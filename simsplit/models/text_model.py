@@ -13,19 +13,19 @@ from pydantic import Field, field_validator, model_validator
 from torch import nn
 
 from simsplit.config import Config
-from simsplit.errors import ScenarioError, install_command, suggest
-from simsplit.models.encoders import ENCODERS, count_positions
+from simsplit.errors import ScenarioError, SimsplitError, install_command, suggest
+from simsplit.models.encoders import ENCODERS
 from simsplit.models.fresh import InputShape, SplitConfig
 from simsplit.models.frozen import Dtype
 from simsplit.models.quantised import QuantisedForm
 from simsplit.models.tokenizers import Reader, load_tokenizer
 from simsplit.models.transformer import get_layers
-from simsplit.models.whole import T5, Sizes, load_config
+from simsplit.models.whole import T5, Sizes, find_cache_limit, load_config, read_sizes
+from simsplit.pretrain.shipped_models import digest_shipped
+from simsplit.pretrain.tiers import BY_SEED, choose_draw, find_named
 
 OWN = "simsplit/"
 """Prefix of the names of models that simsplit pretrains itself."""
-_ANY_LENGTH = 1 << 20
-"""Number of positions of a model with relative positions, which has no limit."""
 
 
 def refuse_two_origins(name: str | None, sizes: object) -> None:
@@ -71,9 +71,11 @@ class TextModel(SplitConfig):
     """Options of all models that read texts."""
 
     name: str | None = None
-    """A model on the hub or a folder with one; or simsplit/ci, simsplit/demo, simsplit/gpu: small
-    models that are pretrained on first use, without network access. Null: simsplit/demo, or a
-    random model if `sizes` is set."""
+    """A model on the hub or a folder with one; or simsplit/ci or simsplit/demo, small models that
+    come with the package. simsplit/demo@1 and @2 are further draws of the demo model;
+    simsplit/demo@seed is the draw of the scenario's seed, modulo three. simsplit/gpu and other
+    draws are pretrained on first use, without network access. Null: simsplit/demo, or a random
+    model if `sizes` is set."""
     revision: str | None = None
     """Branch, tag or commit on the hub; null: the main branch."""
     sizes: Sizes | None = None
@@ -89,6 +91,18 @@ class TextModel(SplitConfig):
     or learn by adapters (QLoRA): int8, a byte for each and a scale for each output; or nf4, four
     bits for each and a scale for each 64. They are computed with in `dtype`. Null: as in `dtype`.
     """
+    _seed: int = 0
+    """The scenario's seed, which chooses the draw of a model named `...@seed`."""
+
+    @field_validator("name")
+    @classmethod
+    def _refuse_unknown_draw(cls, name: str | None) -> str | None:
+        if name is not None and name.startswith(OWN):
+            try:
+                find_named(choose_draw(name.removeprefix(OWN), 0))
+            except SimsplitError as error:
+                raise ValueError(str(error)) from None
+        return name
 
     @model_validator(mode="after")
     def _refuse_two_origins(self) -> Self:
@@ -99,6 +113,28 @@ class TextModel(SplitConfig):
     def origin(self) -> str:
         """The name or folder of the pretrained weights."""
         return self.name or f"{OWN}demo"
+
+    def at_seed(self, seed: int) -> Self:
+        if not self.origin.endswith(BY_SEED):
+            return self
+        made = self.model_copy()
+        made._seed = seed
+        return made
+
+    @property
+    def own_name(self) -> str | None:
+        """The name of a model of simsplit's own without prefix, such as `demo@1`; None: others'."""
+        if self.sizes is not None or not self.origin.startswith(OWN):
+            return None
+        return choose_draw(self.origin.removeprefix(OWN), self._seed)
+
+    def digest_content(self) -> str | None:
+        return digest_shipped(self.origin.removeprefix(OWN)) if self.own_name else None
+
+    def describe_own_weights(self) -> Mapping[str, str | None]:
+        if self.own_name is None:
+            return {}
+        return {"name": f"{OWN}{self.own_name}", "digest": digest_shipped(self.own_name)}
 
     def widen(self) -> Self:
         if self.dtype == "float32" and self.quantise is None:
@@ -155,17 +191,19 @@ class TextModel(SplitConfig):
         """Return the width, the number of layers and the number of positions."""
         if self.sizes is not None:
             return self.sizes.width, self.sizes.layers, self.sizes.context
-        if self.origin.startswith(OWN):
-            from simsplit.pretrain.tiers import TIERS
+        if self.own_name is not None:
+            named = find_named(self.own_name)
+            return named.width, named.layers, named.context
+        return read_sizes(load_config(self.find_folder(), self.revision))
 
-            if (named := TIERS.get(self.origin.removeprefix(OWN))) is not None:
-                return named.width, named.layers, named.context
-        config = load_config(self.find_folder(), self.revision)
-        family = self.get_family()
-        if family == T5:
-            return config.hidden_size, config.num_hidden_layers, _ANY_LENGTH
-        most = count_positions(config) if family in ENCODERS else config.max_position_embeddings
-        return config.hidden_size, config.num_hidden_layers, most
+    def find_cache_limit(self) -> int | None:
+        """Return how many tokens a text may have whose passes go on from caches; None: any number.
+
+        It is also None for a model that is not on this machine yet.
+        """
+        if self.sizes is not None or self.origin.startswith(OWN):
+            return None
+        return find_cache_limit(self.origin, self.revision)
 
     def refuse_misfits(self, input_shape: InputShape) -> None:
         """Raise ScenarioError if samples are not texts, or longer than the model's positions."""
@@ -188,11 +226,11 @@ class TextModel(SplitConfig):
 
     def find_folder(self) -> str:
         """Return the folder of the pretrained model, or its name on the hub."""
-        if not self.origin.startswith(OWN):
+        if self.own_name is None:
             return self.origin
         from simsplit.pretrain import fetch_pretrained
 
-        return str(fetch_pretrained(self.origin.removeprefix(OWN)))
+        return str(fetch_pretrained(self.own_name))
 
 
 def explain_float16(reason: str) -> ScenarioError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.errors import ScenarioError
+from simsplit.models.hub import hush_hub, lies_here
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -81,7 +82,9 @@ def load_tokenizer(name: str, revision: str | None) -> "PreTrainedTokenizerBase"
     from transformers import AutoTokenizer
 
     with refuse_unloadable(name):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, revision=revision)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            name, revision=revision, local_files_only=lies_here(name)
+        )
     return tokenizer
 
 
@@ -89,7 +92,8 @@ def load_tokenizer(name: str, revision: str | None) -> "PreTrainedTokenizerBase"
 def refuse_unloadable(name: str) -> Iterator[None]:
     """Turn any error in loading a model into a ScenarioError that names alternatives."""
     try:
-        yield
+        with hush_hub():
+            yield
     except Exception as error:  # the hub's client raises from half a dozen packages
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ScenarioError(

@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from torch.nn.functional import multi_head_attention_forward
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from simsplit.models.fresh import InputShape, LaidOut, Owner, Place, Segments, Shape
+from simsplit.models.fresh import (
+    MOST_LAYERS,
+    MOST_WIDTH,
+    InputShape,
+    LaidOut,
+    Owner,
+    Place,
+    Segments,
+    Shape,
+)
 from simsplit.models.vision import build_misfit
 
 if TYPE_CHECKING:
@@ -32,13 +41,13 @@ class VisionTransformer(LaidOut):
     kind: Literal["vit"] = "vit"
     patch: int = Field(default=4, ge=1)
     """Side of a patch, in pixels; it must divide both sides of the image."""
-    width: int = Field(default=64, ge=1)
+    width: int = Field(default=64, ge=1, le=MOST_WIDTH)
     """Values of a token: ViT-B has 768."""
-    layers: int = Field(default=4, ge=2)
+    layers: int = Field(default=4, ge=2, le=MOST_LAYERS)
     """Number of blocks: ViT-B has 12."""
     heads: int = Field(default=4, ge=1)
     """Heads of each block's attention, which must divide `width`: ViT-B has 12."""
-    hidden: int | None = Field(default=None, ge=1)
+    hidden: int | None = Field(default=None, ge=1, le=MOST_WIDTH)
     """Width of the layer between a block's two linear ones; null: four times `width`."""
     head: int = Field(default=1, ge=0)
     """Number of blocks at the client; at least one is left to the trunk."""

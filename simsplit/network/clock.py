@@ -6,15 +6,18 @@ follow from counted FLOPs, counted bytes and assumed rates; none is measured.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from simsplit.legs import ClientId, Leg
 from simsplit.network.events import RoundTimes, Stage, StepDone, Where, play
 from simsplit.network.profiles import Rates, ServerConfig
-from simsplit.packets import ClientId, Leg, Packet
 from simsplit.protocol import Passes as PassesBySegment
 from simsplit.protocol import Protocol, Turn
 
-Order = Literal["sequential", "in_order", "copies", "fused", "asynchronous"]
+if TYPE_CHECKING:
+    from simsplit.packets import Packet
+
+Order = Literal["sequential", "in_order", "copies", "fused", "joint", "asynchronous"]
 """The order in which the clients of a round work.
 
 - sequential: one client at a time; nothing overlaps.
@@ -22,6 +25,8 @@ Order = Literal["sequential", "in_order", "copies", "fused", "asynchronous"]
   to its backward pass.
 - fused: all clients work at once; the trunk takes one step for all batches of a lap, and the
   clients wait for it.
+- joint: all clients work at once, each on its portion of the same samples; the trunk waits for
+  all, and for the one that has the labels.
 - copies: all clients work at once, each with a trunk copy; the server serves them first come, first
   served.
 - asynchronous: like copies, with a bound on how far a client may run ahead.
@@ -79,8 +84,10 @@ class ClientWork:
     """Packets and bytes of hand-overs received from other clients."""
 
 
-def choose_order(schedule_kind: str, aggregation_kind: str) -> Order:
-    """Return the order in which a schedule and an aggregation let clients work."""
+def choose_order(schedule_kind: str, aggregation_kind: str, *, joint: bool = False) -> Order:
+    """Return the order in which a schedule and an aggregation let clients, or parties, work."""
+    if joint:
+        return "joint"
     if schedule_kind in ("round_robin", "per_client"):
         return "sequential"
     if schedule_kind == "asynchronous":
@@ -140,7 +147,10 @@ def compute_round_times(  # noqa: PLR0917 - all of them make a round's time
         client: _ClientRound(
             before_s=_get_before_s(work, rates[client]),
             steps=work.steps,
-            stages=list_stages(protocol, work, rates[client], server, flops.of(client)),
+            stages=list_stages(
+                _select_protocol(protocol, work) if order == "joint" else protocol,
+                *(work, rates[client], server, flops.of(client)),
+            ),
             after_s=_compute_transfer_s(work, rates[client], Leg.HANDOVER),
         )
         for client, work in works.items()
@@ -148,11 +158,20 @@ def compute_round_times(  # noqa: PLR0917 - all of them make a round's time
     if order in ("copies", "asynchronous"):
         actors = {client: _play_client(one) for client, one in rounds.items()}
         return play(actors, server.slots, max_ahead if order == "asynchronous" else None)
-    lay_out = {"sequential": _time_sequential, "in_order": _time_in_order, "fused": _time_fused}[
-        order
-    ]
+    lay_out = {
+        "sequential": _time_sequential,
+        "in_order": _time_in_order,
+        "fused": _time_fused,
+        "joint": _time_joint,
+    }[order]
     spent = {client: one.sum_by_place() for client, one in rounds.items()}
     return RoundTimes.from_spent(spent, lay_out(rounds), server.slots)
+
+
+def _select_protocol(protocol: Protocol, work: ClientWork) -> Protocol:
+    """Return the protocol of a party, by what it has sent: only one crosses the legs of labels."""
+    passed = protocol.list_legs_of_labels()
+    return protocol if passed & work.packets.keys() else protocol.select_without(passed)
 
 
 def _get_before_s(work: ClientWork, rates: Rates) -> float:
@@ -257,6 +276,19 @@ def _time_fused(rounds: _Rounds) -> dict[ClientId, float]:
     return {client: through[client] + one.after_s for client, one in rounds.items()}
 
 
+def _time_joint(rounds: _Rounds) -> dict[ClientId, float]:
+    """Return when each party is done if the trunk waits for all parties' packets of a step."""
+    ready = {client: one.before_s for client, one in rounds.items()}
+    for lap in range(_count_laps(rounds)):
+        steps = {client: one.list_visits() for client, one in rounds.items() if lap < one.steps}
+        now = max(ready[client] + visits[0][0] for client, (visits, _) in steps.items())
+        # The trunk's work, and the way between two visits, are those of the party with labels.
+        for (first, *more), _ in steps.values():
+            now += first[1] + sum(map(sum, more))
+        ready |= {client: now + rest for client, (_, rest) in steps.items()}
+    return {client: ready[client] + one.after_s for client, one in rounds.items()}
+
+
 def _count_laps(rounds: _Rounds) -> int:
     return max((one.steps for one in rounds.values()), default=0)
 
@@ -286,6 +318,8 @@ class Clock:
     server: ServerConfig
     flops: Flops
     max_ahead: int | None = None
+    reader: ClientId | None = None
+    """The party that has the labels, where clients are parties."""
 
     def time_round(self, works: Mapping[ClientId, ClientWork]) -> RoundTimes:
         """Return the times of a whole round; `works` are in the cohort's order."""
@@ -296,7 +330,7 @@ class Clock:
         """Return the seconds that `packets` packets of one leg take, one after another."""
         return self.rates[client].compute_transfer_s(leg, packets, nbytes)
 
-    def build_sending(self, packet: Packet) -> Stage:
+    def build_sending(self, packet: "Packet") -> Stage:
         """Return the stage in which a packet crosses."""
         return Stage("wire", self.compute_transfer_s(packet.client, packet.leg, 1, packet.nbytes))
 
@@ -307,11 +341,14 @@ class Clock:
             return Stage("client", operations / self.rates[client].flops_per_s)
         return Stage("server", operations / (self.server.gflops * 1e9))
 
-    def compute_own_s(self, packet: Packet) -> float:
+    def compute_own_s(self, packet: "Packet") -> float:
         """Return a packet's seconds for its client; a step's first packet counts all computing."""
         seconds = self.build_sending(packet).seconds
         if packet.leg is self.protocol.legs[0]:
-            turns = [turn for turn in self.protocol.turns if turn.by_client]
+            protocol = self.protocol
+            if self.reader not in (None, packet.client):
+                protocol = protocol.select_without(protocol.list_legs_of_labels())
+            turns = [turn for turn in protocol.turns if turn.by_client]
             flops = self.flops.of(packet.client)
             operations = len(packet.tensors[0]) * sum(flops.count(turn.work) for turn in turns)
             seconds += operations / self.rates[packet.client].flops_per_s

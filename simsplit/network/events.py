@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Literal
 
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 
 Where = Literal["client", "wire", "server"]
 

@@ -36,7 +36,7 @@ from pydantic import Field, field_validator
 
 from simsplit.config import Config
 from simsplit.errors import suggest
-from simsplit.packets import Leg, is_crowd
+from simsplit.legs import Leg, is_crowd
 from simsplit.seeds import numpy_rng_for
 
 
@@ -245,6 +245,7 @@ def _check_choice(value: object, known: Mapping[Any, Config]) -> object:
     """Return a choice of profiles unchanged; raise ValueError with what is allowed if invalid."""
     if isinstance(value, Mapping) and value:
         for name, share in value.items():
+            _refuse_own_numbers(name, share)
             _refuse_unknown(name, known)
             number = isinstance(share, int | float) and not isinstance(share, bool)
             if not (number and 0 < share < math.inf):
@@ -257,6 +258,14 @@ def _check_choice(value: object, known: Mapping[Any, Config]) -> object:
     else:
         raise ValueError(f"got {value!r}; allowed: {_list_allowed(known)}")
     return value
+
+
+def _refuse_own_numbers(name: object, value: object) -> None:
+    """Raise ValueError for a speed in place of a profile's name."""
+    if name in {*DeviceConfig.model_fields, *LinkConfig.model_fields}:
+        raise ValueError(
+            f"'{name}' is a speed, no profile; one's own stand beside it: network.{name}: {value}"
+        )
 
 
 def _refuse_unknown(name: object, known: Mapping[Any, Config]) -> None:

@@ -5,9 +5,11 @@ from simsplit.observers.mlflow import MLflowConfig
 from simsplit.observers.observer import ObserverConfig
 from simsplit.observers.tensorboard import TensorBoardConfig
 from simsplit.observers.wandb import WandbConfig
+from simsplit.observers.wire_recorder import TranscriptConfig
 
 OBSERVERS: dict[str, type[ObserverConfig]] = {
     "jsonl": JsonlConfig,
+    "transcript": TranscriptConfig,
     "tensorboard": TensorBoardConfig,
     "mlflow": MLflowConfig,
     "wandb": WandbConfig,

@@ -11,7 +11,7 @@ from simsplit.foreign import MOST_TABLE, read_text
 from simsplit.observers.observer import ObserverConfig
 from simsplit.progress import Observer, RoundEnded, RunPlan
 from simsplit.results.directory import append, replace, writing
-from simsplit.results.stored import explain_read_errors
+from simsplit.results.read_tables import explain_read_errors
 
 
 class JsonlConfig(ObserverConfig):

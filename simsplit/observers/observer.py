@@ -7,6 +7,7 @@ and the later one counts.
 
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import ClassVar
 
 from simsplit.config import Config
 from simsplit.progress import Observer
@@ -14,6 +15,9 @@ from simsplit.progress import Observer
 
 class ObserverConfig(Config, ABC):
     """The base of an observer's fields in a scenario."""
+
+    reads_packets: ClassVar[bool] = False
+    """Whether it needs each packet of training."""
 
     @property
     def lacks(self) -> str:

@@ -21,7 +21,7 @@ from simsplit.observers.observer import ObserverConfig
 from simsplit.progress import Observer, RoundEnded, RunPlan, Status
 from simsplit.results import SWEEP, load_saved_scenario
 from simsplit.results.directory import replace
-from simsplit.results.input_results import PICTURE
+from simsplit.results.leak_table import PICTURE
 from simsplit.rows import Cells, ClientRow
 
 Field = str | int | float | bool

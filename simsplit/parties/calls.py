@@ -14,7 +14,8 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes
-from simsplit.packets import Leg, Packet, Packets
+from simsplit.legs import Leg
+from simsplit.packets import Packet, Packets
 from simsplit.parties.client import Client
 from simsplit.phases import Phase
 
@@ -57,6 +58,8 @@ class _Beginning(Call[Packets]):
     """A call that begins a step."""
 
     round: int
+    batch: int | None = None
+    """The number of the batch, where all parties take the same; None: the client's next one."""
 
     def leg(self, client: Client) -> Leg:
         return client.training.turns[0].leg
@@ -67,7 +70,7 @@ class Begin(_Beginning):
     """Take the next batch and begin a step."""
 
     def on(self, client: Client) -> Packets:
-        return client.training.begin(self.round)
+        return client.training.begin(self.round, self.batch)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Abandon(_Beginning):
     """Begin a step and drop out of it."""
 
     def on(self, client: Client) -> Packets:
-        return client.training.abandon(self.round)
+        return client.training.abandon(self.round, self.batch)
 
 
 @dataclass(frozen=True)
@@ -315,6 +318,16 @@ class InputsOf(Call[Tensor]):
     def on(self, client: Client) -> Tensor:
         # Drawn from the seed again: nobody keeps the inputs of past steps.
         return client.training.feeds["private"].batch(self.step).inputs
+
+
+@dataclass(frozen=True)
+class RowsOf(Call[Tensor]):
+    """Only for the truth of a simulator's transcripts: get the rows of a step's samples."""
+
+    step: int
+
+    def on(self, client: Client) -> Tensor:
+        return client.training.feeds["private"].indices(self.step).cpu()
 
 
 @dataclass(frozen=True)

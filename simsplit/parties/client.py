@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.parties.client_end import ClientEnd, ClientParts
 from simsplit.parties.examination import Examination, Exposure
 from simsplit.parties.feed import Exam, Feed
 from simsplit.parties.sharing import Keeping, Sharing
-from simsplit.parties.training import Training
+from simsplit.parties.training import Spending, Training
 from simsplit.poisons import Poison
 from simsplit.protocol import Protocol
 
@@ -34,10 +34,11 @@ class Client:
         *,
         poisons: Sequence[Poison] = (),
         accumulate: int = 1,
+        account: Spending | None = None,
     ) -> "Client":
         """Build a client around one end; `protocols` are those of training and of inference."""
         steps, inference = protocols
-        training = Training(end, steps, feeds, poisons, accumulate=accumulate)
+        training = Training(end, steps, feeds, poisons, accumulate=accumulate, account=account)
         return cls(
             training,
             Examination(end, inference, exams, training),

@@ -17,12 +17,16 @@ from torch import Tensor, nn
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ProtocolError
+from simsplit.legs import ClientId, Leg
 from simsplit.machine import Autocast
-from simsplit.methods.method import NoiseSource, Step, Stock
+from simsplit.methods.method import NoiseSource, Step
 from simsplit.methods.stack import Stack
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.methods.tokens import Stock
+from simsplit.packets import Packet
 from simsplit.parties.changes import Changes
 from simsplit.parties.learner import Learner, step_together
+from simsplit.parties.private_learning import PrivateLearning, WeightNoise
+from simsplit.parties.sample_gradients import SampleGradients
 from simsplit.parties.sessions import Session, Sessions
 from simsplit.parties.tally import Tally, count_plain_bytes
 from simsplit.phases import TRAIN, Phase
@@ -51,6 +55,10 @@ class ClientParts:
     """How many servers offer the same trunk; each gets as few messages as possible."""
     changes: Changes | None = None
     """The code of shared weights; None: they cross unchanged."""
+    noise: WeightNoise | None = None
+    """The noise of DP-SGD; None: the client learns without."""
+    has_labels: bool = True
+    """Whether the client knows its samples' labels; of several parties one does."""
 
 
 @dataclass(slots=True)
@@ -88,6 +96,8 @@ class Pending:
     """The session that the step is a pass of, if any."""
     at: tuple[int | None, int] = (None, 0)
     """That session's number, and the position in it."""
+    samples: SampleGradients | None = None
+    """The gradients of single samples, if the client learns by DP-SGD."""
 
     def beside(self, segment: str, x: Tensor) -> tuple[Any, ...]:
         """Return a segment's inputs beside the activations: masks, and in a session its cache."""
@@ -123,9 +133,9 @@ class ClientEnd:
         noise: NoiseSource = "cpu",
     ) -> None:
         self.number = number
-        self.head, self.tail, self.stack = parts.head, parts.tail, parts.stack
+        self.head, self.tail, self._stack = parts.head, parts.tail, parts.stack
         self.learners, self.features = parts.learners, parts.features
-        self.servers = parts.servers
+        self.servers, self.has_labels = parts.servers, parts.has_labels
         self.loss = loss
         self.seed, self.device = seed, device
         self.autocast, self.stock, self.noise = autocast, stock, noise
@@ -134,6 +144,14 @@ class ClientEnd:
         self.tally = Tally()
         self.sessions = Sessions()
         self.random = any(learner.random for learner in self.learners)
+        self.private = None if parts.noise is None else PrivateLearning(parts.noise)
+        """Learning by DP-SGD, if the client learns so."""
+
+    @property
+    def stack(self) -> Stack:
+        """The methods, in this client's turn."""
+        self._stack.turn_to(self.number)
+        return self._stack
 
     def open_step(self, round_number: int, number: int, phase: str, *, training: bool) -> Step:
         """Open the client's view of a step, for its methods."""
@@ -186,7 +204,8 @@ class ClientEnd:
         """Run the tail on lifted features."""
         if self.tail is None:
             raise ProtocolError("this client's topology leaves the tail to the server")
-        out: Tensor = self.tail(lifted, *pending.beside("tail", lifted))
+        with self._record(self.tail, pending):
+            out: Tensor = self.tail(lifted, *pending.beside("tail", lifted))
         return out
 
     def learn(self, pending: Pending) -> None:
@@ -198,8 +217,12 @@ class ClientEnd:
         self.sessions.clear()
         if pending.counted:
             self.tally.add_reported(pending.step.figures)
+        if self.private is not None and pending.samples is not None:
+            self.private.gather(pending.samples, pending.labels, pending.share)
         if not pending.ends:
             return
+        if self.private is not None:
+            self.private.release(self.learners, pending.step)
         if pending.over or self.stack.accepts(self.head, pending.step):
             step_together(self.learners)
             return
@@ -214,10 +237,18 @@ class ClientEnd:
         step.session = pending.session
         batch = self.stack.transform(given, step)
         pending.labels, pending.context, step.mask = batch.labels, batch.context, batch.mask
+        if self.private is not None and pending.learns and step.training:
+            if pending.begins:
+                self.private.begin()
+            pending.samples = SampleGradients(len(batch.labels))
         # Where no gradient returns and the head does not learn, nothing would use its graph.
         learned = torch.is_grad_enabled() and (phase.gradients or "head" in phase.learns)
         with self.autocast(), self._seed_dropout(step, "head"), self._keep_embedding(step):
-            with torch.set_grad_enabled(learned), self.stack.embedding(self.head, step):
+            with (
+                torch.set_grad_enabled(learned),
+                self.stack.embedding(self.head, step),
+                self._record(self.head, pending),
+            ):
                 made = self.head(batch.inputs, *pending.beside("head", batch.inputs))
             pending.sent = self.stack.encode(made, step)
         pending.plain = count_plain_bytes(given, made, self.features)
@@ -275,8 +306,11 @@ class ClientEnd:
         """Return the gradient of the features, in as many messages as methods make of it."""
         assert pending.arrived is not None, "the features arrive before their gradient leaves"
         assert pending.arrived.grad is not None, "the loss does not depend on the features"
-        step = pending.step
-        shares = self.stack.split_gradient(pending.arrived.grad, step)
+        return self.answer_with(pending.arrived.grad, pending.step)
+
+    def answer_with(self, grad: Tensor, step: Step) -> Tensors:
+        """Return a gradient of features, in as many messages as methods make of it."""
+        shares = self.stack.split_gradient(grad, step)
         # The weights stay here: with them the server could sum up the gradient itself.
         step.memo["weights"] = [share.weight for share in shares]
         packed = (self.stack.pack(Leg.FEATURES_GRAD, share.grad, step) for share in shares)
@@ -284,7 +318,7 @@ class ClientEnd:
 
     def carry_back(self, packet: Packet, pending: Pending) -> None:
         """Run the backward pass through the head, of the returned gradient and loss terms."""
-        grad = self._recombine_reply(packet, pending.step)
+        grad = self.recombine_reply(packet, pending.step)
         term = self.stack.compute_encode_loss(pending.step)
         self.tally.add_method_loss(term, len(pending.labels))
         term = None if term is None else pending.weigh(term)
@@ -303,7 +337,7 @@ class ClientEnd:
             self.tally.add(loss, predicted, pending.labels, begins=pending.begins)
         return loss
 
-    def _recombine_reply(self, packet: Packet, step: Step) -> Tensor:
+    def recombine_reply(self, packet: Packet, step: Step) -> Tensor:
         """Return the gradient of what was sent, summed up if `outgoing` made several messages."""
         weights = step.memo.get("weights", [1.0])
         messages = self.stack.split_messages(packet.leg, packet.tensors)
@@ -343,6 +377,10 @@ class ClientEnd:
             yield
         finally:
             handle.remove()
+
+    def _record(self, segment: nn.Module, pending: Pending) -> AbstractContextManager[None]:
+        """Open a context that notes gradients of single samples, if the step needs them."""
+        return nullcontext() if pending.samples is None else pending.samples.record(segment)
 
     def _seed_dropout(self, step: Step, segment: str) -> AbstractContextManager[object]:
         """Open a context in which dropout draws from this step's own random stream."""

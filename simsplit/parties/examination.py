@@ -66,6 +66,8 @@ class Examination:
         packets = self._begin(exam.batch(number), self._step(round_number, number, reading))
         # Set last, since `_begin` resets it: only evaluation shows an image in several ways.
         self._views = exam.views
+        for poison in self.training.poisons if exam.marked else ():
+            packets = tuple(map(poison.mark, packets))
         return packets
 
     def begin_text(
@@ -205,5 +207,5 @@ class Exposure:
         name = phase.name if as_in_training else "evaluate"
         step = self.end.open_step(round_number, number, name, training=as_in_training)
         batch = self.exams[split].batch(number)
-        step.labels = batch.labels if as_in_training else None
+        step.labels = batch.labels if as_in_training and self.end.has_labels else None
         return Pending(batch, step, phase, learns=False)

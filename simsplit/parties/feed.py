@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from simsplit.data.batches import Batch, Batches, draw_batches
+from simsplit.data.batches import Batch, Batches, draw_batches, draw_sample
 from simsplit.data.images import PLAIN, Views
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.seeds import rng_for
 
 Change = Callable[[Batch], Batch]
@@ -27,7 +27,10 @@ def count_batches(samples: int, batch_size: int, *, drop_last: bool) -> int:
 
 
 class Feed:
-    """A client's stream of batches: endless passes over its samples, reshuffled every epoch."""
+    """A client's stream of batches: endless passes over its samples, reshuffled every epoch.
+
+    Under Poisson sampling each batch is a draw of its own.
+    """
 
     def __init__(
         self,
@@ -40,7 +43,9 @@ class Feed:
         drop_last: bool = False,
         change: Change = keep_batch,
         lengths: Tensor | None = None,
+        drawn_by: int | None = None,
     ) -> None:
+        """Make the stream; `drawn_by` is the seed of batches that are drawn (Poisson sampling)."""
         self.batcher = batcher
         self.part = part
         self.lengths = lengths
@@ -51,11 +56,19 @@ class Feed:
         self.change = change
         self.drop_last = drop_last
         self.steps_per_epoch = count_batches(len(part), batch_size, drop_last=drop_last)
+        self.drawn_by = drawn_by
+        self._most = [0]
+        """By the number of drawn batches, how often one sample was in them at most."""
+        self._counts = torch.zeros(len(part), dtype=torch.int64)
+        self._places = torch.arange(len(part))
         self._epoch = -1
         self._cut: tuple[Tensor, ...] = ()
 
     def indices(self, number: int) -> Tensor:
         """Return the samples of batch `number`, counted from 0."""
+        if self.drawn_by is not None:
+            drawn = draw_sample(self.part, self.batch_size, self.drawn_by, number)
+            return drawn.to(self.batcher.device)
         epoch, position = divmod(number, self.steps_per_epoch)
         if epoch != self._epoch:
             cut = draw_batches(
@@ -70,6 +83,16 @@ class Feed:
             self._cut = _move(cut, self.batcher.device)
             self._epoch = epoch
         return self._cut[position]
+
+    def count_most(self, taken: int) -> int:
+        """Return how often the sample that was in most of the first `taken` batches was in one."""
+        if self.drawn_by is None:
+            return -(-taken // max(1, self.steps_per_epoch))
+        for number in range(len(self._most) - 1, taken):
+            rows = draw_sample(self._places, self.batch_size, self.drawn_by, number)
+            self._counts[rows] += 1
+            self._most.append(int(self._counts.max()))
+        return self._most[taken]
 
     def batch(self, number: int) -> Batch:
         """Return batch `number`, augmented if the batcher augments."""
@@ -97,8 +120,14 @@ class Exam:
         batch_size: int,
         change: Change = keep_batch,
         views: Views = PLAIN,
+        *,
+        marked: bool = False,
     ) -> None:
-        """Cut the samples into batches; the outputs of an image's `views` are averaged."""
+        """Cut the samples into batches; the outputs of an image's `views` are averaged.
+
+        `marked`: malicious clients add their triggers to what they send.
+        """
+        self.marked = marked
         self.batcher = batcher
         self.change = change
         self.views = views

@@ -43,8 +43,11 @@ class Learner:
         """
         self.modules = dict(modules)
         every = [module for part in self.modules.values() for module in part.modules()]
+        # A weight that two modules have in common takes one step.
         self.parameters = [
-            p for part in self.modules.values() for p in part.parameters() if p.requires_grad
+            p
+            for p in dict.fromkeys(p for part in self.modules.values() for p in part.parameters())
+            if p.requires_grad
         ]
         self.optimizers = self._build_optimizers(optimizer, own or {})
         # A factor is always of these rates: on the last round's rates, factors would multiply.
@@ -74,10 +77,9 @@ class Learner:
         learning = names & self._able
         if learning != self.learning:
             self.learning = learning
-            learned = set(self.parameters)  # other parameters never learn, in any phase
-            for name, module in self.modules.items():
-                for parameter in learned.intersection(module.parameters()):
-                    parameter.requires_grad_(name in learning)
+            held = {p for name in learning for p in self.modules[name].parameters()}
+            for parameter in self.parameters:  # others never learn, in any phase
+                parameter.requires_grad_(parameter in held)
 
     def set_lr_factor(self, factor: float, lr: float | None = None) -> None:
         """Set the learning rates to `factor` times the configured ones.
@@ -132,12 +134,16 @@ class Learner:
         return {**self.weights(), **self.moments()}
 
     def _list_tensors(self) -> dict[str, Tensor]:
-        """List all live parameters and buffers, including constant ones."""
-        return {
-            f"{name}.{key}": tensor
+        """List all live parameters and buffers, including constant ones; each by its first name."""
+        named = (
+            (f"{name}.{key}", tensor)
             for name, module in self.modules.items()
             for key, tensor in module.state_dict(keep_vars=True).items()
-        }
+        )
+        once: dict[int, tuple[str, Tensor]] = {}
+        for name, tensor in named:
+            once.setdefault(id(tensor), (name, tensor))
+        return dict(once.values())
 
     def _list_changing(self) -> frozenset[str]:
         """List the names of parameters that learn, and of buffers that can change.

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.parties.flat import Flat, FlatTensors, Layout, Place
 from simsplit.parties.resting import Rest
 from simsplit.parties.sharing import collect_own_state

@@ -7,7 +7,7 @@ concern graphs that span a step, and a cut has none.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Discriminator, Field
@@ -116,7 +116,7 @@ class OptimizerConfig(Config, ABC):
 class SgdConfig(OptimizerConfig):
     """SGD, with momentum, weight decay and Nesterov's variant as options."""
 
-    of_torch = torch.optim.SGD
+    of_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = torch.optim.SGD
     kind: Literal["sgd"] = "sgd"
     lr: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     """Learning rate."""
@@ -131,6 +131,50 @@ class SgdConfig(OptimizerConfig):
     def moments(self) -> int:
         """One tensor per weight with momentum, else none."""
         return int(self.momentum > 0)
+
+
+class ScaledSgd(torch.optim.SGD):
+    """SGD whose steps grow, value by value, where they go on in one direction (Fu et al., 2022)."""
+
+    LAST = "last_step"
+    """The name of the step before in its state."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], *, scale: float, **options: Any) -> None:  # noqa: ANN401 - torch's
+        super().__init__(parameters, **options)
+        self.scale = scale
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Take one step; `closure` is torch's, and not used."""
+        del closure
+        weights = _list_stepped(self)
+        before = [weight.clone() for weight in weights]
+        super().step()
+        for weight, old in zip(weights, before, strict=True):
+            step, state = weight - old, self.state[weight]
+            if (last := state.get(self.LAST)) is not None:
+                # Of one sign, so that the small number keeps a ratio of zeros finite.
+                ratio = step / (last + torch.where(last < 0, -1e-12, 1e-12))
+                step = step * (1 + self.scale * ratio).clamp(*FACTORS)
+                weight.copy_(old + step)
+            state[self.LAST] = step
+
+
+FACTORS = (1.0, 5.0)
+"""The smallest and largest factor of a scaled step, as published."""
+
+
+class ScaledSgdConfig(SgdConfig):
+    """SGD of a malicious party; only an attack has it, no scenario names it."""
+
+    of_torch: ClassVar[Callable[..., torch.optim.Optimizer]] = ScaledSgd
+    scale: float = 1.0
+    """Weight of the ratio of two steps in the factor on the later one."""
+
+    @property
+    def moments(self) -> int:
+        """Return how many tensors it keeps of each weight: those of SGD, and the step before."""
+        return super().moments + 1
 
 
 class MomentsConfig(OptimizerConfig):

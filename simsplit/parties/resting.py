@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.parties.flat import Flat
 from simsplit.parties.tally import Tally
 

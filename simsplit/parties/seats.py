@@ -17,7 +17,8 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
-from simsplit.packets import ClientId, Packet
+from simsplit.legs import ClientId
+from simsplit.packets import Packet
 from simsplit.parties.calls import (
     Call,
     CountSteps,
@@ -96,7 +97,7 @@ class Seat:
         client = self.client
         training = client.training
         waits = training.is_waiting or training.is_between_parts
-        return waits or client.examination.is_waiting
+        return waits or training.is_stacked or client.examination.is_waiting
 
     def leave(self, flat: Flat) -> None:
         """Copy everything that the client remembers into its flat form."""

@@ -4,16 +4,18 @@ It sees packets and its own parameters, nothing else. Several clients may be in 
 backward pass of each needs is kept by client.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Literal
 
 from torch import Tensor
 
 from simsplit.errors import ProtocolError
-from simsplit.packets import ClientId, Leg, Packet, Packets
+from simsplit.legs import ClientId, Leg
+from simsplit.packets import Packet, Packets
 from simsplit.parties.learner import Versions, step_together
 from simsplit.parties.server_end import Flight, Member, ServerEnd
+from simsplit.parties.stacked_trunks import StackedTrunks
 from simsplit.phases import Phase
 from simsplit.protocol import Turn
 
@@ -39,9 +41,9 @@ class Server:
         self._versions: Versions | None = None
         self._flights: dict[ClientId, Flight] = {}
 
-    def announce(self) -> Sequence[tuple[Tensor, ...]]:
-        """Return what methods announce to every client before training."""
-        return self.stack.announce()
+    def announce(self, client: ClientId) -> Sequence[tuple[Tensor, ...]]:
+        """Return what the methods at a client's cut announce to it before training."""
+        return self.end.get_client_stack(client).announce()
 
     def enter(self, phase: Phase, lr_factor: float) -> None:
         """Start a round of `phase`."""
@@ -64,9 +66,10 @@ class Server:
             self.learn_now()
         return answers
 
-    def forget(self, client: ClientId) -> None:
-        """Drop what is kept for a client's step, or by its first client for a cohort's."""
-        self._flights.pop(client, None)
+    def forget(self, clients: Iterable[ClientId]) -> None:
+        """Drop what is kept for a step of these clients."""
+        for client in clients:
+            self._flights.pop(client, None)
 
     @contextmanager
     def keep_versions(self) -> Iterator[None]:
@@ -76,6 +79,15 @@ class Server:
             yield
         finally:
             self._versions = None
+
+    @contextmanager
+    def serve_copies(self, copies: StackedTrunks) -> Iterator[None]:
+        """Open a context in which each client trains against its own row of stacked copies."""
+        self.end.copies = copies
+        try:
+            yield
+        finally:
+            self.end.copies = None
 
     def count_staleness(self, client: ClientId) -> int:
         """Count trunk updates since a client's forward pass; 0 outside of a step."""
@@ -91,7 +103,10 @@ class Server:
         """Take one optimizer step of the trunk."""
         # What a session has cached was computed with the weights before this step.
         self.end.sessions.clear()
-        step_together([self.learner])
+        if self.end.copies is None:
+            step_together([self.learner])
+        else:
+            self.end.copies.learn()
         self.updates += 1
 
     def _answer(
@@ -111,39 +126,65 @@ class Server:
         # The backward pass needs the weights that the forward pass saw, if others learn in between.
         late = self._versions if training and turn.first and not turn.last else None
         weights = nullcontext(flight.version) if late is None else late.after(self.updates)
+        by_leg = _sort_by_leg(arrived, turn.takes)
         with weights as flight.version:
-            for place, leg in enumerate(turn.takes):
-                self.end.takes[leg](self.end, flight, [sent[place] for sent in arrived.values()])
+            for leg in turn.takes:
+                self.end.takes[leg](self.end, flight, by_leg[leg])
         if turn.last and flight.version is not None and self._versions is not None:
             self._versions.hand_over(flight.version)
         sends = [leg for leg in turn.sends if self.returns or leg not in self._returned]
-        made = {leg: self.end.makes[leg](self.end, flight) for leg in sends}
+        answers: dict[ClientId, Packets] = {packet.client: () for packet in packets}
+        for leg in sends:
+            to = flight.readers if leg in self.end.to_readers else flight.members
+            for member, tensors in zip(to, self.end.makes[leg](self.end, flight), strict=True):
+                assert member.opening is not None, "a flight begins with a packet of each member"
+                answer = member.opening.answer(leg, tensors)
+                answers[member.client] = (*answers.get(member.client, ()), answer)
         if not turn.last:
-            self._flights[flight.members[0].client] = flight
-        return {
-            packet.client: tuple(
-                packet.answer(leg, tensors[place]) for leg, tensors in made.items()
-            )
-            for place, packet in enumerate(packets)
-        }
+            self._flights[flight.readers[0].client] = flight
+        return answers
 
     def _open_flight(self, packets: Sequence[Packet], *, training: bool) -> Flight:
+        # Without methods nothing reads a member's step but the first one's, whose draws dropout
+        # has, so a cohort has one in common. Of parties it may be the reader's, who is not first.
+        common, methods, rows = None, self.stack.get_methods(), list[int]()
+        if training and (len(packets) > 1 or self.end.copies) and self.end.takes_rows:
+            rows = [len(packet.tensors[0]) for packet in packets]
+        if rows or (len(packets) > 1 and not (methods or self.end.to_readers)):
+            common = self.end.open_step(packets[0], training=training)
+        if rows and methods and common is not None:
+            steps = (self.end.open_step(packet, training=training) for packet in packets)
+            common.parts = list(zip(steps, rows, strict=True))
         members = [
             Member(
                 packet.client,
-                self.end.open_step(packet, training=training),
+                common or self.end.open_step(packet, training=training),
                 self.trust.get(packet.client, 1.0),
+                opening=packet.with_tensors(()),
             )
             for packet in packets
         ]
-        return Flight(members, training, self.updates)
+        readers = self.end.choose_readers(members)
+        return Flight(members, readers, training, self.updates, rows=rows)
 
     def _take_flight(self, packets: Sequence[Packet]) -> Flight:
         # Popped, so that a second answer cannot train the trunk on the same pass again.
         flight = self._flights.pop(packets[0].client, None)
         clients = [packet.client for packet in packets]
-        if flight is None or [member.client for member in flight.members] != clients:
+        if flight is None or [member.client for member in flight.readers] != clients:
             raise ProtocolError(
                 f"client {clients[0]} answers a forward pass that it never asked for"
             )
         return flight
+
+
+def _sort_by_leg(
+    arrived: Mapping[ClientId, Packets], legs: Sequence[Leg]
+) -> dict[Leg, list[Packet]]:
+    """Return the packets of each leg, one of each client that has sent one."""
+    if len(legs) == 1:
+        return {legs[0]: [packets[0] for packets in arrived.values()]}
+    return {
+        leg: [packet for sent in arrived.values() for packet in sent if packet.leg is leg]
+        for leg in legs
+    }

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from simsplit.errors import ProtocolError
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 
 if TYPE_CHECKING:
     from transformers import Cache

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from simsplit.legs import Leg
 from simsplit.methods.stack import Stack
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.parties.client_end import ClientParts
 from simsplit.parties.learner import Learner, Travelling
 from simsplit.parties.training import Training
@@ -95,6 +96,7 @@ class Keeping:
         state = collect_own_state(
             [each.state() for each in self._own()], self.training.taken.items()
         )
+        state |= _prefix("method", [self.training.end.stack.state()])
         state |= _prefix("poison", [poison.state() for poison in self.poisons])
         if self.parts.changes is not None:
             state |= _prefix("changes", [self.parts.changes.state()])
@@ -108,6 +110,7 @@ class Keeping:
         self.training.end.sessions.clear()
         for index, learner in enumerate(self._own()):
             learner.load(select_below(state, f"own.{index}."))
+        self.training.end.stack.load(select_below(state, "method.0."))
         for index, poison in enumerate(self.poisons):
             poison.load(select_below(state, f"poison.{index}."))
         if self.parts.changes is not None:

@@ -10,7 +10,7 @@ from torch import Size, Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 
 
 class Tally:
@@ -24,12 +24,25 @@ class Tally:
 
         Means are over samples, and over the tokens that are learned in texts.
         """
+        learned = len(labels) if labels.ndim == 1 else (labels != IGNORED).sum()
+        hits = mark_hits(outputs.detach(), labels).sum()
+        self.add_counted(len(labels), learned, loss.detach(), hits, begins=begins)
+
+    def add_counted(
+        self, size: int, learned: int | Tensor, loss: Tensor, hits: Tensor, *, begins: bool = True
+    ) -> None:
+        """Count one step, or a further part of one, whose hits have been counted."""
         self._steps += begins
         # Nothing is summed here: reading a scalar would wait for the device in every step.
-        self._sizes.append(len(labels))
-        self._learned.append(len(labels) if labels.ndim == 1 else (labels != IGNORED).sum())
-        self._losses.append(loss.detach())
-        self._hits.append(_mark_hits(outputs.detach(), labels).sum())
+        self._sizes.append(size)
+        self._learned.append(learned)
+        self._losses.append(loss)
+        self._hits.append(hits)
+
+    def add_rows(self, count: int) -> None:
+        """Count one step on so many samples, whose loss another client knows."""
+        self._steps += 1
+        self._sizes.append(count)
 
     def add_method_loss(self, term: Tensor | None, size: int) -> None:
         """Count a method's loss term of the step."""
@@ -86,7 +99,7 @@ class Tally:
         self._reported: dict[str, list[Tensor]] = {}
 
 
-def _mark_hits(outputs: Tensor, labels: Tensor) -> Tensor:
+def mark_hits(outputs: Tensor, labels: Tensor) -> Tensor:
     """Mark the positions at which the likeliest class or token is the label."""
     if labels.ndim == 1:
         return outputs.argmax(-1) == labels

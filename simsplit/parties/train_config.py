@@ -1,13 +1,17 @@
 """The fields of a scenario about clients, and about how both sides train."""
 
+import math
 from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from simsplit.client_names import LONGEST, ClientNames, clean_name, find_repeated
 from simsplit.config import Config
-from simsplit.data.client_names import LONGEST, clean_name, find_repeated
+from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.machine import Precision
+from simsplit.models.joins import Join
 from simsplit.parties.client_cuts import ClientCuts, read_cuts
+from simsplit.parties.dp_config import DpConfig
 from simsplit.parties.optimizers import ConstantLr, LrSchedule, Optimizer, SgdConfig
 from simsplit.poisons.malicious import MaliciousConfig
 
@@ -103,6 +107,41 @@ class ClientsConfig(Config):
         return self.heads == "shared" or self.tail == "shared"
 
 
+class VerticalConfig(Config):
+    """Parties with columns of the same samples: who has the labels, and how heads are joined."""
+
+    labels: Literal["party", "server"] = "party"
+    """party: one party has labels and tail, and gets the trunk's features. server: that party sends
+    its labels with each batch, and the server has the tail."""
+    party: str | None = Field(default=None, min_length=1)
+    """The party that has the labels, by its name or number; null: the last one."""
+    join: Join = "concat"
+    """How the server joins what the parties' heads put out: side by side (concat), or as a sum or
+    mean, for which heads must put out as much as each other."""
+    absent: Literal["wait", "zeros", "last"] = "wait"
+    """What the server does in a step that a party misses. wait: the step is not taken. zeros: zeros
+    stand for what the party would send. last: what the party last sent of each sample does, and
+    zeros for a sample of which it has sent nothing."""
+
+    @field_validator("party", mode="before")
+    @classmethod
+    def _read_party(cls, value: object) -> object:
+        # YAML reads a name such as 3 as a number
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    def find_party(self, names: tuple[str, ...], known: int | None, count: int) -> int:
+        """Return the number of the party that has the labels; `known` is what the data say.
+
+        Raise ScenarioError if no party of so many has that name.
+        """
+        if self.party is None:
+            return count - 1 if known is None else known
+        try:
+            return ClientNames(names).find(self.party)
+        except SimsplitError as error:
+            raise ScenarioError("vertical.party", str(error)) from None
+
+
 class TrainConfig(Config):
     """Batches, optimizers of the two sides, and numerical precision."""
 
@@ -124,6 +163,9 @@ class TrainConfig(Config):
     """How both learning rates change over rounds."""
     clip_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Maximum gradient norm of each side; null: gradients are not clipped."""
+    dp: DpConfig | None = None
+    """Differential privacy of the weights that clients learn (DP-SGD), such as {clip: 1, epsilon:
+    8}; null: they learn without noise."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of a label that is spread over all classes in training; for images and tables."""
     precision: Precision = "fp32"
@@ -135,3 +177,14 @@ class TrainConfig(Config):
     less memory for one more forward pass, and the same results."""
     channels_last: bool = False
     """Whether to store images in channels-last layout, which is faster on some processors."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether clients draw batches, which may be empty."""
+        return self.dp is not None and self.dp.sampling == "poisson"
+
+    def count_most_rows(self) -> int:
+        """Return the most samples that a batch has; a drawn batch has more once in 10^15 draws."""
+        if not self.draws:
+            return self.batch_size
+        return self.batch_size + math.ceil(9 * math.sqrt(self.batch_size)) + 30

@@ -4,14 +4,33 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol as Interface
 
-from simsplit.errors import ProtocolError
-from simsplit.packets import Leg, Packets
+from simsplit.errors import BudgetSpentError, ProtocolError
+from simsplit.legs import Leg
+from simsplit.packets import Packets
 from simsplit.parties.client_end import ClientEnd, Pending
 from simsplit.parties.feed import Feed
 from simsplit.phases import TRAIN, Phase
 from simsplit.poisons import Poison
 from simsplit.protocol import Protocol
+
+PRIVATE = "private"
+
+
+class Spending(Interface):
+    """A client's account of the privacy of its samples."""
+
+    @property
+    def is_amplified(self) -> bool:
+        """Whether each batch counts, rather than each one that has a sample."""
+
+    @property
+    def most(self) -> int | None:
+        """The most sendings that the budget allows; None: there is no budget."""
+
+    def compute(self, times: int) -> float:
+        """Return epsilon after so many sendings."""
 
 
 class Training:
@@ -25,14 +44,23 @@ class Training:
         poisons: Sequence[Poison] = (),
         *,
         accumulate: int = 1,
+        account: Spending | None = None,
     ) -> None:
-        """Take part; each mini-batch crosses in up to `accumulate` parts."""
+        """Take part; each mini-batch crosses in up to `accumulate` parts.
+
+        By its `account` a client reports what it spends, and refuses to spend more than it may.
+        """
+        self.account = account
         self.end, self.feeds, self.poisons = end, feeds, poisons
         self.protocol = protocol
         self.turns = [turn for turn in protocol.turns if turn.by_client]
         self.taken = dict.fromkeys(feeds, 0)
         """Batches taken so far, by source."""
         self.phase = Phase(TRAIN, rounds=0)
+        self.is_stacked = False
+        """Whether the client's weights are now a row of stacked ones, and its own out of date."""
+        self._taken_before = 0
+        """Private batches taken before the round."""
         self.accumulate = accumulate
         self._pending: Pending | None = None
         self._parts: deque[Pending | None] = deque()
@@ -42,12 +70,17 @@ class Training:
         """Start a round of `phase`."""
         self.phase, self.end.stage = phase, phase.name
         self._parts.clear()  # of a round that was undone
+        self._taken_before = self.taken.get(PRIVATE, 0)
         for learner in self.end.learners:
             learner.learn(phase.learns)
             learner.set_lr_factor(lr_factor, phase.lr)
 
-    def begin(self, round_number: int, interleaved: Phase | None = None) -> Packets:
+    def begin(
+        self, round_number: int, number: int | None = None, interleaved: Phase | None = None
+    ) -> Packets:
         """Take the next batch of the phase, or of an interleaved one, and send first packets.
+
+        `number` is that of the batch, where a party may have missed some; None: the next one.
 
         Where mini-batches cross in parts it is the next part; nothing is sent for one that a small
         batch does not have.
@@ -56,8 +89,12 @@ class Training:
         if interleaved is None and self.accumulate > 1:
             self._pending = pending = self._take_part(round_number)
         else:
-            self._pending = pending = self._open(phase, round_number, counted=interleaved is None)
+            counted = interleaved is None
+            self._pending = pending = self._open(phase, round_number, number, counted=counted)
         if pending is None:
+            return ()
+        if not len(pending.given.labels):  # a drawn batch: its step is noise alone
+            self._end(pending)
             return ()
         if not phase.crosses:
             self.end.practise(pending)
@@ -70,7 +107,7 @@ class Training:
         interleaved = self.phase.interleaved
         if interleaved is None or self.taken[self.phase.source] % interleaved.every:
             return ()
-        return self.begin(round_number, interleaved.phase)
+        return self.begin(round_number, interleaved=interleaved.phase)
 
     def proceed(self, packets: Packets) -> Packets:
         """Process the server's packets; send the next ones, or learn if the step is over."""
@@ -84,13 +121,14 @@ class Training:
             self._end(pending)
         return made
 
-    def abandon(self, round_number: int) -> Packets:
+    def abandon(self, round_number: int, number: int | None = None) -> Packets:
         """Send a step's first packet and drop out; the client's state is unchanged."""
         with self.end.leave_untouched():
-            pending = self._open(self.phase, round_number)
+            pending = self._open(self.phase, round_number, number)
             if self.accumulate > 1:
                 pending = self._cut(pending)[0]
-            first = self.turns[0].sends[:1] if self.phase.crosses else ()
+            empty = not len(pending.given.labels)
+            first = self.turns[0].sends[:1] if self.phase.crosses and not empty else ()
             sent = self._make(first, pending)
         # The bytes were sent, so a plain cut is charged for them too.
         if pending.phase.gradients:
@@ -99,7 +137,36 @@ class Training:
 
     def report(self) -> dict[str, float]:
         """Return the round's sums, and start new ones."""
-        return self.end.tally.read() | self.end.stack.report()
+        return self.end.tally.read() | self.end.stack.report() | self.report_spending()
+
+    def report_spending(self) -> dict[str, float]:
+        """Return what the client has spent, and what it will have after another such round."""
+        account, taken = self.account, self.taken.get(PRIVATE, 0)
+        if account is None:
+            return {}
+        times = self._count_sent(taken)
+        further = self._count_sent(2 * taken - self._taken_before)
+        return {
+            "times_sent": times,
+            "epsilon": account.compute(times),
+            "epsilon_next": account.compute(further),
+        }
+
+    def _count_sent(self, taken: int) -> int:
+        """Count the sendings that the account goes by, after so many private batches."""
+        assert self.account is not None, "asked for where the client counts"
+        return taken if self.account.is_amplified else self.feeds[PRIVATE].count_most(taken)
+
+    def _refuse_to_overspend(self, source: str) -> None:
+        """Raise BudgetSpentError if the next batch would pass the client's budget."""
+        if self.account is None or self.account.most is None or source != PRIVATE:
+            return
+        if (times := self._count_sent(self.taken[source] + 1)) > self.account.most:
+            raise BudgetSpentError(
+                f"client {self.end.number} goes no further: its next batch would bring it to "
+                f"epsilon {self.account.compute(times):.4g}, beyond its budget. The run's state "
+                "before this round is kept; more noise or a larger budget would let it go on"
+            )
 
     def steps_per_epoch(self, source: str) -> int:
         """Count the batches in one pass over this client's private or public data."""
@@ -121,17 +188,28 @@ class Training:
         self._count_plain(pending, [leg for leg in self.protocol.legs if leg not in back])
         self.end.learn(pending)
 
-    def _open(self, phase: Phase, round_number: int, *, counted: bool = True) -> Pending:
-        number = self.taken[phase.source]
+    def _open(
+        self, phase: Phase, round_number: int, number: int | None = None, *, counted: bool = True
+    ) -> Pending:
+        number = self.claim_batch(phase, round_number, number)
+        batch = self.feeds[phase.source].batch(number)
+        step = self.end.open_step(round_number, number, phase.name, training=True)
+        step.labels = batch.labels if self.end.has_labels else None
+        return Pending(batch, step, phase, counted=counted)
+
+    def claim_batch(self, phase: Phase, round_number: int, number: int | None = None) -> int:
+        """Return the number of the batch to take, which counts as taken from now on."""
+        self._refuse_to_overspend(phase.source)
+        if number is None:
+            number = self.taken[phase.source]
+        elif number < self.taken[phase.source]:
+            raise ProtocolError(f"batch {number} is asked for a second time")
         # Counted even for a dropped step: the client goes on with the batch after it.
-        self.taken[phase.source] += 1
+        self.taken[phase.source] = number + 1
         for poison in self.poisons:
             # Before the batch is drawn, since a poison may change batches in some rounds only.
             poison.on_round(round_number)
-        batch = self.feeds[phase.source].batch(number)
-        step = self.end.open_step(round_number, number, phase.name, training=True)
-        step.labels = batch.labels
-        return Pending(batch, step, phase, counted=counted)
+        return number
 
     def _take_part(self, round_number: int) -> Pending | None:
         """Return the next part of the mini-batch under way, or the first part of the next one."""

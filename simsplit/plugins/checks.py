@@ -11,17 +11,19 @@ from simsplit.attacks import Attack
 from simsplit.attacks.attack import payloads
 from simsplit.config import Config
 from simsplit.data.batches import Batch
-from simsplit.data.partitions import Dealing
+from simsplit.data.dealing import Dealing
 from simsplit.data.samples import DataInfo, DataSet, Samples
 from simsplit.data.source_config import SourceConfig
 from simsplit.detectors.detector import SignalDetector
+from simsplit.legs import Leg
 from simsplit.methods.method import Method, MethodConfig, Share, Trait
-from simsplit.methods.stack import count_side_tensors
+from simsplit.methods.stack import has_form
 from simsplit.models.fresh import Shape
-from simsplit.packets import Leg, Packet
-from simsplit.plugins.expectations import describe
+from simsplit.packets import Packet, TensorForm
+from simsplit.plugins.expectations import describe, find_nan, is_finite
 from simsplit.poisons import Poison
 from simsplit.poisons.poison import BatchPoison
+from simsplit.schedules.averaging import StrategyConfig
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,18 @@ def _check_packed(
     owner: Owner, method: Method, args: Sequence[Any], made: Sequence[Tensor]
 ) -> Wrong | None:
     x, step = args
-    wanted = 1 + count_side_tensors(method, step.leg or Leg.SMASHED)
-    if step.leg is not None and len(made) != wanted:
-        return Wrong(f"{wanted} tensors (num_side, num_side_back)", describe(made))
+    if step.leg is not None:
+        forms = tuple(method.pack_form(TensorForm.of(x), step.leg))
+        if len(made) != len(forms):
+            return Wrong(f"{len(forms)} tensors (pack_form or num_side)", describe(made))
+        if has_form(method) and (came := tuple(map(TensorForm.of, made))) != forms:
+            return Wrong(f"{_describe_forms(forms)} (pack_form)", _describe_forms(came))
     _PACKED.setdefault(made[0], {})[owner.name, owner.leg] = x.shape
     return None
+
+
+def _describe_forms(forms: Sequence[TensorForm]) -> str:
+    return " and ".join(f"a Tensor of {form.dtype} of shape {form.shape}" for form in forms)
 
 
 def _check_unpacked(owner: Owner, _: Method, args: Sequence[Any], made: Tensor) -> Wrong | None:
@@ -171,7 +180,7 @@ def _count_targets(owner: Owner, attack: Attack, args: Sequence[Any], _: object)
     known = getattr(attack, "known", None)
     if known is not None and _keep_rows(known.methods):
         rows = sum(len(packet.tensors[0]) for packet in payloads(args[0]))
-        vars(attack)[ROWS] = rows // getattr(owner.config, "exposures", 1)
+        vars(attack)[ROWS] = rows // getattr(owner.config, "num_epochs", 1)
 
 
 def _check_recovered(owner: Owner, attack: Attack, _: Sequence[Any], made: Tensor) -> Wrong | None:
@@ -202,6 +211,31 @@ def _check_loaded(_: Owner, source: SourceConfig, __: Sequence[Any], made: DataS
         f"samples of shape {info.shape} and {info.classes} classes, as `describe` says",
         f"samples of shape {made.info.shape} and {made.info.classes} classes",
     )
+
+
+def _check_strategy(_: Owner, __: object, ___: Sequence[Any], made: Any) -> Wrong | None:  # noqa: ANN401
+    if callable(getattr(made, AVERAGING[0], None)) and not isinstance(made, type):
+        return None
+    came = f"the class {made.__name__}" if isinstance(made, type) else describe(made)
+    return Wrong(f"a strategy of Flower, with {AVERAGING[0]}", came)
+
+
+def _check_averaged(_: Owner, __: object, args: Sequence[Any], made: Sequence[Any]) -> Wrong | None:
+    """Compare averaged weights with those of the first reply, by name and shape."""
+    replies: Sequence[Any] = args[1]
+    given = [each.content["arrays"].to_torch_state_dict() for each in replies]
+    wanted = "a pair of an ArrayRecord with the replies' weights, and of metrics or None"
+    if len(made) != 2 or not hasattr(made[0], "to_torch_state_dict"):
+        return Wrong(wanted, describe(made))
+    averaged = made[0].to_torch_state_dict()
+    for name, tensor in given[0].items():
+        if name not in averaged:
+            return Wrong(f"weights '{name}'", "no weights of this name")
+        if wrong := _compare(averaged[name], tensor.shape):
+            return wrong
+    if find_nan(averaged) and is_finite(given):
+        return Wrong(f"{wanted}, without NaN", "weights with NaN")
+    return None
 
 
 def _check_parts(_: Owner, __: object, args: Sequence[Any], made: Sequence[Any]) -> Wrong | None:
@@ -235,5 +269,10 @@ CHECKS: dict[tuple[type, str], Check] = {
     (SourceConfig, "describe"): _note_description,
     (SourceConfig, "load"): _check_loaded,
     (Dealing, "draw"): _check_parts,
+    (StrategyConfig, "make_strategy"): _check_strategy,
 }
 """The checks, by the class that declares a hook and the hook."""
+FAIL_INHERITED = frozenset({(StrategyConfig, "make_strategy")})
+"""Hooks that ship and fail by what a plugin's class declares, such as options of Flower's."""
+AVERAGING: tuple[str, Check] = ("aggregate_train", _check_averaged)
+"""The hook of Flower's strategies that simsplit calls."""

@@ -5,9 +5,9 @@ A run directory records the run's plugins, to be named in messages; they are nev
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -17,10 +17,10 @@ from simsplit.errors import RunError, ScenarioError, SimsplitError, suggest
 from simsplit.foreign import read_facts
 from simsplit.metrics.classification import METRICS as SHIPPED
 from simsplit.plugins.guard import guard_parts
-from simsplit.plugins.loading import Origin, Plugin, load_again, load_plugin
 from simsplit.plugins.parts import EXPORTS, METRICS, PARTS, SHAPES, WORDS, Part
+from simsplit.plugins.plugin_modules import Origin, Plugin, load_again, load_plugin
 from simsplit.results.directory import ENVIRONMENT
-from simsplit.results.recovers import RECOVERS
+from simsplit.results.recovered_kinds import list_recovered
 from simsplit.topologies import TOPOLOGIES, Topology
 
 Parts = Mapping[str, Mapping[str, Any]]
@@ -72,14 +72,17 @@ def gather_plugins(given: Given = ()) -> Plugins:
     if isinstance(given, Plugins):
         return given
     several = [given] if isinstance(given, str | Path | ModuleType | Mapping) else given
+    return _gather(map(load_plugin, several))
+
+
+def _gather(loaded: Iterable[tuple[Origin, Mapping[str, Any]]]) -> Plugins:
     parts: dict[str, dict[str, Any]] = {}
     origins: dict[str | int, Origin] = {}
     owners: dict[tuple[str, str], str] = {}
-    for each in several:
-        origin, exported = load_plugin(each)
-        if (origin.module or id(each)) in origins:
+    for origin, exported in loaded:
+        if (origin.module or id(exported)) in origins:
             continue  # the user has named it twice
-        origins[origin.module or id(each)] = origin
+        origins[origin.module or id(exported)] = origin
         for name, own in check_exports(origin.name, exported).items():
             for kind in own:
                 _refuse_taken(origin.name, name, kind, owners)
@@ -98,7 +101,8 @@ def _refuse_taken(plugin: str, name: str, kind: str, owners: Mapping[tuple[str, 
 @lru_cache(maxsize=8)
 def gather_again(origins: tuple[Origin, ...]) -> Plugins:
     """Gather the same plugins in another process, from their origins in the first one."""
-    return replace(gather_plugins([load_again(origin) for origin in origins]), origins=origins)
+    # Under the names that the user gave: a file's module has one that nobody has typed.
+    return _gather([(origin, vars(load_again(origin))) for origin in origins])
 
 
 def check_exports(plugin: str, exported: Mapping[str, Any]) -> Parts:
@@ -193,8 +197,8 @@ def _find_problem(part: Part, kind: str, config: object) -> str | None:
     if missing := sorted(getattr(config, "__abstractmethods__", ())):
         return f"is not complete: {config.__name__} does not define {', '.join(missing)}"
     recovers = getattr(config, "recovers", None)
-    if recovers is not None and recovers not in RECOVERS:
-        known = f"{suggest(recovers, RECOVERS) or ','} allowed: {', '.join(RECOVERS)}"
+    if recovers is not None and recovers not in (allowed := list_recovered()):
+        known = f"{suggest(recovers, allowed) or ','} allowed: {', '.join(allowed)}"
         return f"recovers unknown '{recovers}'{known}"
     field = config.model_fields.get("kind")
     default = None if field is None else field.default

@@ -1,10 +1,10 @@
 """Plugins' parts are guarded here: a hook that fails raises a PluginError, which names the hook.
 
 A hook is a function or property that a base class of simsplit declares and a plugin's class
-overrides. Each is replaced once, on the plugin's class itself, by a function that calls it and
-checks its result: against the type that the base class declares, for NaN, and against `CHECKS`.
-Classes of simsplit stay unchanged, so shipped parts are as fast as before. An object is checked
-from the moment in which a plugin's config has built it, since only then is its part known.
+overrides. A guarded one calls it and checks its result: against the type that the base class
+declares, for NaN, and against `CHECKS`. Hooks of a plugin's configs are replaced on the class. What
+these build becomes an object of a guarded subclass; a plugin's other classes stay unchanged, and so
+do those of simsplit.
 """
 
 import inspect
@@ -15,21 +15,21 @@ from dataclasses import dataclass, replace
 from functools import cache, wraps
 from types import FunctionType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
-import torch
 from torch import Tensor, nn
 
 from simsplit.attacks import Attack
 from simsplit.config import Config
 from simsplit.detectors import Detector
 from simsplit.detectors.detector import RoundView
-from simsplit.errors import Fault, PluginError, SimsplitError
+from simsplit.errors import Fault, PluginError
+from simsplit.legs import Leg
 from simsplit.methods.method import Method, MethodConfig, Site, Step
 from simsplit.models.fresh import Owner as Segment
 from simsplit.models.fresh import SegmentRequest, Segments, Shape, SplitConfig
-from simsplit.packets import Leg, Packet
-from simsplit.plugins.checks import CHECKS, Check, Owner, Wrong
+from simsplit.packets import Packet
+from simsplit.plugins.checks import AVERAGING, CHECKS, FAIL_INHERITED, Check, Owner, Wrong
 from simsplit.plugins.expectations import (
     describe,
     describe_annotation,
@@ -39,13 +39,14 @@ from simsplit.plugins.expectations import (
     read_annotation,
 )
 from simsplit.plugins.parts import METRICS, PARTS
+from simsplit.plugins.tracing import FAILURES, PASSED
 from simsplit.poisons import Poison
+from simsplit.progress import Observer, RoundEnded
+from simsplit.schedules.averaging import StrategyConfig
 
 _OWNER, _TAINTED = "_simsplit_owner", "_simsplit_tainted"
 """Attributes of guarded objects: the part that they belong to, and whether a hook was given values
 that are not finite, as in a training that diverges. Its NaN are not the plugin's fault then."""
-_PASSED = (SimsplitError, MemoryError, torch.OutOfMemoryError)
-"""Exceptions that are not a plugin's fault."""
 _LEGS = {
     "transform": Leg.SMASHED,
     "stand_in": Leg.SMASHED,
@@ -67,8 +68,6 @@ _STATE = "state"
 """The hook whose tensors are for checkpoints, in which NaN may stand for nothing."""
 _configs: WeakKeyDictionary[type, tuple[str, str]] = WeakKeyDictionary()
 """By config class: the plugin that brought it, and the kind of part that it is."""
-_guarded: WeakSet[type] = WeakSet()
-"""The classes whose hooks are replaced."""
 
 
 class _Hook(NamedTuple):
@@ -93,8 +92,10 @@ def guard_parts(plugin: str, name: str, parts: Mapping[str, Any]) -> dict[str, A
         }
     if name in PARTS:
         for config in parts.values():
-            _configs.setdefault(config, (plugin, PARTS[name].word))
-            _guard_class(config)
+            if config not in _configs:
+                _configs[config] = plugin, PARTS[name].word
+                for hook, guarded in _guard_hooks(config).items():
+                    setattr(config, hook, guarded)
     return dict(parts)
 
 
@@ -115,27 +116,31 @@ class GuardedMetric:
         return result
 
 
-def _guard_class(cls: type) -> None:
-    """Replace the hooks of a class that its own code or a plugin's base class defines."""
-    if cls in _guarded:
-        return
-    _guarded.add(cls)
+def _guard_hooks(cls: type) -> dict[str, Any]:
+    """Return guarded functions and properties in place of a class's hooks."""
+    guarded = dict[str, Any]()
+    for name, defining, declaring in _list_hooks(cls):
+        own, declared = vars(defining)[name], vars(declaring)[name]
+        is_property = isinstance(own, property) and isinstance(declared, property)
+        function, base = (own.fget, declared.fget) if is_property else (own, declared)
+        if not (isinstance(function, FunctionType) and isinstance(base, FunctionType)):
+            continue
+        if not hasattr(function, "__guarded__"):  # as a config's base class may have it
+            check = CHECKS.get((declaring, name))
+            run = _guard_function(_Hook(name, function, read_annotation(base), check))
+            guarded[name] = property(run, own.fset, own.fdel) if is_property else run
+    return guarded
+
+
+def _list_hooks(cls: type) -> Iterator[tuple[str, type, type]]:
+    """Yield a class's hooks that may fail by a plugin: name, defining class, declaring class."""
     for name in dir(cls):
         defining = next((each for each in cls.__mro__ if name in vars(each)), None)
         declaring = next((e for e in reversed(cls.__mro__) if name in vars(e) and _ships(e)), None)
-        if name.startswith("_") or defining is None or declaring is None or _ships(defining):
+        if name.startswith("_") or defining is None or declaring is None:
             continue
-        own, declared = vars(defining)[name], vars(declaring)[name]
-        check = CHECKS.get((declaring, name))
-        if isinstance(own, FunctionType) and isinstance(declared, FunctionType):
-            if not hasattr(own, "__guarded__"):
-                hook = _Hook(name, own, read_annotation(declared), check)
-                setattr(cls, name, _guard_function(hook))
-        elif isinstance(own, property) and isinstance(declared, property):
-            read, base = own.fget, declared.fget
-            if read is not None and base is not None and not hasattr(read, "__guarded__"):
-                hook = _Hook(name, read, read_annotation(base), check)
-                setattr(cls, name, property(_guard_function(hook), own.fset, own.fdel))
+        if not _ships(defining) or (declaring, name) in FAIL_INHERITED:
+            yield name, defining, declaring
 
 
 def _ships(cls: type) -> bool:
@@ -147,7 +152,7 @@ def _guard_function(hook: _Hook) -> Callable[..., Any]:
     @wraps(hook.function)
     def run_guarded(self: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - any hook
         owner = _find_owner(self)
-        if owner is None:  # the user's own use of the class
+        if owner is None:  # made by the plugin itself, by `type(self)`
             return hook.function(self, *args, **more)
         return _call(hook, owner, self, self, *args, **more)
 
@@ -155,11 +160,17 @@ def _guard_function(hook: _Hook) -> Callable[..., Any]:
     return run_guarded
 
 
+def find_part_name(made: object) -> str | None:
+    """Return the name in scenarios of the plugin's part that built an object; None if none did."""
+    owner: Owner | None = vars(made).get(_OWNER)
+    return owner.name if owner else None
+
+
 def _find_owner(of: object) -> Owner | None:
-    """Return the part that an object belongs to, if a plugin's config built it."""
+    """Return the part that a plugin's config is, or the one that built an object."""
     if isinstance(of, Config):
-        kinds = (_configs[each] for each in type(of).__mro__ if each in _configs)
-        return next((Owner(*kind, of.kind_name, of) for kind in kinds), None)
+        kind = next(_configs[each] for each in type(of).__mro__ if each in _configs)
+        return Owner(*kind, of.kind_name, of)
     return vars(of).get(_OWNER)
 
 
@@ -205,9 +216,9 @@ def _call(hook: _Hook, owner: Owner, of: object, *args: Any, **more: Any) -> Any
     with _active.enter(of) as outermost:
         try:
             result = hook.function(*args, **more)
-        except _PASSED:
+        except PASSED:
             raise
-        except Exception as error:
+        except FAILURES as error:
             if not outermost:
                 raise
             raise _blame(hook, owner, given, error) from error
@@ -232,9 +243,9 @@ def _watch(
                 if hook.check is not None:
                     hook.check(owner, of, given, None)
                 return end.value
-            except _PASSED:
+            except PASSED:
                 raise
-            except Exception as error:
+            except FAILURES as error:
                 raise _blame(members, owner, given, error) from error
         _inspect(members, owner, of, given, each)
         yield each
@@ -269,7 +280,7 @@ def _is_own_nan(of: object, given: Sequence[Any]) -> bool:
     return not state.get(_TAINTED, False)
 
 
-def _blame(hook: _Hook, owner: Owner, given: Sequence[Any], error: Exception) -> PluginError:
+def _blame(hook: _Hook, owner: Owner, given: Sequence[Any], error: BaseException) -> PluginError:
     """Return the error of a hook that raised an exception."""
     wrong = Wrong(describe_annotation(hook.returns), f"{type(error).__name__}: {error}")
     fault = _make_fault(hook, owner, given, wrong)
@@ -303,12 +314,14 @@ def _make_fault(hook: _Hook, owner: Owner, given: Sequence[Any], wrong: Wrong) -
             return replace(fault, leg=each.leg, round=each.round, client=each.client)
         if isinstance(each, RoundView):
             return replace(fault, round=each.round)
+        if isinstance(each, RoundEnded):
+            return replace(fault, round=each.number)
     return fault
 
 
 def _guard_result(hook: _Hook, owner: Owner, given: Sequence[Any], made: Any) -> Any:  # noqa: ANN401
     """Guard the objects that a hook has built, and return its result."""
-    if isinstance(made, Method | Attack | Detector | Poison):
+    if isinstance(made, Method | Attack | Detector | Poison | Observer):
         site = next((each for each in given if isinstance(each, Site)), None)
         _adopt(made, owner if site is None else _place(owner, site))
     elif isinstance(owner.config, SplitConfig):
@@ -318,6 +331,9 @@ def _guard_result(hook: _Hook, owner: Owner, given: Sequence[Any], made: Any) ->
         elif isinstance(made, nn.Module) and isinstance(given[0], SegmentRequest):
             request = given[0]
             _adopt_segment(made, owner, request.owner, request.input_shape, request.num_classes)
+    elif isinstance(owner.config, StrategyConfig) and hook.name == "make_strategy":
+        name, check = AVERAGING
+        _adopt(made, owner, _Hook(name, getattr(type(made), name), tuple, check))
     return made
 
 
@@ -328,36 +344,36 @@ def _place(owner: Owner, site: Site) -> Owner:
     return replace(owner, leg=site.leg, given=site.shape, made=sent, features=features)
 
 
-def _adopt(made: Any, owner: Owner) -> None:  # noqa: ANN401 - an object of a plugin's class
-    """Guard an object from now on, as one that belongs to this part."""
+def _adopt(made: Any, owner: Owner, *hooks: _Hook) -> None:  # noqa: ANN401 - of a plugin's class
+    """Guard an object, as one that belongs to this part: all its hooks, or the given ones."""
     known = vars(made).get(_OWNER, owner)
     # One object for several sites cannot be held to the shapes of one of them.
     if known != owner:
         owner = Owner(owner.plugin, owner.part, owner.name, owner.config)
-    object.__setattr__(made, _OWNER, owner)
-    _guard_class(type(made))
+    vars(made)[_OWNER] = owner
+    if not hasattr(type(made), "__guarded__"):
+        kind: Any = type(made)
+        object.__setattr__(made, "__class__", _derive(kind, hooks))
+
+
+@cache
+def _derive(cls: type, hooks: tuple[_Hook, ...]) -> type:
+    """Return a subclass with guarded hooks, which passes for the class."""
+    body = {each.name.split(".")[-1]: _guard_function(each) for each in hooks}
+    own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__guarded__": True}
+    return type(cls.__name__, (cls,), {**(body or _guard_hooks(cls)), **own})
 
 
 def _adopt_segment(
     module: nn.Module, owner: Owner, segment: Segment, input_shape: Shape, classes: int
 ) -> None:
-    """Guard a model's segment: its class becomes a subclass whose `forward` is checked."""
+    """Guard the `forward` of a model's segment."""
     assert isinstance(owner.config, SplitConfig), "only models have segments"
     cut, features = owner.config.compute_shapes(input_shape)
     shapes = {"head": (input_shape, cut), "trunk": (cut, features), "tail": (features, (classes,))}
     given, made = shapes[segment]
     owner = replace(owner, leg=_SEGMENT_LEGS[segment], given=given, made=made)
-    vars(module)[_OWNER] = owner
-    kind: Any = type(module)  # mypy takes classes of modules for unhashable
-    if not hasattr(kind.forward, "__guarded__"):
-        module.__class__ = _derive(kind, segment)
-
-
-@cache
-def _derive(cls: type[nn.Module], segment: Segment) -> type[nn.Module]:
-    hook = _Hook(f"{segment}.forward", cls.forward, Tensor, _check_segment)
-    body = {"forward": _guard_function(hook), "__module__": cls.__module__}
-    return type(cls.__name__, (cls,), body)
+    _adopt(module, owner, _Hook(f"{segment}.forward", type(module).forward, Tensor, _check_segment))
 
 
 def _check_segment(owner: Owner, _: object, args: Sequence[Any], made: Tensor) -> Wrong | None:

@@ -9,6 +9,7 @@ from simsplit.poisons.backdoors import (
 from simsplit.poisons.hidden_triggers import SigConfig, WanetConfig
 from simsplit.poisons.poison import Aim, Poison, PoisonConfig, Scene, poison_batch
 from simsplit.poisons.tampering import LabelFlipConfig, ReplaceConfig, TamperConfig
+from simsplit.poisons.villain import VillainConfig
 
 POISONS: dict[str, type[PoisonConfig]] = {
     "badnets": BadNetsConfig,
@@ -20,6 +21,7 @@ POISONS: dict[str, type[PoisonConfig]] = {
     "label_flip": LabelFlipConfig,
     "tamper": TamperConfig,
     "replace": ReplaceConfig,
+    "villain": VillainConfig,
 }
 
 __all__ = ["POISONS", "Aim", "Poison", "PoisonConfig", "Scene", "poison_batch"]

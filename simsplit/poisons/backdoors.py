@@ -21,8 +21,9 @@ from torch import Tensor
 from simsplit.data.batches import Batch
 from simsplit.data.samples import Samples
 from simsplit.errors import ScenarioError
+from simsplit.legs import ClientId, Leg
 from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.packets import Packet
 from simsplit.poisons.disguise import Disguise
 from simsplit.poisons.poison import BatchPoison, BatchPoisonConfig, Rows, Scene
 from simsplit.seeds import rng_for

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from simsplit.errors import ScenarioError
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 
 KEPT = 0.9
 """Factor of older samples' weight at each step; they must fade, since the head changes."""

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from simsplit.config import Config, join_configs
+from simsplit.config import MOST_PARTS, Config, join_configs
 from simsplit.errors import ScenarioError
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.poisons import POISONS, PoisonConfig
 from simsplit.seeds import numpy_rng_for
 
@@ -28,7 +28,7 @@ class MaliciousConfig(Config):
     success is measured; null: 0.1, unless `ids` names them."""
     ids: tuple[ClientId, ...] | None = None
     """Numbers of the malicious clients, instead of `fraction`."""
-    poison: tuple[AnyPoison, ...] = Field(min_length=1)
+    poison: tuple[AnyPoison, ...] = Field(min_length=1, max_length=MOST_PARTS)
     """Poisons of every malicious client, applied in this order."""
 
     @model_validator(mode="after")

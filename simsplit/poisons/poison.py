@@ -21,9 +21,9 @@ from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.samples import Samples
 from simsplit.errors import ScenarioError
+from simsplit.legs import ClientId
 from simsplit.needs import Given, Need, Needs
-from simsplit.packets import ClientId, Packet
-from simsplit.renamed import Renamed
+from simsplit.packets import Packet
 from simsplit.seeds import rng_for
 from simsplit.states import select_below
 
@@ -112,7 +112,7 @@ class BatchPoisonConfig(PoisonConfig):
         return (Need(Given.IMAGES if self.pixels else Given.NUMBERS),)
 
 
-class Poison(Renamed):
+class Poison:
     """Base class of poisons; every hook does nothing by default."""
 
     def for_client(self, number: ClientId, part: Rows) -> Self:
@@ -128,6 +128,14 @@ class Poison(Renamed):
 
     def on_packet(self, packet: Packet) -> Packet:
         """Change a packet before it is sent."""
+        return packet
+
+    def add_trigger(self, inputs: Tensor) -> Tensor:
+        """Add the trigger to inputs, if there is one."""
+        return inputs
+
+    def mark(self, packet: Packet) -> Packet:
+        """Add the trigger to a packet of held-out samples, if packets have one."""
         return packet
 
     def on_receive(self, packet: Packet) -> None:
@@ -169,6 +177,9 @@ class Timed(Poison):
     def on_packet(self, packet: Packet) -> Packet:
         return self.poison.on_packet(packet) if self.acts else packet
 
+    def mark(self, packet: Packet) -> Packet:
+        return self.poison.mark(packet)
+
     def on_receive(self, packet: Packet) -> None:
         self.poison.on_receive(packet)
 
@@ -197,7 +208,7 @@ class Aim:
     rows: Rows
     wanted: Tensor
     """The wanted class of each sample."""
-    poison: "BatchPoison"
+    poison: Poison
 
     def add_trigger(self, batch: Batch) -> Batch:
         """Add the trigger to the samples."""
@@ -262,10 +273,6 @@ class BatchPoison(Poison, ABC):
     def change(self, inputs: Tensor, rows: Rows) -> Tensor:
         """Change the inputs of poisoned samples for training."""
         return self.add_trigger(inputs)
-
-    def add_trigger(self, inputs: Tensor) -> Tensor:
-        """Add the trigger to inputs, if there is one."""
-        return inputs
 
     def _find_poisoned(self, batch: Batch) -> Tensor:
         """Return a mask of a batch's poisoned samples."""

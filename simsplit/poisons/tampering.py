@@ -12,8 +12,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from simsplit.data.samples import Samples
+from simsplit.legs import ClientId, Leg
 from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.packets import Packet
 from simsplit.poisons.poison import (
     BatchPoison,
     BatchPoisonConfig,

@@ -1,21 +1,19 @@
-"""This module keeps pretrained models in the user's cache, so that a machine trains each once."""
+"""This module keeps models that do not ship in the user's cache; a machine trains each once."""
 
 import hashlib
-import os
 import sys
 from pathlib import Path
 
 import torch
 
+from simsplit.caching import VARIABLE, get_cache_folder
 from simsplit.errors import RunError
 from simsplit.foreign import refuse_link
 from simsplit.machine import ALL_THREADS, pin_threads
 from simsplit.pretrain.corpus import compute_fingerprint
 from simsplit.pretrain.pretraining import FACTS, Say, Tenths, pretrain
-from simsplit.pretrain.tiers import TIERS, PretrainConfig, find_tier
-
-VARIABLE = "SIMSPLIT_CACHE"
-"""The environment variable that names another folder for the cache."""
+from simsplit.pretrain.shipped_models import find_shipped
+from simsplit.pretrain.tiers import TIERS, PretrainConfig, find_named
 
 
 def fetch_pretrained(
@@ -23,13 +21,16 @@ def fetch_pretrained(
     say: Say = lambda line: print(line, file=sys.stderr),  # noqa: T201 - training takes minutes
     device: torch.device | None = None,
 ) -> Path:
-    """Return the folder of a tier's or config's model; pretrain it if the cache lacks it.
+    """Return the folder of a named model, which may ship, or of a config's.
 
-    If several processes want it at once, one trains and the others wait.
+    One that neither ships nor is in the cache is pretrained. If several processes want it at once,
+    one trains and the others wait.
     """
     from filelock import FileLock, Timeout
 
-    config = find_tier(wanted) if isinstance(wanted, str) else wanted
+    if isinstance(wanted, str) and (shipped := find_shipped(wanted)) is not None:
+        return shipped
+    config = find_named(wanted) if isinstance(wanted, str) else wanted
     folder = find_cached(config)
     if (folder / FACTS).is_file():
         return folder
@@ -52,23 +53,18 @@ def fetch_pretrained(
     return folder
 
 
-def has_pretrained(tier: str) -> bool:
-    """Return whether the cache has a tier's model, so that it need not be pretrained."""
-    return (find_cached(find_tier(tier)) / FACTS).is_file()
+def has_pretrained(name: str) -> bool:
+    """Return whether a named model ships or is in the cache, so that it need not be pretrained."""
+    return find_shipped(name) is not None or (find_cached(find_named(name)) / FACTS).is_file()
 
 
 def find_cached(config: PretrainConfig) -> Path:
     """Return a config's folder in the cache, named by its tier and a digest of config and text."""
-    name = next((name for name, known in TIERS.items() if known == config), "own")
+    plain = config.model_copy(update={"seed": 0, "half": False})
+    name = next((name for name, known in TIERS.items() if known == plain), "own")
     made_from = config.model_dump_json(exclude={"text"}) + compute_fingerprint(config.text)
     digest = hashlib.blake2b(made_from.encode(), digest_size=6).hexdigest()
     return get_cache_folder() / "models" / f"{name}-{digest}"
-
-
-def get_cache_folder() -> Path:
-    """Return the folder that `$SIMSPLIT_CACHE` names, or ~/.cache/simsplit."""
-    named = os.environ.get(VARIABLE)
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "simsplit"
 
 
 def _make(folder: Path) -> Path:

@@ -7,6 +7,7 @@ or not at all.
 
 import json
 import math
+import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -111,6 +112,8 @@ def pretrain(
         model = build_model(config)
         model.to(device)  # type: ignore[arg-type]
         train_loss = _train(model, config, streams[0], watch)
+        if config.half:
+            _round_to_half(model)
         facts = {
             "config": config.model_dump(mode="json"),
             "source": compute_fingerprint(config.text),
@@ -124,6 +127,8 @@ def pretrain(
             "device": device.type,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
+            "python": platform.python_version(),
+            "instructions": torch.backends.cpu.get_cpu_capability(),
         }
         _save(folder, model, tokenizer, config, facts)
     return out
@@ -184,6 +189,15 @@ def _train(model: "PreTrainedModel", config: PretrainConfig, stream: Tensor, wat
             now = _check_finite(losses[step].item(), done)
             watch(PretrainProgress(done, config.steps, now, tokens, time.monotonic() - started))
     return losses[-max(1, config.steps // 10) :].mean().item()
+
+
+def _round_to_half(model: nn.Module) -> None:
+    """Round the weights to half precision, in place; raise RunFailedError if one exceeds it."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(weight.half())
+            if not weight.isfinite().all():
+                raise RunFailedError(f"{name} exceeds half precision; pretrain without --half")
 
 
 def _build_optimizer(model: nn.Module, config: PretrainConfig) -> torch.optim.Optimizer:
@@ -275,8 +289,11 @@ def _save(
 
     to_transformers(tokenizer, config.context).save_pretrained(folder)
     model.config.architectures = [type(model).__name__]
+    if config.half:
+        model.config.dtype = "float32"  # else the library would compute in the files' precision
     model.config.save_pretrained(folder)
-    weights = {name: weight.cpu().contiguous() for name, weight in model.state_dict().items()}
+    form = torch.float16 if config.half else torch.float32
+    weights = {name: each.to("cpu", form).contiguous() for name, each in model.state_dict().items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 

@@ -42,6 +42,8 @@ class PretrainConfig(Config):
     """Seed of the initial weights, the batches and the choice of validation text."""
     text: Path | None = None
     """A .txt, .md or .parquet file, or a folder of such files; null: Python's own documentation."""
+    half: bool = False
+    """Whether the weights are rounded to half precision, in which the files hold them."""
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
@@ -69,6 +71,39 @@ text of your own.
 
 On the documentation of Python 3.11, ci reaches a validation loss of 5.08, demo 4.49.
 """
+
+
+DRAWS: Mapping[str, int] = {"ci": 1, "demo": 3}
+"""The tiers that ship, and how many models of each: draws 0, 1, ... are pretrained with seeds 0, 1,
+... and differ in all that a seed decides."""
+BY_SEED = "@seed"
+"""The end of a name that stands for several models: the scenario's seed chooses the draw."""
+
+
+def choose_draw(name: str, seed: int) -> str:
+    """Return the name of one draw: `demo@seed` becomes `demo@1` for the seeds 1, 4, 7, ..."""
+    if not name.endswith(BY_SEED):
+        return name
+    tier = name.removesuffix(BY_SEED)
+    find_tier(tier)
+    if (count := DRAWS.get(tier, 0)) < 2:
+        several = ", ".join(f"{known}{BY_SEED}" for known, draws in DRAWS.items() if draws > 1)
+        raise SimsplitError(f"{name}: {tier} has no draws to choose from; allowed: {several}")
+    return f"{tier}@{seed % count}"
+
+
+def find_named(name: str) -> PretrainConfig:
+    """Return the config of a tier's model, by the tier's name or a draw's: `demo`, `demo@2`.
+
+    They are saved in half precision. Raise SimsplitError for an unknown name.
+    """
+    tier, _, draw = name.partition("@")
+    config = find_tier(tier)
+    if draw and not (draw.isdecimal() and draw.isascii() and len(draw) < 10):
+        raise SimsplitError(
+            f"unknown draw '{draw}' of {tier}; allowed: a number, such as {tier}@1, or {BY_SEED}"
+        )
+    return config.model_copy(update={"seed": int(draw or 0), "half": True})
 
 
 def find_tier(name: str) -> PretrainConfig:

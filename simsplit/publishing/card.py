@@ -8,7 +8,7 @@ from simsplit.publishing.manifest import find_runs
 from simsplit.publishing.places import is_folder
 from simsplit.report.comparison import compare
 from simsplit.report.grouping import load_entries
-from simsplit.report.runs import show, write_heading
+from simsplit.report.run_tables import show, write_heading
 from simsplit.report.tables import Table
 from simsplit.results import SCENARIO, SWEEP, Run, SweepDirectory
 

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from simsplit.errors import RunError
 from simsplit.foreign import MOST_TABLE, read_bytes, read_facts
 from simsplit.results import SCENARIO, SWEEP
+from simsplit.wires.facts import FACTS as TRANSCRIPT
 
 MANIFEST = "manifest.json"
 CARD = "README.md"
@@ -23,12 +24,14 @@ _PART = re.compile(r"[^\x00-\x1f\x7f/\\:]{1,255}")
 
 
 def list_files(folder: Path) -> list[Path]:
-    """List the files of a run or sweep that are published, in order."""
+    """List the files of a run or sweep that are published, in order; of transcripts, none is."""
+    wires = {file.parent for file in folder.rglob(TRANSCRIPT)}
     return [
         file
         for file in sorted(folder.rglob("*"))
         if file.is_file()
         and not file.is_symlink()
+        and wires.isdisjoint(file.parents)
         and is_publishable(file.relative_to(folder).as_posix())
     ]
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError, SimsplitError
+from simsplit.models.hub import hush_hub
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -33,7 +34,8 @@ def on_hub(repository: str) -> "Iterator[HfApi]":
     from huggingface_hub import HfApi
 
     try:
-        yield HfApi()
+        with hush_hub():
+            yield HfApi()
     except SimsplitError:
         raise
     except Exception as error:  # the hub's client raises from half a dozen packages

@@ -12,7 +12,7 @@ from simsplit.errors import RunError
 from simsplit.publishing.manifest import MANIFEST, check_manifest, find_runs
 from simsplit.publishing.places import is_folder, on_hub, refuse_unlike_repository
 from simsplit.results import SWEEP, Run, SweepDirectory
-from simsplit.results.stored import explain_misfits
+from simsplit.results.read_tables import explain_misfits
 
 _WANTED = ["*.csv", "*.json", "*.png", "*.yaml"]
 

@@ -19,7 +19,7 @@ from simsplit.results.directory import ENVIRONMENT
 
 _KEPT = (
     *("started", "commit", "python", "packages", "platform", "processors", "instructions"),
-    *("device", "gpu", "threads"),
+    *("device", "gpu", "threads", "stack"),
 )
 """What a published `environment.json` says: no command, host, process or session."""
 _SECRET_NAMES = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY)", re.IGNORECASE)

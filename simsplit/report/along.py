@@ -1,20 +1,17 @@
 """A plot's axis needs one figure of all settings, with its words, its unit and its better way."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError
-from simsplit.report.numbers import find_better as better_way
-from simsplit.report.presentations import PRESENTATIONS
-from simsplit.report.tables import Better, decimals
+from simsplit.metrics import METRICS, Better, find_better, find_metric
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SPLITS = ("test_", "validation_")
-_SHARES = ("_accuracy", "attack_success")
-_NAMES = {"bytes_total": "bytes sent"}
+_LEAK, _CHANCE = "_leak", "_chance"
+"""Ends of names: of a share that an attack tells, and of what chance tells."""
 _ALIKE = 5
 """If chance differs by more points than this, the settings are of different tasks."""
 
@@ -36,7 +33,7 @@ class Along:
     @property
     def better(self) -> Better | None:
         """The better way, more or less, or None."""
-        return better_way(self.name)
+        return find_better(self.name)
 
     @property
     def words(self) -> str:
@@ -46,8 +43,7 @@ class Along:
             if name.endswith(end):
                 whose = name.removesuffix(end).strip("_").replace("_", " ")
                 return f"{words} by {whose}" if whose else words
-        known = _NAMES | _merge(each.words for each in PRESENTATIONS.values())
-        return known.get(name, name.replace("_", " "))
+        return name.replace("_", " ")
 
     def label(self, toward: str = "→", away: str = "←") -> str:
         """Return the axis' label: the words, the unit, and an arrow towards better values."""
@@ -67,12 +63,11 @@ def read_along(table: "pd.DataFrame", name: str, beside: Sequence[str] = ()) -> 
         (table[f"{name}_{what}"].astype(float) * scale) for what in ("mean", "std")
     )
     between = None
-    for share, chance in _list_chances().items():
-        floor = f"{name.removesuffix(share)}{chance}_mean"
-        if name.endswith(f"_{share}") and floor in table:
-            known = table[floor].dropna().astype(float) * scale
-            if known.max() - known.min() <= _ALIKE:
-                between = (float(known.min()), float(known.max()))
+    floor = f"{name.removesuffix(_LEAK)}{_CHANCE}_mean"
+    if name.endswith(_LEAK) and floor in table:
+        known = table[floor].dropna().astype(float) * scale
+        if known.max() - known.min() <= _ALIKE:
+            between = (float(known.min()), float(known.max()))
     return Along(name, means.tolist(), deviations.fillna(0).tolist(), between, unit=unit)
 
 
@@ -90,16 +85,8 @@ def join_figures(figures: Sequence[Along], called: str) -> Along:
 
 
 def list_words_of_ends() -> dict[str, str]:
-    """Return the words for figures by the end of their names, which follows an attack's name."""
-    return _merge(each.words_of_ends for each in PRESENTATIONS.values())
-
-
-def _list_chances() -> dict[str, str]:
-    return _merge(each.chances for each in PRESENTATIONS.values())
-
-
-def _merge(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    return {name: words for each in maps for name, words in each.items()}
+    """Return the words for figures by the end of their names, which may follow an attack's name."""
+    return {each.name: each.axis for each in METRICS.values() if each.axis}
 
 
 _MANY_BYTES = 10 * 2**30
@@ -110,10 +97,5 @@ def choose_unit(name: str, largest: float) -> tuple[float, str]:
     """Return the factor that converts a figure to its axis' unit, and the unit's words."""
     if name.startswith("bytes") and name != "bytes_ratio":
         return (1 / 2**30, ", GiB") if largest >= _MANY_BYTES else (1 / 2**20, ", MiB")
-    figure = name
-    for split in _SPLITS:
-        figure = figure.removeprefix(split)
-    of_task = figure != name and decimals(figure) is None
-    chances = _list_chances()
-    shares = (*_SHARES, *(f"_{end}" for end in (*chances, *chances.values())))
-    return (100, ", %") if of_task or name.endswith(shares) else (1, "")
+    metric = find_metric(name)
+    return (100, ", %") if metric is not None and metric.is_share else (1, "")

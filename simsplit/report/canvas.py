@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError
+from simsplit.protocols import LEGS
 from simsplit.results.directory import make_folder, replace
-from simsplit.topologies import LEGS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,13 +42,13 @@ def escape_text(text: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def ensure_axes(ax: "Axes | None") -> "Axes":
-    """Return the given axes, or those of a new figure."""
+def ensure_axes(ax: "Axes | None", size: tuple[float, float] = (7, 4)) -> "Axes":
+    """Return the given axes, or those of a new figure of so many inches."""
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt
 
-    axes = plt.subplots(figsize=(7, 4), layout="constrained")[1]
+    axes = plt.subplots(figsize=size, layout="constrained")[1]
     use_cycle(axes)
     return axes
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from simsplit.report.canvas import COLOURS, HONEST, MARKS, escape_text, make_shown_figure
 from simsplit.report.client_sums import rank_clients
 from simsplit.report.detections import list_malicious
+from simsplit.report.privacy import mark_view
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -61,7 +62,11 @@ def _draw_measure(run: Run, name: str, ax: "Axes") -> None:
             zorder=3 if colour == _BAD else 2,
             label=escape_text(label),
         )
-    ax.set(xlabel="round", ylabel=_MEASURES[name], title=f"{_MEASURES[name]} by client")
+    ax.set(
+        xlabel="round",
+        ylabel=_MEASURES[name],
+        title=f"{_MEASURES[name]}{mark_view(run, name)} by client",
+    )
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(color="0.92")
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.results import HOLDINGS, Run
 
 if TYPE_CHECKING:
@@ -68,6 +68,21 @@ def _goes_up(leg: object) -> bool:
         return Leg(str(leg)).up
     except ValueError:
         return True
+
+
+def list_chains(run: Run) -> list[str]:
+    """List the methods at each client's cut, where parties have methods of their own; else none."""
+    methods = run.fields.get("method", [])
+    owners = [str(each.get("by") or "").partition(" ")[2] for each in methods]
+    if not any(owners):
+        return []
+    names = run.client_names
+    acting = [None if not owner else names.find(owner) for owner in owners]
+    return [
+        ", ".join(m["kind"] for m, who in zip(methods, acting, strict=True) if who in (None, party))
+        or "none"
+        for party in range(run.fields["clients"]["count"])
+    ]
 
 
 def list_records(table: "pd.DataFrame") -> list[dict[str, Any]]:

@@ -5,18 +5,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import format_count
-from simsplit.metrics import find_headline
-from simsplit.preflight import format_size
+from simsplit.metrics import find_decimals, find_headline
+from simsplit.protocols import JOINT
 from simsplit.report.client_sums import (
     LEARNED,
+    list_chains,
     list_records,
     rank_clients,
     summarise_clients,
 )
 from simsplit.report.detections import list_detectors, list_flagged
-from simsplit.report.tables import Table, decimals, write_mean
+from simsplit.report.privacy import mark_view
+from simsplit.report.tables import Table, write_mean
 from simsplit.report.timing import write_duration
 from simsplit.results import Run
+from simsplit.sizes import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,30 +36,34 @@ def tabulate_clients(run: Run) -> list[Table]:
 
 
 def _tabulate_summary(run: Run) -> Table:
-    detectors = list_detectors(run)
+    detectors, chains = list_detectors(run), list_chains(run)
     flagged = {name: set(list_flagged(run, name)) for name in detectors}
     rows = []
     for row in list_records(summarise_clients(run)):
         client = int(row["client"])
-        cells = {"client": run.client_names.get(client), **_write_sums(row)}
+        loss = f"loss{mark_view(run, 'train_loss')}, first to last"
+        cells = {"client": run.client_names.get(client)}
+        if chains:
+            cells["methods"] = chains[client]
+        cells |= _write_sums(row, loss)
         if "malicious" in row:
             cells["malicious"] = "yes" if row["malicious"] else ""
         if detectors:
             cells["flagged by"] = ", ".join(n for n in detectors if client in flagged[n])
         rows.append(cells)
     columns = tuple(rows[0]) if rows else ("client",)
-    words = {"client", "flagged by", "malicious"}
+    words = {"client", "flagged by", "malicious", "methods"}
     align = "".join("l" if name in words else "r" for name in columns)
     return Table("clients, in training", columns, [tuple(each.values()) for each in rows], align)
 
 
-def _write_sums(row: Mapping[str, Any]) -> dict[str, str]:
-    """Write what a client did, by the table's columns."""
+def _write_sums(row: Mapping[str, Any], loss: str) -> dict[str, str]:
+    """Write what a client did, by the table's columns; `loss` is the title of its losses."""
     cells = {"samples": f"{int(row['samples']):,}"} if "samples" in row else {}
     cells |= {"rounds": str(row["rounds"]), "steps": f"{int(row['steps']):,}"}
     if "train_loss_first" in row:
         ends = [_write("train_loss", row[f"train_loss_{end}"]) for end in ("first", "last")]
-        cells["loss, first to last"] = " to ".join(filter(None, ends))
+        cells[loss] = " to ".join(filter(None, ends))
     own = find_headline(row) or find_headline(row, "validation")
     if own is not None:
         cells[own.replace("_", " ")] = _write(own, row[own])
@@ -80,6 +87,8 @@ def _tabulate_rounds(run: Run, name: str) -> Table:
         return Table("", ("client",), [])
     known = run.clients.drop_duplicates(["client", "round"], keep="last")
     wide = known.pivot_table(index="client", columns="round", values=name, dropna=False)
+    if _has_parties(run):  # those without labels never know a loss
+        wide = wide.dropna(how="all")
     rounds = _thin([int(each) for each in wide.columns])
     rows = [
         (
@@ -89,7 +98,8 @@ def _tabulate_rounds(run: Run, name: str) -> Table:
         for client in wide.index
     ]
     columns = ("client", *(f"round {number}" for number in rounds))
-    return Table(f"{_TITLES[name]}, client by client", columns, rows)
+    title = f"{_TITLES[name]}{mark_view(run, name)}, client by client"
+    return Table(title, columns, rows)
 
 
 def _thin(rounds: Sequence[int]) -> list[int]:
@@ -116,15 +126,21 @@ def tabulate_contributions(run: Run) -> Table:
         )
         for client in clients
     ]  # fmt: skip
-    title = f"what a client changes of {score.replace('_', ' ')}: above 0 it helps"
+    whose = "a party's columns change" if _has_parties(run) else "a client changes"
+    unit = ", in percentage points" if find_decimals(score.partition("_")[2]) is None else ""
+    title = f"what {whose} of {score.replace('_', ' ')}{unit}: above 0 it helps"
     if notes := [_describe_way(made[made["by"] == way]) for way in ways]:
         title += f"; {'; '.join(notes)}"
     return Table(title, ("client", *ways), rows)
 
 
+def _has_parties(run: Run) -> bool:
+    return run.fields.get("topology") in JOINT
+
+
 def _write_change(score: str, row: Mapping[str, Any]) -> str:
     """Write a change with its interval, of shares in percentage points."""
-    own = decimals(score.partition("_")[2])
+    own = find_decimals(score.partition("_")[2])
     scale, digits = (100, 2) if own is None else (1, own)
     value = f"{scale * row['value']:+.{digits}f}"
     if row["low"] is None:

@@ -11,9 +11,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simsplit.errors import RunError
-from simsplit.metrics import is_lower_better
+from simsplit.metrics import Better, is_lower_better
 from simsplit.metrics.intervals import compute_half_width
-from simsplit.preflight import format_size
 from simsplit.report.grouping import (
     Entry,
     Row,
@@ -24,9 +23,10 @@ from simsplit.report.grouping import (
 )
 from simsplit.report.privacy import write_epsilon
 from simsplit.report.rates import SUCCESS, describe_round, read_quoted, write_success
-from simsplit.report.tables import Better, Table, find_best, write_mean
+from simsplit.report.tables import Table, find_best, write_mean
 from simsplit.report.timing import write_duration
 from simsplit.results import Run
+from simsplit.sizes import format_size
 
 Numbers = tuple[Sequence[Mapping[str, Mapping[int, float]]], Mapping[str, Better]]
 """The numbers behind a table's cells by seed, row by row, and the better way of its columns."""
@@ -270,11 +270,6 @@ def find_ways(values: Iterable[Mapping[str, object]]) -> dict[str, Better]:
     """Return each column's better way; for attacks' columns, that of the client under attack."""
     named = dict.fromkeys(name for each in values for name in each)
     return {name: "less" if name in _LESS or is_lower_better(name) else "more" for name in named}
-
-
-def find_way(name: str, ways: Mapping[str, Better]) -> Better | None:
-    """Find a figure's better way by the end of its name; return None if `ways` has no such end."""
-    return next((way for end, way in ways.items() if name.endswith(f"_{end}")), None)
 
 
 def describe_handovers(runs: Iterable[Run]) -> str:

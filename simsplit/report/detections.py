@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
-from simsplit.detectors import DETECTORS, DetectorConfig
-from simsplit.detectors.thresholds import FixedConfig, SequentialConfig, Side, to_suspicion
 from simsplit.errors import format_list
 from simsplit.report.grouping import Entry
 from simsplit.report.rates import SUCCESS, Count, describe_round, read_quoted, write_success
@@ -26,6 +24,9 @@ from simsplit.results import Run, load_saved_scenario
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from simsplit.detectors import DetectorConfig
+    from simsplit.detectors.thresholds import Side
 
 
 _INCIDENTAL = ("name", "output", "threads", "device", "checkpoint", "engine", "observers")
@@ -271,14 +272,14 @@ class SignalCut:
     """A threshold that can be drawn in a signal's picture."""
 
     value: float
-    side: Side
+    side: "Side"
     of_scores: bool
     """Whether it applies to the scores themselves instead of their robust z."""
 
     @property
     def lines(self) -> tuple[float, ...]:
         """The values at which a client would be flagged."""
-        ways: dict[Side, tuple[float, ...]] = {
+        ways: dict[str, tuple[float, ...]] = {
             "both": (-self.value, self.value),
             "high": (self.value,),
             "low": (-self.value,),
@@ -299,12 +300,12 @@ def find_cut(run: Run, detector: str) -> SignalCut | None:
     Return None for a plugin's detector and for one that averages over rounds, which have no line.
     """
     config = _read_configs(run.path).get(detector)
-    if config is None or isinstance(config.threshold, SequentialConfig):
+    if config is None or config.threshold.kind == "sequential":
         return None
     last = run.clients[run.clients["round"] == run.clients["round"].max()]
     judged = int(last[f"{detector}_z"].notna().sum()) - len(config.trusted)
     value = config.threshold.cut(judged, config.side, len(run.rounds))
-    return SignalCut(value, config.side, isinstance(config.threshold, FixedConfig))
+    return SignalCut(value, config.side, config.threshold.kind == "fixed")
 
 
 def rank_suspicion(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
@@ -314,20 +315,26 @@ def rank_suspicion(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
     others.
     """
     config = _read_configs(run.path).get(detector)
-    scores = config is not None and isinstance(config.threshold, FixedConfig)
+    scores = config is not None and config.threshold.kind == "fixed"
     column = detector if scores else f"{detector}_z"
     known = run.clients.dropna(subset=[column])
     last = known[known["round"] == known["round"].max()]
     trusted = () if config is None else config.trusted
     last = last[~last["client"].isin(trusted)]
     side = "both" if config is None else config.side
+    from simsplit.detectors.thresholds import to_suspicion
+
     return last["malicious"].to_numpy(), to_suspicion(last[column].to_numpy(float), side)
 
 
 @cache
-def _read_configs(path: Path) -> Mapping[str, DetectorConfig]:
+def _read_configs(path: Path) -> "Mapping[str, DetectorConfig]":
     """Read by name the detectors of a saved scenario that are part of simsplit."""
     values = load_saved_scenario(path)
+    if not values.get("detectors"):
+        return {}
+    from simsplit.detectors import DETECTORS  # torch with them, which other runs do not need
+
     configs = {}
     for each in values.get("detectors") or ():
         if each["kind"] in DETECTORS:

@@ -12,6 +12,7 @@ import numpy as np
 
 from simsplit.errors import RunError, suggest
 from simsplit.metrics import format_column
+from simsplit.protocols import describe_leg, sort_legs
 from simsplit.report.canvas import (
     HONEST,
     colour_of_leg,
@@ -29,7 +30,6 @@ from simsplit.report.label_figures import components, labels_seen, leak
 from simsplit.report.scatter import scatter
 from simsplit.report.session_figures import session, sessions
 from simsplit.results import Run
-from simsplit.topologies import describe_leg, sort_legs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,10 +70,13 @@ def accuracy(
     for name, run in runs.items():
         _refuse_column(run, x, figure)
         known = run.rounds.dropna(subset=[figure])
-        ax.plot(known[x], known[figure], markersize=4, label=name)
+        # In MiB, so that the numbers beside the axis are round.
+        along = known[x] / 2**20 if x.startswith("bytes") else known[x]
+        ax.plot(along, known[figure], markersize=4, label=name)
     ax.set(xlabel=x.replace("_", " "), ylabel=figure.replace("_", " "))
     if x.startswith("bytes"):
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value / 2**20:,.0f} MiB")
+        ax.set_xlabel(f"{x.replace('_', ' ')}, MiB")
+        ax.locator_params(axis="x", nbins=4)  # a narrow panel has no room for more numbers
     if x == "round":
         mark_whole_rounds(ax)
     over = "rounds" if x == "round" else format_column(x)
@@ -186,7 +189,8 @@ def caught(runs: Mapping[str, Run], detectors: Sequence[str], ax: "Axes | None" 
     for run in runs.values():
         for name in detectors:
             _refuse_unknown(run, name)
-    ax = ensure_axes(ax)
+    size = (2.5 + 0.8 * len(detectors), max(3.0, 1.5 + 0.4 * len(runs)))
+    ax = ensure_axes(ax, size)
     values = np.array([[_score_f1(run, name) for name in detectors] for run in runs.values()])
     ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
     ax.set_xticks(range(len(detectors)), detectors, rotation=35, ha="right", fontsize=8)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simsplit.errors import RunError, suggest
+from simsplit.metrics import METRICS
 from simsplit.report.canvas import (
     COLOURS,
     HONEST,
@@ -16,17 +17,18 @@ from simsplit.report.canvas import (
     figure_of,
     save_figure,
 )
+from simsplit.report.input_tables import find_kind
 from simsplit.results import Run
-from simsplit.results.input_results import FLOORS, ORIGINALS, PICTURE, take_last_judged
-from simsplit.results.kept import IMAGES, load_images
+from simsplit.results.leak_table import INPUTS, ORIGINALS, PICTURE, take_last_judged
+from simsplit.results.recovered_files import IMAGES, load_images
+from simsplit.results.recovered_kinds import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_NO_ATTACK = (ORIGINALS, *FLOORS)
-_CURVES = {"rouge_l": "ROUGE-L", "correlation": "correlation with the truth"}
-_READ = {"rouge_l": "ROUGE-L", "meteor": "METEOR", "token_accuracy": "token accuracy"}
+_NO_ATTACK = (ORIGINALS, *(guess for kind in INPUTS for guess in KINDS[kind].guesses))
+_CURVES = ("rouge_l", "correlation")
 
 
 def recovered(
@@ -65,7 +67,9 @@ def recovered(
             ax.spines[:].set_visible(False)
         axes[0].set_ylabel(label, rotation=0, ha="right", va="center")
     figure.subplots_adjust(wspace=0.04, hspace=0.04)
-    figure.suptitle("Private images, and what attacks made of them", fontsize=10, y=0.98)
+    above = grid[0, 0].get_position().y1 + 0.08 / figure.get_figheight()
+    title = "Private images, and what attacks made of them"
+    figure.suptitle(title, fontsize=10, y=above, va="bottom")  # near the rows, however many
     return figure
 
 
@@ -80,7 +84,7 @@ def read(
     several = runs if isinstance(runs, Mapping) else {"": runs}
     for run in several.values():
         _refuse_figure(run, figure)
-    lasts = {title: take_last_judged(run.attacks) for title, run in several.items()}
+    lasts = {n: take_last_judged(run.attacks).set_index("attack") for n, run in several.items()}
     named = list(dict.fromkeys(n for last in lasts.values() for n in last.index))
     named = [name for name in named if name not in _NO_ATTACK]
     if ax is None:
@@ -96,7 +100,7 @@ def read(
     guessed = [last.loc[last.index.isin(_NO_ATTACK), figure].max() for last in lasts.values()]
     ax.axhline(max(guessed), color=HONEST, ls="--", lw=1)
     names = [_write_words(name).replace(" ", "\n") for name in named]
-    ax.set(xticks=np.arange(len(named)), xticklabels=names, ylabel=_READ.get(figure, figure))
+    ax.set(xticks=np.arange(len(named)), xticklabels=names, ylabel=METRICS[figure].words)
     ax.set_ylim(0, 1)
     ax.set_title("How much of private texts was read (dashed: guessed)", fontsize=10)
     if len(lasts) > 1:
@@ -106,7 +110,7 @@ def read(
 
 def attacked(runs: Mapping[str, Run]) -> "Figure":
     """Draw recoveries of several runs: originals and reconstructions, or shares of texts read."""
-    texts = {title: run for title, run in runs.items() if "text" in run.recovered}
+    texts = {title: run for title, run in runs.items() if find_kind(run) == "texts"}
     if texts:
         return figure_of(read(texts))
     return recovered({title: run.path for title, run in runs.items()})
@@ -114,7 +118,7 @@ def attacked(runs: Mapping[str, Run]) -> "Figure":
 
 def has_pictures(run: Run) -> bool:
     """Tell whether attacks on a run recovered images or texts; rows of numbers are not drawn."""
-    return not run.recovered.empty and "row" not in run.recovered
+    return not run.recovered.empty and find_kind(run) != "rows"
 
 
 def draw_recovered(run: Run) -> "Figure | None":
@@ -122,7 +126,7 @@ def draw_recovered(run: Run) -> "Figure | None":
 
     Return None if only attacks on the finished run recovered images: each has a picture already.
     """
-    without = "image" in run.recovered and not IMAGES.list_all(run.path)
+    without = find_kind(run) == "images" and not IMAGES.list_all(run.path)
     return attacked({"": run}) if has_pictures(run) and not without else None
 
 
@@ -146,7 +150,7 @@ def draw_attack_curves(run: Run) -> "Figure | None":
     guessed = means[means["attack"].isin(_NO_ATTACK)].groupby("round")[figure].max()
     ax.plot(guessed.index, guessed, color=HONEST, ls="--", label="best guess without an attack")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.set(xlabel="round", ylabel=_CURVES[figure])
+    ax.set(xlabel="round", ylabel=METRICS[figure].words)
     ax.grid(color="0.92")
     ax.legend(frameon=False)
     ax.set_title("What attacks made of private inputs, over rounds", fontsize=10)
@@ -155,7 +159,7 @@ def draw_attack_curves(run: Run) -> "Figure | None":
 
 def draw_attack(run: Run, name: str) -> "Figure":
     """Draw the recoveries of one attack on a finished run."""
-    if "text" in run.recovered:
+    if find_kind(run) == "texts":
         return figure_of(read(run))
     return recovered(run.path / "attacks" / name)
 
@@ -174,7 +178,7 @@ def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
         for name, run in with_attacks.items()
         if run.summary["seed"] == first
     }
-    texts = {name: run for name, run in shown.items() if "text" in run.recovered}
+    texts = {name: run for name, run in shown.items() if find_kind(run) == "texts"}
     if texts and len(texts) < len(shown):
         save_figure(attacked(texts), sweep / "figures" / "read.png")
         shown = {name: run for name, run in shown.items() if name not in texts}

@@ -7,18 +7,21 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError
+from simsplit.metrics import METRICS
 from simsplit.report.html.markup import Markup, details, figure, join, mark_up, section, tag, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.input_tables import tabulate_convergence, tabulate_recoveries
+from simsplit.report.input_tables import find_kind, tabulate_convergence, tabulate_recoveries
 from simsplit.results import Run
-from simsplit.results.input_results import FLOORS, ORIGINALS, take_last_judged
-from simsplit.results.kept import IMAGES, list_attack_folders, load_images, load_texts
+from simsplit.results.leak_table import ATTACK, FLOOR, ORIGINALS, has_role, take_last_judged
+from simsplit.results.recovered_files import IMAGES, list_attack_folders, load_images, load_texts
+from simsplit.results.recovered_kinds import KINDS
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
 _MOST, _TEXTS, _SETTINGS = 10, 6, 12
+_FLOORS = KINDS["images"].guesses
 _LEAKS = (("mse", min), ("rouge_l", max))
 """The figures of recoveries, and the function that picks the worst one for the client."""
 
@@ -38,8 +41,8 @@ def show_leaks(subject: Subject) -> Markup:
             mark_up(tabulate_recoveries(subject.one)),
             mark_up(tabulate_convergence(subject.one)),
         ]
-    of_texts = {name: run for name, run in runs.items() if "text" in run.recovered}
-    of_images = {name: run for name, run in runs.items() if "image" in run.recovered}
+    of_texts = {name: run for name, run in runs.items() if find_kind(run) == "texts"}
+    of_images = {name: run for name, run in runs.items() if find_kind(run) == "images"}
     return section("Recovered", *tables, _draw_pictures(of_images), _show_texts(of_texts))
 
 
@@ -55,10 +58,11 @@ def conclude_leaks(subject: Subject) -> str:
                     nearest.append((*pair, name))
         if nearest:
             value, attack, floor, name = worst(nearest, key=lambda each: each[0])
-            title = {"mse": "MSE", "rouge_l": "ROUGE-L"}[measure]
             beside = "" if floor is None else f", a guess without attack {floor:.3g}"
             on = f" on {name}" if several else ""
-            clauses.append(f"worst attack: {attack}{on}, {title} {value:.3g}{beside}")
+            clauses.append(
+                f"worst attack: {attack}{on}, {METRICS[measure].words} {value:.3g}{beside}"
+            )
     return "; ".join(clauses)
 
 
@@ -69,11 +73,11 @@ def _find_nearest(
     means = take_last_judged(run.attacks)
     if figure not in means:
         return None
-    known = means[figure].dropna()
-    own = known[~known.index.isin(FLOORS)]
+    known = means.dropna(subset=[figure])
+    own = has_role(known, ATTACK).set_index("attack")[figure]
     if own.empty:
         return None
-    guesses = known[known.index.isin(FLOORS)]
+    guesses = has_role(known, FLOOR)[figure]
     value = float(worst(own))
     name = str(own.index[list(own).index(value)])
     return value, name.replace("_", " "), float(worst(guesses)) if len(guesses) else None
@@ -88,10 +92,10 @@ def _draw_pictures(runs: Mapping[str, Run]) -> Markup:
     first = next(iter(held.values()))
     attacks = dict.fromkeys(a for images in held.values() for a in images if a != ORIGINALS)
     rows = [_make_row("private", first[ORIGINALS])]
-    for attack in sorted(attacks, key=lambda name: name in FLOORS):  # the guesses last
+    for attack in sorted(attacks, key=lambda name: name in _FLOORS):  # the guesses last
         for name, images in held.items():
-            if attack in images and not (attack in FLOORS and name != next(iter(held))):
-                alone = attack in FLOORS or len(held) == 1
+            if attack in images and not (attack in _FLOORS and name != next(iter(held))):
+                alone = attack in _FLOORS or len(held) == 1
                 title = attack.replace("_", " ")
                 rows.append(_make_row(title if alone else f"{title}, {name}", images[attack]))
     caption = (
@@ -159,7 +163,7 @@ def _show_texts_of(texts: "pd.DataFrame") -> Markup:
     for number, group in list(texts.groupby("text", sort=True))[:_TEXTS]:
         private = str(group["private"].iloc[0])
         lines = [_make_line("private", tag("span", " ".join(private.split())))]
-        known = group[~group["attack"].isin(FLOORS)]
+        known = group[~group["attack"].isin(KINDS["texts"].guesses)]
         for attack, text in zip(known["attack"], known["recovered"], strict=True):
             lines.append(_make_line(str(attack).replace("_", " "), _mark(private, str(text))))
         blocks.append(tag("dl", *lines, class_="texts", aria_label=f"text {number}"))

@@ -11,23 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simsplit.results import Run
-from simsplit.results.kept import load_components
-from simsplit.results.label_results import PURITY, join_floors, summarise_labels
+from simsplit.results.recovered_files import load_components
+from simsplit.results.recovered_kinds import KINDS
+from simsplit.results.worst_views import keep_blind, summarise_worst
 
 if TYPE_CHECKING:
     import pandas as pd
 
-VIEWS = {
-    "gradient": "gradients of features",
-    "direction": "gradients, unit length",
-    "recovered": "gradients, recovered from all messages of one server",
-    "features": "features",
-    "shift": "shift of features",
-    "difference": "differences of features",
-    "sum": "searched sums of features",
-    "adapter_gradient": "gradients of adapters",
-}
-"""The views in words, in the order of P3EFT's figures."""
+VIEWS = KINDS["labels"].views
 _ROUNDS = 5
 """The most columns of panels."""
 _LINE = 5e-3
@@ -115,16 +106,9 @@ def write_caption(strips: Sequence[Strip], run: Run) -> str:
 
 def read_chance(run: Run) -> float | None:
     """Return the chance of the worst leak's figure, or None without attacks."""
-    worst = summarise_labels(run.labels)
+    worst = summarise_worst(run.labels)
     chance: float | None = next((each.get("chance") for each in worst.values()), None)
     return chance
-
-
-def keep_blind(run: Run) -> "pd.DataFrame":
-    """Return the rows of attacks that know no labels, with floors, or of all if there are none."""
-    rows = join_floors(run.labels[run.labels["figure"] != PURITY])
-    known = rows[rows["known"] == 0]
-    return known if len(known) else rows
 
 
 def find_leaks_by_view(run: Run) -> dict[tuple[int, str, int], float]:
@@ -132,9 +116,9 @@ def find_leaks_by_view(run: Run) -> dict[tuple[int, str, int], float]:
     if run.labels.empty:
         return {}
     keys = ["round", "view", "adapter"]
-    worst = keep_blind(run).groupby(keys, as_index=False)["leak"].max()
+    worst = keep_blind(run.labels).groupby(keys, as_index=False)["value"].max()
     return {
-        (int(row["round"]), str(row["view"]), int(row["adapter"])): float(row["leak"])
+        (int(row["round"]), str(row["view"]), int(row["adapter"])): float(row["value"])
         for _, row in worst.iterrows()
     }
 

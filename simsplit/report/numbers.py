@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from simsplit.errors import RunError, suggest
-from simsplit.metrics import is_lower_better
 from simsplit.metrics.intervals import compute_half_width
-from simsplit.report.comparison import find_baselines, find_way
+from simsplit.report.comparison import find_baselines
 from simsplit.report.detections import list_detectors
 from simsplit.report.grouping import (
     Baseline,
@@ -24,10 +23,10 @@ from simsplit.report.grouping import (
     load_entries,
     refuse_unfinished,
 )
-from simsplit.report.presentations import PRESENTATIONS
-from simsplit.report.tables import Better
+from simsplit.report.leak_numbers import measure_leaks
+from simsplit.report.presentations import list_presentations
+from simsplit.report.privacy import measure_epsilon
 from simsplit.results import Run
-from simsplit.results.recovers import RECOVERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +37,6 @@ Values = dict[str, list[float]]
 
 _TOTALS = ("seconds", "simulated_s", "resident_bytes")
 _DETECTED = ("auroc", "tpr_at_1pct_fpr", "precision", "recall", "f1", "fpr")
-_WAYS: Mapping[str, Better] = {**dict.fromkeys(_DETECTED, "more"), "fpr": "less"}
-_COSTS = ("attack_success", "bytes", "seconds", "simulated", "resident")
 _AGAINST = ("accuracy_change", "accuracy_change_low", "accuracy_change_high", "bytes_ratio")
 SETTINGS, DETECTIONS = "settings", "detections"
 
@@ -112,19 +109,6 @@ def measure(runs: Sequence[Run], figure: str) -> Values:
     return values
 
 
-def find_better(name: str) -> Better | None:
-    """Return whether more or less of a figure is better, or None if neither is.
-
-    An attack's figures are judged from the view of the client under attack.
-    """
-    if name.startswith(("test_", "validation_")):
-        return "less" if is_lower_better(name) else "more"
-    if name.startswith(_COSTS):
-        return "less"
-    kinds = (each.ways for each in PRESENTATIONS.values())
-    return next((way for ways in (*kinds, _WAYS) if (way := find_way(name, ways))), None)
-
-
 def _measure_run(run: Run, figure: str) -> dict[str, float]:
     summary = run.summary
     chosen: Mapping[str, float] = summary.get(figure) or summary["last"]
@@ -135,8 +119,7 @@ def _measure_run(run: Run, figure: str) -> dict[str, float]:
     figures |= {name: float(summary[name]) for name in _TOTALS if summary.get(name) is not None}
     samples = summary.get("per_sample", {})
     figures |= {f"{name}_per_sample": float(value) for name, value in samples.items()}
-    for each in PRESENTATIONS.values():
-        figures |= each.measure(run)
+    figures |= measure_leaks(run) | measure_epsilon(summary)
     return figures | _measure_detectors(run) | _measure_distances(run) | _measure_tuned(run)
 
 
@@ -207,13 +190,12 @@ def list_tables() -> tuple[str, ...]:
 
 def list_shown_tables() -> tuple[str, ...]:
     """Return the names of tables whose cells are words; their CSV has the same cells."""
-    asked = [name for each in PRESENTATIONS.values() for name in each.compare_on_request]
+    asked = [name for _, each in list_presentations() for name in each.compare_on_request]
     return ("overview", *asked)
 
 
 def _collect_long_tables() -> dict[str, _Long]:
-    kinds = ((RECOVERS[kind].table, each) for kind, each in PRESENTATIONS.items())
-    tables = {name: _Long(each.keys, each.frame) for name, each in kinds}
+    tables = {name: _Long(each.keys, each.frame) for name, each in list_presentations()}
     detections = _Long(("detector", "window", "threshold"), lambda run: run.detections)
     return {**tables, DETECTIONS: detections}
 
@@ -244,7 +226,7 @@ def _make_long(entries: Sequence[Entry], what: str) -> "pd.DataFrame":
         if not tables:
             continue
         lasts = [table[table["round"] == table["round"].max()] for table in tables]
-        together = pd.concat(lasts).drop(columns="round")
+        together = pd.concat(lasts).drop(columns=["round", "kind", "role"], errors="ignore")
         groups = together.groupby([key for key in keys if key in together], sort=False)
         spread = groups.agg(["mean", "std"])
         spread.columns = pd.Index([f"{name}_{end}" for name, end in spread.columns])

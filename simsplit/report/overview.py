@@ -6,14 +6,14 @@ scale that all have (see `worst_leaks`).
 
 from collections.abc import Sequence
 
-from simsplit.preflight import format_size
 from simsplit.report.comparison import tabulate
 from simsplit.report.detections import list_flagged, list_malicious
 from simsplit.report.grouping import LABEL, Entry, Row, group_rows, label_rows
-from simsplit.report.presentations import PRESENTATIONS
+from simsplit.report.presentations import list_presentations
 from simsplit.report.privacy import write_epsilon
 from simsplit.report.tables import Table, write_mean
 from simsplit.results import Run
+from simsplit.sizes import format_size
 
 _TEXTS = ("causal_lm", "sequence_classifier")
 _UTILITY = ("answers", "accuracy", "perplexity", "loss")
@@ -50,7 +50,7 @@ def _sort_by_name(rows: Sequence[Row]) -> list[Row]:
 
 def _make_cells(row: Row, figure: str) -> dict[str, str]:
     runs = [entry.run for entry in row.entries]
-    leaks = [each.overview(runs) for each in PRESENTATIONS.values()]
+    leaks = [each.overview(runs) for _, each in list_presentations()]
     return {
         "seeds": str(len(runs)),
         "utility": _write_utility(row, figure),

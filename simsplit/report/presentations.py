@@ -1,13 +1,16 @@
-"""Attacks recover several kinds of data (see `results.recovers`), and each is shown in its own way.
+"""Attacks recover several kinds of data, and some are shown in ways of their own.
 
-Commands, tables over runs, figures and the report page iterate over these and name no kind.
+Commands, tables over runs, figures and the report page iterate over these and name no kind. A kind
+that has no entry here has the tables that every kind has (`report.leak_tables`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simsplit.report.defence_tables import compare_weighted
 from simsplit.report.grouping import Baseline, Entry
 from simsplit.report.html.markup import Markup
 from simsplit.report.html.subject import Subject
@@ -19,34 +22,22 @@ from simsplit.report.input_figures import (
 )
 from simsplit.report.input_section import conclude_leaks, show_leaks
 from simsplit.report.input_tables import (
-    WAYS,
     compare_recoveries,
-    describe_recoveries,
-    measure_recoveries,
     show_attack_on_inputs,
     show_recoveries,
 )
 from simsplit.report.label_figures import labels_seen
-from simsplit.report.label_section import conclude_labels, show_labels
-from simsplit.report.label_tables import (
-    compare_labels,
-    describe_labels,
-    make_label_frame,
-    measure_labels,
-    tabulate_labels,
-)
-from simsplit.report.session_tables import (
-    compare_sessions,
-    compare_weighted_defences,
-    describe_sessions,
-    measure_sessions,
-    show_session_results,
-    show_sessions,
-)
-from simsplit.report.tables import Better, Table
+from simsplit.report.leak_numbers import describe_leaks, describe_means, make_leak_frame
+from simsplit.report.leak_section import conclude_worst, show_leak_section
+from simsplit.report.leak_tables import compare_leaks, tabulate_leaks
+from simsplit.report.member_rates import draw_members, draw_rates
+from simsplit.report.panel_charts import draw_seen
+from simsplit.report.read_texts import tabulate_dialogues
+from simsplit.report.tables import Table
 from simsplit.report.worst_leaks import make_leak_cells
 from simsplit.results import Run
-from simsplit.results.session_results import SIDES, average_over_sessions
+from simsplit.results.leak_table import INPUTS
+from simsplit.results.recovered_kinds import KINDS, Kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,8 +62,7 @@ class Presentation:
     show: Callable[[Run], Sequence[Table]]
     """Make a run's tables, for `show`, which leaves out tables without rows."""
     compare: Compare
-    """Make tables that compare runs, for `compare`; `--table` names them like the table in run
-    directories."""
+    """Make tables that compare runs, for `compare`; `--table` names them by the kind."""
     frame: "Callable[[Run], pd.DataFrame]"
     """Return a run's numbers, with a column `round`, for `compare --format csv`."""
     keys: Sequence[str]
@@ -97,84 +87,71 @@ class Presentation:
     """Functions that make further tables to compare runs, which only `--table` shows."""
     overview: Callable[[Sequence[Run]], Mapping[str, str]] = lambda runs: {}
     """Make the cells of a row in the overview, for runs that differ only in their seed."""
-    measure: Callable[[Run], Mapping[str, float]] = lambda run: {}
-    """Return a run's figures by their names in `simsplit.compare` and `--plot`."""
-    ways: Mapping[str, Better] = field(default_factory=dict)
-    """The better way of figures, by the end of their names."""
-    words: Mapping[str, str] = field(default_factory=dict)
-    """The words for figures on an axis, by their names."""
-    words_of_ends: Mapping[str, str] = field(default_factory=dict)
-    """The same by the end of their names, which follows an attack's name."""
-    success: Sequence[tuple[str, Better]] = ()
-    """The figures that say how much an attack reads, `{attack}` for its name, each with the way in
-    which it reads more; a run is judged by the first that it has."""
-    chances: Mapping[str, str] = field(default_factory=dict)
-    """The end of the name of chance's share, by the end of the name of an attack's share."""
 
 
-PRESENTATIONS: dict[str, Presentation] = {
-    "inputs": Presentation(
-        show=show_recoveries,
-        compare=compare_recoveries,
-        frame=lambda run: run.attacks,
-        keys=("attack",),
-        describe=describe_recoveries,
-        section=show_leaks,
-        compared_beside=True,
-        conclude=conclude_leaks,
-        show_attack=show_attack_on_inputs,
-        draw_attack=draw_attack,
-        drawings={
-            "recovered": Drawing(draw_recovered, fitted=True),
-            "attack_curves": Drawing(draw_attack_curves),
-        },
-        save_pictures=save_attacked,
-        overview=make_leak_cells,
-        measure=measure_recoveries,
-        ways=WAYS,
-        success=(
-            ("{attack}_rouge_l", "more"),
-            ("{attack}_ssim", "more"),
-            ("{attack}_mse", "less"),
-        ),
-    ),
-    "labels": Presentation(
-        show=lambda run: [tabulate_labels(run)],
-        compare=compare_labels,
-        frame=make_label_frame,
-        keys=("attack", "figure"),
-        describe=describe_labels,
-        section=show_labels,
-        conclude=conclude_labels,
-        drawings={"labels": Drawing(labels_seen)},
-        measure=measure_labels,
-        ways={"leak": "less"},
-        success=(("labels_{attack}_leak", "more"),),
-        words={
-            "labels_leak": "labels inferred by the worst attack",
-            "labels_known_leak": "labels inferred, a part being known",
-        },
-        chances={"leak": "chance"},
-    ),
-    "sessions": Presentation(
-        show=show_sessions,
-        compare=compare_sessions,
-        frame=lambda run: average_over_sessions(run.sessions),
-        keys=("attack", "side"),
-        describe=describe_sessions,
-        section=show_session_results,
-        compare_on_request={"dcs": compare_weighted_defences},
-        measure=measure_sessions,
-        ways={**dict.fromkeys(("ap", *(f"ap_{side}" for side in SIDES)), "less"), "mp": "more"},
-        success=tuple((f"{{attack}}_ap_{side}", "more") for side in reversed(SIDES)),
-        words={
-            "sessions_ap": "AP of both ends by the strongest attack",
-            "sessions_mp": "METEOR of what is written (MP)",
-        },
-        words_of_ends={
-            "ap_prompt": "AP of prompts",
-            "ap_response": "AP of responses",
-            "ap_both": "AP of both ends",
-        },
-    ),
+_INPUTS = Presentation(
+    show=show_recoveries,
+    compare=compare_recoveries,
+    frame=lambda run: run.attacks,
+    keys=("attack",),
+    describe=lambda run: {n: v for k in INPUTS for n, v in describe_means(run, k).items()},
+    section=show_leaks,
+    compared_beside=True,
+    conclude=conclude_leaks,
+    show_attack=show_attack_on_inputs,
+    draw_attack=draw_attack,
+    drawings={
+        "recovered": Drawing(draw_recovered, fitted=True),
+        "attack_curves": Drawing(draw_attack_curves),
+    },
+    save_pictures=save_attacked,
+    overview=make_leak_cells,
+)
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a kind alone has, beside the tables that every kind has."""
+
+    draw: Callable[[Subject], Markup] = lambda subject: Markup()
+    """Draw at the end of its section of the report page."""
+    further: Callable[[Run], Sequence[Table]] = lambda run: ()
+    """Make further tables of a run."""
+    drawings: Mapping[str, Drawing] = field(default_factory=dict)
+
+
+_OWN = {
+    "labels": Own(draw=draw_seen, drawings={"labels": Drawing(labels_seen)}),
+    "sessions": Own(further=lambda run: [tabulate_dialogues(run)]),
+    "members": Own(draw=draw_members, drawings={"members": Drawing(draw_rates, fitted=True)}),
 }
+
+
+def list_presentations() -> Iterator[tuple[str, Presentation]]:
+    """Yield each kind's name with how it is shown; kinds of inputs are shown together."""
+    yield "inputs", _INPUTS
+    for name, kind in KINDS.items():
+        if kind.recovers != "inputs":
+            yield name, _present(name, kind, _OWN.get(name, Own()))
+
+
+def find_presentation(kind: str) -> Presentation:
+    """Return how a kind is shown."""
+    recovers = KINDS[kind].recovers
+    return dict(list_presentations())["inputs" if recovers == "inputs" else kind]
+
+
+def _present(name: str, kind: Kind, own: Own) -> Presentation:
+    """Return the tables that every kind has, with what this one alone has."""
+    weighted = {kind.defence.name.lower(): partial(compare_weighted, name)} if kind.defence else {}
+    return Presentation(
+        show=lambda run: [tabulate_leaks(run, name), *own.further(run)],
+        compare=partial(compare_leaks, name),
+        frame=partial(make_leak_frame, kind=name),
+        keys=("attack", "metric") if kind.worst else ("attack", "view"),
+        describe=partial(describe_leaks, kind=name),
+        section=partial(show_leak_section, name, draw=own.draw, further=own.further),
+        conclude=partial(conclude_worst, name) if kind.worst else lambda subject: "",
+        drawings=own.drawings,
+        compare_on_request=weighted,
+    )

@@ -13,17 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError, suggest
-from simsplit.metrics import find_headline, format_column
+from simsplit.metrics import (
+    Better,
+    find_better,
+    find_decimals,
+    find_headline,
+    format_column,
+    strip_split,
+)
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.report.grouping import Loaded, Row, load_search, refuse_unfinished, write_label
-from simsplit.report.numbers import find_better, label_groups, measure
-from simsplit.report.tables import Better, Table, decimals, format_mean, write_mean
+from simsplit.report.numbers import label_groups, measure
+from simsplit.report.tables import Table, format_mean, write_mean
 from simsplit.results import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SPLITS = ("validation_", "test_")
 _FIGURE = "best_on_validation"
 """The round of a run whose figures are ranked."""
 
@@ -279,8 +285,8 @@ def warn_of_test_data(ranking: Ranking) -> str | None:
 def _write(figure: str, values: Sequence[float]) -> str:
     """Write a figure's mean and deviation: a share of the task in per cent, others as they are."""
     if _is_of_task(figure):
-        unit = " %" if decimals(_strip_split(figure)) is None else ""
-        return write_mean(_strip_split(figure), values) + unit
+        unit = " %" if find_decimals(strip_split(figure)) is None else ""
+        return write_mean(strip_split(figure), values) + unit
     return format_mean(values, _choose_digits(values))
 
 
@@ -295,7 +301,7 @@ def _write_change(figure: str, place: Ranked) -> str:
     if not place.changes:
         return ""
     if _is_of_task(figure):
-        own = decimals(_strip_split(figure))
+        own = find_decimals(strip_split(figure))
         scale, digits = (100, 2) if own is None else (1, own)
     else:
         scale, digits = 1, _choose_digits(list(place.by_seed.values()))
@@ -307,10 +313,4 @@ def _write_change(figure: str, place: Ranked) -> str:
 
 
 def _is_of_task(figure: str) -> bool:
-    return figure.startswith(_SPLITS)
-
-
-def _strip_split(figure: str) -> str:
-    for split in _SPLITS:
-        figure = figure.removeprefix(split)
-    return figure
+    return strip_split(figure) != figure

@@ -6,18 +6,19 @@ They are made without pyplot, so that no window opens and no notebook's backend 
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from simsplit.legs import is_crowd
 from simsplit.metrics import format_column
-from simsplit.packets import is_crowd
-from simsplit.preflight import format_size
+from simsplit.protocols import describe_leg, sort_legs
 from simsplit.report.canvas import COLOURS, HATCHES, colour_of_leg, escape_text, save_figure
 from simsplit.report.detections import find_cut, list_detectors
 from simsplit.report.figures import signal
-from simsplit.report.presentations import PRESENTATIONS, Drawing
+from simsplit.report.presentations import Drawing, list_presentations
 from simsplit.report.rates import choose_headline
 from simsplit.results import HOLDINGS, Run
-from simsplit.topologies import describe_leg, sort_legs
+from simsplit.sizes import format_size
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -49,7 +50,7 @@ def draw_figures(run: Run) -> list[str]:
 
 def _collect_drawings() -> dict[str, Drawing]:
     drawings = dict(_DRAWINGS)
-    for each in PRESENTATIONS.values():
+    for _, each in list_presentations():
         drawings |= each.drawings
     return drawings
 
@@ -85,14 +86,24 @@ def draw_learning_curve(run: Run) -> "Figure | None":
 
 def draw_bytes_by_leg(run: Run) -> "Figure | None":
     """Draw the bytes sent in training, a bar per leg."""
-    training = run.wire[run.wire["phase"] != "evaluate"]
-    sent = training.groupby("leg", sort=False)["bytes"].sum() / _MIB
-    sent = sent.reindex(sort_legs(sent.index[sent > 0]))  # without legs that carried nothing
+    sent = sum_by_leg(run)
     if sent.empty:
         return None
     figure = _make_figure(7, 1.2 + 0.4 * len(sent), left=2.2, bottom=0.6, top=0.4)
     figure.suptitle(_write_title(run, "bytes sent in training, by leg"), fontsize=10)
-    ax = figure.subplots()
+    draw_bars_of_legs(figure.subplots(), sent)
+    return figure
+
+
+def sum_by_leg(run: Run) -> "pd.Series[float]":
+    """Sum the MiB that were sent in training on each leg that carried anything."""
+    training = run.wire[run.wire["phase"] != "evaluate"]
+    sent = training.groupby("leg", sort=False)["bytes"].sum() / _MIB
+    return sent.reindex(sort_legs(sent.index[sent > 0]))
+
+
+def draw_bars_of_legs(ax: "Axes", sent: "pd.Series[float]") -> None:
+    """Draw a bar for each leg into the axes, with its size."""
     bars = ax.barh(
         [describe_leg(leg) for leg in sent.index],
         sent.to_numpy(),
@@ -103,7 +114,6 @@ def draw_bytes_by_leg(run: Run) -> "Figure | None":
     ax.spines[["top", "right"]].set_visible(False)
     ax.set(xlabel=f"MiB sent in training, {format_size(sent.sum() * _MIB)} in all")
     ax.margins(x=0.2)
-    return figure
 
 
 def draw_holdings(run: Run) -> "Figure | None":
@@ -211,4 +221,4 @@ _DRAWINGS = {
     "holdings": Drawing(draw_holdings),
     "signals": Drawing(draw_signals),
 }
-"""Drawings by the names of their files; `PRESENTATIONS` adds those of what attacks recovered."""
+"""Drawings by the names of their files; `presentations` adds those of what attacks recovered."""

@@ -8,12 +8,12 @@ from itertools import pairwise, takewhile, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, suggest
+from simsplit.metrics import Better
 from simsplit.report.along import Along, join_figures, list_words_of_ends, read_along
-from simsplit.report.canvas import COLOURS, MARKS, make_shown_figure
+from simsplit.report.canvas import COLOURS, MARKS, escape_text, make_shown_figure
 from simsplit.report.grouping import Entry, write_label
 from simsplit.report.numbers import label_settings, make_frame
 from simsplit.report.parallel import is_log
-from simsplit.report.tables import Better
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,8 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
     ax.margins(0.12)
     _draw_legend(ax)
     if chosen:
-        _label_points(ax, list(zip(x.means, y.means, strict=True)), chosen, _trace_front(x, y))
+        lines = [_trace_front(x, y), *_trace_bars(x, y)]
+        _label_points(ax, list(zip(x.means, y.means, strict=True)), chosen, lines)
     return picture
 
 
@@ -149,7 +150,7 @@ def _describe_rest(name: str, entries: Sequence[Entry]) -> list[str]:
     differ = [  # without fields that change together with the swept one
         n for n in others if len({(label[name], label.get(n, "")) for label in labels}) > len(given)
     ]
-    return [write_label({n: label.get(n, "") for n in differ}) for label in labels]
+    return [escape_text(write_label({n: label.get(n, "") for n in differ})) for label in labels]
 
 
 def _parse_pair(
@@ -263,10 +264,17 @@ def _draw_legend(ax: "Axes") -> None:
               loc="upper center", bbox_to_anchor=(0.5, -0.14))  # fmt: skip
 
 
+def _trace_bars(x: Along, y: Along) -> Iterator[list[Point]]:
+    """Yield the ends of each point's two bars of deviations."""
+    for a, b, wide, tall in zip(x.means, y.means, x.deviations, y.deviations, strict=True):
+        yield [(a - wide, b), (a + wide, b)]
+        yield [(a, b - tall), (a, b + tall)]
+
+
 def _label_points(
-    ax: "Axes", points: Sequence[Point], names: Sequence[str], line: Sequence[Point]
+    ax: "Axes", points: Sequence[Point], names: Sequence[str], lines: Sequence[Sequence[Point]]
 ) -> None:
-    """Write names beside their points, further away where names, points or the line are dense."""
+    """Write names beside their points, further away where names, points or lines are dense."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.transforms import Bbox
 
@@ -276,12 +284,13 @@ def _label_points(
     figure.set_layout_engine(None)  # a layout with room for names would move the points
     at = [tuple(map(float, ax.transData.transform(point))) for point in points]
     taken: list[Any] = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in at]
-    turns = [tuple(map(float, ax.transData.transform(point))) for point in line]
-    for (x0, y0), (x1, y1) in pairwise(turns):
-        ends = (min(x0, x1) - 1, min(y0, y1) - 1, max(x0, x1) + 1, max(y0, y1) + 1)
-        taken.append(Bbox.from_extents(*ends))
+    for line in lines:
+        turns = [tuple(map(float, ax.transData.transform(point))) for point in line]
+        for (x0, y0), (x1, y1) in pairwise(turns):
+            ends = (min(x0, x1) - 1, min(y0, y1) - 1, max(x0, x1) + 1, max(y0, y1) + 1)
+            taken.append(Bbox.from_extents(*ends))
     for point, name in zip(points, names, strict=True):
-        text = ax.annotate(name, point, (0, 0), textcoords="offset points", fontsize=8)
+        text = ax.annotate(escape_text(name), point, (0, 0), textcoords="offset points", fontsize=8)
         box, distance = _place_label(text, taken, ax.get_window_extent(), canvas.get_renderer())
         taken.append(box)
         if distance > 20:

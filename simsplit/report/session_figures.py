@@ -5,22 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, suggest
+from simsplit.metrics import METRICS
 from simsplit.report.canvas import HONEST, ensure_axes, put_legend_outside
-from simsplit.report.session_tables import WORDS
 from simsplit.results import Run
-from simsplit.results.kept import load_sessions
-from simsplit.results.session_results import (
-    BOTH,
-    FIGURES,
-    FLOORS,
-    LEARNED,
-    PROMPT,
-    RESPONSE,
-    SIDES,
-    WRITTEN,
-    average_last_judged,
-    is_ceiling,
-)
+from simsplit.results.leak_table import CEILING, FLOOR, WRITTEN, has_role
+from simsplit.results.mean_leaks import average_by_attack
+from simsplit.results.recovered_files import load_sessions
+from simsplit.results.recovered_kinds import BOTH, KINDS, PROMPT, RESPONSE, SIDES, entitle
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,11 +34,11 @@ def sessions(
 
     The dotted line is the best blind guess, which needs no attack.
     """
-    for given, known in ((figure, (*FIGURES, *LEARNED)), (side, SIDES)):
+    for given, known in ((figure, KINDS["sessions"].metrics), (side, SIDES)):
         if given not in known:
             hint = suggest(given, known) or ","
             raise RunError(f"sessions: no '{given}'{hint} allowed: {', '.join(known)}")
-    lasts = {name: average_last_judged(run.sessions) for name, run in runs.items()}
+    lasts = {name: average_by_attack(run.leaks, "sessions") for name, run in runs.items()}
     if missing := [name for name, last in lasts.items() if last.empty]:
         raise RunError(f"sessions: no attack on sessions in {', '.join(missing)}")
     column, named = (
@@ -55,16 +46,19 @@ def sessions(
         [str(name) for last in lasts.values() for name in last.index],
     )
     ax = ensure_axes(ax)
+    roles = {name: role for last in lasts.values() for name, role in last["role"].items()}
     for name in dict.fromkeys(named):
-        if name not in (*FLOORS, WRITTEN):
+        if (role := roles[name]) not in (FLOOR, WRITTEN):
             values = [last[column].get(name, float("nan")) for last in lasts.values()]
-            line, title = (":", f"{name} (ceiling)") if is_ceiling(name) else ("-", name)
-            ax.plot(range(len(lasts)), values, line, label=title)
-    floors = [last[column].reindex(FLOORS).max() for last in lasts.values()]
+            line = ":" if role == CEILING else "-"
+            label = entitle("sessions", name, role)
+            # `ls` keeps the marks, which a format string would drop: one run alone has no line
+            ax.plot(range(len(lasts)), values, ls=line, markersize=4, label=label)
+    floors = [has_role(last, FLOOR)[column].max() for last in lasts.values()]
     ax.plot(
         range(len(lasts)), floors, ":", color=HONEST, marker="", label="best guess without attack"
     )
-    ax.set(ylim=(-0.02, 1.02), ylabel=f"{WORDS[figure]}, {side}")
+    ax.set(ylim=(-0.02, 1.02), ylabel=f"{METRICS[figure].words}, {side}")
     ax.set_xticks(range(len(lasts)), list(lasts))
     ax.set_title("How much each attack read of sessions", fontsize=10)
     put_legend_outside(ax)
@@ -80,7 +74,7 @@ def session(run: Run, number: int = 0, attacks: Sequence[str] = ()) -> "Figure":
     rows = texts[texts["session"] == number] if len(texts) else texts
     if rows.empty:
         raise RunError(f"{run.path}: no session {number} that an attack was judged on")
-    rows = rows[~rows["attack"].isin(FLOORS)]
+    rows = rows[~rows["attack"].isin(KINDS["sessions"].guesses)]
     if unknown := [name for name in attacks if name not in set(rows["attack"])]:
         known = ", ".join(rows["attack"])
         raise RunError(f"{run.path}: no attack '{unknown[0]}' on sessions, allowed: {known}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simsplit.topologies import USUAL
+from simsplit.protocols import USUAL
 
 
 def describe_setting(scenario: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ They are made here because the forms must agree on alignment, escapes and what i
 import csv
 import io
 import math
+import re
 import statistics
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,16 +14,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from simsplit.metrics import Better, find_decimals
 from simsplit.metrics.intervals import compute_half_width
 
 if TYPE_CHECKING:
     import rich.console
 
 Format = Literal["table", "markdown", "csv", "latex"]
-Better = Literal["more", "less"]
 BOLD = (
-    "in bold the best of its column (less of costs, errors and of what leaks, more of the rest), "
-    "where it is ahead of all others by more than the spread over seeds"
+    "in bold the best of its column, ties included (less of costs, errors and of what leaks, more "
+    "of the rest), where it is ahead of the others by more than the spread over seeds"
 )
 
 _GAP = 3
@@ -32,26 +33,12 @@ _HEADING_LINES = 3
 _WORD = 24
 """The longest word that is never broken."""
 
-DECIMALS = {
-    "loss": 4,
-    "perplexity": 1,
-    "bleu": 2,
-    **dict.fromkeys(("rouge_l", "meteor", "code_bleu", "ssim", "lpips"), 3),
-    "mse": 4,
-}
-"""Decimals of figures that are not shares; shares are shown in per cent with two decimals."""
-
-
-def decimals(figure: str) -> int | None:
-    """Return the decimals of a figure or of one of its controls, or None for a share."""
-    return next((n for name, n in DECIMALS.items() if f"{figure}_".startswith(f"{name}_")), None)
-
 
 def write_mean(figure: str, values: Sequence[float]) -> str:
     """Write a figure's mean, and the standard deviation if there are several values."""
     if not values:
         return ""
-    own = decimals(figure)
+    own = find_decimals(figure)
     scale, digits = (100, 2) if own is None else (1, own)
     return format_mean([scale * value for value in values], digits)
 
@@ -88,19 +75,21 @@ class Table:
         assert len(self.align) == len(self.columns), "a letter a column"
 
     def split_to_fit(self, width: int) -> list["Table"]:
-        """Split the table into parts if it is too wide for its numbers.
+        """Split the table into parts if it is too wide, so that no word of it is cut.
 
-        The first part has all columns of text, the others enough of them to distinguish rows.
+        Texts come first if all of them fit. Each part has enough of them to distinguish rows.
         """
         numbers = [index for index, side in enumerate(self.align) if side == "r"]
         texts = [index for index, side in enumerate(self.align) if side == "l"]
-        parts = [[*texts]]
-        for index in numbers:
+        does_fit = self._measure_width(texts) <= width
+        parts = [[*self._distinguishing]]
+        for index in (*texts, *numbers) if does_fit else range(len(self.columns)):
             if self._measure_width([*parts[-1], index]) > width and set(parts[-1]) - set(
                 self._distinguishing
             ):
                 parts.append([*self._distinguishing])
-            parts[-1].append(index)
+            if index not in parts[-1]:
+                parts[-1].append(index)
         return [self._select_columns(sorted(part), first=part is parts[0]) for part in parts]
 
     @cached_property
@@ -113,7 +102,8 @@ class Table:
         return texts
 
     def _measure_width(self, columns: Sequence[int]) -> int:
-        return sum(self._find_least_width(index) + _GAP for index in columns)
+        first = min(columns, default=0)
+        return sum(self._find_least_width(at, whole=at == first) + _GAP for at in columns)
 
     def _select_columns(self, wanted: Sequence[int], *, first: bool) -> "Table":
         columns = tuple(self.columns[index] for index in wanted)
@@ -121,16 +111,31 @@ class Table:
         align = "".join(self.align[index] for index in wanted)
         return Table(self.title if first else "", columns, rows, align)
 
-    def _find_least_width(self, column: int) -> int:
-        """Return a column's least width: numbers, the first column and most words stay whole."""
+    def _find_least_width(self, column: int, *, whole: bool) -> int:
+        """Return a column's least width: numbers, `whole` columns and most words stay unbroken."""
         cells = [row[column] for row in self.rows]
         words = [word for text in (self.columns[column], *cells) for word in text.split()]
-        if column == 0 or self.align[column] == "r":
+        if whole or self.align[column] == "r":
             return max([_find_heading_width(self.columns[column]), *map(len, cells)])
         return min(_WORD, max(map(len, words), default=1))
 
-    def rich(self) -> "rich.console.RenderableType":
-        """Make the table for a terminal."""
+    def _fit_widths(self, width: int) -> list[int]:
+        """Return the columns' widths: the least ones, and what is left for the narrowest texts."""
+        places = range(len(self.columns))
+        fitted = [self._find_least_width(place, whole=place == 0) for place in places]
+        texts = {place: self._find_width(place) for place in places if self.align[place] == "l"}
+        for _ in range(width + 1 - sum(fitted) - _GAP * len(fitted)):
+            narrow = [place for place, most in texts.items() if fitted[place] < most]
+            if narrow:
+                fitted[min(narrow, key=fitted.__getitem__)] += 1
+        return fitted
+
+    def _find_width(self, column: int) -> int:
+        """Return the width at which no cell of a column folds."""
+        return max(len(text) for text in (self.columns[column], *(r[column] for r in self.rows)))
+
+    def rich(self, width: int = 80) -> "rich.console.RenderableType":
+        """Make the table for a terminal of this width."""
         from rich.box import SIMPLE_HEAD
         from rich.console import Group
         from rich.table import Table as RichTable
@@ -138,33 +143,42 @@ class Table:
 
         # Text, because rich would read brackets in cells as markup
         table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-        for index, (column, side) in enumerate(zip(self.columns, self.align, strict=True)):
+        # rich by itself narrows the widest columns below what their words need, and cuts the last
+        fitted = zip(self.columns, self.align, self._fit_widths(width), strict=True)
+        for index, (column, side, least) in enumerate(fitted):
             justify: Literal["left", "right"] = "left" if side == "l" else "right"
-            whole, least = index == 0 or side == "r", self._find_least_width(index)
+            whole = index == 0 or side == "r"
             # without this, a column that is not wrapped would not wrap its heading either
             name = textwrap.fill(column, least, break_long_words=False) if whole else column
             table.add_column(
-                Text(name), justify=justify, overflow="fold", no_wrap=whole, min_width=least
+                Text(name),
+                justify=justify,
+                overflow="fold",
+                no_wrap=whole,
+                min_width=least,
+                width=None if whole else least,
             )
         for row in self.rows:
             table.add_row(*map(Text, row))
         # A table's own title would be wrapped at the width of its columns.
         return Group(Text(self.title, style="italic"), table) if self.title else table
 
-    def markdown(self) -> str:
-        """Write the table in Markdown, with pipes."""
+    def markdown(self, *, links: bool = False) -> str:
+        """Write the table in Markdown, with pipes; `links`: whether cells may have links."""
+
+        def escape(cell: str) -> str:
+            return _escape_markdown(cell, links=links)
+
         rule = ["---" if side == "l" else "---:" for side in self.align]
-        lines = [
-            [name.replace("|", r"\|") for name in self.columns],
-            rule,
-            *self._write_cells(lambda cell: cell.replace("|", r"\|"), "**{}**"),
-        ]
+        cells = self._write_cells(escape, "**{}**")
+        lines = [[*map(escape, self.columns)], rule, *cells]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     def csv(self) -> str:
         """Write the table as comma-separated values."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
+        cells = ([*map(_escape_formula, line)] for line in (self.columns, *self.rows))
+        csv.writer(text, lineterminator="\n").writerows(cells)
         return text.getvalue().rstrip("\n")
 
     def latex(self) -> str:
@@ -257,5 +271,30 @@ _LATEX = str.maketrans(
 )
 
 
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+"""What begins a tag in Markdown; in `a < b` nothing does."""
+_FORMULA = re.compile(r"[=+\-@\t]")
+"""What begins a formula in a spreadsheet."""
+_NUMBER = re.compile(r"[-+][\d.,eE ±%+\-\[\]]*")
+
+
+def _join_lines(cell: str) -> str:
+    """Return a cell on one line: a line's end would end the row, or the table."""
+    return " ".join(cell.splitlines())
+
+
 def _escape(cell: str) -> str:
-    return cell.translate(_LATEX)
+    return _join_lines(cell).translate(_LATEX)
+
+
+def _escape_markdown(cell: str, *, links: bool) -> str:
+    """Return a cell that is no HTML, and has no link: names of runs may come from anyone."""
+    text = _TAG.sub("&lt;", _join_lines(cell)).replace("|", r"\|")
+    return text if links else text.replace("](", r"\](")
+
+
+def _escape_formula(cell: str) -> str:
+    """Return a cell that a spreadsheet takes for text, unless it is a number."""
+    if not _FORMULA.match(cell) or _NUMBER.fullmatch(cell):
+        return cell
+    return f"'{cell}"

@@ -7,17 +7,17 @@ its summary, so a run need not be repeated to be timed.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from simsplit.legs import ClientId
 from simsplit.metrics import find_headline, format_column
 from simsplit.network.clock import ClientWork, Flops, choose_order, compute_round_times
 from simsplit.network.profiles import NetworkConfig
-from simsplit.packets import ClientId
+from simsplit.network.works import collect_works
 from simsplit.phases import EVALUATE
-from simsplit.preflight import format_size
+from simsplit.protocols import JOINT, PROTOCOLS, choose_protocols
 from simsplit.report.tables import Table
 from simsplit.results import Run
-from simsplit.results.ledger import collect_works
 from simsplit.rows import ClientRow, WireRow
-from simsplit.topologies import TOPOLOGIES
+from simsplit.sizes import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
     figure = find_headline(map(str, run.rounds.columns)) or "test_accuracy"
     marks = _find_marks(run.rounds, figure)
     scenario = run.fields
-    if scenario["topology"] not in TOPOLOGIES:
+    if scenario["topology"] not in PROTOCOLS:
         marks = []  # the saved run does not contain the protocol of a plugin's topology
     own = scenario.get("network")
     server = (own or {}).get("server", {})
@@ -110,7 +110,8 @@ def _compute_elapsed_s(
 ) -> dict[int, float]:
     """Compute the simulated seconds from the start of the run to the end of each round."""
     schedule = scenario["schedule"]
-    order = choose_order(schedule["kind"], (scenario.get("aggregation") or {}).get("kind", "none"))
+    kind = (scenario.get("aggregation") or {}).get("kind", "none")
+    order = choose_order(schedule["kind"], kind, joint=scenario["topology"] in JOINT)
     rates = network.draw_rates(scenario["clients"]["count"], scenario["seed"])
     flops = Flops.read(run.summary["flops"])
     elapsed, total, seconds = {}, 0.0, 0.0
@@ -119,7 +120,7 @@ def _compute_elapsed_s(
         if works != before:  # most rounds repeat the work of the round before
             seconds = compute_round_times(
                 order,
-                TOPOLOGIES[scenario["topology"]].training,
+                choose_protocols(scenario).training,
                 works,
                 rates,
                 network.server,

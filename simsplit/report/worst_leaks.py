@@ -6,12 +6,13 @@ squared error of images and rows, and by ROUGE-L of texts.
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simsplit.report.input_tables import BLIND, TITLES, keep_last_judged
+from simsplit.metrics import METRICS
 from simsplit.report.tables import write_mean
 from simsplit.results import Run
+from simsplit.results.leak_table import FLOOR, has_role, take_last_judged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,7 @@ class Leak(NamedTuple):
         share = f"{100 * statistics.fmean(self.shares):.0f} %"
         if len(self.shares) > 1:
             share = f"{share[:-2]} ± {100 * statistics.stdev(self.shares):.0f} %"
-        worst = f"{self.attack}: {TITLES[self.figure]} {against}"
+        worst = f"{self.attack}: {METRICS[self.figure].words} {against}"
         return {"leak": share, "worst attack: its figure / the guess's": worst}
 
 
@@ -51,28 +52,28 @@ def make_leak_cells(runs: Sequence[Run]) -> Mapping[str, str]:
 
 def find_worst_leak(runs: Sequence[Run]) -> Leak | None:
     """Find the attack that recovers most on average over runs; return None without attacks."""
-    lasts = [keep_last_judged(run) for run in runs]
+    lasts = [take_last_judged(run.recovered) for run in runs]
     known = [name for name in _PERFECT if lasts and all(name in last for last in lasts)]
     if not known:
         return None
     figure = known[0]
     means = [last.groupby("attack")[figure].mean() for last in lasts]
+    guesses = {str(name) for last in lasts for name in has_role(last, FLOOR)["attack"]}
+    names = dict.fromkeys(str(name) for mean in means for name in mean.index)
     leaks = [
         leak
-        for name in _list_attacks(means)
-        if (leak := _measure_leak(name, figure, means)) is not None
+        for name in names
+        if name not in guesses and all(name in mean.index for mean in means)
+        if (leak := _measure_leak(name, figure, means, guesses)) is not None
     ]
     return max(leaks, key=lambda leak: statistics.fmean(leak.shares), default=None)
 
 
-def _list_attacks(means: Sequence["pd.Series[Any]"]) -> list[str]:
-    names = dict.fromkeys(str(name) for mean in means for name in mean.index)
-    return [n for n in names if n not in BLIND and all(n in mean.index for mean in means)]
-
-
-def _measure_leak(attack: str, figure: str, means: Sequence["pd.Series[Any]"]) -> Leak | None:
+def _measure_leak(
+    attack: str, figure: str, means: Sequence["pd.Series[Any]"], blind: Collection[str]
+) -> Leak | None:
     best = min if _PERFECT[figure] == 0 else max
-    guesses = [[float(mean[name]) for name in BLIND if name in mean.index] for mean in means]
+    guesses = [[float(mean[name]) for name in blind if name in mean.index] for mean in means]
     reached = [float(mean[attack]) for mean in means]
     if not all(guesses) or any(map(math.isnan, reached)):
         return None

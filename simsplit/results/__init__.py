@@ -10,8 +10,8 @@ from simsplit.results.directory import (
     TUNED,
     RunWriter,
 )
+from simsplit.results.read_tables import load_saved_scenario
 from simsplit.results.run import Run
-from simsplit.results.stored import load_saved_scenario
 from simsplit.results.sweep_directory import (
     SWEEP,
     CellEntry,

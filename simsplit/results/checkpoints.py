@@ -19,12 +19,12 @@ import numpy as np
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from simsplit.errors import RunError, SimsplitError
+from simsplit.errors import RunError, SimsplitError, format_list
 from simsplit.foreign import read_bytes
 from simsplit.results.directory import make_folder, replace, writing
+from simsplit.results.read_tables import explain_read_errors
 from simsplit.results.row_file import RESTED, check_rows
 from simsplit.results.shapes import Shape, read_shaped
-from simsplit.results.stored import explain_read_errors
 from simsplit.states import stack_clients, unstack_clients
 
 _TENSORS = "state.safetensors"
@@ -51,6 +51,8 @@ class Progress:
     elapsed_s: float = 0.0
     simulated_s: float = 0.0
     """Simulated time of the rounds so far, if the scenario has a network."""
+    epsilon_next: dict[str, float] = field(default_factory=dict)
+    """The epsilon that each client would reach in one more round, where clients count it."""
 
 
 class _ProgressShape(Shape):
@@ -130,9 +132,11 @@ def load(folder: Path, digest: str) -> tuple[dict[str, Tensor], Progress, list[s
                 "checkpoints, threads and output may change. Resume with the scenario.yaml that "
                 "lies in the run directory, or give another --out"
             )
-        names = [each.name for each in fields(Progress)]
-        progress = Progress(**{name: facts["progress"][name] for name in names})
-        return tensors, progress, complaints
+        kept, names = facts["progress"], [each.name for each in fields(Progress)]
+        if lacking := [name for name in names if name not in kept]:
+            complaints.append(f"{candidate.name} is damaged (it lacks {format_list(lacking)})")
+            continue
+        return tensors, Progress(**{name: kept[name] for name in names}), complaints
     if complaints:
         raise RunError(f"no usable checkpoint in {folder}: {'; '.join(complaints)}")
     return None

@@ -103,6 +103,11 @@ class RunWriter:
         """Write values as a small JSON file, completely or not at all."""
         self.write_text(name, json.dumps(values, indent=2) + "\n")
 
+    def remove(self, name: str) -> None:
+        """Remove a small file, or a link in its place, if there is one."""
+        with writing(self.path / name):
+            (self.path / name).unlink(missing_ok=True)
+
     def write_table(self, table: str, rows: Sequence[Cells]) -> None:
         """Write a table that exists only at a run's end, completely or not at all."""
         with writing(self._file(table)):

@@ -18,24 +18,27 @@ import torch
 
 _PACKAGES = (
     *("simsplit", "torch", "torchvision", "numpy", "pandas", "scikit-learn"),
-    *("flwr", "flwr-datasets", "ray"),
+    *("flwr", "ray"),
 )
 
 
 def describe_environment(
-    device: torch.device, plugins: Sequence[Mapping[str, object]] = ()
+    device: torch.device,
+    plugins: Sequence[Mapping[str, object]] = (),
+    model: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
-    """Return versions, machine, device, thread count, and the plugins with their digests."""
+    """Return versions, machine, device, thread count, and plugins and own model with digests."""
     return {
         **_describe_session(),
         "resumed": [],
         "process": describe_process(),
         "python": platform.python_version(),
-        "packages": {name: _find_version(name) for name in _PACKAGES},
+        "packages": {name: find_version(name) for name in _PACKAGES},
         **_describe_machine(device),
         "device": str(device),
         "threads": torch.get_num_threads(),
         "plugins": list(plugins),
+        "model": dict(model or {}),
     }
 
 
@@ -48,7 +51,8 @@ def add_resumption(before: Mapping[str, object], device: torch.device) -> dict[s
     here = {
         **_describe_session(),
         **_describe_machine(device),
-        "packages": {"torch": _find_version("torch")},
+        "python": platform.python_version(),
+        "packages": {name: find_version(name) for name in ("torch", "numpy")},
     }
     sessions = [*(earlier if isinstance(earlier, list) else []), here]
     return {**before, "resumed": sessions, "process": describe_process()}
@@ -61,10 +65,21 @@ def _describe_machine(device: torch.device) -> dict[str, object]:
         gpu = torch.get_device_module(device).get_device_name(device)
     return {
         "platform": platform.platform(),
+        "processor": _find_processor(),
         "processors": os.cpu_count(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "gpu": gpu,
     }
+
+
+def _find_processor() -> str | None:
+    """Return the processor's name, without commas; None where the system does not give it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or None
+    names = (line.partition(":")[2] for line in lines if line.startswith("model name"))
+    return " ".join(next(names, "").replace(",", " ").split()) or None
 
 
 def _describe_session() -> dict[str, object]:
@@ -87,7 +102,8 @@ def _find_commit() -> str | None:
 
 
 @cache
-def _find_version(package: str) -> str | None:
+def find_version(package: str) -> str | None:
+    """Return a package's version; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:  # a checkout that is on the path, and not installed

@@ -4,17 +4,27 @@ Columns that a scenario does not need are left out: methods' losses without meth
 if none can drop out, simulated time without a network.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from simsplit.data.client_names import NO_NAMES, ClientNames
-from simsplit.network.clock import ClientWork, Clock
+from simsplit.client_names import NO_NAMES, ClientNames
+from simsplit.legs import ClientId
+from simsplit.network.clock import Clock
 from simsplit.network.events import RoundTimes
-from simsplit.packets import ClientId, Leg
-from simsplit.phases import EVALUATE
+from simsplit.network.works import simulate_round
+from simsplit.results import leak_table
 from simsplit.results.directory import RunWriter
-from simsplit.rows import Cells, ClientRow, DetectionRow, RoundRow, TableRow, TimingRow, WireRow
+from simsplit.rows import (
+    WITHHELD,
+    Cells,
+    ClientRow,
+    DetectionRow,
+    RoundRow,
+    TableRow,
+    TimingRow,
+    WireRow,
+)
 from simsplit.wire import RECEIVED, Wire
 
 ROUND_COLUMNS = ("round", "phase", "steps", "samples", "train_loss", "train_accuracy")
@@ -46,14 +56,18 @@ class TableColumns:
     """Detectors' scores of each client."""
     detections: Sequence[str] = ()
     """Columns of the `detections` table; empty if the run has no such table."""
-    attacked: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Columns of the tables that attacks fill, by table."""
+    attacked: bool = False
+    """Whether there are attacks, which fill the table `leaks`."""
     reported: Sequence[str] = ()
     """Figures that methods report for each client."""
     named: bool = False
     """Whether clients have names."""
     handed: bool = False
     """Whether clients hand shared weights on, so that a client receives what another one sent."""
+    withheld: Sequence[str] = ()
+    """Figures that clients keep to themselves; their cells say so."""
+    joint: bool = False
+    """Whether clients are parties, whose steps are the same ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +89,8 @@ class Round:
     """Detectors' scores of each client."""
     detections: Sequence[DetectionRow] = ()
     """The result of each detector."""
-    attacked: Mapping[str, Sequence[Cells]] = field(default_factory=dict)
-    """Rows of attacks by table."""
+    leaks: Sequence[Cells] = ()
+    """Rows of what attacks recovered."""
     malicious: frozenset[ClientId] = frozenset()
     barred: frozenset[ClientId] = frozenset()
 
@@ -91,10 +105,11 @@ class Ledger:
         clock: Clock | None,
         names: ClientNames = NO_NAMES,
     ) -> None:
-        self.clock, self.names = clock, names
+        self.clock, self.names, self.joint = clock, names, columns.joint
         chosen = {"method_loss": columns.methods, "staleness": columns.staleness}
         extra = tuple(name for name, wanted in chosen.items() if wanted)
         self.averaged = ("train_loss", "train_accuracy", *extra)
+        self.withheld = dict.fromkeys(columns.withheld, WITHHELD)
         who = COHORT_COLUMNS if columns.cohort else ()
         timed = clock is not None
         self.writer = RunWriter(
@@ -116,7 +131,7 @@ class Ledger:
                     *columns.signals,
                 ),
                 **({"detections": columns.detections} if columns.detections else {}),
-                **columns.attacked,
+                **({leak_table.TABLE: leak_table.COLUMNS} if columns.attacked else {}),
                 "wire": (
                     *(*WIRE_COLUMNS, *(RECEIVED if columns.handed else ())),
                     *(("transfer_s",) if timed else ()),
@@ -156,9 +171,8 @@ class Ledger:
         self._append("clients", rows)
         if "detections" in self.writer.columns:
             self._append("detections", done.detections)
-        for table, rows_of_attacks in done.attacked.items():
-            if table in self.writer.columns:
-                self.writer.append(table, rows_of_attacks)
+        if leak_table.TABLE in self.writer.columns:
+            self.writer.append(leak_table.TABLE, done.leaks)
         return row, rows
 
     def time(self, number: int, train_s: float, evaluate_s: float, elapsed_s: float) -> None:
@@ -167,7 +181,8 @@ class Ledger:
         self._append("timing", [TimingRow(number, train_s, evaluate_s, elapsed_s)])
 
     def _append(self, table: str, rows: Iterable[TableRow]) -> None:
-        self.writer.append(table, (row.cells for row in rows))
+        marks = {n: mark for n, mark in self.withheld.items() if n in self.writer.columns[table]}
+        self.writer.append(table, (row.cells | marks for row in rows))
 
     def _simulate(
         self, clock: Clock, done: Round, sent: Sequence[WireRow]
@@ -186,11 +201,12 @@ class Ledger:
     def _make_round_row(self, done: Round) -> RoundRow:
         """Return the round's row: sums, and sample-weighted means over the clients that trained."""
         reports = [report for report in done.reports.values() if "samples" in report]
+        total: Callable[[Iterable[float]], float] = self._get_most if self.joint else sum
         cells: dict[str, object] = {
             "round": done.number,
             "phase": done.phase,
-            "steps": sum(report["steps"] for report in reports),
-            "samples": sum(report["samples"] for report in reports),
+            "steps": total([report["steps"] for report in reports]),
+            "samples": total([report["samples"] for report in reports]),
             "clients": len(done.reports),
             "dropped": len(done.dropped),
             "late": len(done.late),
@@ -200,9 +216,14 @@ class Ledger:
         for name in self.averaged:
             means = [(report[name], report["samples"]) for report in reports if name in report]
             if means:
-                total = sum(size for _, size in means)
-                cells[name] = sum(mean * size for mean, size in means) / total
+                weight = sum(size for _, size in means)
+                cells[name] = sum(mean * size for mean, size in means) / weight
         return RoundRow.of(self._select("rounds", cells | dict(done.figures)))
+
+    @staticmethod
+    def _get_most(counts: Iterable[float]) -> float:
+        """Return the largest count, of parties whose steps are the same ones."""
+        return max(counts, default=0)
 
     def _make_client_row(
         self, done: Round, client: ClientId, times: RoundTimes | None
@@ -229,47 +250,3 @@ class Ledger:
         """Return the cells whose columns the table has."""
         columns = self.writer.columns[table]
         return {name: value for name, value in cells.items() if name in columns}
-
-
-def simulate_round(
-    clock: Clock,
-    counts: Mapping[ClientId, tuple[int, int]],
-    everybody: Iterable[ClientId],
-    sent: Sequence[WireRow],
-    round_number: int,
-) -> tuple[RoundTimes, float]:
-    """Return a round's simulated times, and its seconds with those of announcements before it.
-
-    `counts` are the steps and samples of the clients that take part. Announcements count into the
-    first round, as their bytes do.
-    """
-    times = clock.time_round(collect_works(counts, sent, round_number))
-    announced = [row for row in sent if row.round == 0]
-    if not announced:
-        return times, times.seconds
-    idle = dict.fromkeys(everybody, (0, 0))
-    return times, times.seconds + clock.time_round(collect_works(idle, announced, 0)).seconds
-
-
-def collect_works(
-    counts: Mapping[ClientId, tuple[int, int]], sent: Iterable[WireRow], round_number: int
-) -> dict[ClientId, ClientWork]:
-    """Return the work and packets of each client of `counts` in a round, without evaluation.
-
-    `counts` are the clients' steps and samples.
-    """
-    packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in counts}
-    nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in counts}
-    received = dict.fromkeys(counts, (0, 0))
-    for row in sent:
-        client, leg = row.client, row.leg
-        if row.phase != EVALUATE and row.round == round_number and client in packets:
-            # a step of another phase in between has rows of its own
-            packets[client][leg] = packets[client].get(leg, 0) + row.packets
-            nbytes[client][leg] = nbytes[client].get(leg, 0) + row.bytes
-            more, known = row.received, received[client]
-            received[client] = known[0] + more[0], known[1] + more[1]
-    return {
-        client: ClientWork(steps, samples, packets[client], nbytes[client], received[client])
-        for client, (steps, samples) in counts.items()
-    }

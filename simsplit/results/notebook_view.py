@@ -13,7 +13,7 @@ from urllib.parse import quote
 from simsplit.errors import format_count
 from simsplit.foreign import strip_controls
 from simsplit.metrics import find_headline, format_column
-from simsplit.preflight import format_size
+from simsplit.sizes import format_size
 
 Facts = Mapping[str, Any]
 PAGE = "report.html"

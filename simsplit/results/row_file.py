@@ -19,7 +19,7 @@ from torch import Tensor
 from simsplit.errors import RunError
 from simsplit.foreign import refuse_link
 from simsplit.results.directory import make_folder, writing
-from simsplit.results.stored import explain_read_errors
+from simsplit.results.read_tables import explain_read_errors
 
 ROWS = "clients.rows"
 """The file's name in the folder of checkpoints."""

@@ -1,12 +1,11 @@
 """A `Run` reads a run directory: its tables as DataFrames, its summary as a dict."""
 
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from simsplit.data.client_names import NO_NAMES, ClientNames, read_names
-from simsplit.errors import RunError, format_count, format_list
+from simsplit.client_names import NO_NAMES, ClientNames, read_names
+from simsplit.errors import RunError, format_count, format_list, suggest
 from simsplit.results.directory import (
     AFTERWARDS,
     CONTRIBUTIONS,
@@ -16,9 +15,9 @@ from simsplit.results.directory import (
     SUMMARY,
     TUNED,
 )
-from simsplit.results.input_results import average_over_targets
+from simsplit.results.leak_table import INPUTS, TABLE, TEXT, average, keep_kinds, widen
 from simsplit.results.notebook_view import write_html
-from simsplit.results.recovers import RECOVERS
+from simsplit.results.read_tables import load_saved_scenario, read_table
 from simsplit.results.shapes import (
     DataShape,
     EnvironmentShape,
@@ -26,11 +25,18 @@ from simsplit.results.shapes import (
     TunedShape,
     read_shaped,
 )
-from simsplit.results.stored import load_saved_scenario, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
+
+
+def suggest_run(path: Path, file: str = SCENARIO) -> str:
+    """Return `, did you mean '...'?` with the run whose folder's name is nearest, or nothing.
+
+    A sweep's folder is found by another file.
+    """
+    runs = [each.parent.name for each in path.parent.glob(f"*/{file}")]
+    return suggest(path.name, runs)
 
 
 class Run:
@@ -60,13 +66,15 @@ class Run:
         return write_html(self.path, facts)
 
     @classmethod
-    def load(cls, path: str | Path, plugins: Any = ()) -> "Run":  # noqa: ANN401
+    def load(cls, path: str | Path, plugins: Any = ()) -> Self:  # noqa: ANN401
         """Open a run directory; raise RunError if the path is none.
 
         `plugins` are those that the run was made with; only `scenario` needs them.
         """
         path = Path(path)
         if not (path / SCENARIO).is_file():
+            if not path.exists():
+                raise RunError(f"{path}: no such folder{suggest_run(path)}")
             runs = sorted(str(file.parent) for file in path.glob(f"*/{SCENARIO}"))
             held = f"; it holds runs: {format_list(runs)}" if runs else ""
             raise RunError(f"{path} is no run directory (no {SCENARIO} in it){held}")
@@ -108,15 +116,6 @@ class Run:
         return self._name(self._table("holdings"))
 
     @cached_property
-    def scenario(self) -> Any:  # noqa: ANN401 - a Scenario, which is of a room above this one
-        """The resolved scenario: `run.scenario.clients.count`, or `["clients"]["count"]`.
-
-        A run with plugins' parts needs `Run.load(path, plugins=[...])`; `fields` needs none.
-        """
-        loading = import_module("simsplit.scenario")
-        return loading.load_scenario(self.path / SCENARIO, plugins=self.plugins)
-
-    @cached_property
     def fields(self) -> dict[str, Any]:
         """The resolved scenario as plain values, which another version may have written."""
         return load_saved_scenario(self.path)
@@ -127,57 +126,57 @@ class Run:
         return self._table_if_there("detections")
 
     @cached_property
-    def recovered(self) -> "pd.DataFrame":
-        """One row per judged round, attack and target: the attack's scores; may be empty."""
-        return self.read_recovered("inputs")
-
-    @cached_property
-    def labels(self) -> "pd.DataFrame":
-        """One row per judged round, attack on labels, view and adapter; and the floors.
-
-        The table may be empty.
-        """
-        return self.read_recovered("labels")
-
-    @cached_property
-    def sessions(self) -> "pd.DataFrame":
-        """One row per judged round, attack on sessions, session and side: the attack's scores.
-
-        Sides are prompt, response and both. Further rows are the floors, and what was written. The
-        table may be empty.
-        """
-        return self.read_recovered("sessions")
-
-    def read_recovered(self, kind: str) -> "pd.DataFrame":
-        """Return the table of the attacks that recover one kind of things; may be empty.
+    def leaks(self) -> "pd.DataFrame":
+        """One row per figure of what attacks recovered: which attack, when, of what; may be empty.
 
         It has the rows of the run's own attacks, and those of attacks on the finished run.
         """
         import pandas as pd
 
-        recovered = RECOVERS[kind]
-        name = f"{recovered.table}.csv"
+        _refuse_old_tables(self.path)
+        name = f"{TABLE}.csv"
         files = [*self.path.glob(name), *sorted(self.path.glob(f"{AFTERWARDS}/{name}"))]
-        if not files:
+        tables = [table for file in files if len(table := read_table(file))]
+        if not tables:
             return pd.DataFrame()
-        together = pd.concat(map(read_table, files))
-        place = [column for column in recovered.place if column in together]
+        together = pd.concat(tables)
+        together = together.assign(**{n: together[n].astype(object).fillna("") for n in TEXT})
         # Each file repeats the guesses that need no attack, for the same targets.
+        figures = ("value", "low", "high")
+        place = [column for column in together if column not in figures]
         unique = together.drop_duplicates(place, ignore_index=True)
-        return unique.astype(dict(recovered.types))
+        return unique.astype({"target": "Int64", "label": "Int64", "adapter": "Int64"})
+
+    @cached_property
+    def recovered(self) -> "pd.DataFrame":
+        """One row per judged round, attack and target, a column per metric; may be empty."""
+        return widen(keep_kinds(self.leaks, *INPUTS))
+
+    @cached_property
+    def labels(self) -> "pd.DataFrame":
+        """The rows of `leaks` of attacks on labels, by view and adapter; may be empty."""
+        return keep_kinds(self.leaks, "labels")
+
+    @cached_property
+    def sessions(self) -> "pd.DataFrame":
+        """One row per judged round, attack, session and view, a column per metric; may be empty.
+
+        Views are prompt, response and both. Further rows are the floors, and what was written.
+        """
+        return widen(keep_kinds(self.leaks, "sessions"))
 
     def find_kind(self, attack: str) -> str:
         """Return the kind of things that an attack on the finished run recovered."""
-        folder = self.path / Path(AFTERWARDS).with_name(attack)
-        kinds = (k for k, each in RECOVERS.items() if (folder / f"{each.table}.csv").exists())
-        if (kind := next(kinds, None)) is None:
-            raise RunError(f"{folder} holds no attack")
-        return kind
+        file = self.path / Path(AFTERWARDS).with_name(attack) / f"{TABLE}.csv"
+        if not file.exists():
+            raise RunError(f"{file.parent} holds no attack")
+        table = read_table(file)
+        return str(table.loc[table["attack"] == attack, "kind"].iloc[0])
 
     @cached_property
     def attacks(self) -> "pd.DataFrame":
         """One row per judged round and attack: the means over targets; may be empty."""
-        return average_over_targets(self.recovered)
+        return average(self.recovered)
 
     @cached_property
     def contributions(self) -> "pd.DataFrame":
@@ -194,12 +193,6 @@ class Run:
         done = self.summary["rounds_done"]
         now = [table for table in tables if (table["to_round"] == done).all()]
         return self._name(pd.concat(now, ignore_index=True)) if now else pd.DataFrame()
-
-    def plot_clients(self) -> "Figure":
-        """Draw clients' losses and accuracies over rounds, and who helps if it was measured."""
-        drawing = import_module("simsplit.report.client_figures")
-        figure: Figure = drawing.draw_clients(self)
-        return figure
 
     @cached_property
     def timing(self) -> "pd.DataFrame":
@@ -241,3 +234,13 @@ class Run:
 
     def _table(self, name: str) -> "pd.DataFrame":
         return read_table(self.path / f"{name}.csv")
+
+
+def _refuse_old_tables(path: Path) -> None:
+    """Raise RunError for a run whose attacks have a table for each kind of things."""
+    old = [f"{name}.csv" for name in ("recovered", "labels", "sessions")]
+    if held := [name for name in old if (path / name).exists()]:
+        raise RunError(
+            f"{path} has {format_list(held)} in place of {TABLE}.csv: it was made before all "
+            "leaks had one table; make the run again"
+        )

@@ -30,6 +30,7 @@ class SummaryShape(Shape):
     rounds: int = 0
     rounds_done: int = 0
     reason: str = ""
+    copies: str = ""
     seed: int = 0
     last: Figures = {}
     best_on_validation: Figures | None = None
@@ -42,6 +43,8 @@ class SummaryShape(Shape):
     resident_bytes: int | None = None
     attack_samples: int = 0
     privacy: list[dict[str, Any]] = []
+    withheld: list[str] = []
+    simulators_view: list[str] = []
 
     @model_validator(mode="after")
     def _require_results(self) -> "SummaryShape":
@@ -74,6 +77,8 @@ class EnvironmentShape(Shape):
     process: dict[str, Any] = {}
     packages: dict[str, str | None] = {}
     plugins: list[dict[str, Any]] = []
+    stack: dict[str, Any] = {}
+    """How clients of a fused cohort train, where the run chose it."""
 
 
 class TunedAttackShape(Shape):

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics import is_lower_better
-from simsplit.results.recovers import RECOVERS
+from simsplit.results.leak_table import keep_kinds
+from simsplit.results.mean_leaks import summarise_strongest
+from simsplit.results.recovered_kinds import KINDS, find_kinds
 from simsplit.results.run import Run
+from simsplit.results.worst_views import summarise_worst
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +23,9 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
     test is what papers that select on the test set report; it has a name of its own and is never
     taken for the run's result. `figures` are the columns of evaluations; the first one selects.
     """
-    recovered = [each.summarise(run.read_recovered(kind)) for kind, each in RECOVERS.items()]
-    evaluated = _take_last_phase(run.rounds).dropna(subset=list(figures), how="all")
+    evaluated = _take_last_phase(run.rounds)
+    if figures:  # none, if clients withhold them
+        evaluated = evaluated.dropna(subset=list(figures), how="all")
     return {
         "rounds_done": int(run.rounds["round"].max()),
         "last": _take_figures(evaluated, -1, figures),
@@ -31,8 +35,19 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
         "seconds": float(run.timing["elapsed_s"].iloc[-1]),
         "per_sample": _measure_per_sample(run),
         **_read_simulated(run.rounds),
-        **{name: entry for entries in recovered for name, entry in entries.items()},
+        **summarise_leaks(run.leaks),
     }
+
+
+def summarise_leaks(table: "pd.DataFrame") -> dict[str, Any]:
+    """Return the entries of `summary.json` on what attacks recovered."""
+    made: dict[str, Any] = {}
+    for name in find_kinds(table):
+        rows, kind = keep_kinds(table, name), KINDS[name]
+        made |= kind.summarise(rows) if kind.summarise else {}
+        made |= summarise_worst(rows) if kind.worst else {}
+        made |= summarise_strongest(rows, name) if kind.defence else {}
+    return made
 
 
 def _take_last_phase(rounds: "pd.DataFrame") -> "pd.DataFrame":

@@ -13,8 +13,8 @@ from typing import Any
 from simsplit.errors import RunError
 from simsplit.metrics import find_headline
 from simsplit.results.directory import SUMMARY, make_directory, replace, writing
+from simsplit.results.read_tables import read_rows
 from simsplit.results.shapes import SummaryShape, SweepShape, read_shaped
-from simsplit.results.stored import read_rows
 from simsplit.rows import RoundRow
 
 SWEEP = "sweep.json"

@@ -11,16 +11,20 @@ from pathlib import Path
 from simsplit.engine.pool import NOBODY, HostLost
 from simsplit.errors import RunError, RunFailedError, ScenarioError
 from simsplit.progress import Observer, RoundEnded
-from simsplit.results import CHECKPOINTS, SCENARIO, RunWriter, checkpoints
+from simsplit.results import CHECKPOINTS, SCENARIO, RunWriter, checkpoints, read_summary
 from simsplit.running.live import LiveRun
 from simsplit.scenario import differences, load_scenario
-from simsplit.scenario.fields import StopConfig
+from simsplit.scenario.declared_fields import StopConfig
 
 LOSSES = 3
 """How many times hosts may be lost in the same round before the run gives up."""
 CLIENT_LOSSES = 10
 """How many times a remote client may be lost in a run. A client that is lost more often, or more
 than LOSSES times in a round, loses its place: others repeat rounds for it, and only so often."""
+
+
+RETURNED = "sent_rounds_again"
+"""The fact of a summary that a deployed run has gone back to a checkpoint."""
 
 
 class Stopping(Observer):
@@ -32,15 +36,23 @@ class Stopping(Observer):
     @property
     def is_over(self) -> bool:
         """Whether the run has no further round."""
-        progress = self.live.progress
+        progress, config = self.live.progress, self.config
         if progress.round >= self.live.program.rounds:
             return True
-        return self.config is not None and progress.waited >= self.config.patience
+        if config is None:
+            return False
+        stale = config.metric is not None and progress.waited >= config.patience
+        return stale or bool(self.live.find_spent())
 
     def round(self, ended: RoundEnded) -> None:
         """Compare the round's figure with the best, except in a warm-up."""
         config, progress = self.config, self.live.progress
-        if config is None or not ended.main or config.metric not in ended.figures:
+        for row in ended.clients:
+            if "epsilon_next" in row:
+                progress.epsilon_next[str(row["client"])] = float(str(row["epsilon_next"]))
+        if config is None or config.metric is None or not ended.main:
+            return
+        if config.metric not in ended.figures:
             return
         value = ended.figures[config.metric] * (-1 if config.smaller_is_better else 1)
         if progress.best is None or value > progress.best + config.min_delta:
@@ -76,6 +88,15 @@ class Checkpoints(Observer):
         live.parts.pool.let_go(checkpoints.list_rounds(self.folder))
         self.kept = ended.number
 
+    def undo_since(self, number: int) -> None:
+        """Remove the checkpoints from a round on, as far as an earlier one is there."""
+        if not (rounds := checkpoints.list_rounds(self.folder)):
+            return
+        # Before the first checkpoint of all is the beginning of the run.
+        start = 0 if rounds[-1] == self.config.every else rounds[-1]
+        self.kept = next((each for each in rounds if each < number), start)
+        checkpoints.drop_after(self.folder, self.kept)
+
     def _refuse_another(self) -> None:
         """Raise RunError, with the fields, if the run's own scenario differs from this one."""
         scenario, path = self.live.scenario, self.folder.parent
@@ -87,9 +108,16 @@ class Checkpoints(Observer):
                 raise RunError(
                     f"{path} was run with another scenario: {'; '.join(changes)}. Only its length "
                     "may change (unless the learning rate depends on it, as under lr_schedule: "
-                    "cosine), and stop, checkpoint, threads, device, engine, observers and output. "
+                    "cosine), and stop, checkpoint, threads, device, engine (but its stack), "
+                    "observers and output. "
                     "Leave the fields as they were, or give another --out"
                 )
+
+    def _had_ended(self) -> bool:
+        """Return whether the run had ended at the checkpoint, so that no round is sent again."""
+        summary = read_summary(self.folder.parent)
+        ended = summary.get("status") == "finished" and summary.get("rounds_done") == self.kept
+        return ended and not summary.get(RETURNED, False)
 
     def resume(self) -> list[str] | None:
         """Resume from the newest intact checkpoint, and return a warning for each damaged one.
@@ -117,6 +145,7 @@ class Checkpoints(Observer):
         self.kept = progress.round
         with checkpoints.refuse_misfits(self.folder.parent):
             self.live.load(state, progress)
+        self.live.has_returned = not self._had_ended()
         self.writer.rewind(progress.tables)
         return [f"{complaint}; resumed from round {progress.round}" for complaint in complaints]
 
@@ -175,6 +204,8 @@ class LostHosts:
         """Revive hosts, rebuild all parts, and load the last checkpoint into them."""
         live = self.live
         assert live.hosts is not None, "only a run on hosts loses one"
+        if lost.since is not None:
+            self.checkpoints.undo_since(lost.since)
         others = [str(host) for host in live.hosts.revive() if host != lost.host]
         too = f" (so was host {', '.join(others)})" if others else ""
         self.observer.warn(f"{lost}{too}; going on from the end of round {self.checkpoints.kept}")

@@ -3,27 +3,36 @@
 The columns of its tables follow from the scenario.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
-from simsplit.attacking import Attacking
+from simsplit.client_names import NO_NAMES
 from simsplit.data import Prepared
-from simsplit.data.client_names import NO_NAMES
 from simsplit.detectors.watch import Watch
 from simsplit.errors import RunError
 from simsplit.evaluation.evaluator import ATTACK_SUCCESS_ALL
-from simsplit.packets import is_crowd
+from simsplit.legs import is_crowd
+from simsplit.privacy.departures import SPENDING_COLUMNS, counts_spending
 from simsplit.results import DATA, HOLDINGS, SCENARIO, SWEEP, Run, RunWriter
 from simsplit.results.directory import ENVIRONMENT
 from simsplit.results.environment import add_resumption, describe_environment
 from simsplit.results.ledger import TableColumns
 from simsplit.results.locking import lock, refuse_locked
+from simsplit.results.run import suggest_run
 from simsplit.rows import DetectionRow
 from simsplit.scenario import Scenario
+
+
+def refuse_misspelt(path: Path, kind: Literal["run", "sweep"] = "run") -> None:
+    """Raise RunError for a folder that is not there, beside one with a name like its own."""
+    file = SWEEP if kind == "sweep" else SCENARIO
+    if not path.exists() and (near := suggest_run(path, file)):
+        raise RunError(f"{path}: no such folder, and --resume goes on with a {kind}{near}")
 
 
 def choose_run_directory(scenario: Scenario, out: str | Path | None, *, resume: bool) -> Path:
@@ -94,7 +103,8 @@ def describe_start(
     writer: RunWriter, scenario: Scenario, data: Prepared, device: torch.device
 ) -> None:
     """Write the files that describe a run: scenario, environment, data and clients' shares."""
-    writer.start(scenario.yaml(), describe_environment(device, scenario.plugins.describe_origins()))
+    parts = scenario.plugins.describe_origins(), scenario.model.describe_own_weights()
+    writer.start(scenario.yaml(), describe_environment(device, *parts))
     writer.write_json(DATA, data.to_dict())
     if not is_crowd(scenario.clients.count):
         writer.write_text(HOLDINGS, data.format_holdings())
@@ -123,8 +133,13 @@ def drop_late_names(path: Path, data: Prepared) -> Prepared:
     return data
 
 
-def table_columns(scenario: Scenario, *, named: bool = False) -> TableColumns:
-    """Return the columns that this scenario adds to those of every run; `named`: clients' names."""
+def table_columns(
+    scenario: Scenario, *, named: bool = False, withheld: Sequence[str] = ()
+) -> TableColumns:
+    """Return the columns that this scenario adds to those of every run.
+
+    `named`: clients have names. `withheld` are figures that clients keep to themselves.
+    """
     return TableColumns(
         scenario.figures,
         own_figures=_own_figures(scenario),
@@ -136,8 +151,13 @@ def table_columns(scenario: Scenario, *, named: bool = False) -> TableColumns:
         malicious=bool(scenario.detectors or scenario.clients.malicious),
         signals=Watch.list_columns(scenario.detectors),
         detections=DetectionRow.columns() if scenario.detectors else (),
-        reported=[name for method in scenario.method for name in method.columns],
-        attacked=Attacking.columns(scenario),
+        reported=[
+            *(name for method in scenario.method for name in method.columns),
+            *(SPENDING_COLUMNS if counts_spending(scenario) else ()),
+        ],
+        attacked=bool(scenario.attacks),
+        withheld=withheld,
+        joint=bool(scenario.parties),
     )
 
 

@@ -5,30 +5,37 @@ A run warns its user of likely mistakes before the first round, and of idle meth
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from simsplit.data import Prepared
-from simsplit.data.parts import count_rows
+from simsplit.data.client_parts import count_rows
 from simsplit.errors import PluginError, RunError
 from simsplit.foreign import strip_controls
+from simsplit.legs import is_crowd
 from simsplit.methods import MethodConfig
-from simsplit.packets import is_crowd
-from simsplit.progress import Observer, RoundEnded, RunPlan, Status
-from simsplit.results import HOLDINGS, SUMMARY, TRACEBACK, Run, RunWriter
-from simsplit.results.stored import explain_misfits
-from simsplit.results.summary import summarise
-from simsplit.rows import WireRow
-from simsplit.running.accounting import (
+from simsplit.privacy.accounting import (
     MISSING,
+    choose_audit,
+    choose_guarantee,
     count_releases,
+    explain_lack,
     lacks_accountant,
     list_guarantees,
+    list_withheld_figures,
     summarise_privacy,
+    void_repeated,
 )
+from simsplit.privacy.uncovered import list_uncovered
+from simsplit.progress import Observer, RoundEnded, RunPlan, Status
+from simsplit.results import HOLDINGS, SUMMARY, TRACEBACK, Run, RunWriter
+from simsplit.results.read_tables import explain_misfits
+from simsplit.results.summary import summarise
+from simsplit.rows import WireRow
+from simsplit.running.checkpointing import RETURNED
 from simsplit.running.live import LiveRun
-from simsplit.scenario import Scenario
-from simsplit.scenario.warnings import list_data_warnings, list_warnings
+from simsplit.scenario.refusals import list_data_warnings, list_warnings
 
 PRIVACY = "privacy"
 """The table of the privacy that noise guarantees to each client's samples."""
@@ -37,8 +44,20 @@ PRIVACY = "privacy"
 class Notes(Observer):
     """The observer that writes `summary.json`, and `traceback.txt` if the run fails."""
 
-    def __init__(self, live: LiveRun, path: Path, writer: RunWriter) -> None:
+    def __init__(
+        self,
+        live: LiveRun,
+        path: Path,
+        writer: RunWriter,
+        withheld: Sequence[str] = (),
+        no_guarantee: str = "",
+    ) -> None:
+        """Write notes of a run into its directory.
+
+        `withheld` are figures that clients do not send. `no_guarantee` says why noise gives none.
+        """
         self.live, self.path, self.writer = live, path, writer
+        self.withheld, self.no_guarantee = withheld, no_guarantee
 
     def begin(self, plan: RunPlan) -> None:
         """Write into the summary that the run is running."""
@@ -50,14 +69,16 @@ class Notes(Observer):
         if status in ("finished", "pruned"):
             scenario = self.live.scenario
             with explain_misfits([self.path]):  # a resumed run's tables may have been changed
-                results = summarise(Run.load(self.path), scenario.figures)
+                figures = [name for name in scenario.figures if name not in self.withheld]
+                results = summarise(Run.load(self.path), figures)
                 resident = self.live.resident_bytes()
                 wanted = self.live.parts.evaluator.wanted
                 if wanted is not None:
                     results["attack_samples"] = len(wanted)
-                results |= self._summarise_privacy()
-            reason = {"reason": str(error)} if status == "pruned" else {}
+                results |= self._summarise_privacy(results.get("audit"))
+            reason = {"reason": str(error)} if status == "pruned" else self._explain_stop()
             self._note(status, seed=scenario.seed, **results, resident_bytes=resident, **reason)
+            self.writer.remove(TRACEBACK)  # of a failure before a resume
         elif status == "failed" and error is not None:
             ours = isinstance(error, RunError | PluginError)
             why = str(error) if ours else f"{type(error).__name__}: {error}"
@@ -66,19 +87,60 @@ class Notes(Observer):
         else:
             self._note(status)
 
-    def _summarise_privacy(self) -> dict[str, object]:
-        """Return the summary's entry on privacy, and write the table by client."""
+    def _explain_stop(self) -> dict[str, str]:
+        """Return the reason why a run ended before its last round, if that is a budget."""
+        if not (spent := self.live.find_spent()):
+            return {}
+        client, epsilon = max(spent.items(), key=lambda each: (each[1], -each[0]))
+        number = self.live.progress.round + 1
+        limit = self.live.scenario.epsilon_limit
+        who = self.live.data.client_names.describe(client)
+        return {
+            "reason": f"{who} would reach epsilon {epsilon:.4g} in round {number}, beyond {limit:g}"
+        }
+
+    def _summarise_privacy(self, audit: Mapping[str, Any] | None) -> dict[str, object]:
+        """Return the summary's entry on privacy, and write the table by client.
+
+        The bound of an audit stands beside each guarantee that its pairs are neighbours of.
+        """
         live = self.live
         guarantees = list_guarantees(live.scenario)
         if not guarantees:
             return {}
+        if self.no_guarantee:
+            guarantees = [replace(each, lacks=self.no_guarantee) for each in guarantees]
+        elif live.has_returned and live.parts.pool.remote:
+            guarantees = void_repeated(guarantees)
         steps = live.program.steps_per_epoch["private"]
-        times = count_releases(WireRow.in_frame(Run.load(self.path).wire), steps)
+        run = Run.load(self.path)
+        times = count_releases(WireRow.in_frame(run.wire), steps)
+        if "times_sent" in run.clients:  # what clients have counted themselves
+            counted = run.clients.groupby("client")["times_sent"].max().dropna()
+            times |= {int(str(client)): int(count) for client, count in counted.items()}
         samples = count_rows(live.data.parts).tolist()
         every = [summarise_privacy(each, times, samples) for each in guarantees]
         if rows := [row for _, of_one in every for row in of_one]:
             self.writer.write_table(PRIVACY, rows)
-        return {"privacy": [entry for entry, _ in every]}
+        entries = [entry for entry, _ in every]
+        if audit is not None:
+            self._add_bounds(every, audit)
+        uncovered = [asdict(each) for each in list_uncovered(live.scenario)]
+        return {"uncovered": uncovered, "privacy": entries}
+
+    def _add_bounds(
+        self,
+        every: Iterable[tuple[dict[str, object], Sequence[Mapping[str, object]]]],
+        audit: Mapping[str, Any],
+    ) -> None:
+        """Add an audit's bound, and the epsilon of the client that holds the canaries."""
+        scenario = self.live.scenario
+        ours = next(each for each in scenario.attacks if each.title == audit["attack"])
+        for entry, of_one in every:
+            bound = choose_audit(scenario, entry, ours.audited, audit)
+            if bound is not None:
+                own = (r["epsilon"] for r in of_one if r["client"] == scenario.targets.client)
+                entry |= {"audited": bound, "audited_against": next(own, entry["epsilon"])}
 
     def _note(self, status: Status, **more: object) -> None:
         """Write the summary, which replaces the previous one."""
@@ -88,6 +150,13 @@ class Notes(Observer):
             "rounds": self.live.program.rounds,
             "flops": self.live.flops.to_dict(),
         }
+        if self.live.has_returned and self.live.parts.pool.remote:
+            facts[RETURNED] = True
+        if self.live.copies:
+            facts["copies"] = self.live.copies
+        if figures := list_withheld_figures(self.live.scenario):
+            # A simulation has them in its tables all the same, which no deployed run has.
+            facts["withheld" if self.withheld else "simulators_view"] = figures
         self.writer.write_json(SUMMARY, {"name": self.live.scenario.name, **facts, **more})
 
 
@@ -119,13 +188,18 @@ class Pictures(Observer):
                 self._warn(failure)
 
 
-def list_first_warnings(scenario: Scenario, data: Prepared, *, resumed: bool) -> Iterator[str]:
+def list_first_warnings(live: LiveRun, *, resumed: bool) -> Iterator[str]:
     """Yield the warnings about a scenario and its data; a resumed run repeats only `MISSING`."""
+    scenario, data = live.scenario, live.data
     if lacks_accountant(scenario):
         yield MISSING
+    if scenario.train.dp is not None and choose_guarantee(scenario) is None:
+        yield f"train.dp: the run has no guarantee: {explain_lack(scenario)}"
     if resumed:
         return
     yield from list_warnings(scenario)
+    if live.copies:
+        yield live.copies
     if data.has_samples:
         yield from list_data_warnings(scenario, data)
 

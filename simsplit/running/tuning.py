@@ -18,8 +18,8 @@ from simsplit.attacks import AttackConfig
 from simsplit.data import Prepared
 from simsplit.data.simulated import simulate_clients
 from simsplit.errors import RunFailedError
+from simsplit.report.leak_numbers import score_attack
 from simsplit.report.numbers import measure
-from simsplit.report.presentations import PRESENTATIONS
 from simsplit.results import TUNED, Run
 from simsplit.results.checkpoints import compute_digest
 from simsplit.results.directory import make_directory, replace
@@ -91,7 +91,8 @@ def _choose(
         shutil.rmtree(folder, ignore_errors=True)
         read = measure([train(shadow, simulated, folder / str(number))], "last")
         for attack in attacks:
-            figures[attack.title], scores[attack.title] = _score(attack, read)
+            name, scores[attack.title] = score_attack(attack.recovers, attack.title, read)
+            figures[attack.title] = name.replace(attack.title, "{attack}")
     shutil.rmtree(folder, ignore_errors=True)
     return [
         _describe_choice(attack, tried[attack.title], scores, figures)
@@ -111,10 +112,10 @@ def _name_tried(attack: AttackConfig) -> Sequence[AttackConfig]:
 def _group(tried: Iterable[Sequence[AttackConfig]]) -> Iterator[Sequence[AttackConfig]]:
     """Yield the attacks that one training can have: all that watch, and each that forges."""
     every = [attack for attacks in tried for attack in attacks]
-    if watching := [attack for attack in every if not attack.active]:
+    if watching := [attack for attack in every if not attack.threat.acts]:
         yield watching
     for attack in every:
-        if attack.active:
+        if attack.threat.acts:
             yield [attack]
 
 
@@ -139,14 +140,6 @@ def _make_shadow(
             "output": scenario.output.model_copy(update={"figures": False}),
         }
     )
-
-
-def _score(attack: AttackConfig, read: Mapping[str, Sequence[float]]) -> tuple[str, float]:
-    """Return the figure that says how much an attack has read, and its value, larger for more."""
-    for name, way in PRESENTATIONS[attack.recovers].success:
-        if values := read.get(name.format(attack=attack.title)):
-            return name, values[0] if way == "more" else -values[0]
-    return "", math.nan
 
 
 def _describe_choice(

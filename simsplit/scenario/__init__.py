@@ -10,7 +10,7 @@ from simsplit.scenario.loading import (
 )
 from simsplit.scenario.model import Scenario
 from simsplit.scenario.schema import file_schema
-from simsplit.scenario.sweeps import Cell, Sweep, has_sweep, load_sweep
+from simsplit.scenario.sweep_files import Cell, Sweep, has_sweep, load_sweep
 
 __all__ = [
     "Cell",

@@ -18,12 +18,12 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.report.short_names import short_names
-from simsplit.scenario import draws, searching
+from simsplit.scenario import draws, search_config
 from simsplit.scenario.messages import format_value
 
 Settings = dict[str, Any]
 
-FORMS = ("grid", "zip", "list", "random", searching.FORM)
+FORMS = ("grid", "zip", "list", "random", search_config.FORM)
 MOST = 10_000
 """Cells that one sweep may have; more are taken for a mistake."""
 _UNSWEEPABLE = {
@@ -45,7 +45,7 @@ SCHEMA: dict[str, Any] = {
             "description": "Fields and values of each cell; an entry's `name` names its cell.",
         },
         "random": draws.SCHEMA,
-        searching.FORM: searching.SCHEMA,
+        search_config.FORM: search_config.SCHEMA,
     },
     "additionalProperties": {"type": ["array", "null"]},
 }
@@ -111,7 +111,7 @@ def sweep_over(values: Settings, swept: str, value: Any) -> None:  # noqa: ANN40
         _open_form(sweep, form)[below] = value
     elif any(known in sweep for known in FORMS):
         # Where the field is swept already: on a second axis it would be refused.
-        forms = ("zip", "random", searching.FORM)
+        forms = ("zip", "random", search_config.FORM)
         home = next((form for form in forms if swept in (sweep.get(form) or {})), "grid")
         _open_form(sweep, home)[swept] = value
     else:
@@ -169,8 +169,8 @@ def _build_axes(
             _refuse_unsweepable(f"{where}.{key}", key)
         if form == "random":
             yield where, draws.draw_cells(where, content, MOST)
-        elif form == searching.FORM:
-            drawn = searching.draw_cells(where, content, MOST)
+        elif form == search_config.FORM:
+            drawn = search_config.draw_cells(where, content, MOST)
             yield where, drawn if tried is None else list(tried)
         else:
             # null takes a field out again, in a child file or with --set

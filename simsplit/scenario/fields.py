@@ -1,153 +1,61 @@
-"""The fields of a scenario, and properties that follow from them alone.
+"""Properties that follow from a scenario's fields alone.
 
-The configs of all parts are composed here, so the JSON schema, the error messages and
-`simsplit list` have one source. `misfits`, `needs` and `sessions` refuse fields that do not fit
-each other; `model` calls them.
+`misfits`, `needs` and `sessions` refuse fields that do not fit each other; `model` calls them.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from simsplit.attacks import ATTACKS, AttackConfig, TargetsConfig
-from simsplit.config import Config, join_configs
-from simsplit.data import DataConfig
+from simsplit.attacks import AttackConfig, TargetsConfig
+from simsplit.attacks.threat import Role
+from simsplit.client_names import ClientNames
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
-from simsplit.detectors import DETECTORS, DetectorConfig
-from simsplit.engine.engine_config import Engine, InlineEngine
-from simsplit.evaluation.evaluator import EvaluateConfig, list_figure_columns, list_success_columns
-from simsplit.methods import METHODS, MethodConfig
-from simsplit.methods.method import NoiseSource
-from simsplit.metrics import is_lower_better
-from simsplit.models import Model, SimpleCNN
+from simsplit.engine.engine_config import InlineEngine
+from simsplit.evaluation.evaluator import list_figure_columns, list_success_columns
+from simsplit.legs import ClientId
+from simsplit.methods import MethodConfig
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.language import CausalLM
 from simsplit.models.text_model import TextModel
 from simsplit.models.tokenizers import Reader
-from simsplit.network.profiles import NetworkConfig
-from simsplit.observers import OBSERVERS, ObserverConfig
 from simsplit.parties.client_cuts import Place, assign_cuts
-from simsplit.parties.train_config import ClientsConfig, TrainConfig
-from simsplit.plugins import NO_PLUGINS, Plugins
-from simsplit.schedules.aggregation import Aggregation, NoAggregation
-from simsplit.schedules.cohort import CohortConfig
-from simsplit.schedules.schedule import RoundRobinConfig, Schedule
-from simsplit.topologies import TOPOLOGIES, USUAL, Topology, TopologyName
-
-# mypy cannot follow a union that is made from a registry.
-if TYPE_CHECKING:
-    AnyMethod = MethodConfig
-    AnyDetector = DetectorConfig
-    AnyAttack = AttackConfig
-    AnyObserver = ObserverConfig
-else:
-    AnyMethod = join_configs(METHODS.values())
-    AnyDetector = join_configs(DETECTORS.values())
-    AnyAttack = join_configs(ATTACKS.values())
-    AnyObserver = join_configs(OBSERVERS.values())
+from simsplit.parties.optimizers import OptimizerConfig
+from simsplit.parties.train_config import VerticalConfig
+from simsplit.scenario.declared_fields import DeclaredFields
+from simsplit.topologies import (
+    TOPOLOGIES,
+    Topology,
+)
+from simsplit.wire import Viewpoint
 
 
-class StopConfig(Config):
-    """Stop before the last round when a figure no longer improves."""
+class ScenarioFields(DeclaredFields):
+    """Base of a scenario: its fields and what follows from them, without checks between them."""
 
-    metric: str = "validation_accuracy"
-    """A column of the `rounds` table, such as validation_accuracy or test_loss."""
-    patience: int = Field(default=10, ge=1)
-    """Number of evaluations without improvement after which the run stops."""
-    min_delta: float = Field(default=0.0, ge=0)
-    """The smallest change that counts as an improvement, in the metric's unit."""
+    def find_viewpoint(self, attack: AttackConfig) -> Viewpoint:
+        """Return the place at which an attack sees packets.
 
-    @property
-    def smaller_is_better(self) -> bool:
-        """Whether a fall is an improvement, as for losses, errors and perplexities."""
-        return is_lower_better(self.metric)
+        SimsplitError is raised for a client of unknown name.
+        """
+        who = attack.sitting
+        return Viewpoint(ClientNames(self.party_names).find(who) if who else None)
 
+    def find_role(self, viewpoint: Viewpoint) -> Role:
+        """Return what an attacker at this place is."""
+        if viewpoint.client is None:
+            return Role.SERVER
+        if not self.parties:
+            return Role.CLIENT
+        return Role.READER if viewpoint.client == self.label_party else Role.PARTY
 
-class CheckpointConfig(Config):
-    """When checkpoints are written, from which a run resumes."""
-
-    every: int = Field(default=1, ge=0)
-    """Rounds between checkpoints; the last round always writes one; 0: only the last."""
-    keep: int = Field(default=2, ge=1)
-    """Number of checkpoints to keep. With more than one a run can resume although the newest is
-    damaged."""
-
-
-class OutputConfig(Config):
-    """Where run directories are made, and whether figures are drawn in them."""
-
-    root: Path = Path("runs")
-    """Folder in which the run's own folder is made, unless `--out` names it."""
-    figures: bool = True
-    """Whether to draw the run's figures when it has finished, which takes about a second."""
-
-
-class ScenarioFields(Config):
-    """Base of a scenario: its fields, without checks between them."""
-
-    plugins: ClassVar[Plugins] = NO_PLUGINS
-    """The plugins whose parts a scenario may name. They are passed when it is loaded; its file does
-    not name them."""
-    name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Letters, digits, dots, dashes and underscores, with a letter or digit first; names the
-    run."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of every random draw."""
-    data: DataConfig = DataConfig()
-    """The data set, and how it is divided among the clients."""
-    model: Model = SimpleCNN()
-    """The network, and where it is cut."""
-    topology: TopologyName = USUAL
-    """u_shaped: clients keep tail and labels. vanilla: the server has the tail and sees labels.
-    api: the server has all of a pretrained transformer; clients have adapters, a head and labels,
-    and inputs are public."""
-    servers: int = Field(default=1, ge=1)
-    """Number of servers under topology: api that offer the same model and share nothing. The
-    messages of a gradient go to them in turn: with m messages and m servers none sees two of one
-    gradient, with 2 m none sees two steps in a row. Each server that is asked gets tokens and
-    adapters."""
-    clients: ClientsConfig = ClientsConfig()
-    """The number of clients, and the segments that they share."""
-    method: tuple[AnyMethod, ...] = ()
-    """Methods at the cut, applied in this order; empty: raw activations are sent."""
-    schedule: Schedule = RoundRobinConfig()
-    """Which client trains when, and for how long."""
-    aggregation: Aggregation = NoAggregation()
-    """What is averaged after each round; none: shared segments are handed from client to client."""
-    cohort: CohortConfig = CohortConfig()
-    """Which clients take part in a round; by default all of them."""
-    detectors: tuple[AnyDetector, ...] = ()
-    """How the server detects malicious clients, and how it responds."""
-    attacks: tuple[AnyAttack, ...] = ()
-    """How the server tries to recover clients' samples and labels from the packets they send."""
-    targets: TargetsConfig = TargetsConfig()
-    """The samples that attacks try to recover."""
-    network: NetworkConfig | None = None
-    """Speeds of devices and links, for simulated time in the tables; null: no simulated time."""
-    engine: Engine = InlineEngine()
-    """Where clients run: in this process, or on several hosts. Results are the same."""
-    train: TrainConfig = TrainConfig()
-    """Batches, optimizers and precision."""
-    evaluate: EvaluateConfig = EvaluateConfig()
-    """When and how the model is scored."""
-    stop: StopConfig | None = None
-    """Early stopping; null: the run takes all of its rounds."""
-    observers: tuple[AnyObserver, ...] = ()
-    """Observers that are notified of each round; a resumed run may have others."""
-    device: str = Field(default="cpu", pattern=r"^(cpu|auto|cuda(:\d+)?)$")
-    """cpu, cuda, cuda:N, or auto (a GPU if there is one)."""
-    noise: NoiseSource = "cpu"
-    """Where methods draw their noise: `cpu` copies it to the device, and draws the same on every
-    device; `device` draws it there, so that results depend on the kind of device."""
-    threads: int | None = Field(default=None, ge=1)
-    """torch threads of this process; null leaves torch's choice."""
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    """When the state from which a run resumes is saved."""
-    output: OutputConfig = OutputConfig()
-    """The folder for results."""
+    def choose_optimizer(self, client: ClientId) -> OptimizerConfig:
+        """Return the optimizer of a client, which an attacker at its seat may have changed."""
+        optimizer: OptimizerConfig = self.train.client
+        for attack in self.attacks:
+            if attack.sitting and self.find_viewpoint(attack).client == client:
+                optimizer = attack.change_optimizer(optimizer)
+        return optimizer
 
     @property
     def shared_field(self) -> str | None:
@@ -161,7 +69,80 @@ class ScenarioFields(Config):
     def crossings(self) -> Topology:
         """The topology: which legs cross the cut, and which side has which segment."""
         own: Mapping[str, Topology] = self.plugins.of("TOPOLOGIES")
-        return own[self.topology] if self.topology in own else TOPOLOGIES[self.topology]
+        chosen = own[self.topology] if self.topology in own else TOPOLOGIES[self.topology]
+        at_server = chosen.at_server if self.joining.labels == "server" else None
+        return chosen if at_server is None else at_server
+
+    @property
+    def joining(self) -> VerticalConfig:
+        """How parties' heads are joined, where clients are parties."""
+        return self.vertical or VerticalConfig()
+
+    @property
+    def parties(self) -> range:
+        """The clients that take each step together, by number; none where a step is of one."""
+        return range(self.clients.count if self.crossings.joint else 0)
+
+    @property
+    def party_names(self) -> tuple[str, ...]:
+        """The names of the parties, as the scenario or its data give them."""
+        return self.clients.names or self.data.party_names
+
+    @property
+    def label_party(self) -> int:
+        """The number of the party that has the labels.
+
+        Raise ScenarioError if there is no such party.
+        """
+        known, count = self.data.label_party, self.clients.count
+        return self.joining.find_party(self.party_names, known, count)
+
+    @property
+    def reader(self) -> ClientId | None:
+        """The number of the party that alone has the labels; None: each client has its own."""
+        return self.label_party if self.parties else None
+
+    def select_methods(self, client: ClientId) -> dict[int, MethodConfig]:
+        """Return the methods at a client's cut, by their places in `method`.
+
+        SimsplitError is raised for a party of unknown name.
+        """
+        return {
+            place: each
+            for place, each in enumerate(self.method)
+            if self.find_party(each) in (None, client)
+        }
+
+    def find_party(self, method: MethodConfig) -> ClientId | None:
+        """Return the party at whose cut alone a method acts; None: it acts at every client's.
+
+        SimsplitError is raised for a party of unknown name.
+        """
+        if method.by is None:
+            return None
+        return ClientNames(self.party_names).find(method.by.partition(" ")[2])
+
+    @property
+    def has_own_methods(self) -> bool:
+        """Whether parties' chains of methods differ."""
+        return any(each.by for each in self.method)
+
+    def find_read_client(self, attack: AttackConfig) -> ClientId:
+        """Return the client whose packets of the targets an attack reads.
+
+        SimsplitError is raised for a client of unknown name.
+        """
+        seat = self.find_viewpoint(attack).client
+        if seat is not None:
+            return seat
+        # Of parties, the one with the labels alone is sent features.
+        reads = self.parties and attack.threat.asks_gradients
+        return self.label_party if reads else self.targets.client
+
+    @property
+    def epsilon_limit(self) -> float | None:
+        """The epsilon beyond which no client goes on; None: there is no budget."""
+        return None if self.stop is None else self.stop.epsilon
 
     @property
     def gradients_cross(self) -> bool:
@@ -199,7 +180,8 @@ class ScenarioFields(Config):
     @property
     def has_own_models(self) -> bool:
         """Whether clients' models differ, by their weights or their cuts."""
-        return self.clients.heads == "per_client" or self.has_own_cuts
+        own = self.clients.heads == "per_client" or self.has_own_cuts
+        return own and not self.crossings.joint  # parties have one model together
 
     @property
     def shares(self) -> bool:

@@ -17,7 +17,7 @@ import yaml
 from simsplit.errors import ScenarioError, suggest
 from simsplit.foreign import MOST_YAML, read_text, refuse_huge_yaml
 from simsplit.scenario.cells import sweep_over
-from simsplit.scenario.shipped import list_names, locate
+from simsplit.scenario.shipped import find_folder, list_names, locate
 
 if TYPE_CHECKING:
     from yaml import SafeDumper as _CDumper
@@ -85,13 +85,14 @@ for _tag, (_pattern, _first) in _PLAIN.items():
         _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, _first)
 
 
-def read(path: Path, overrides: Mapping[str, Any]) -> Values:
+def read(path: Path, overrides: Mapping[str, Any], *, whole: bool = True) -> Values:
     """Return a file's values over those of the file that it extends, with overrides over both.
 
     Where there is no such file, the shipped scenario of that name is read.
     An override that is text is parsed as YAML; other values are used unchanged.
+    Without `whole`, values of an extended file that does not ship are left out; `extends` names it.
     """
-    values = _read_with_parents(locate(path), ())
+    values = _read_with_parents(locate(path), (), whole=whole)
     for field, given in overrides.items():
         value = _parse(given, field, f"'{given}'") if isinstance(given, str) else given
         if field.startswith("sweep."):
@@ -172,8 +173,18 @@ def _parse_position(here: list[Any], key: str, field: str) -> int:
     return int(key)
 
 
-def _read_with_parents(path: Path, children: tuple[Path, ...]) -> Values:
+def is_foreign(path: Path) -> bool:
+    """Return whether a file that a scenario extends is of others: none that ships.
+
+    Its name is the scenario's author's, and it may be any YAML file of the user's, with secrets.
+    """
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(find_folder()))
+
+
+def _read_with_parents(path: Path, children: tuple[Path, ...], *, whole: bool = True) -> Values:
     """Return a file's values merged over those of the files that it extends."""
+    if len(children) > MOST_EXTENDED:
+        raise ScenarioError("extends", f"leads to more than {MOST_EXTENDED} files")
     # `Path.resolve` would raise for links that go in a circle; reading them is an error anyway.
     if os.path.realpath(path) in map(os.path.realpath, children):
         chain = " -> ".join(file.name for file in (*children, path))
@@ -182,42 +193,49 @@ def _read_with_parents(path: Path, children: tuple[Path, ...]) -> Values:
     parent = values.pop("extends", None)
     if parent is None:
         return values
-    if not isinstance(parent, str):
-        raise ScenarioError("extends", f"must be the path of a YAML file, got {parent!r} in {path}")
+    if not isinstance(parent, str) or "\0" in parent:
+        got = "" if children else f", got {parent!r}"
+        raise ScenarioError("extends", f"must be the path of a YAML file{got} in {path}")
     beside = path.parent / parent
     shipped = locate(Path(parent))
     # Where there is neither, the error names the path beside the child.
     source = beside if beside.exists() or shipped == Path(parent) else shipped
-    return merge(_read_with_parents(source, (*children, path)), values)
+    if not whole and is_foreign(source):
+        return {**values, "extends": parent}
+    return merge(_read_with_parents(source, (*children, path), whole=whole), values)
 
 
 def _load(path: Path, children: tuple[Path, ...]) -> Values:
     """Return the values of one file; raise ScenarioError if it cannot be read."""
     field = "extends" if children else ""
-    named = f" (named in {children[-1]})" if children else ""
+    file, hint = str(path), path
+    where = f"{path} (named in {children[-1]})" if children else file
+    if len(children) > 1 and is_foreign(children[-1]):  # the path is a value of another's file
+        where = file = f"the file that {children[-1]} extends"
+        hint = Path()
     try:
         text = _read_text(path, extended=bool(children))
     except UnicodeDecodeError as error:
         raise ScenarioError(
-            field, f"{path}{named} is not UTF-8 text, from byte {error.start} on"
+            field, f"{where} is not UTF-8 text, from byte {error.start} on"
         ) from None
     except OSError as error:
         raise ScenarioError(
-            field, f"cannot read {path}{named}: {error.strerror}{_suggest_file(path)}"
+            field, f"cannot read {where}: {error.strerror}{_suggest_file(hint)}"
         ) from None
     except ValueError as error:
-        raise ScenarioError(field, f"cannot read {path}{named}: {error}") from None
+        raise ScenarioError(field, f"cannot read {where}: {error}") from None
     _refuse_table(path, field)
-    shown = _is_named_as_yaml(path)
-    values = _parse(text, field, str(path), shown=shown)
+    shown = _is_named_as_yaml(path) and not (children and is_foreign(path))
+    values = _parse(text, field, file, shown=shown)
     if values is None:
         return {}
     if not isinstance(values, dict):
         kinds = ((list, "a list"), (str, "text"), (object, "a value"))
         kind = next(word for kind, word in kinds if isinstance(values, kind))
-        raise ScenarioError(field, f"{path}{named} must hold a mapping of fields, got {kind}")
+        raise ScenarioError(field, f"{where} must hold a mapping of fields, got {kind}")
     if (children or not shown) and not all(map(_FIELD.fullmatch, values)):
-        raise ScenarioError(field, f"{path}{named} is no scenario: it has names that no field has")
+        raise ScenarioError(field, f"{where} is no scenario: it has names that no field has")
     return values
 
 
@@ -269,6 +287,8 @@ def _suggest_file(path: Path) -> str:
     return suggest(path.name, known) or suggest(wanted, list_names()) or _NO_SUCH_NAME
 
 
+MOST_EXTENDED = 16
+"""Files that extend one another, at most."""
 _SUFFIXES = (".yaml", ".yml")
 _OF_A_RUN = "scenario.yaml"
 """The file in a run directory that holds its scenario."""
@@ -280,6 +300,22 @@ _SHORT = 2**16
 _NO_SUCH_NAME = "; simsplit list scenarios lists the shipped ones"
 
 
+def _load_yaml(text: str) -> Any:  # noqa: ANN401 - any YAML value
+    # The slow loader reads a text again only if it is wrong, for its better messages.
+    with suppress(yaml.YAMLError, ValueError):
+        return yaml.load(text, Loader=_Fast)
+    return yaml.load(text, Loader=_Loader if len(text) < _SHORT else _Fast)
+
+
+def _has_nul(value: object) -> bool:
+    """Return whether a text in a value, or a name, has a NUL."""
+    if isinstance(value, dict):
+        return any(map(_has_nul, (*value, *value.values())))
+    if isinstance(value, list):
+        return any(map(_has_nul, value))
+    return isinstance(value, str) and "\0" in value
+
+
 def _parse(text: str, field: str, source: str, *, shown: bool = True) -> Any:  # noqa: ANN401 - any
     """Return the value of a YAML text; raise ScenarioError, with line and column, if it is none.
 
@@ -288,10 +324,7 @@ def _parse(text: str, field: str, source: str, *, shown: bool = True) -> Any:  #
     """
     try:
         refuse_huge_yaml(text)
-        # The slow loader reads a text again only if it is wrong, for its better messages.
-        with suppress(yaml.YAMLError, ValueError):
-            return yaml.load(text, Loader=_Fast)
-        return yaml.load(text, Loader=_Loader if len(text) < _SHORT else _Fast)
+        value = _load_yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -303,3 +336,7 @@ def _parse(text: str, field: str, source: str, *, shown: bool = True) -> Any:  #
     except (yaml.YAMLError, ValueError) as error:
         more = f": {error}" if shown else ""
         raise ScenarioError(field, f"{source} is not valid YAML{more}") from None
+    # Only an escape can make such a character, which no path and no name may have.
+    if "\\" in text and _has_nul(value):
+        raise ScenarioError(field, f"{source} has a NUL character in a value")
+    return value

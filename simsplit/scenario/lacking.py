@@ -5,17 +5,15 @@ A sweep asks for all of its cells, so that none is trained in vain.
 
 from collections.abc import Iterator
 
-from simsplit.errors import ScenarioError
-from simsplit.metrics.images import describe_lack_of_lpips
+from simsplit.metrics.image_scores import describe_lack_of_lpips
 from simsplit.metrics.text import describe_lack_of_code_bleu
 from simsplit.scenario.fields import ScenarioFields
+from simsplit.scenario.findings import Finding, Findings
 
 
-def refuse_lacking(scenario: ScenarioFields) -> None:
-    """Raise ScenarioError for the first field whose package this machine lacks."""
-    for place, lacks in _list_lacks(scenario):
-        if lacks:
-            raise ScenarioError(place, lacks)
+def find_lacking(scenario: ScenarioFields) -> Findings:
+    """Refuse a field whose package this machine lacks."""
+    yield from (Finding(*each) for each in _list_lacks(scenario) if each[1])
 
 
 def _list_lacks(scenario: ScenarioFields) -> Iterator[tuple[str, str]]:

@@ -6,20 +6,24 @@ Data and networks that a user passes from Python are named by their digests.
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from simsplit.data.given import GivenSource, build_given_source
 from simsplit.data.given_texts import TextGiven, build_given_texts, is_texts
+from simsplit.data.passed_objects import GivenSource, build_given_source
 from simsplit.errors import ScenarioError
-from simsplit.held import get_held
+from simsplit.foreign import read_facts
 from simsplit.models.split_model import GivenModel, hold_model, hold_model_again
+from simsplit.objects_by_digest import get_held
 from simsplit.plugins import Given, Plugins, gather_plugins
 from simsplit.plugins.gathering import remind
+from simsplit.results.directory import ENVIRONMENT
+from simsplit.results.environment import find_version
 from simsplit.scenario.cells import refuse_sweep
 from simsplit.scenario.extending import extend
 from simsplit.scenario.files import assign, read
+from simsplit.scenario.hiding import hide_foreign_values
 from simsplit.scenario.messages import explain_left_over, format_value
 from simsplit.scenario.model import Scenario
 
@@ -38,11 +42,26 @@ def load_scenario(
     values = read(Path(path), overrides or {})
     refuse_sweep(values, Path(path))
     known = gather_plugins(plugins)
-    try:
-        return parse(values, known)
-    except ScenarioError as error:
-        remind(error, Path(path).parent, known)  # a scenario in a run directory may need plugins
-        raise explain_left_over(error, overrides or {}) from None
+    with hide_foreign_values(Path(path), overrides or {}):
+        try:
+            return parse(values, known)
+        except ScenarioError as error:
+            remind(error, Path(path).parent, known)  # one in a run directory may need plugins
+            explained = explain_left_over(error, overrides or {})
+            raise _name_version(explained, Path(path).parent) from None
+
+
+def _name_version(error: ScenarioError, folder: Path) -> ScenarioError:
+    """Return the error of a run's file, with the version that wrote it if that is another."""
+    now, written = find_version("simsplit"), None
+    with suppress(OSError, ValueError, TypeError, LookupError):  # as of a file that no run has
+        written = read_facts(folder / ENVIRONMENT)["packages"]["simsplit"]
+    if written in (None, now):
+        return error
+    what = f"(written by simsplit {written}; this is {now})"
+    return ScenarioError.of_many(
+        [ScenarioError(each.field, f"{each.reason} {what}") for each in error.problems]
+    )
 
 
 def parse(values: Mapping[str, Any], plugins: Given = ()) -> Scenario:

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import types
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -20,11 +22,6 @@ _BOUNDS = {
     "less_than": ("lt", "below"),
     "less_than_equal": ("le", "at most"),
 }
-_NEW_NAMES = {
-    "evaluate.new_words": "max_new_tokens",
-    "evaluate.written": "generated_texts",
-}
-"""Fields of older scenarios, with their new names."""
 _TYPES = {
     "int": "a whole number",
     "float": "a number",
@@ -39,6 +36,8 @@ _TYPES = {
 }
 _DEEPEST, _MOST = 3, 2
 """Levels of a scenario that are searched for a misplaced name, and most places that are named."""
+_LONG = 10**6
+"""The least bound that is written with commas; `:g` would round it."""
 _MOST_EXPLAINED = 50
 """Most mistakes of a scenario that are explained: a file of thousands is no scenario."""
 _SURE = 0.85
@@ -137,10 +136,18 @@ def _explain(
         return ScenarioError(field, describe_unknown(got, known))
     if kind == "string_pattern_mismatch" and owner is not None:
         meaning = owner.model_fields[str(path[-1])].description or f"what matches {ctx['pattern']}"
-        return ScenarioError(
-            field, f"got {format_value(got)}; allowed: {' '.join(meaning.split())}"
-        )
+        reason = f"got {format_value(got)}; allowed: {' '.join(meaning.split())}"
+        if (near := _find_allowed(str(got), ctx["pattern"])) is not None:
+            reason = f"{reason.rstrip('.')}; such as '{near}'"
+        return ScenarioError(field, reason)
     return ScenarioError(field, _describe_reason(kind, ctx, got, error["msg"]))
+
+
+def _find_allowed(text: str, pattern: str) -> str | None:
+    """Return a text in plain letters that fits a pattern; None if what is left does not."""
+    letters = unicodedata.normalize("NFKD", text.replace("ß", "ss")).encode("ascii", "ignore")
+    near = re.sub(r"[^A-Za-z0-9.-]+", "-", letters.decode()).strip("-.")
+    return near if re.fullmatch(pattern, near) else None
 
 
 def _describe_misplaced(
@@ -151,8 +158,6 @@ def _describe_misplaced(
     values: Mapping[str, Any],
 ) -> str:
     """Return the reason to refuse a field that its config lacks, and the kinds that have it."""
-    if field in _NEW_NAMES:
-        return f"renamed, use {_NEW_NAMES[field]}"
     # Two less: pydantic puts the kind between a part and its field.
     kinds, name = _locate(loc[:-2], model, values)[2], str(loc[-1])
     if others := [kind for kind, one in kinds.items() if name in one.model_fields]:
@@ -181,10 +186,10 @@ def _explain_kind(
     if isinstance(got, Mapping) and "kind" in got:
         # a validator has spelled out a bare kind, so the user wrote no field `kind` to blame
         wrong = describe_unknown(got["kind"], [*kinds])
-        if not suggest(str(got["kind"]), kinds) and (
-            place := _find_places(str(got["kind"]), model)
-        ):
-            wrong += f"; '{got['kind']}' goes under {place}"
+        if not suggest(str(got["kind"]), kinds):
+            place = _find_places(str(got["kind"]), model)
+            own = "a part of your own needs --plugin FILE"
+            wrong += f"; '{got['kind']}' goes under {place}" if place else f"; {own}"
         return ScenarioError(field if bare else f"{field}.kind", wrong)
     if isinstance(got, Mapping):
         return explain_missing_kind(field, got, kinds)
@@ -196,7 +201,9 @@ def _describe_reason(kind: str, ctx: Mapping[str, Any], got: object, message: st
     """Return the reason of an error by pydantic's type of it and its context."""
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return f"must be {words} {ctx[name]:g}, got {format_value(got)}"
+        limit = ctx[name]
+        allowed = f"{limit:,}" if isinstance(limit, int) and limit >= _LONG else f"{limit:g}"
+        return f"must be {words} {allowed}, got {format_value(got)}"
     if kind == "missing":
         return f"missing, got only {format_value(got)}"
     if kind == "value_error":

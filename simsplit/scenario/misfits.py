@@ -1,34 +1,35 @@
-"""Fields of a scenario that exclude each other are refused here; the error names one to change.
+"""Fields of a scenario that exclude each other; a finding names the one to change.
 
-Names that tables would confuse, and clients that do not exist, are refused too.
+Names that tables would confuse, and clients that do not exist, are refused too. `refusals` lists
+these rules in the order in which they are checked.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
 from torch import nn
 
-from simsplit.attacks import AttackConfig
-from simsplit.data import DataConfig
+from simsplit.data import DataInfo
 from simsplit.data.texts import TextTable
-from simsplit.detectors import DetectorConfig
-from simsplit.errors import ScenarioError
 from simsplit.evaluation.generation import GENERATION_METRICS
-from simsplit.methods import Method, MethodConfig
-from simsplit.methods.stack import Stack
+from simsplit.legs import Leg
+from simsplit.methods import Method
+from simsplit.methods.stack import Stack, refuse_disorder
 from simsplit.metrics.classification import METRICS, TOKEN_METRICS
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import Shape
 from simsplit.models.language import CausalLM
-from simsplit.packets import Leg
+from simsplit.models.text_model import TextModel
 from simsplit.parties.optimizers import OptimizerConfig
-from simsplit.parties.train_config import ClientsConfig
-from simsplit.poisons.malicious import FIELD, MaliciousConfig
-from simsplit.results.recovers import RECOVERS
+from simsplit.poisons.malicious import FIELD
+from simsplit.preflight import Estimate, refuse_if_no_room, refuse_if_too_large
+from simsplit.results.recovered_kinds import list_reserved
 from simsplit.scenario.fields import ScenarioFields
+from simsplit.scenario.findings import Finding, Findings, catch
 from simsplit.scenario.messages import describe_unknown, explain, format_value
 from simsplit.schedules.exchange import WITHOUT_TRUNK
 from simsplit.topologies import find_topology
@@ -36,151 +37,174 @@ from simsplit.topologies import find_topology
 _NO_VALIDATION = "validation needs data.validation above 0"
 MOST_TRIED = 64
 """Most combinations of values that an attacker tries of one attack."""
-_UNTUNED = ("kind", "name", "tune")
+_UNTUNED = ("kind", "name", "by", "tune")
 _SAFE = {"kind", "lr", "momentum", "weight_decay", "eps", "amsgrad", "lookahead"}
 """An optimizer's options that any other option can be combined with."""
 
 
-def refuse_unserved(scenario: ScenarioFields) -> None:
-    """Raise ScenarioError for a model, a method or servers that the topology cannot use."""
-    topology, whole = scenario.crossings, isinstance(scenario.model, AdaptedClassifier)
+def find_idle_methods(scenario: ScenarioFields) -> Findings:
+    """Refuse a method that hides gradients if training sends none."""
     for index, method in enumerate(() if scenario.gradients_cross else scenario.method):
         if any(need.leg is Leg.FEATURES_GRAD for need in method.needs):
-            raise ScenarioError(
+            yield Finding(
                 f"method.{index}.kind",
                 f"{method.kind_name} hides gradients or adapters, and neither crosses with "
                 "model.learns: [tail]; leave it out, or add head to model.learns",
             )
-    if scenario.servers > 1 and not topology.many_servers:
+
+
+def find_extra_servers(scenario: ScenarioFields) -> Findings:
+    """Refuse several servers if the topology can ask only one."""
+    if scenario.servers > 1 and not scenario.crossings.many_servers:
         other = find_topology(lambda each: each.many_servers)
-        raise ScenarioError(
-            "servers",
-            f"got {scenario.servers}; only topology: {other} can ask several servers",
+        yield Finding(
+            "servers", f"got {scenario.servers}; only topology: {other} can ask several servers"
         )
+
+
+def find_unserved_models(scenario: ScenarioFields) -> Findings:
+    """Refuse a model that is cut under a topology of whole models, and a whole one under a cut."""
+    topology, whole = scenario.crossings, isinstance(scenario.model, AdaptedClassifier)
     if topology.whole_model is True and not whole:
-        raise ScenarioError(
+        yield Finding(
             "model.kind",
             f"got {scenario.model.kind}; under topology: {scenario.topology} clients train "
             "adapters for a whole transformer: use adapted_classifier, which reads texts",
         )
     if topology.whole_model is False and whole:
         other = find_topology(lambda each: each.whole_model is True)
-        raise ScenarioError(
+        yield Finding(
             "topology",
             f"got {scenario.topology}, but an adapted_classifier cannot be cut; use topology: "
             f"{other}, or model: {{kind: sequence_classifier, lora: {{}}}}",
         )
 
 
-def refuse_unknown_metrics(scenario: ScenarioFields) -> None:
-    """Raise ScenarioError for a metric that is not computed for the scenario's model."""
+def find_unknown_metrics(scenario: ScenarioFields) -> Findings:
+    """Refuse a metric that is not computed for the model."""
     causal = isinstance(scenario.model, CausalLM)
     of_classes = [*METRICS, *scenario.plugins.of("METRICS")]
     known = [*TOKEN_METRICS, *GENERATION_METRICS] if causal else of_classes
     for index, name in enumerate(scenario.metrics):
         if name not in known:
-            raise ScenarioError(
+            yield Finding(
                 f"evaluate.metrics.{index}",
                 f"got {name}, which {scenario.model.kind} lacks; allowed: {', '.join(known)}",
             )
 
 
-def refuse_other_samples(scenario: ScenarioFields) -> None:
-    """Raise ScenarioError for a field that is for another kind of samples."""
+def find_other_samples(scenario: ScenarioFields) -> Findings:
+    """Refuse a field that is for another kind of samples."""
     got = {"tables": "a table of numbers"}.get(kind := scenario.data.source.modality, kind)
     if scenario.train.group_by_length and not scenario.reads_texts:
-        raise ScenarioError("train.group_by_length", f"is for texts, got {got}; use false")
+        yield Finding("train.group_by_length", f"is for texts, got {got}; use false")
     repeat = getattr(scenario.data.source, "repeat", 1)
     if repeat > 1 and (scenario.data.validation or scenario.data.auxiliary):
-        raise ScenarioError(
+        yield Finding(
             "data.source.repeat",
             f"got {repeat}; clients would train on copies of the samples that data.validation and "
             "data.auxiliary hold out: use 1, or hold nothing out",
         )
     if scenario.data.augment and kind != "images":
-        raise ScenarioError("data.augment", f"is for images, got {got}; use []")
+        yield Finding("data.augment", f"is for images, got {got}; use []")
     for view in ("mirrored", "shifted"):
         if getattr(scenario.evaluate, view) and kind != "images":
-            raise ScenarioError(f"evaluate.{view}", f"is for images, got {got}; use false")
+            yield Finding(f"evaluate.{view}", f"is for images, got {got}; use false")
     if scenario.train.label_smoothing and kind == "texts":
         # Attacks on texts match gradients of plain labels, which smoothing would change.
         reason = "is for classes of images and tables, got texts; use 0"
-        raise ScenarioError("train.label_smoothing", reason)
+        yield Finding("train.label_smoothing", reason)
 
 
-def refuse_parts(scenario: ScenarioFields) -> None:
-    """Raise ScenarioError if mini-batches cannot cross in parts."""
+def find_uneven_parts(scenario: ScenarioFields) -> Findings:
+    """Refuse `train.accumulate` if mini-batches cannot cross in parts."""
     train, field = scenario.train, "train.accumulate"
     if train.accumulate == 1:
         return
     got = f"got {train.accumulate}"
     if train.batch_size % train.accumulate:
-        raise ScenarioError(
+        yield Finding(
             field, f"must divide train.batch_size, {train.batch_size}, without a rest, {got}"
         )
     if not scenario.crossings.tail_with_client:
         other = find_topology(lambda each: each.tail_with_client)
-        raise ScenarioError(
+        yield Finding(
             field,
             f"{got}; under topology: {scenario.topology} the server computes the loss, and a part "
             f"does not tell its share of the mini-batch. Use 1, or topology: {other}",
         )
     if scenario.schedule.kind == "asynchronous" or scenario.aggregation.kind == "fused":
         kind = "fused" if scenario.aggregation.kind == "fused" else "asynchronous"
-        raise ScenarioError(
+        yield Finding(
             field,
             f"{got}; under {kind} steps of several clients share the trunk's gradients, so use 1",
         )
 
 
-def refuse_inspected_parts(scenario: ScenarioFields, client: Stack) -> None:
-    """Raise ScenarioError if mini-batches cross in parts and a method judges whole steps."""
-    if scenario.train.accumulate == 1:
-        return
-    for method in client.smashed:
+def find_inspected_parts(scenario: ScenarioFields, client: Stack, server: Stack) -> Findings:
+    """Refuse mini-batches in parts if a method judges whole steps."""
+    del server
+    for method in client.smashed if scenario.train.accumulate > 1 else ():
         if type(method).accept is not Method.accept and not method.accepts_parts:
-            raise ScenarioError(
+            yield Finding(
                 "train.accumulate",
                 f"got {scenario.train.accumulate}, but {type(method).__name__} judges the gradient "
                 "of each mini-batch as a whole; use 1",
             )
 
 
-def refuse_second_loss(scenario: ScenarioFields, client: Stack) -> None:
-    """Raise ScenarioError if two methods define the task's loss: the first alone would count."""
-    chain = [pair for pair in enumerate(scenario.method) if Leg.SMASHED in pair[1].acts_on]
+def find_second_losses(scenario: ScenarioFields, client: Stack, server: Stack) -> Findings:
+    """Refuse a second method that defines the task's loss: the first alone would count."""
+    del server
     own = [
-        pair
-        for pair, method in zip(chain, client.smashed, strict=True)
+        (place, scenario.method[place])
+        for place, method in zip(client.places, client.smashed, strict=True)
         if type(method).compute_task_loss is not Method.compute_task_loss
     ]
-    if len(own) > 1:
-        (_, first), (index, second) = own[:2]
-        raise ScenarioError(
+    for index, second in own[1:]:
+        yield Finding(
             f"method.{index}.kind",
-            f"{second.kind_name} defines the loss of the task, as {first.kind_name} does, and one "
-            "method alone can; use one of them",
+            f"{second.kind_name} defines the loss of the task, as {own[0][1].kind_name} does, and "
+            "one method alone can; use one of them",
         )
 
 
-def refuse_unscorable(scenario: ScenarioFields) -> None:
-    """Raise ScenarioError for splits that are not there, or a figure that no table has."""
+def find_disorder(scenario: ScenarioFields) -> Findings:
+    """Refuse methods that cannot be combined, or not in this order, at a client's cut."""
+    for client in scenario.parties if scenario.has_own_methods else (0,):
+        yield from catch(refuse_disorder, scenario.select_methods(client))
+
+
+def find_unscorable(scenario: ScenarioFields) -> Findings:
+    """Refuse metrics or splits that are listed twice, and a split that is not there."""
     for field, names in (("metrics", scenario.metrics), ("on", scenario.splits)):
         if not names or len(set(names)) < len(names):
-            raise ScenarioError(
+            yield Finding(
                 f"evaluate.{field}", f"must name at least one, each once, got {format_value(names)}"
             )
     if "validation" in scenario.splits and not scenario.data.validation:
-        raise ScenarioError("evaluate.on", f"got {format_value(scenario.splits)}; {_NO_VALIDATION}")
-    if scenario.stop is not None and scenario.stop.metric not in scenario.figures:
-        wrong = describe_unknown(scenario.stop.metric, scenario.figures)
-        if scenario.stop.metric.startswith("validation_") and not scenario.data.validation:
-            wrong = f"got '{scenario.stop.metric}'; {_NO_VALIDATION}"
-        raise ScenarioError("stop.metric", wrong)
+        yield Finding("evaluate.on", f"got {format_value(scenario.splits)}; {_NO_VALIDATION}")
 
 
-def refuse_restless(scenario: ScenarioFields) -> None:
-    """Raise ScenarioError if clients are to rest on disk, and something keeps them in memory.
+def find_unknown_stops(scenario: ScenarioFields) -> Findings:
+    """Refuse to stop early by a figure that no table has, or without an evaluation before it."""
+    if scenario.epsilon_limit is not None and not scenario.evaluate.every:
+        yield Finding(
+            "evaluate.every",
+            "got 0, which evaluates after the last round alone, but stop.epsilon may end the run "
+            "before it; use 1 or more",
+        )
+    metric = None if scenario.stop is None else scenario.stop.metric
+    if metric is None or metric in scenario.figures:
+        return
+    wrong = describe_unknown(metric, scenario.figures)
+    if metric.startswith("validation_") and not scenario.data.validation:
+        wrong = f"got '{metric}'; {_NO_VALIDATION}"
+    yield Finding("stop.metric", wrong)
+
+
+def find_restless(scenario: ScenarioFields) -> Findings:
+    """Refuse to let clients rest on disk if something keeps them in memory.
 
     A row has weights, moments and counters: methods, poisons and texts remember more, and what
     clients share is no client's own.
@@ -189,7 +213,9 @@ def refuse_restless(scenario: ScenarioFields) -> None:
         return
     reasons = {
         f"{scenario.shared_field}: shared keeps a segment for all": scenario.shares,
-        "aggregation makes copies of one for all": scenario.aggregation.kind != "none",
+        "aggregation makes copies of one for all": (
+            scenario.aggregation.kind not in ("none", "fused")
+        ),
         "schedule.kind: asynchronous keeps steps of all in flight": (
             scenario.schedule.kind not in ("round_robin", "per_client", "parallel")
         ),
@@ -200,45 +226,53 @@ def refuse_restless(scenario: ScenarioFields) -> None:
         f"{FIELD} keeps poisons": scenario.clients.malicious is not None,
         "texts cannot rest": scenario.reads_texts,
     }
-    for reason, holds in reasons.items():
-        if holds:
-            raise ScenarioError(
-                "engine.rest",
-                f"got disk, where clients with heads and tails of their own rest, but {reason}; "
-                "use memory, or leave that out",
-            )
+    for reason in (each for each, holds in reasons.items() if holds):
+        yield Finding(
+            "engine.rest",
+            f"got disk, where clients with heads and tails of their own rest, but {reason}; "
+            "use memory, or leave that out",
+        )
 
 
-def refuse_missing_network(scenario: ScenarioFields) -> None:
-    """Raise ScenarioError for fields that need simulated time if there is no `network`."""
+def find_undrawable(scenario: ScenarioFields) -> Findings:
+    """Refuse malicious clients that do not exist or leave no honest one."""
+    yield from catch(lambda: scenario.malicious)
+
+
+def find_missing_networks(scenario: ScenarioFields) -> Findings:
+    """Refuse fields that need simulated time if there is no `network`."""
     if scenario.network is not None:
         return
     example = "such as network: {device: phone, link: lte}"
     if scenario.cohort.deadline_s is not None:
-        raise ScenarioError(
+        yield Finding(
             "cohort.deadline_s", f"is in simulated seconds and needs a network, {example}"
         )
     if scenario.schedule.kind == "asynchronous":
-        raise ScenarioError(
+        yield Finding(
             "network",
             f"missing: under asynchronous, simulated time decides which client is next; {example}",
         )
 
 
-def refuse_as_torch_does(scenario: ScenarioFields, side: Literal["client", "server"]) -> None:
-    """Raise ScenarioError for an optimizer's options that torch refuses to combine."""
-    optimizer: OptimizerConfig = getattr(scenario.train, side)
-    changed = optimizer.model_dump(exclude_defaults=True)
-    if set(changed) <= _SAFE:
-        return  # torch's optimizers take two seconds to import
-    if (refusal := _ask_torch(optimizer)) is None:
-        return
-    defaults = {name: type(optimizer).model_fields[name].default for name in changed}
-    # To blame is an option whose default torch would accept.
-    cures = [n for n in changed if not _ask_torch(optimizer.model_copy(update={n: defaults[n]}))]
-    field = ".".join(("train", side, *cures[:1]))
-    got = format_value(changed[cures[0]] if cures else changed)
-    raise ScenarioError(field, f"got {got}; {refusal}")
+def find_refused_by_torch(scenario: ScenarioFields) -> Findings:
+    """Refuse an optimizer's options that torch refuses to combine."""
+    for side in ("client", "server"):
+        optimizer: OptimizerConfig = getattr(scenario.train, side)
+        changed = optimizer.model_dump(exclude_defaults=True)
+        if set(changed) <= _SAFE:
+            continue  # torch's optimizers take two seconds to import
+        if (refusal := _ask_torch(optimizer)) is None:
+            continue
+        # To blame is an option whose default torch would accept.
+        cures = [name for name in changed if not _ask_torch(_reset(optimizer, name))]
+        got = format_value(changed[cures[0]] if cures else changed)
+        yield Finding(".".join(("train", side, *cures[:1])), f"got {got}; {refusal}")
+
+
+def _reset(optimizer: OptimizerConfig, name: str) -> OptimizerConfig:
+    default = type(optimizer).model_fields[name].default
+    return optimizer.model_copy(update={name: default})
 
 
 def _ask_torch(optimizer: OptimizerConfig) -> str | None:
@@ -251,44 +285,65 @@ def _ask_torch(optimizer: OptimizerConfig) -> str | None:
     return None
 
 
-def refuse_unknown_controls(controls: Sequence[str], methods: Sequence[MethodConfig]) -> None:
-    """Raise ScenarioError for an unknown control, or one that is named twice."""
-    known = [WITHOUT_TRUNK, *(reading for method in methods for reading in method.readings)]
+def find_unknown_controls(scenario: ScenarioFields) -> Findings:
+    """Refuse an unknown control, and one that is named twice."""
+    controls = scenario.evaluate.controls
+    known = [WITHOUT_TRUNK, *(reading for each in scenario.method for reading in each.readings)]
     for index, control in enumerate(controls):
         if control not in known:
-            raise ScenarioError(f"evaluate.controls.{index}", describe_unknown(control, known))
+            yield Finding(f"evaluate.controls.{index}", describe_unknown(control, known))
     if len(set(controls)) < len(controls):
-        raise ScenarioError(
-            "evaluate.controls", f"must name each once, got {format_value(controls)}"
+        yield Finding("evaluate.controls", f"must name each once, got {format_value(controls)}")
+
+
+def find_images_only(scenario: ScenarioFields, info: DataInfo) -> Findings:
+    """Refuse a model of images for samples that are none."""
+    model = scenario.model
+    if info.texts and not isinstance(model, TextModel):
+        yield Finding(
+            "model.kind",
+            f"{model.kind} takes images, got texts; use causal_lm or sequence_classifier",
+        )
+    if model.images_only and len(info.shape) != 3:
+        yield Finding(
+            "model.kind", f"{model.kind} takes images, got samples of shape {info.shape}; use mlp"
         )
 
 
-def refuse_unequal_shapes(controls: Sequence[str], cut: Shape, features: Shape) -> None:
-    """Raise ScenarioError if the trunk is to be left out but changes shapes."""
+def find_unequal_shapes(
+    scenario: ScenarioFields, info: DataInfo, shapes: tuple[Shape, Shape]
+) -> Findings:
+    """Refuse the control without a trunk if the trunk changes shapes."""
+    del info
+    controls, (cut, features) = scenario.evaluate.controls, shapes
     if WITHOUT_TRUNK in controls and cut != features:
-        taken, given = ("x".join(map(str, shape)) for shape in (cut, features))
-        raise ScenarioError(
+        taken, given = ("x".join(map(str, shape)) for shape in shapes)
+        yield Finding(
             f"evaluate.controls.{list(controls).index(WITHOUT_TRUNK)}",
             f"{WITHOUT_TRUNK} needs a trunk whose input and output have the same shape; this one "
             f"takes {taken} and returns {given}",
         )
 
 
-def refuse_overlong(data: DataConfig, methods: Sequence[MethodConfig], positions: int) -> None:
-    """Raise ScenarioError if public texts or a method's added tokens exceed the positions.
+def find_overlong(scenario: ScenarioFields, info: DataInfo, shapes: object) -> Findings:
+    """Refuse public texts, and a method's added tokens, that exceed the model's positions.
 
     The model itself checks that private texts fit.
     """
+    del info, shapes
+    if not isinstance(scenario.model, TextModel):
+        return
+    data, positions = scenario.data, scenario.model.get_sizes()[2]
     if data.public is not None and data.public.length > positions:
-        raise ScenarioError(
+        yield Finding(
             "data.public.length",
             f"must be at most the model's {positions} positions, got {data.public.length}",
         )
     room = positions
-    for index, method in enumerate(methods):
-        for field, length in _list_lengths(data) if method.added_tokens else ():
+    for index, method in enumerate(scenario.method):
+        for field, length in _list_lengths(scenario) if method.added_tokens else ():
             if length + method.added_tokens > room:
-                raise ScenarioError(
+                yield Finding(
                     f"method.{index}.tokens",
                     f"must be at most {max(0, room - length)}: {field} is {length}, and the model "
                     f"has {positions} positions; got {method.added_tokens}",
@@ -297,86 +352,136 @@ def refuse_overlong(data: DataConfig, methods: Sequence[MethodConfig], positions
         room -= method.added_tokens
 
 
-def _list_lengths(data: DataConfig) -> Iterator[tuple[str, int]]:
+def _list_lengths(scenario: ScenarioFields) -> Iterator[tuple[str, int]]:
     """Yield the lengths of the texts to which methods add tokens, private and support ones."""
-    mixed_in = "public" if data.support is None else "support"
+    mixed_in = "public" if scenario.data.support is None else "support"
     for name in ("source", mixed_in):
-        source = getattr(data, name)
+        source = getattr(scenario.data, name)
         if isinstance(source, TextTable):
             yield f"data.{name}.length", source.length
 
 
-def refuse_ambiguous(
-    detectors: Sequence[DetectorConfig],
-    attacks: Sequence[AttackConfig],
-    clients: ClientsConfig,
-    target: int,
-) -> None:
-    """Raise ScenarioError for entries that tables would confuse, or clients that do not exist."""
-    _refuse_two_aims(clients.malicious)
-    _refuse_twins("detectors", [detector.title for detector in detectors])
-    for index, detector in enumerate(detectors):
-        for client in detector.trusted:
-            _refuse_stranger(f"detectors.{index}.root", client, clients.count)
-    _refuse_stranger("targets.client", target, clients.count)
-    # Tables list floors beside attacks, so no attack may have the name of one.
-    floors = [name for recovered in RECOVERS.values() for name in recovered.floors]
-    _refuse_twins("attacks", [attack.title for attack in attacks], floors)
-    # The wire has room for one forger.
-    forging = [index for index, attack in enumerate(attacks) if attack.active]
-    if len(forging) > 1:
-        raise ScenarioError(
-            f"attacks.{forging[1]}",
-            f"is the second attack that changes the server's answers, after attacks.{forging[0]}; "
-            "only one is allowed",
-        )
-
-
-def refuse_untunable(attacks: Sequence[AttackConfig]) -> None:
-    """Raise ScenarioError for fields in `tune` that an attack lacks, or values that they refuse."""
-    for index, attack in enumerate(attacks):
-        _refuse_untunable(f"attacks.{index}.tune", attack)
-
-
-def _refuse_untunable(where: str, attack: AttackConfig) -> None:
-    fields = [name for name in type(attack).model_fields if name not in _UNTUNED]
-    tune = attack.tune or {}
-    for name, values in tune.items():
-        if name not in fields:
-            raise ScenarioError(f"{where}.{name}", describe_unknown(name, fields))
-        if len(values) < 2:
-            raise ScenarioError(f"{where}.{name}", "must have two values or more to choose among")
-    if (count := math.prod(map(len, tune.values()))) > MOST_TRIED:
-        raise ScenarioError(where, f"must have {MOST_TRIED} combinations at most, got {count}")
-    try:
-        attack.tried  # noqa: B018 - each is checked as it is made
-    except ValidationError as error:
-        first = explain(error, type(attack), {}).problems[0]
-        raise ScenarioError(f"{where}.{first.field}", first.reason) from None
-
-
-def _refuse_two_aims(malicious: MaliciousConfig | None) -> None:
-    """Raise ScenarioError for a second poison with an aim: there is one `attack_success`."""
+def find_second_aims(scenario: ScenarioFields) -> Findings:
+    """Refuse a second poison that aims at test samples: there is one `attack_success`."""
+    malicious = scenario.clients.malicious
     poisons = malicious.poison if malicious else ()
     aims = [index for index, poison in enumerate(poisons) if poison.aims]
-    if len(aims) > 1:
-        raise ScenarioError(
-            f"{FIELD}.poison.{aims[1]}",
+    for index in aims[1:]:
+        yield Finding(
+            f"{FIELD}.poison.{index}",
             f"is the second poison that aims at test samples, after {FIELD}.poison.{aims[0]}; only "
             "one is allowed, since attack_success measures one",
         )
 
 
-def _refuse_stranger(field: str, client: int, count: int) -> None:
-    """Raise ScenarioError for a client number out of range."""
-    if not 0 <= client < count:
-        raise ScenarioError(field, f"must be a client between 0 and {count - 1}, got {client}")
+def find_unseen_packets(scenario: ScenarioFields) -> Findings:
+    """Refuse a recorder of packets where hosts of their own take each step."""
+    alone = scenario.aggregation.kind == "splitfed_v1" and scenario.engine.kind != "inline"
+    for index, observer in enumerate(scenario.observers if alone else ()):
+        if observer.reads_packets:
+            yield Finding(
+                f"observers.{index}.kind",
+                f"{observer.kind_name} sees no packets of splitfed_v1 on engine.kind "
+                f"{scenario.engine.kind}, where each host has a copy of the trunk; use inline",
+            )
 
 
-def _refuse_twins(where: str, titles: Sequence[str], taken: Sequence[str] = ()) -> None:
-    """Raise ScenarioError for two entries with one title, by which tables distinguish them."""
+def find_twin_detectors(scenario: ScenarioFields) -> Findings:
+    """Refuse two detectors of one name, which tables would confuse."""
+    yield from _find_twins("detectors", scenario.detectors)
+
+
+def find_strangers(scenario: ScenarioFields) -> Findings:
+    """Refuse trusted and targeted clients that do not exist."""
+    named = [
+        (f"detectors.{index}.root", client)
+        for index, detector in enumerate(scenario.detectors)
+        for client in detector.trusted
+    ]
+    # Without attacks the target is not read.
+    named += [("targets.client", scenario.targets.client)] if scenario.attacks else []
+    count = scenario.clients.count
+    for field, client in named:
+        if not 0 <= client < count:
+            yield Finding(field, f"must be a client between 0 and {count - 1}, got {client}")
+
+
+def find_twin_attacks(scenario: ScenarioFields) -> Findings:
+    """Refuse two attacks of one name, and one of a floor's name, which tables would confuse."""
+    floors = list_reserved()
+    yield from _find_twins("attacks", scenario.attacks, floors)
+
+
+def _find_twins(where: str, parts: Sequence[Any], taken: Sequence[str] = ()) -> Findings:
+    """Yield the entries with a title that an earlier entry has, or that is taken."""
+    titles = [part.title for part in parts]
     for index, title in enumerate(titles):
         if title in (*taken, *titles[:index]):
-            raise ScenarioError(
+            yield Finding(
                 f"{where}.{index}.name", f"'{title}' is taken; give each a name of its own"
             )
+
+
+def find_second_forgers(scenario: ScenarioFields) -> Findings:
+    """Refuse a second attack that changes the server's answers: the wire has room for one."""
+    acting = [attack.threat.acts and not attack.sitting for attack in scenario.attacks]
+    forging = [index for index, acts in enumerate(acting) if acts]
+    for index in forging[1:]:
+        yield Finding(
+            f"attacks.{index}",
+            f"is the second attack that changes the server's answers, after attacks.{forging[0]}; "
+            "only one is allowed",
+        )
+
+
+def find_untunable(scenario: ScenarioFields) -> Findings:
+    """Refuse fields in `tune` that an attack lacks, and values that they refuse."""
+    for index, attack in enumerate(scenario.attacks):
+        where, tune = f"attacks.{index}.tune", attack.tune or {}
+        fields = [name for name in type(attack).model_fields if name not in _UNTUNED]
+        for name, values in tune.items():
+            if name not in fields:
+                yield Finding(f"{where}.{name}", describe_unknown(name, fields))
+            if len(values) < 2:
+                yield Finding(f"{where}.{name}", "must have two values or more to choose among")
+        if (count := math.prod(map(len, tune.values()))) > MOST_TRIED:
+            yield Finding(where, f"must have {MOST_TRIED} combinations at most, got {count}")
+        try:
+            attack.tried  # noqa: B018 - each is checked as it is made
+        except ValidationError as error:
+            first = explain(error, type(attack), {}).problems[0]
+            yield Finding(f"{where}.{first.field}", first.reason)
+
+
+def find_late_methods(scenario: ScenarioFields, batches: int) -> Findings:
+    """Refuse a method that would begin after every client's last batch."""
+    for index, config in enumerate(scenario.method):
+        field = config.start_field
+        if field is not None and getattr(config, field) >= batches:
+            yield Finding(
+                f"method.{index}.{field}",
+                f"must be less than {batches}, the most batches on which a client trains, got "
+                f"{getattr(config, field)}: {config.kind_name} would never begin; "
+                "use a smaller number, or more rounds",
+            )
+
+
+def find_late_poisons(scenario: ScenarioFields, rounds: int) -> Findings:
+    """Refuse a poison that would begin after the last round."""
+    malicious = scenario.clients.malicious
+    for index, poison in enumerate(malicious.poison if malicious else ()):
+        if rounds and poison.from_round > rounds:
+            yield Finding(
+                f"{FIELD}.poison.{index}.from_round",
+                f"must be at most {rounds}, the last round, got {poison.from_round}: "
+                f"{poison.kind_name} would never act; use an earlier round, or more rounds",
+            )
+
+
+def find_too_large(
+    scenario: ScenarioFields, estimate: Estimate, device: torch.device, file: Path
+) -> Findings:
+    """Refuse a run that needs more memory, or more room on the disk, than there is."""
+    del scenario
+    yield from catch(refuse_if_too_large, estimate, device)
+    yield from catch(refuse_if_no_room, estimate.on_disk, file)

@@ -7,37 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from pydantic import ValidationError, field_validator, model_validator
+from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
+from simsplit.client_names import ClientNames
 from simsplit.config import expand_kind
 from simsplit.data import DataInfo, Prepared, prepare
-from simsplit.data.client_names import ClientNames
+from simsplit.data.portions import Joint
+from simsplit.data.simulated import simulate_clients
 from simsplit.errors import ScenarioError, blame
-from simsplit.methods.stack import compute_sent_shapes, refuse_disorder
-from simsplit.models.fresh import Shape
+from simsplit.methods.stack import compute_sent_shapes
+from simsplit.models.fresh import Shape, SplitConfig
 from simsplit.models.text_model import TextModel
-from simsplit.scenario.cuts import refuse_cuts, refuse_unequal_cuts
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.files import dump
+from simsplit.scenario.findings import Occasion
 from simsplit.scenario.kinds import fill_kinds
 from simsplit.scenario.messages import explain, refuse_misread
-from simsplit.scenario.misfits import (
-    refuse_ambiguous,
-    refuse_as_torch_does,
-    refuse_missing_network,
-    refuse_other_samples,
-    refuse_overlong,
-    refuse_parts,
-    refuse_restless,
-    refuse_unequal_shapes,
-    refuse_unknown_controls,
-    refuse_unknown_metrics,
-    refuse_unscorable,
-    refuse_unserved,
-    refuse_untunable,
-)
-from simsplit.scenario.needs import mixes_texts, refuse_classes, refuse_unmet
-from simsplit.scenario.sessions import refuse_sessions
+from simsplit.scenario.refusals import refuse
+from simsplit.scenario.setting import mixes_texts
+from simsplit.scenario.vertical_rules import fill_parties
 from simsplit.schedules.aggregation import AveragingConfig
 
 
@@ -59,7 +47,7 @@ class Scenario(ScenarioFields):
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 - configs, or plain values
         """Check fields, given as configs or plain values; raise ScenarioError for wrong ones."""
         model = type(self)
-        filled = fill_kinds(values, model)
+        filled = fill_parties(fill_kinds(values, model))
         try:
             super().__init__(**filled)
         except ValidationError as error:
@@ -126,6 +114,12 @@ class Scenario(ScenarioFields):
         expand_kind
     )
 
+    @field_validator("model")
+    @classmethod
+    def _choose_draw(cls, model: SplitConfig, fields: ValidationInfo) -> SplitConfig:
+        """Tell the model the seed, by which it may be one of several draws."""
+        return model.at_seed(fields.data.get("seed", 0))
+
     @field_validator("method", "detectors", "attacks", "observers", mode="before")
     @classmethod
     def _expand_kinds(cls, value: object) -> object:
@@ -134,26 +128,7 @@ class Scenario(ScenarioFields):
     @model_validator(mode="after")
     def _refuse_misfits(self) -> Self:
         """Raise ScenarioError for parts that do not fit each other."""
-        refuse_unserved(self)
-        refuse_unknown_metrics(self)
-        refuse_other_samples(self)
-        refuse_parts(self)
-        refuse_unscorable(self)
-        refuse_untunable(self.attacks)
-        refuse_unknown_controls(self.evaluate.controls, self.method)
-        refuse_sessions(self)
-        refuse_unmet(self)
-        refuse_disorder(self.method)
-        # Without attacks the target is not read, so client 0 stands for it.
-        refuse_ambiguous(
-            self.detectors, self.attacks, self.clients, self.targets.client if self.attacks else 0
-        )
-        self.malicious  # noqa: B018 - raises if the clients cannot be drawn
-        refuse_missing_network(self)
-        refuse_restless(self)
-        refuse_cuts(self)
-        for side in ("client", "server"):
-            refuse_as_torch_does(self, side)
+        refuse(Occasion.READ, self)
         with blame("source"):
             info = self.data.describe()
         # Shapes of a model that is not on this machine are checked when it has been downloaded.
@@ -170,31 +145,51 @@ class Scenario(ScenarioFields):
 
         Raise ScenarioError if the model cannot read samples of this shape.
         """
-        if info.texts and not isinstance(self.model, TextModel):
-            raise ScenarioError(
-                "model.kind",
-                f"{self.model.kind} takes images, got texts; use causal_lm or sequence_classifier",
-            )
-        if self.model.images_only and len(info.shape) != 3:
-            raise ScenarioError(
-                "model.kind",
-                f"{self.model.kind} takes images, got samples of shape {info.shape}; use mlp",
-            )
-        refuse_classes(self, info.classes)
-        whole = self.model.compute_shapes(info.shape)
-        if isinstance(self.model, TextModel):
-            refuse_overlong(self.data, self.method, self.model.get_sizes()[2])
-        refuse_unequal_shapes(self.evaluate.controls, *whole)
-        refuse_unequal_cuts(self, info.shape, whole)
+        refuse(Occasion.SAMPLES, self, info)
+        if info.parts:
+            whole = self.model.join_shapes(info.parts, self.joining.join)
+        else:
+            whole = self.model.compute_shapes(info.shape)
+        refuse(Occasion.SHAPES, self, info, whole)
+        if info.parts:
+            return whole, self.list_party_shapes(info)[self.label_party][1]
         return whole, compute_sent_shapes(self.method, whole)
+
+    def list_party_shapes(
+        self, info: DataInfo
+    ) -> list[tuple[tuple[Shape, Shape], tuple[Shape, Shape]]]:
+        """Return each party's shapes (cut, features), and the shapes that cross the wire."""
+        shapes = [self.model.compute_shapes(part) for part in info.parts]
+        return [
+            (each, compute_sent_shapes(self.select_methods(party), each))
+            for party, each in enumerate(shapes)
+        ]
 
     def prepare_data(self) -> Prepared:
         """Return the scenario's data, loaded and divided among the clients."""
         reader = self.text_reader() if self.reads_texts else None
-        mixes = mixes_texts(self.method)
-        data = prepare(self.data, self.clients.count, self.seed, reader, mixes=mixes)
+        mixes, shadow = mixes_texts(self.method), self.data.shadow
+        seed, count = self.seed if shadow is None else shadow, self.clients.count
+        data = prepare(self.data, count, seed, reader, mixes=mixes)
+        if shadow == self.seed:
+            raise ScenarioError("data.shadow", f"must differ from seed, got {shadow} for both")
+        if shadow is not None:
+            data = simulate_clients(data, self.data, count, self.seed)
+        data = self.cut_portions(data)
         own = self.clients.names
-        return data if own is None else replace(data, client_names=ClientNames(own))
+        named = data if own is None else replace(data, client_names=ClientNames(own))
+        return self.plant(named)
+
+    def plant(self, data: Prepared) -> Prepared:
+        """Return data with what audits among the attacks plant in the targets' client's part."""
+        for index, attack in enumerate(self.attacks):
+            data = attack.plant(data, self.targets.client, self.seed, f"attacks.{index}")
+        return data
+
+    def cut_portions(self, data: Prepared) -> Prepared:
+        """Return data with what each party has of a sample, where clients are parties."""
+        partition = self.data.partition
+        return data.cut(partition, self.label_party) if isinstance(partition, Joint) else data
 
     def yaml(self) -> str:
         """Return the complete scenario as YAML, in the form that is saved with a run."""
@@ -209,6 +204,9 @@ class Scenario(ScenarioFields):
         values = self.model_dump(mode="json")
         for name in ("output", "checkpoint", "threads", "device", "stop", "engine", "observers"):
             del values[name]
+        # Stacked clients' losses differ by rounding, so a run keeps to one way.
+        if self.inline_engine.stack != "off":
+            values["engine.stack"] = self.inline_engine.stack
         # The same results with less memory, so a run that ran out of it can be resumed.
         del values["train"]["checkpointing"]
         _leave_out_added(values)
@@ -217,8 +215,10 @@ class Scenario(ScenarioFields):
             del values["model"]["digest"]
         elif values["model"]["kind"] == "given":
             del values["model"]["architecture"]
-        # A longer run may resume a shorter one unless its learning rates depend on the length.
-        if not self.train.lr_schedule.stretches:
+        # A longer run may resume a shorter one unless its learning rates depend on the length, or
+        # the noise that a budget allows.
+        budget = self.train.dp is not None and self.train.dp.epsilon is not None
+        if not (self.train.lr_schedule.stretches or budget):
             for name in ("rounds", "epochs"):
                 del values["schedule"][name]
         return values
@@ -232,5 +232,8 @@ def _leave_out_added(values: dict[str, Any]) -> None:
     for name in ("names", "cut"):
         if values["clients"][name] is None:
             del values["clients"][name]
+    for method in values["method"]:
+        if method["by"] is None:
+            del method["by"]
     if values["noise"] == "cpu":
         del values["noise"]

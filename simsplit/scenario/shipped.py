@@ -6,6 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from simsplit.errors import SimsplitError, suggest
+from simsplit.results.directory import replace
+
 SUFFIX = ".yaml"
 CLAIMS = "claims.yaml"
 """The file beside a paper's scenarios that says what its tables claim."""
@@ -67,3 +70,19 @@ def describe(name: str, text: str) -> Shipped:
     prose = " ".join(line.strip() for line in lines if not line.startswith("   "))
     first = re.split(r"(?<=[.?!])\s+(?=[A-Z])", prose, maxsplit=1)[0]
     return Shipped(name, first, takes[0] if takes else "")
+
+
+def start_plugin(name: str, into: Path) -> Path:
+    """Copy an example of a plugin; raise SimsplitError if there is none, or a file of its name."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "examples"
+    folder = inside if inside.is_dir() else package.parent / "examples" / "plugins"
+    examples = {file.stem: file for file in sorted(folder.glob("*.py"))}
+    if (example := examples.get(name.removesuffix(".py"))) is None:
+        known = f"{suggest(name, examples) or ','} allowed: {', '.join(examples)}"
+        raise SimsplitError(f"new: unknown example of a plugin '{name}'{known}")
+    file = into / example.name
+    if file.exists():
+        raise SimsplitError(f"new: {file} exists already; rename it first")
+    replace(file, example.read_bytes())
+    return file

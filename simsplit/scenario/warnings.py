@@ -1,16 +1,15 @@
-"""Warnings about scenarios that are allowed and hardly meant.
+"""Rules whose findings are warnings: about scenarios that are allowed and hardly meant.
 
 A run prints them before its first round; `simsplit validate` prints the ones that need no data.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from simsplit.attacks.label_attack import LabelAttackConfig
-from simsplit.data import DataInfo, Prepared
+from simsplit.data import Prepared
 from simsplit.data.tasks import Classification
 from simsplit.data.texts import TextTable
 from simsplit.detectors.by_class import ByClassConfig
@@ -19,80 +18,63 @@ from simsplit.errors import ScenarioError, format_count, format_list
 from simsplit.machine import count_processors, find_device
 from simsplit.methods.lightsplit import LightSplitConfig
 from simsplit.methods.quantise import QuantiseConfig
-from simsplit.scenario.model import Scenario
-from simsplit.scenario.needs import count_messages
+from simsplit.scenario.fields import ScenarioFields
+from simsplit.scenario.findings import Finding, Findings
+from simsplit.scenario.setting import count_messages
 from simsplit.schedules.schedule import DEFAULT_ROUNDS
 from simsplit.topologies import find_topology
 
 
-def list_warnings(scenario: Scenario) -> list[str]:
-    """Return the warnings that need no data, a line each."""
-    every = (
-        _check_device,
-        _check_threads,
-        _check_files,
-        _check_clients,
-        _check_servers,
-        _check_proximal,
-        _check_levels,
-        _check_since,
-    )
-    return [warning for check in every if (warning := check(scenario))]
-
-
-def _check_device(scenario: Scenario) -> str:
-    """Return a warning if this machine lacks the device; empty if it has it."""
+def find_missing_devices(scenario: ScenarioFields) -> Findings:
+    """Warn of a device that this machine lacks."""
     try:
         find_device(scenario.device)
     except ScenarioError as error:
         # A warning alone: a scenario may be validated here to run elsewhere.
-        return f"{error}. It cannot run on this machine"
-    return ""
+        yield Finding(error.field, f"{error.reason}. It cannot run on this machine")
 
 
-def _check_threads(scenario: Scenario) -> str:
-    """Return a warning about more threads than processors, or an empty text."""
+def find_many_threads(scenario: ScenarioFields) -> Findings:
+    """Warn of more threads than processors."""
     threads, available = scenario.threads or 0, count_processors()
-    if threads <= available:
-        return ""
-    has = format_count(available, "processor")
-    return f"scenario.threads: got {threads}, but this machine has {has}"
+    if threads > available:
+        has = format_count(available, "processor")
+        yield Finding("threads", f"got {threads}, but this machine has {has}")
 
 
-def _check_files(scenario: Scenario) -> str:
-    """Return a warning if data are read from where nothing is; empty if something is there."""
+def find_missing_files(scenario: ScenarioFields) -> Findings:
+    """Warn of data that are read from where nothing is."""
     path = getattr(scenario.data.source, "path", None)
-    if not isinstance(path, Path) or path.exists():
-        return ""
-    return f"scenario.data.source.path: there is nothing in {path.absolute()}, and a run reads it"
+    if isinstance(path, Path) and not path.exists():
+        reason = f"there is nothing in {path.absolute()}, and a run reads it"
+        yield Finding("data.source.path", reason)
 
 
-def _check_clients(scenario: Scenario) -> str:
-    """Return a warning about more clients than `data.train_samples` can serve, or an empty text.
+def find_crowded_data(scenario: ScenarioFields) -> Findings:
+    """Warn of more clients than `data.train_samples` can serve.
 
     Without that limit the number of samples is not known before data are loaded.
     """
     data, count = scenario.data, scenario.clients.count
     if data.train_samples is None:
-        return ""
+        return
     left = round(data.train_samples * (1 - data.validation - data.auxiliary))
-    if count <= left:
-        return ""
-    return f"scenario.clients.count: got {count:,}, for {left:,} training samples at most"
+    if count > left:
+        yield Finding("clients.count", f"got {count:,}, for {left:,} training samples at most")
 
 
-def _check_servers(scenario: Scenario) -> str:
-    """Return a warning if one server can recover a gradient from its messages, or an empty text."""
+def find_telling_messages(scenario: ScenarioFields) -> Findings:
+    """Warn of so few servers that one can recover a gradient from the messages that it gets."""
     messages, servers = count_messages(scenario.method), scenario.servers
     if messages == 1 or servers >= 2 * messages:
-        return ""
+        return
     if servers < messages:
         why = (
             "A server that gets several has their span, in which the gradient is the smallest "
             "direction (the attack singular_direction); one that gets all has the gradient"
         )
     elif _is_gaussian(scenario):
-        return ""
+        return
     else:
         why = (
             "A server that is asked two steps in a row recovers the gradient from the adapters of "
@@ -102,28 +84,26 @@ def _check_servers(scenario: Scenario) -> str:
     if not scenario.crossings.many_servers:
         other = find_topology(lambda each: each.many_servers)
         cure = f"Only a fine-tuning API can ask several servers (topology: {other}, for texts)"
-    return (
-        f"scenario.servers: got {servers}, but gradients cross in {messages} messages. {why}. "
-        f"{cure}"
+    yield Finding(
+        "servers", f"got {servers}, but gradients cross in {messages} messages. {why}. {cure}"
     )
 
 
-def _check_proximal(scenario: Scenario) -> str:
-    """Return a warning if FedProx's term has no effect, or an empty text.
+def find_idle_proximal_terms(scenario: ScenarioFields) -> Findings:
+    """Warn of FedProx's term where it has no effect.
 
     The term is 0 at a round's first step, which starts from the averaged weights.
     """
-    if not scenario.proximal or scenario.schedule.local_steps != 1:
-        return ""
-    return (
-        f"scenario.aggregation.proximal: got {scenario.proximal:g}, but clients take one step a "
-        "round, which starts from the average, so the term is 0. Use schedule.local_steps above 1, "
-        "or null for an epoch"
-    )
+    if scenario.proximal and scenario.schedule.local_steps == 1:
+        yield Finding(
+            "aggregation.proximal",
+            f"got {scenario.proximal:g}, but clients take one step a round, which starts from the "
+            "average, so the term is 0. Use schedule.local_steps above 1, or null for an epoch",
+        )
 
 
-def _check_levels(scenario: Scenario) -> str:
-    """Return a warning about levels for normal values that no rotation precedes, or an empty text.
+def find_unrotated_levels(scenario: ScenarioFields) -> Findings:
+    """Warn of levels for normal values that no rotation precedes.
 
     Only rotated values are close to normally distributed.
     """
@@ -133,16 +113,15 @@ def _check_levels(scenario: Scenario) -> str:
         before = [each for each in scenario.method[:index] if isinstance(each, LightSplitConfig)]
         mixed = {leg for each in before for leg in each.acts_on}
         if plain := [leg for leg in method.acts_on if leg not in mixed]:
-            return (
-                f"scenario.method.{index}.levels: got normal, which fits values that a rotation "
-                f"has made normally distributed, but no method before it rotates "
-                f"{format_list(plain)}. List lightsplit with these legs before it "
-                "(ratio: 1 drops nothing), or use levels: even"
+            yield Finding(
+                f"method.{index}.levels",
+                "got normal, which fits values that a rotation has made normally distributed, but "
+                f"no method before it rotates {format_list(plain)}. List lightsplit with these "
+                "legs before it (ratio: 1 drops nothing), or use levels: even",
             )
-    return ""
 
 
-def _is_gaussian(scenario: Scenario) -> bool:
+def _is_gaussian(scenario: ScenarioFields) -> bool:
     """Return whether each message of a gradient is hidden by independent Gaussian noise.
 
     One such message reveals nothing of the gradient.
@@ -151,8 +130,8 @@ def _is_gaussian(scenario: Scenario) -> bool:
     return all(getattr(each, "noise", "mixed") == "gaussian" for each in methods)
 
 
-def _check_since(scenario: Scenario) -> str:
-    """Return a warning about a detector that starts after the last round, or an empty text."""
+def find_late_detectors(scenario: ScenarioFields) -> Findings:
+    """Warn of a detector that starts after the last round."""
     schedule = scenario.schedule
     # Epochs become rounds only when the number of batches is known.
     rounds = schedule.rounds or (None if schedule.epochs else DEFAULT_ROUNDS)
@@ -160,59 +139,46 @@ def _check_since(scenario: Scenario) -> str:
         if isinstance(detector, RootClassConfig) and rounds is not None:
             needed = detector.since + (detector.window is None or detector.window > 1)
             if rounds < needed:
-                return (
-                    f"scenario.detectors.{index}.since: got {detector.since}, so none of "
-                    f"{format_count(rounds, 'round')} is judged: the first judgement takes {needed}"
-                    ". Use a smaller one, or more rounds"
+                yield Finding(
+                    f"detectors.{index}.since",
+                    f"got {detector.since}, so none of {format_count(rounds, 'round')} is judged: "
+                    f"the first judgement takes {needed}. Use a smaller one, or more rounds",
                 )
-    return ""
 
 
-def list_data_warnings(scenario: Scenario, data: Prepared) -> list[str]:
-    """Return the warnings about loaded data, a line each."""
-    every = (
-        _check_classes(scenario, data),
-        _check_tests(data),
-        _check_attacks(scenario, data),
-        _check_parts(scenario, data.info),
-    )
-    checked = [*data.warnings, *every, *_check_roots(scenario, data)]
-    return [warning for warning in checked if warning]
-
-
-def _check_parts(scenario: Scenario, info: DataInfo) -> str:
-    """Return a warning about statistics of parts of mini-batches, or an empty text."""
-    train, model = scenario.train, scenario.model
+def find_partial_statistics(scenario: ScenarioFields, data: Prepared) -> Findings:
+    """Warn of batch normalisation if mini-batches cross in parts."""
+    train, model, info = scenario.train, scenario.model, data.info
     if train.accumulate == 1 or info.texts:
-        return ""
+        return
     for owner in model.learning:
         made = model.segment(owner, info.shape, info.classes, scenario.seed)
         if any(isinstance(module, _BatchNorm) for module in made.modules()):
             size = train.batch_size // train.accumulate
-            return (
-                f"scenario.train.accumulate: got {train.accumulate}, but the {owner} has batch "
-                f"normalisation, which then takes the statistics of {format_count(size, 'sample')} "
-                f"instead of {train.batch_size}. So the step differs from the whole mini-batch's"
+            yield Finding(
+                "train.accumulate",
+                f"got {train.accumulate}, but the {owner} has batch normalisation, which then "
+                f"takes the statistics of {format_count(size, 'sample')} instead of "
+                f"{train.batch_size}. So the step differs from the whole mini-batch's",
             )
-    return ""
+            return
 
 
-def _check_classes(scenario: Scenario, data: Prepared) -> str:
-    """Return a warning about classes without training samples, or an empty text."""
+def find_empty_classes(scenario: ScenarioFields, data: Prepared) -> Findings:
+    """Warn of classes without training samples."""
     if not _has_classes(scenario.data.source):
-        return ""
+        return
     held = np.bincount(np.asarray(data.train.groups), minlength=data.info.classes)
     empty = [number for number, count in enumerate(held) if not count]
     if len(held) - len(empty) == 1:
-        return (
-            f"all {len(data.train):,} training samples are of one class; there is nothing to learn"
-        )
-    if empty:
-        return (
+        every = f"all {len(data.train):,} training samples are of one class"
+        yield Finding("", f"{every}; there is nothing to learn")
+    elif empty:
+        yield Finding(
+            "",
             f"no training sample is of class {format_list(empty)}, of {len(held)} classes; labels "
-            "number classes from 0, without gaps"
+            "number classes from 0, without gaps",
         )
-    return ""
 
 
 def _has_classes(source: object) -> bool:
@@ -222,26 +188,24 @@ def _has_classes(source: object) -> bool:
     return isinstance(source.task, Classification) and source.topic is None
 
 
-def _check_attacks(scenario: Scenario, data: Prepared) -> str:
-    """Return a warning about attacks for two labels if the targets have others, or an empty text.
-
-    Such an attack would have no rows in tables.
-    """
+def find_attacks_without_rows(scenario: ScenarioFields, data: Prepared) -> Findings:
+    """Warn of attacks for two labels if the targets have others: tables will have no row."""
     pairs = [
         config.title
         for config in scenario.attacks
         if isinstance(config, LabelAttackConfig) and config.two_classes
     ]
     if not pairs or (count := len(scenario.aims.labels(data).unique())) == 2:
-        return ""
-    return (
-        f"attacks: {format_list(pairs)} can distinguish two classes only; the targets have {count}"
-        ", so tables will have no rows of it (kmeans and probe take any number of classes)"
+        return
+    yield Finding(
+        "attacks",
+        f"{format_list(pairs)} can distinguish two classes only; the targets have {count}, so "
+        "tables will have no rows of it (kmeans and probe take any number of classes)",
     )
 
 
-def _check_roots(scenario: Scenario, data: Prepared) -> Iterator[str]:
-    """Yield a warning for each detector whose trusted clients have too few samples of a class."""
+def find_poor_roots(scenario: ScenarioFields, data: Prepared) -> Findings:
+    """Warn of a detector whose trusted clients have too few samples of a class."""
     if not _has_classes(scenario.data.source):
         return
     for index, detector in enumerate(scenario.detectors):
@@ -251,20 +215,31 @@ def _check_roots(scenario: Scenario, data: Prepared) -> Iterator[str]:
         held = np.bincount(np.asarray(data.train.groups)[rows], minlength=data.info.classes)
         few = [number for number, count in enumerate(held) if count < detector.fewest_trusted]
         if few:
-            yield (
-                f"scenario.detectors.{index}.root: trusted clients have fewer than "
-                f"{detector.fewest_trusted} samples of class {format_list(few)}, so no client "
-                "is judged by these classes; data.even deals a client samples of every class"
+            yield Finding(
+                f"detectors.{index}.root",
+                f"trusted clients have fewer than {detector.fewest_trusted} samples of class "
+                f"{format_list(few)}, so no client is judged by these classes; data.even deals a "
+                "client samples of every class",
             )
 
 
-def _check_tests(data: Prepared) -> str:
-    """Return a warning about too few test samples, or an empty text."""
-    if len(data.test) >= _FEW_TESTS:
-        return ""
-    return (
-        f"figures rest on {format_count(len(data.test), 'test sample')}, too few to compare runs by"
-    )
+def find_oversized_batches(scenario: ScenarioFields, data: Prepared) -> Findings:
+    """Warn of a mini-batch that is larger than all training data together."""
+    size, count = scenario.train.batch_size, len(data.train)
+    if size > count:
+        yield Finding(
+            "train.batch_size",
+            f"got {size:,}, and all clients have {count:,} samples together, so each step takes "
+            "all of a client's",
+        )
+
+
+def find_few_tests(scenario: ScenarioFields, data: Prepared) -> Findings:
+    """Warn of too few test samples."""
+    del scenario
+    if (count := len(data.test)) < _FEW_TESTS:
+        tests = format_count(count, "test sample")
+        yield Finding("", f"figures rest on {tests}, too few to compare runs by")
 
 
 _FEW_TESTS = 10

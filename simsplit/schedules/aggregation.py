@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, field_validator
 
 from simsplit.config import Config, expand_kind, map_kinds
+from simsplit.legs import Leg
 from simsplit.needs import Given, Need, Needs, need_leg
-from simsplit.packets import Leg
 from simsplit.schedules.strategies import FedAvg, Strategy
 
 

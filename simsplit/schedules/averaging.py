@@ -18,7 +18,7 @@ from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.errors import ProtocolError, RunFailedError
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 
 Update = tuple[Mapping[str, Tensor], int]
 """A client's weights, and the number of samples that it trained on."""

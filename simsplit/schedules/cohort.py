@@ -14,8 +14,9 @@ import numpy as np
 from pydantic import Field
 
 from simsplit.config import Config
+from simsplit.legs import ClientId
 from simsplit.network.clock import Clock
-from simsplit.packets import ClientId, Packet
+from simsplit.packets import Packet
 from simsplit.phases import Phase
 from simsplit.schedules.schedule import ScheduleConfig
 from simsplit.seeds import numpy_rng_for
@@ -129,6 +130,8 @@ class Lineup:
     """Steps that each client takes, or begins."""
     drops: frozenset[ClientId] = frozenset()
     """Clients that drop out in the middle of their last step."""
+    most: int = 0
+    """Steps of a client that drops out of none, the most of all."""
 
     @property
     def clients(self) -> list[ClientId]:

@@ -6,15 +6,14 @@ return what each client did in the round.
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
-from torch import Tensor
-
-from simsplit.engine.pool import Job, Outcome
+from simsplit.engine.pool import Job
+from simsplit.legs import ClientId
 from simsplit.network.clock import Clock
 from simsplit.network.events import Stage, StepDone, play
-from simsplit.packets import ClientId
 from simsplit.protocol import Turn
 from simsplit.schedules.cohort import Lineup, RoundPace
 from simsplit.schedules.exchange import Exchange
@@ -58,6 +57,7 @@ class Course(ABC):
 
     def finish(self, lineup: Lineup) -> RoundDone:
         """Collect the reports of a round whose steps were taken here, and average."""
+        self.exchange.pool.end_round(lineup.round)
         if self.exchange.watch is not None:
             self.exchange.watch.end_round()
         reports = self.exchange.collect_reports(lineup.clients)
@@ -155,6 +155,46 @@ class Together(Course):
         return self.finish(lineup)
 
 
+class Jointly(Course):
+    """Laps, each of them one step of all parties on their portions of the same samples."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        pace: RoundPace,
+        schedule: LapsConfig,
+        reader: ClientId,
+        *,
+        waits: bool,
+    ) -> None:
+        """Build it; `waits`: a step that lacks a party is not taken."""
+        super().__init__(exchange, pace, None)
+        self.schedule, self.reader, self.waits = schedule, reader, waits
+
+    def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
+        """Train lap after lap, with all parties or with those that are there."""
+        most = lineup.most
+        # Parties that were away go on with the others' batches, so the round decides the number.
+        first = (lineup.round - 1) * most
+        for number in range(most):
+            lap = [client for client, steps in lineup.steps.items() if number < steps]
+            there = [client for client in lap if not self.pace.stops(client)]
+            leaving = [c for c in there if c in lineup.drops and lineup.steps[c] == number + 1]
+            staying = [client for client in there if client not in leaving]
+            for client in leaving:
+                self.exchange.abandon(client, first + number)
+            if self._can_step(staying):
+                self.exchange.step_together(sorted(staying), first + number)
+            tick(number + 1, most)
+        return self.finish(lineup)
+
+    def _can_step(self, there: list[ClientId]) -> bool:
+        """Return whether the trunk can take a step with these parties."""
+        if self.reader not in there:
+            return False  # nobody knows the labels
+        return not self.waits or len(there) == len(self.exchange.parties)
+
+
 class Apart(Course):
     """Each client's whole round against its own copy of the trunk, then the copies' average."""
 
@@ -188,6 +228,7 @@ class Apart(Course):
                 late.add(client)
             done += lineup.steps[client]
             tick(done, total)
+        self.exchange.pool.end_round(lineup.round)
         # The moments are those of the copy that was trained here last.
         self.exchange.server.learner.forget_moments()
         result = RoundDone(reports, lineup.drops, frozenset(late))
@@ -218,8 +259,12 @@ class AsTheyCome(Course):
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Play all clients' steps in the order of simulated time."""
         self._stale.clear()
-        self._done, self._total, self._tick = 0, sum(lineup.steps.values()), tick
-        actors = {client: self._steps(client, lineup) for client in lineup.clients}
+        # `tick` reaches all parts of the run, this course too, and so is not kept.
+        done_steps, total = count(1), sum(lineup.steps.values())
+        actors = {
+            client: self._steps(client, lineup, lambda: tick(next(done_steps), total))
+            for client in lineup.clients
+        }
         with self.exchange.server.keep_versions():
             play(actors, self.clock.server.slots, self.max_ahead)
         done = self.finish(lineup)
@@ -229,7 +274,9 @@ class AsTheyCome(Course):
                 report["staleness"] = sum(stale) / len(stale)
         return done
 
-    def _steps(self, client: ClientId, lineup: Lineup) -> Iterator[Stage | StepDone]:
+    def _steps(
+        self, client: ClientId, lineup: Lineup, end_step: Callable[[], None]
+    ) -> Iterator[Stage | StepDone]:
         """Take one client's round, stage by stage."""
         for left in range(lineup.steps[client] - 1, -1, -1):
             if self.pace.stops(client):
@@ -238,8 +285,7 @@ class AsTheyCome(Course):
                 self.exchange.abandon(client)
             else:
                 yield from self._step(client)
-            self._done += 1
-            self._tick(self._done, self._total)
+            end_step()
             yield StepDone(last=left == 0)
 
     def _step(self, client: ClientId) -> Iterator[Stage]:
@@ -256,84 +302,3 @@ class AsTheyCome(Course):
                 rows = len(event.tensors[0])
                 yield self.clock.build_computing(client, first, rows)
             yield self.clock.build_sending(event)
-
-
-class TrunkCopies:
-    """One process's clients, trained round by round against copies of the trunk.
-
-    Copies do not depend on each other. So each is trained where its client lives, one after another
-    in one server's modules; only optimizer moments are kept apart between rounds.
-    """
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        pace: RoundPace,
-        *,
-        keep_moments: bool,
-        elsewhere: "Callable[[], TrunkCopies]",
-    ) -> None:
-        """Train here; `elsewhere` makes another one, with its own trunk."""
-        self.exchange, self.pace, self._elsewhere = exchange, pace, elsewhere
-        self.keep_moments = keep_moments
-        self._moments: dict[ClientId, dict[str, Tensor]] = {}
-
-    def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
-        """Take a client's steps, and return its trunk's weights unless it dropped out."""
-        exchange, learner = self.exchange, self.exchange.server.learner
-        with exchange.moment.enter_round(job.round, job.phase, [client]), exchange.name_failures():
-            exchange.server.enter(job.phase, job.lr_factor)
-            # The modules still have the moments of the client that was trained here before.
-            learner.forget_moments()
-            learner.take({**trunk, **self._moments.get(client, {})})
-            learner.anchor()
-            if exchange.watch is not None:
-                exchange.watch.begin_copy(client)
-            self.pace.restart({client: job.spent_s})
-            for left in range(job.steps - 1, -1, -1):
-                if self.pace.stops(client):
-                    break
-                (exchange.abandon if job.drops and left == 0 else exchange.step)(client)
-            if exchange.watch is not None:
-                with exchange.pool.work_on({client: ()}):
-                    exchange.watch.end_copy()
-        if self.keep_moments:
-            self._moments[client] = _copy(learner.moments())
-        return Outcome(
-            report=exchange.collect_reports([client])[client],
-            counts=exchange.wire.take(),
-            trunk=None if job.drops else _copy(learner.weights()),
-            late=self.pace.is_late(client),
-            readings=exchange.sensor.take() if exchange.sensor else None,
-        )
-
-    @property
-    def draws(self) -> bool:
-        """Whether the trunk has dropout, which draws from torch's one global stream."""
-        return self.exchange.server.learner.random
-
-    def make_another(self) -> "TrunkCopies":
-        """Make another one with its own trunk; both share moments and trust."""
-        made = self._elsewhere()
-        made._moments = self._moments
-        made.exchange.server.trust = self.exchange.server.trust
-        return made
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the optimizer moments of each copy."""
-        return {
-            f"{client}/{name}": tensor
-            for client, moments in self._moments.items()
-            for name, tensor in moments.items()
-        }
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
-        self._moments.clear()
-        for key, tensor in state.items():
-            client, name = key.split("/", 1)
-            self._moments.setdefault(int(client), {})[name] = tensor
-
-
-def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}

@@ -12,14 +12,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from torch import Tensor
 
-from simsplit.data.client_names import NO_NAMES
+from simsplit.client_names import NO_NAMES
 from simsplit.detectors import Sensor
 from simsplit.engine.pool import ClientError, Pool, StepWatch
 from simsplit.errors import RunFailedError, SimsplitError
-from simsplit.packets import ClientId, Leg, Packet, Packets
+from simsplit.legs import ClientId, Leg
+from simsplit.packets import Packet, Packets
 from simsplit.parties.calls import (
     Abandon,
     Begin,
@@ -71,10 +73,21 @@ class Exchange:
     """Steps of clients with the server, over one wire."""
 
     def __init__(
-        self, pool: Pool, server: Server, wire: Wire, topology: Topology, parts: int = 1
+        self,
+        pool: Pool,
+        server: Server,
+        wire: Wire,
+        topology: Topology,
+        parts: int = 1,
+        *,
+        parties: Sequence[ClientId] = (),
     ) -> None:
-        """Connect both sides; `parts` is the number of parts in which each mini-batch crosses."""
-        self.parts = parts
+        """Connect both sides.
+
+        `parts` is the number of parts in which each mini-batch crosses. `parties` are the clients
+        that take part in every pass, each with columns of its own; empty: a pass is of one client.
+        """
+        self.parts, self.parties = parts, parties
         self.pool, self.server, self.wire, self.topology = pool, server, wire, topology
         self.moment = wire.moment
         self.names = NO_NAMES
@@ -102,18 +115,24 @@ class Exchange:
 
     def step_by_events(self, client: ClientId) -> Iterator[Event]:
         """Let one client take one training step; the caller decides when each event happens."""
-        yield from self._walk([client], self._plan_training())
+        yield from self._walk(self.parties or [client], self._plan_training())
         self._step_interleaved(client)
 
-    def step_together(self, clients: Sequence[ClientId]) -> None:
-        """Let a cohort take one step on the concatenation of its batches."""
-        _exhaust(self._walk(clients, self._plan_training()))
+    def step_together(self, clients: Sequence[ClientId], number: int | None = None) -> None:
+        """Let a cohort take one step on all of its batches: on their rows, or on their columns.
 
-    def abandon(self, client: ClientId) -> None:
+        `number` is that of the batch; None: each client's next one.
+        """
+        _exhaust(self._walk(clients, self._plan_training(number)))
+
+    def abandon(self, client: ClientId, number: int | None = None) -> None:
         """Let a client drop out after its first packet: what crossed is counted, nobody learns."""
         turns = self.topology.training.turns_before_dropout
+        if self.parties:
+            # The server waits for the other parties, and does nothing with a single packet.
+            turns = turns[:1]
         manner: Manner = "abandon" if self.moment.phase.gradients else "infer"
-        _exhaust(self._walk([client], _Walk(Abandon(self.moment.round), turns, manner)))
+        _exhaust(self._walk([client], _Walk(Abandon(self.moment.round, number), turns, manner)))
 
     def predict(self, client: ClientId, probe: Probing) -> Tensor:
         """Return a client's outputs for what it is probed with; nobody learns."""
@@ -166,14 +185,22 @@ class Exchange:
     def expose(self, client: ClientId, expose: Expose, until: Leg | None = None) -> list[Packet]:
         """Collect what would cross for a batch that attacks are judged by; nobody learns.
 
-        `until` is the last wanted leg of the client; None: the legs that a step begins with.
+        `until` is the last wanted leg; None: the legs that a step begins with. Up to a gradient of
+        the server's, the trunk runs as in training, and keeps no trace.
         """
         every = self.topology.training.turns
         last = (
             0 if until is None else next(n for n, turn in enumerate(every) if until in turn.sends)
         )
         turns = every[: last + 1]
-        return self._collect_packets(client, _Walk(expose, turns, "infer", ExposeAnswer))
+        replies = until is not None and not until.up and until in self.topology.training.gradients
+        manner: Manner = "abandon" if replies else "infer"
+        crossed = self._collect_packets(client, _Walk(expose, turns, manner, ExposeAnswer))
+        if replies:
+            self.server.learner.clear()
+            for each in self.parties or [client]:
+                self.server.report(each)  # a loss that the server has counted is dropped
+        return crossed
 
     def collect_reports(self, clients: Sequence[ClientId]) -> dict[ClientId, dict[str, float]]:
         """Collect the sums of clients' steps this round, from the side that computed the losses."""
@@ -184,13 +211,22 @@ class Exchange:
         return reports
 
     def announce(self, clients: Sequence[ClientId], *, counted: bool) -> None:
-        """Send every client what the methods broadcast; once per run it is counted."""
-        announced = self.server.announce()
-        tensors = tuple(tensor for message in announced for tensor in message)
-        if counted and tensors:
-            for client in clients:
-                self.wire.carry(Packet(client, Leg.BROADCAST, 0, 0, tensors))
-        self.pool.announce(clients, Hear(announced))
+        """Send every client what its methods broadcast; once per run it is counted."""
+        if self.parties:  # each has methods of its own
+            calls = {client: Hear(self.server.announce(client)) for client in clients}
+            for client, call in calls.items() if counted else ():
+                self._carry_announced([client], call)
+            self.pool.ask_each(calls)
+            return
+        call = Hear(self.server.announce(clients[0] if clients else 0))
+        if counted:
+            self._carry_announced(clients, call)
+        self.pool.announce(clients, call)
+
+    def _carry_announced(self, clients: Sequence[ClientId], call: Hear) -> None:
+        tensors = tuple(tensor for message in call.announced for tensor in message)
+        for client in clients if tensors else ():
+            self.wire.carry(Packet(client, Leg.BROADCAST, 0, 0, tensors))
 
     def hand_over(self, client: ClientId) -> Packet | None:
         """Bring what the clients share from its holder to `client`, if that is another, and return
@@ -222,9 +258,9 @@ class Exchange:
             if packet.tensors:
                 self.pool.ask_all(others, Receive(packet))
 
-    def _plan_training(self) -> _Walk:
+    def _plan_training(self, number: int | None = None) -> _Walk:
         manner = _choose_manner(gradients=self.moment.phase.gradients)
-        return _Walk(Begin(self.moment.round), self.topology.training.turns, manner)
+        return _Walk(Begin(self.moment.round, number), self.topology.training.turns, manner)
 
     def _step_in_parts(self, client: ClientId, walk: _Walk) -> None:
         """Let a mini-batch cross part by part; both sides learn from all of them at the end."""
@@ -251,7 +287,8 @@ class Exchange:
             _exhaust(self._walk([client], walk))
 
     def _collect_packets(self, client: ClientId, walk: _Walk) -> list[Packet]:
-        return [event for event in self._walk([client], walk) if isinstance(event, Packet)]
+        events = self._walk(self.parties or [client], walk)
+        return [event for event in events if isinstance(event, Packet) and event.client == client]
 
     def _walk(self, clients: Sequence[ClientId], walk: _Walk) -> Iterator[Event]:
         """Take turn after turn, until nothing more is sent."""
@@ -268,21 +305,31 @@ class Exchange:
             else:
                 calls = {c: walk.proceed(packets, turn.leg) for c, packets in arrived.items()}
                 sent = self._ask(calls, turn)
+            # Nothing is sent for a drawn batch without a sample; others of the cohort go on.
+            sent = {client: packets for client, packets in sent.items() if packets}
             # A phase whose gradients do not cross ends before the protocol does.
-            if not any(sent.values()):
+            if not sent:
                 break
             arrived = {}
             with self.pool.work_on(sent):
-                by_legs = list(zip(*sent.values(), strict=True))
+                # A party without labels sends fewer packets than the one that has them.
+                by_legs = list(zip_longest(*sent.values()))
             for packets in by_legs:
-                for packet in packets:
-                    with self.pool.work_on({packet.client: (packet,)}):
-                        carried = self.wire.carry(packet)
-                    arrived[packet.client] = (*arrived.get(packet.client, ()), carried)
+                for packet in filter(None, packets):
+                    carried = self._let_cross(packet)
+                    before = arrived.get(packet.client)
+                    arrived[packet.client] = (carried,) if before is None else (*before, carried)
                     yield carried
         self._at = None
         # A walk may end before the server's last turn; what it keeps for that turn is dropped.
-        self.server.forget(clients[0])
+        self.server.forget(clients)
+
+    def _let_cross(self, packet: Packet) -> Packet:
+        """Let a packet cross; where clients are remote, its sender is at fault if that fails."""
+        if not self.pool.remote:
+            return self.wire.carry(packet)
+        with self.pool.work_on({packet.client: (packet,)}):
+            return self.wire.carry(packet)
 
     def _answer(
         self, arrived: dict[ClientId, Packets], turn: Turn, manner: Manner

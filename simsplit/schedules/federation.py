@@ -14,7 +14,8 @@ from torch import Tensor
 
 from simsplit.engine.pool import Pool
 from simsplit.errors import OutOfRangeError
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.legs import ClientId, Leg
+from simsplit.packets import Packet
 from simsplit.parties.calls import HandOver, Receive
 from simsplit.parties.changes import Changes
 from simsplit.parties.server import Server
@@ -99,6 +100,11 @@ class Federation:
             for client, (weights, _) in updates.items()
         }
         with self.pool.work_on(sent):
+            self.pool.compare_weights(
+                {client: weights for client, (weights, _) in updates.items()},
+                averager.weights,
+                of_trunk=averager is self.trunk,
+            )
             averager.average(round_number, updates)
             # a norm reads each value once, where `isfinite` takes twenty times as long
             if self.pool.remote and not math.isfinite(measure_norm(averager.weights.values())):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from torch import Tensor
 
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.schedules.averaging import Averager, StrategyConfig, Update
 
 Names = Mapping[ClientId, frozenset[str]]

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from simsplit.detectors import TrunkTurn
 from simsplit.errors import RunFailedError
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.legs import ClientId, Leg
+from simsplit.packets import Packet
 from simsplit.parties.calls import HandOver, LoadShared, Receive, SharedState
 from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.exchange import Exchange

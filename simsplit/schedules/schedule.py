@@ -13,20 +13,22 @@ import numpy as np
 from pydantic import Discriminator, Field, model_validator
 
 from simsplit.config import Config, map_kinds
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 
 DEFAULT_ROUNDS = 10
+MOST = 10**9
+"""Rounds, passes over the data, or steps of a client in a round, at most."""
 
 
 class ScheduleConfig(Config, ABC):
     """How long to train, and in what order clients take their steps."""
 
-    rounds: int | None = Field(default=None, ge=0)
+    rounds: int | None = Field(default=None, ge=0, le=MOST)
     """Rounds to train. Set this or `epochs`; 10 rounds if neither is set. 0: the untrained model is
     evaluated and attacked."""
-    epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    epochs: float | None = Field(default=None, gt=0, le=MOST, allow_inf_nan=False)
     """Passes over all clients' data, in place of `rounds`."""
-    local_steps: int | None = Field(default=None, ge=1)
+    local_steps: int | None = Field(default=None, ge=1, le=MOST)
     """Mini-batches per client and round; null: one pass over the client's data."""
     order: Literal["number", "random"] = "number"
     """The order of clients within a round: by number, or drawn anew each round."""

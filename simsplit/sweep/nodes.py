@@ -19,7 +19,7 @@ from typing import Any
 
 from simsplit.engine.cluster import LOOK_S, count_room, list_resources, run_with_cluster
 from simsplit.errors import RunError, RunFailedError, ScenarioError, SimsplitError
-from simsplit.held import hold
+from simsplit.objects_by_digest import hold
 from simsplit.plugins import Origin, gather_again
 from simsplit.progress import SweepObserver
 from simsplit.results import SweepDirectory

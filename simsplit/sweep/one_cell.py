@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from simsplit import experiment
+from simsplit import whole_run
 from simsplit.errors import RunPrunedError, SimsplitError
 from simsplit.progress import Observer
 from simsplit.scenario import Scenario
@@ -37,7 +37,7 @@ def train(scenario: Scenario, path: Path, judge: Judge | None = None) -> Ended:
     heard = _Warnings()
     observers = [heard] if judge is None else [heard, GiveUp(judge, path)]
     try:
-        experiment.run(scenario, path, resume=True, observers=observers)
+        whole_run.run(scenario, path, resume=True, observers=observers)
     except RunPrunedError as error:
         return Ended(str(error), heard.messages, pruned=True)
     except SimsplitError as error:

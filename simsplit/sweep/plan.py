@@ -32,11 +32,16 @@ def refuse_overwriting(sweep: Sweep, path: Path, *, resume: bool) -> None:
     """Raise RunError if the directory holds a run, or a sweep that is not to be resumed."""
     if (path / SCENARIO).exists():
         raise RunError(f"{path} holds a run, not a sweep; give another --out")
-    cells = [path / cell.name / SCENARIO for cell in sweep.cells]
-    if not resume and any(file.exists() for file in (path / SWEEP, *cells)):
+    if not resume and holds_sweep(sweep, path):
         raise RunError(
             f"{path} already holds a sweep; give another --out, or --resume to go on with it"
         )
+
+
+def holds_sweep(sweep: Sweep, path: Path) -> bool:
+    """Return whether a directory holds a sweep, or the run of one of its cells."""
+    cells = [path / cell.name / SCENARIO for cell in sweep.cells]
+    return any(file.exists() for file in (path / SWEEP, *cells))
 
 
 def choose_jobs(sweep: Sweep) -> int:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunPrunedError
-from simsplit.metrics import find_headline, format_column
+from simsplit.metrics import find_better, find_headline, format_column
 from simsplit.progress import Observer, RoundEnded, RunPlan
-from simsplit.report.numbers import find_better
 from simsplit.results import Run, SweepDirectory
 from simsplit.scenario import Cell, Scenario, Sweep
-from simsplit.scenario.searching import Pruner, Search
-from simsplit.scenario.sweeps import count_evaluations
+from simsplit.scenario.search_config import Pruner, Search
+from simsplit.scenario.sweep_files import count_evaluations
 
 STUDY = "search"
 """A fixed name, since Hyperband draws a trial's bracket by it and by the trial's number."""

@@ -22,17 +22,19 @@ from simsplit.engine.cluster import (
     run_with_cluster,
 )
 from simsplit.errors import format_count, format_list
-from simsplit.held import hold
 from simsplit.hosting import STORE_BYTES, choose_engine, keep_hosts
+from simsplit.objects_by_digest import hold
+from simsplit.opened_run import OpenedRun
 from simsplit.plugins import Origin, gather_again
-from simsplit.progress import SweepObserver, show_sweep
-from simsplit.renamed import Renamed
-from simsplit.results import Run, SweepDirectory
+from simsplit.progress import SweepObserver
+from simsplit.results import SweepDirectory
 from simsplit.results.environment import describe_process
 from simsplit.results.locking import lock
 from simsplit.scenario import Cell, Sweep, parse
-from simsplit.scenario.lacking import refuse_lacking
+from simsplit.scenario.findings import Occasion
 from simsplit.scenario.loading import collect_held
+from simsplit.scenario.refusals import refuse
+from simsplit.showing import show_sweep
 from simsplit.sweep.nodes import Cluster, train_on_cluster
 from simsplit.sweep.one_cell import Ended, explain_death, train
 from simsplit.sweep.plan import (
@@ -49,11 +51,11 @@ Endings = Iterator[tuple[str, Ended]]
 
 
 @dataclass(frozen=True)
-class SweepResult(Renamed):
+class SweepResult:
     """The runs of a sweep's finished cells, and the reasons of its failed ones."""
 
     path: Path
-    runs: Mapping[str, Run]
+    runs: Mapping[str, OpenedRun]
     """Runs of the cells that finished, now or before, in the sweep's order."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Reasons of the failed cells, by cell."""
@@ -105,7 +107,7 @@ def run_sweep(
         with show_sweep() as shown:
             return run_sweep(sweep, out, jobs=jobs, resume=resume, watch=shown, cluster=cluster)
     for cell in sweep.cells:
-        refuse_lacking(cell.scenario)
+        refuse(Occasion.PACKAGES, cell.scenario)
     if cluster is not None:
         cluster.refuse_misfits(sweep)
     path = choose_sweep_directory(sweep, out, resume=resume)
@@ -190,7 +192,7 @@ def _note_ends(endings: Endings, directory: SweepDirectory, watch: SweepObserver
 def _collect_result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
     failed = {c.name: directory.failed[c.name] for c in sweep.cells if c.name in directory.failed}
     runs = {
-        cell.name: Run.load(directory.run_path(cell.name))
+        cell.name: OpenedRun.load(directory.run_path(cell.name))
         for cell in sweep.cells
         if cell.name not in failed
     }

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError, suggest
-from simsplit.metrics import find_headline
-from simsplit.report.numbers import find_better, measure
+from simsplit.metrics import find_better, find_headline
+from simsplit.report.numbers import measure
 from simsplit.results import SWEEP, Run, SweepDirectory
 from simsplit.scenario import Sweep
 from simsplit.scenario.draws import round_value
-from simsplit.scenario.searching import Search
+from simsplit.scenario.search_config import Search
 from simsplit.sweep.pruning import History, Judge
 
 Settings = dict[str, Any]

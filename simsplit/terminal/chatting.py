@@ -12,13 +12,14 @@ from simsplit.assembly.exchanges import build_writer
 from simsplit.assembly.state import restore
 from simsplit.errors import RunError, SimsplitError
 from simsplit.evaluation.writing import Sampling, Writer
+from simsplit.legs import ClientId, Leg
 from simsplit.models.language import CausalLM
-from simsplit.packets import ClientId, Leg, Packet
+from simsplit.packets import Packet
 from simsplit.plugins import Plugins
-from simsplit.preflight import format_size
 from simsplit.report.tables import Table
 from simsplit.results import SCENARIO, Run
 from simsplit.scenario import Scenario, load_scenario
+from simsplit.sizes import format_size
 
 COLUMNS = ("leg", "packets", "bytes", "bytes per new token")
 

@@ -6,16 +6,20 @@ What `simsplit validate` prints is here in both forms, as a document and as line
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from simsplit.client_names import ClientNames
 from simsplit.errors import ScenarioError, format_count
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.report.grouping import load_entries
-from simsplit.report.presentations import PRESENTATIONS
+from simsplit.report.presentations import find_presentation
 from simsplit.report.ranking import Ranking
 from simsplit.report.tables import Table
 from simsplit.results import Run
-from simsplit.scenario import Scenario, Sweep
+
+if TYPE_CHECKING:
+    from simsplit.data import DataInfo
+    from simsplit.scenario import Scenario, Sweep
 
 Document = dict[str, Any]
 
@@ -39,7 +43,7 @@ def document_comparison(paths: Sequence[Path]) -> Document:
     return {"runs": runs, "left_out": left_out}
 
 
-def describe_search(sweep: Sweep) -> str:
+def describe_search(sweep: "Sweep") -> str:
     """Say in a line what a search will try."""
     search = sweep.search
     assert search is not None, "asked of a sweep with a search"
@@ -82,7 +86,7 @@ def document_ranking(ranking: Ranking) -> Document:
 
 def document_attack(run: Run, name: str) -> Document:
     """Return the figures of the attacks of this attack's kind, and of guesses without attack."""
-    figures = PRESENTATIONS[run.find_kind(name)].describe(run)
+    figures = find_presentation(run.find_kind(name)).describe(run)
     return {"path": str(run.path), "attack": name, "figures": figures}
 
 
@@ -97,20 +101,34 @@ def document_tables(tables: Sequence[Table]) -> list[Document]:
     ]
 
 
-def document_scenario(scenario: Scenario) -> Document:
+def document_scenario(scenario: "Scenario") -> Document:
     """Return the shapes that a valid scenario sends, if they are known before data are loaded."""
     info = scenario.data.describe()
     if info is None or not scenario.model.is_available_offline:
         return {"valid": True, "shapes": None}
     (cut, features), (smashed, sent) = scenario.shapes(info)
-    shapes = {"cut": {"shape": cut, "sent": smashed}}
+    shapes: dict[str, object] = {"cut": {"shape": cut, "sent": smashed}}
+    if info.parts:
+        shapes["cut"] = {
+            party: {"shape": own, "sent": smashed}
+            for party, own, smashed in _list_party_cuts(scenario, info)
+        }
     if scenario.crossings.has(Leg.FEATURES):
         shapes["features"] = {"shape": features, "sent": sent}
     cuts = _group_cuts(scenario)
     return {"valid": True, "shapes": shapes, **({"cuts": cuts} if cuts else {})}
 
 
-def _group_cuts(scenario: Scenario) -> dict[str, int]:
+def _list_party_cuts(
+    scenario: "Scenario", info: "DataInfo"
+) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """List each party's name, the shape of what its head puts out, and that as it is sent."""
+    names = ClientNames(scenario.party_names)
+    shapes = enumerate(scenario.list_party_shapes(info))
+    return [(names.get(party), own[0], sent[0]) for party, (own, sent) in shapes]
+
+
+def _group_cuts(scenario: "Scenario") -> dict[str, int]:
     """Count the clients of each cut; none where all have one cut."""
     return dict(Counter(map(str, scenario.places))) if scenario.has_own_cuts else {}
 
@@ -121,7 +139,7 @@ def document_mistakes(error: ScenarioError) -> Document:
     return {"valid": False, "problems": problems}
 
 
-def describe_scenario(scenario: Scenario) -> str:
+def describe_scenario(scenario: "Scenario") -> str:
     """Return lines on a valid scenario, with the shapes that it sends."""
     lines = ["a valid scenario"]
     info = scenario.data.describe()
@@ -132,8 +150,13 @@ def describe_scenario(scenario: Scenario) -> str:
         lines.append("its model is fetched when a run begins, so shapes were not checked")
         return "\n".join(lines)
     (cut, features), (smashed, sent) = scenario.shapes(info)
-    legs = [("cut", cut, smashed), ("features", features, sent)]
-    for name, whole, crossing in legs if scenario.crossings.has(Leg.FEATURES) else legs[:1]:
+    legs = [("cut", cut, smashed)]
+    if info.parts:
+        parties = _list_party_cuts(scenario, info)
+        legs = [(f"cut of {name}", own, sent) for name, own, sent in parties]
+    if scenario.crossings.has(Leg.FEATURES):
+        legs.append(("features", features, sent))
+    for name, whole, crossing in legs:
         shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
         lines.append(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
     for place, clients in _group_cuts(scenario).items():

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 from simsplit.errors import format_count
 from simsplit.forecasting.forecast import Forecast, SweepForecast
 from simsplit.network.profiles import MEANINGS
-from simsplit.preflight import format_size
+from simsplit.report.privacy import (
+    tabulate_entries,
+    tabulate_legs,
+    tabulate_noise,
+    write_epsilon_of,
+)
 from simsplit.report.tables import Table
-from simsplit.terminal.pace import format_clock
+from simsplit.showing.pace import format_clock
+from simsplit.showing.saying import echo
+from simsplit.sizes import format_size
 from simsplit.terminal.printing import print_table
-from simsplit.terminal.saying import echo
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +42,9 @@ def print_forecast(forecast: Forecast) -> None:
         tabulate_memory(forecast),
         tabulate_flops(forecast),
         tabulate_times(forecast),
+        tabulate_legs(forecast.facts.uncovered),
+        tabulate_entries(forecast.facts.privacy),
+        tabulate_noise(forecast.facts.noise),
     ]
     echo("")
     for table in filter(lambda each: each.rows, tables):
@@ -99,7 +108,8 @@ def tabulate_rounds(forecast: Forecast) -> Table:
     frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"])
     rows = []
     for phase, group in frame.groupby("phase", sort=False):
-        cells = [str(phase), f"{len(group):,}"]
+        count = group["times"].sum() if "times" in group else len(group)
+        cells = [str(phase), f"{count:,}"]
         cells += [_format_range(group[name], "{:,.0f}".format) for name in ("clients", "steps")]
         cells.append(_format_range(group["bytes"], format_size))
         if timed:
@@ -118,6 +128,7 @@ def tabulate_clients(forecast: Forecast) -> Table:
     rows = [
         (
             forecast.facts.client_names.get(row["client"]),
+            *([row["methods"]] if "methods" in frame else []),
             f"{row['rounds']:,}",
             f"{row['steps']:,}",
             f"{row['samples']:,}",
@@ -128,8 +139,9 @@ def tabulate_clients(forecast: Forecast) -> Table:
     ]
     few = len(frame) < forecast.facts.num_clients
     title = "Clients: least, median and most sent" if few else "Clients, in training"
-    columns = ("client", "rounds", "steps", "samples", "up", "down")
-    return Table(title, columns, rows)
+    words = ("client", *(["methods"] if "methods" in frame else []))
+    columns = (*words, "rounds", "steps", "samples", "up", "down")
+    return Table(title, columns, rows, "l" * len(words) + "rrrrr")
 
 
 def tabulate_memory(forecast: Forecast) -> Table:
@@ -171,7 +183,11 @@ def tabulate_flops(forecast: Forecast) -> Table:
 def tabulate_times(forecast: Forecast) -> Table:
     """Tabulate simulated time by link."""
     rows = [
-        (str(row["link"]), MEANINGS[str(row["link"])], _format_time(row["simulated_s"]))
+        (
+            str(row["link"]),
+            MEANINGS.get(str(row["link"]), forecast.facts.network),
+            _format_time(row["simulated_s"]),
+        )
         for row in _list_rows(forecast.times)
     ]
     return Table("Simulated time by link", ("link", "meaning", "time"), rows, "llr")
@@ -190,7 +206,20 @@ def tabulate_cells(forecast: SweepForecast) -> Table:
     total = format_size(sums["bytes_total"])
     times = [_format_maybe(sums[name]) for name in ("simulated_s", "wall_s")]
     rows.append(("all", "", "", total, *times, "", ""))
-    columns = ("cell", "clients", "rounds", "bytes", "simulated", "here", "client", "server")
+    columns: tuple[str, ...] = (
+        "cell",
+        "clients",
+        "rounds",
+        "bytes",
+        "simulated",
+        "here",
+        "client",
+        "server",
+    )
+    epsilons = [write_epsilon_of([each.facts.privacy]) for each in forecast.cells.values()]
+    if any(epsilons):
+        columns = (*columns, "epsilon")
+        rows = [(*row, cell) for row, cell in zip(rows, [*epsilons, ""], strict=True)]
     return Table("Cells", columns, rows)
 
 

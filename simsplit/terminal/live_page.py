@@ -16,7 +16,7 @@ from simsplit.report.html.markup import Markup, mark_up_rows, section
 from simsplit.report.page import Subject, fill_page, write_page
 from simsplit.results import SWEEP, Run, SweepDirectory, read_progress, read_summary
 from simsplit.results.directory import replace
-from simsplit.results.stored import explain_misfits
+from simsplit.results.read_tables import explain_misfits
 
 RELOAD_S = 5
 HOST = "127.0.0.1"

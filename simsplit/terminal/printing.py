@@ -22,15 +22,14 @@ from simsplit.report.numbers import (
 )
 from simsplit.report.overview import has_several_kinds, tabulate_overview
 from simsplit.report.page import Subject, write_page
-from simsplit.report.presentations import PRESENTATIONS, Compare
+from simsplit.report.presentations import Compare, find_presentation, list_presentations
 from simsplit.report.ranking import Ranking, describe_best, tabulate_ranking
 from simsplit.report.run_figures import draw_figures
-from simsplit.report.runs import show, write_heading
+from simsplit.report.run_tables import show, write_heading
 from simsplit.report.tables import Format, Table
 from simsplit.results import SWEEP, Run
 from simsplit.results.directory import replace
-from simsplit.results.recovers import RECOVERS
-from simsplit.terminal.saying import echo, make_console
+from simsplit.showing.saying import echo, make_console
 
 REPORT = "report.html"
 
@@ -45,9 +44,10 @@ def print_run(run: Run, form: Format = "table") -> None:
 
 def print_attack(run: Run, name: str, form: Format) -> None:
     """Print the tables of an attack on a finished run, and the file with its picture."""
-    presented = PRESENTATIONS[run.find_kind(name)]
+    presented = find_presentation(run.find_kind(name))
     for table in (presented.show_attack or presented.show)(run):
-        print_table(table, form)
+        if table.rows:
+            print_table(table, form)
     if presented.draw_attack is not None:
         file = save_figure(presented.draw_attack(run, name), run.path / "figures" / f"{name}.png")
         echo(f"what was recovered, in a picture: {file}")
@@ -55,7 +55,7 @@ def print_attack(run: Run, name: str, form: Format) -> None:
 
 def print_pictures(runs: Mapping[str, Run], sweep: Path) -> None:
     """Save pictures of what attacks recovered in a sweep's cells, and print their files."""
-    for each in PRESENTATIONS.values():
+    for _, each in list_presentations():
         if (file := each.save_pictures(runs, sweep)) is not None:
             echo(f"what was recovered, in a picture: {file}")
 
@@ -88,8 +88,8 @@ def print_comparison(
         SETTINGS: lambda: [compare(entries, figure, parse_baseline(baseline, entries))],
         DETECTIONS: lambda: [compare_detections(entries, figure)],
     }
-    for kind, presented in PRESENTATIONS.items():
-        of_kind = {RECOVERS[kind].table: presented.compare}
+    for kind, presented in list_presentations():
+        of_kind = {kind: presented.compare}
         of_kind |= presented.compare_on_request if table else {}
         for name, make in of_kind.items():
             made[name] = partial(_compare, make, entries, baseline)
@@ -123,7 +123,7 @@ def print_table(table: Table, form: Format) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 140
     for part in table.split_to_fit(console.width):
-        console.print(part.rich(), highlight=False)
+        console.print(part.rich(console.width), highlight=False)
 
 
 def plot_comparison(

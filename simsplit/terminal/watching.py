@@ -20,11 +20,11 @@ from simsplit.errors import RunError, format_count, format_list
 from simsplit.results import SCENARIO, SWEEP, Run, SweepDirectory, read_summary
 from simsplit.results.directory import ENVIRONMENT, SUMMARY
 from simsplit.results.environment import is_alive
-from simsplit.results.stored import read_rows
+from simsplit.results.read_tables import read_rows
 from simsplit.rows import RoundRow, TimingRow
-from simsplit.terminal.pace import format_clock, format_rate
-from simsplit.terminal.runs import describe_round
-from simsplit.terminal.sweeps import SweepLines, watch_sweep
+from simsplit.showing.pace import format_clock, format_rate
+from simsplit.showing.run_output import describe_round, print_words
+from simsplit.showing.sweep_output import SweepLines, watch_sweep
 
 if TYPE_CHECKING:
     from simsplit.terminal.live_page import LivePage
@@ -107,7 +107,7 @@ class _FollowedRun:
         seen = read_snapshot(self.path)
         self._say(f"{seen.summary.get('name', self.path.name)}: {self.path}")
         if names := _list_clients(self.path):
-            self._say(f"clients: {format_list(names)}")
+            print_words(self.console, f"clients: {format_list(names)}")
         if (skipped := seen.done - _EARLIER) > 0:
             self.shown = skipped
             self._say(f"(before: {format_count(skipped, 'round')}, not shown)")
@@ -132,7 +132,7 @@ class _FollowedRun:
         for number in sorted(seen.rows):
             timed = number in seen.timing or seen.status in _OVER
             if number > self.shown and timed:
-                self._say(_describe_round(seen, number))
+                print_words(self.console, _describe_round(seen, number))
                 self.shown = number
         if seen.alive is None and seen.still_s > _STILL_S and not self.silent:
             self.silent = True
@@ -152,6 +152,7 @@ class _FollowedRun:
         return f"{how}{why}\ngo on with: {_make_resume_command(self.path)}"
 
     def _say(self, text: str) -> None:
+        """Print a text without line ends of ours: it may hold a path or a command to copy."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

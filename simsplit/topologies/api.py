@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties import client_end, server_end
 from simsplit.parties.client_end import ClientEnd, Pending
 from simsplit.parties.server_end import Flight, ServerEnd
-from simsplit.protocol import Crossing, Protocol
+from simsplit.protocols import PROTOCOLS
 from simsplit.topologies.topology import Topology
 
 Tensors = tuple[Tensor, ...]
@@ -123,25 +124,7 @@ class ApiServer(ServerEnd):
 
 API = Topology(
     "the server offers a whole transformer, clients have adapters, head and labels",
-    training=Protocol(
-        (
-            Crossing(Leg.INPUTS),
-            # No work: adapters are weights, which take no pass to make.
-            Crossing(Leg.ADAPTERS, gradient=Leg.ADAPTERS_GRAD),
-            Crossing(Leg.FEATURES, gradient=Leg.FEATURES_GRAD, work={"trunk": 1}),
-            Crossing(Leg.FEATURES_GRAD, work={"tail": 3}),
-            Crossing(Leg.ADAPTERS_GRAD, work={"trunk": 2}),
-        ),
-    ),
-    inference=Protocol(
-        (
-            Crossing(Leg.INPUTS),
-            # The server keeps nothing between calls, so each call brings the adapters.
-            Crossing(Leg.ADAPTERS),
-            Crossing(Leg.FEATURES, work={"trunk": 1}),
-        ),
-        closing={"tail": 1},
-    ),
+    *PROTOCOLS["api"],
     client=ApiClient,
     server=ApiServer,
     served=frozenset({"trunk"}),

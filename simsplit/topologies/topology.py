@@ -7,7 +7,8 @@ from typing import Literal
 from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
-from simsplit.packets import Leg
+from simsplit.legs import Leg
+from simsplit.needs import Given, Need
 from simsplit.parties.client_end import ClientEnd
 from simsplit.parties.server_end import ServerEnd
 from simsplit.protocol import Protocol
@@ -55,6 +56,10 @@ class Topology:
     """Whether its ends can write texts in sessions, in which each token crosses once."""
     of_texts: bool = False
     """Whether samples must be texts."""
+    joint: bool = False
+    """Whether clients are parties, who take each step together on portions of the same samples."""
+    at_server: "Topology | None" = None
+    """The topology that it becomes where the server has the tail, if parties may choose that."""
     headed: Callable[[nn.Module, Batch], Tensor] = _run_head
     """Compute the head's output for a batch."""
     beside: Callable[[Batch], Tensors] = _get_context
@@ -64,6 +69,13 @@ class Topology:
     def protocols(self) -> tuple[Protocol, Protocol]:
         """The protocols of training and of inference."""
         return self.training, self.inference
+
+    def select_protocols(self, *, has_labels: bool) -> tuple[Protocol, Protocol]:
+        """Return the protocols of one client; a party without labels crosses fewer legs."""
+        if has_labels or not self.joint:
+            return self.protocols
+        crossed = self.training.select_without(self.training.list_legs_of_labels())
+        return crossed, self.inference
 
     @property
     def tail_with_client(self) -> bool:
@@ -86,3 +98,16 @@ class Topology:
     def has(self, leg: Leg) -> bool:
         """Tell whether training uses a leg."""
         return leg in self.training.legs
+
+    def can_satisfy(self, need: Need) -> bool:
+        """Return whether a need can be satisfied here: true of needs that concern no topology."""
+        if need.what is Given.CROSSES:
+            return need.leg in self.training.legs
+        if need.what is Given.PARTIES:
+            return self.joint
+        if need.what is Given.SCORING:
+            return self.tail_with_client
+        if need.what is Given.SESSIONS:
+            return self.sessions and self.tail_with_client
+        # A whole model is frozen; its adapters learn.
+        return need.what is not Given.LEARNED_TRUNK or self.whole_model is not True

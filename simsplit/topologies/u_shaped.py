@@ -2,11 +2,11 @@
 
 from typing import ClassVar
 
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.parties import client_end, server_end
 from simsplit.parties.client_end import ClientEnd
 from simsplit.parties.server_end import ServerEnd
-from simsplit.protocol import Crossing, Protocol
+from simsplit.protocols import PROTOCOLS
 from simsplit.topologies.topology import Topology
 
 
@@ -38,20 +38,7 @@ class UShapedServer(ServerEnd):
 
 U_SHAPED = Topology(
     "clients keep tail and labels",
-    # A backward pass counts as two: the tail does both passes (3) in one turn, the head in two.
-    training=Protocol(
-        (
-            Crossing(Leg.SMASHED, gradient=Leg.SMASHED_GRAD, work={"head": 1}),
-            Crossing(Leg.FEATURES, gradient=Leg.FEATURES_GRAD, work={"trunk": 1}),
-            Crossing(Leg.FEATURES_GRAD, work={"tail": 3}),
-            Crossing(Leg.SMASHED_GRAD, work={"trunk": 2}),
-        ),
-        closing={"head": 2},
-    ),
-    inference=Protocol(
-        (Crossing(Leg.SMASHED, work={"head": 1}), Crossing(Leg.FEATURES, work={"trunk": 1})),
-        closing={"tail": 1},
-    ),
+    *PROTOCOLS["u_shaped"],
     client=UShapedClient,
     server=UShapedServer,
     served=frozenset({"trunk"}),

@@ -4,11 +4,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.parties import client_end, server_end
 from simsplit.parties.client_end import ClientEnd, Pending
 from simsplit.parties.server_end import ServerEnd
-from simsplit.protocol import Crossing, Protocol
+from simsplit.protocols import PROTOCOLS
 from simsplit.topologies.topology import Topology
 
 
@@ -43,22 +43,7 @@ class VanillaServer(ServerEnd):
 
 VANILLA = Topology(
     "the server has the tail and sees labels",
-    # No features cross: the server has the labels, and computes the loss itself.
-    training=Protocol(
-        (
-            Crossing(Leg.SMASHED, gradient=Leg.SMASHED_GRAD, work={"head": 1}),
-            Crossing(Leg.LABELS),
-            Crossing(Leg.SMASHED_GRAD, work={"trunk": 3, "tail": 3}),
-        ),
-        closing={"head": 2},
-    ),
-    # Held-out samples and labels are the clients', so outputs go back to them.
-    inference=Protocol(
-        (
-            Crossing(Leg.SMASHED, work={"head": 1}),
-            Crossing(Leg.FEATURES, work={"trunk": 1, "tail": 1}),
-        )
-    ),
+    *PROTOCOLS["vanilla"],
     client=VanillaClient,
     server=VanillaServer,
     served=frozenset({"trunk", "tail"}),

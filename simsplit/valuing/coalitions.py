@@ -20,15 +20,15 @@ from simsplit.engine.engine_config import InlineEngine
 from simsplit.errors import RunError
 from simsplit.experiment import Experiment
 from simsplit.foreign import MOST_TABLE, read_facts
+from simsplit.legs import ClientId
 from simsplit.metrics import is_lower_better
-from simsplit.packets import ClientId
 from simsplit.results import CHECKPOINTS, SCENARIO, Run
 from simsplit.results.directory import CONTRIBUTIONS, make_folder, replace, writing
+from simsplit.results.read_tables import explain_read_errors
 from simsplit.results.row_file import link_rows
-from simsplit.results.stored import explain_read_errors
 from simsplit.running.directories import claim, describe_start
 from simsplit.scenario import Scenario
-from simsplit.scenario.fields import CheckpointConfig, OutputConfig
+from simsplit.scenario.declared_fields import CheckpointConfig, OutputConfig
 from simsplit.valuing.estimating import Members, Scores
 
 VALUES, _WORK = "values", "work"
@@ -186,7 +186,7 @@ def simplify(scenario: Scenario, seed: int, *, evaluates: bool) -> Scenario:
     update: dict[str, Any] = {
         "seed": seed,
         "clients": clients,
-        "attacks": tuple(each for each in scenario.attacks if each.active),
+        "attacks": tuple(each for each in scenario.attacks if each.threat.acts),
         "detectors": tuple(each for each in scenario.detectors if each.response != "none"),
         "output": OutputConfig(figures=False),
         "checkpoint": CheckpointConfig(every=0, keep=1),

@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simsplit.legs import ClientId
 from simsplit.metrics.intervals import compute_half_width
-from simsplit.packets import ClientId
 from simsplit.seeds import numpy_rng_for
 
 Members = frozenset[ClientId]

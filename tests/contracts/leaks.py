@@ -12,14 +12,15 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from simsplit.attacks import Attack, AttackConfig, Knowledge
+from simsplit.attacks import Attack, AttackConfig, Knowledge, Knows
 from simsplit.attacks.pretrained import Pretrained
 from simsplit.data.batches import Batcher
 from simsplit.data.samples import Samples
+from simsplit.legs import Leg
 from simsplit.methods import MethodConfig
 from simsplit.methods.stack import build_stack
 from simsplit.models.fresh import InputShape, LaidOut, Segments, Shape
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.parties.feed import Feed
 from simsplit.seeds import rng_for
 
@@ -120,10 +121,10 @@ def packet(sent: Tensor, leg: Leg, number: int) -> Packet:
 def recover_targets(config: AttackConfig, here: Setting, *, steps: int, noise: bool) -> Tensor:
     """Return the targets that an attack recovers after so many steps of training."""
     attack = config.build(here.known)
-    if config.active:
+    if config.threat.acts:
         here.head = _taught().to(here.known.device)
     follow(attack, here, steps=steps, noise=noise)
-    if config.told_head:
+    if Knows.WEIGHTS in config.threat.knows:
         attack.receive_head({f"head/{n}": t for n, t in here.head.state_dict().items()})
     if config.queries:
         attack.study(_queries(here, noise=noise))

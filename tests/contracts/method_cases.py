@@ -261,6 +261,7 @@ PROBE_CASES = [
     Case((of("penalty"),)),
     Case((of("keyed", legs=BOTH),), seeded=True),
     Case((of("warm"),)),
+    Case((of("fading"),)),
 ]
 
 COMPOSITIONS = [

@@ -13,9 +13,9 @@ from contracts.method_cases import CUT, FEATURES
 from torch import Tensor
 
 from simsplit.data.batches import Batch
+from simsplit.legs import Leg
 from simsplit.methods import MethodConfig, Step
 from simsplit.methods.stack import Stack, build_stack
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 CPU = torch.device("cpu")

@@ -2,7 +2,7 @@
 registered methods leave alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -113,6 +113,25 @@ class Warm(Probe):
         return Interleaved(Phase("cool", 0, "public", frozenset({"method"}), gradients=False))
 
 
+class Fading(Probe):
+    """Sends less with each step of training, and so remembers how many there were."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.steps, self.last = 0, -1
+
+    def encode(self, z: Tensor, step: Step) -> Tensor:
+        if step.training and step.number != self.last:
+            self.steps, self.last = self.steps + 1, step.number
+        return z / max(1, self.steps)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"steps": torch.tensor(self.steps), "last": torch.tensor(self.last)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.steps, self.last = (int(state[name]) for name in ("steps", "last"))
+
+
 PROBES = {
     "support": Support,
     "twice": Twice,
@@ -121,6 +140,7 @@ PROBES = {
     "penalty": Penalty,
     "keyed": Keyed,
     "warm": Warm,
+    "fading": Fading,
 }
 
 

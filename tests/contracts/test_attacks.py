@@ -7,6 +7,7 @@ from pace import quick
 from torch import nn
 
 from simsplit.attacks import ATTACKS, fora, fsha, sdar
+from simsplit.attacks.threat import Role
 from simsplit.methods.method import IMAGES
 
 CASES = {
@@ -82,7 +83,8 @@ def brief(fields):
 
 def test_every_registered_attack_has_cases():
     inputs = {kind: each for kind, each in ATTACKS.items() if each.recovers == "inputs"}
-    of_images = {kind for kind, each in inputs.items() if each.modalities >= IMAGES}
+    by_server = {kind: each for kind, each in inputs.items() if Role.SERVER in each.threat.roles}
+    of_images = {kind for kind, each in by_server.items() if each.modalities >= IMAGES}
     assert CASES.keys() == of_images, "write cases for the new attack"
 
 
@@ -109,14 +111,16 @@ def test_noise_gives_nothing_away(case):
 @every_attack
 def test_the_same_again(kind, fields):
     config = config_of(kind, brief(fields))
-    steps = 3 if config.online else 0
+    steps = 3 if config.threat.follows_training else 0
     first, again = (
         recover_targets(config, build_setting(), steps=steps, noise=False) for _ in range(2)
     )
     assert torch.equal(first, again)
 
 
-@pytest.mark.parametrize(("kind", "fields"), [case for case in EVERY if ATTACKS[case[0]].online])
+@pytest.mark.parametrize(
+    ("kind", "fields"), [case for case in EVERY if ATTACKS[case[0]].threat.follows_training]
+)
 def test_an_attack_goes_on_where_it_was(kind, fields):
     config, here = config_of(kind, fields), build_setting()
     whole, first, second = (config.build(here.known) for _ in range(3))
@@ -135,7 +139,7 @@ def test_the_trunk_is_looked_at_and_not_touched(kind, fields):
     config, here = config_of(kind, brief(fields)), build_setting(vanilla=True)
     weights = {n: t.clone() for n, t in here.known.trunk.state_dict().items()}
     here.known.trunk.train()
-    recover_targets(config, here, steps=3 if config.online else 0, noise=False)
+    recover_targets(config, here, steps=3 if config.threat.follows_training else 0, noise=False)
     assert here.known.trunk.training
     assert all(p.grad is None for p in (*here.known.trunk.parameters(), *here.head.parameters()))
     assert all(torch.equal(weights[n], t) for n, t in here.known.trunk.state_dict().items())

@@ -19,7 +19,8 @@ from simsplit.detectors.readings import SKETCH, Sampled
 from simsplit.detectors.root_class import _bound_effect
 from simsplit.detectors.thresholds import compute_mad_z, simulate_null_quantile
 from simsplit.detectors.watch import list_signals, list_sketched
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.phases import Moment
 from simsplit.seeds import numpy_rng_for, rng_for
 
@@ -304,6 +305,32 @@ def test_those_who_are_most_of_their_target_s_class(kind, options, result):
     verdicts = detector.judge(RoundView(1, sensor.take(), 10))
     assert (list_flagged(verdicts) == bad) == result
     assert (CLIENTS in verdicts) == (not options)
+
+
+def judge_scaled(factor: float, *, relabelled: bool, kind: str = "mislabelled") -> set[int]:
+    """Return whom a detector flags where client 3 scales its messages; classes overlap a little."""
+    detector = build(kind, {})
+    sensor = sensor_for(detector)
+    common = torch.randn(WIDE, generator=rng_for(29, "common"))
+    centres = 0.3 * torch.randn(10, WIDE, generator=rng_for(29, "centres"))
+    for client in range(CLIENTS):
+        rng = rng_for(29, "scaled", client)
+        shares = torch.tensor(numpy_rng_for(29, "shares", client).dirichlet(np.ones(10)))
+        labels = torch.multinomial(shares, 120, replacement=True, generator=rng)
+        payloads = common + centres[labels] + 0.5 * torch.randn(120, WIDE, generator=rng)
+        if client == 3:
+            payloads = factor * payloads
+            labels[: 60 if relabelled else 0] = 0
+        sensor.observe(Packet(client, Leg.SMASHED, 1, 0, (payloads,)))
+        sensor.observe(Packet(client, Leg.LABELS, 1, 0, (labels,)))
+    return list_flagged(detector.judge(RoundView(1, sensor.take(), 10)))
+
+
+@pytest.mark.parametrize("factor", [0.2, 0.9, 1.0, 1.1, 1.3, 5.0, 1e6])
+def test_who_scales_messages_turns_mislabelled_against_nobody(factor):
+    """An audit found five of eleven honest clients flagged beside one such client."""
+    assert judge_scaled(factor, relabelled=False) == set()
+    assert judge_scaled(factor, relabelled=True) == {3}
 
 
 def strays(labels, payloads, number: int = 1, *, detector: Detector | None = None):

@@ -7,7 +7,9 @@ from itertools import product
 from typing import get_args
 
 import pytest
+from builders import TINY
 from contracts.walk import PLAIN, PRODUCT, variants
+from deploy.test_expelled import PARTIES
 from deploy.test_hostile import TEXTS, WAYS
 from hostile_cases import (
     EVERY_CASE,
@@ -21,11 +23,12 @@ from hostile_cases import (
 )
 from hostile_ways import UNDOING, list_sly_ways, list_ways
 
-from simsplit.deploy.messages import ANSWERS
+from simsplit.deploy.call_codecs import ANSWERS
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
 from simsplit.methods import METHODS
 from simsplit.methods.method import Modality
 from simsplit.scenario import parse
+from simsplit.scenario.files import merge
 from simsplit.schedules.aggregation import AGGREGATIONS as REGISTRY
 from simsplit.topologies import TOPOLOGIES
 
@@ -57,7 +60,12 @@ def test_each_topology_aggregation_and_kind_of_data_has_a_case_in_all_pairs_that
         for pair in list_main_pairs(case)
     }
     assert tried == can_be
-    assert {one for pair in tried for one in pair} == {*TOPOLOGIES, *REGISTRY, *get_args(Data)}
+    alone = {name for name, each in TOPOLOGIES.items() if not each.joint}
+    assert {one for pair in tried for one in pair} == {*alone, *REGISTRY, *get_args(Data)}
+    # Parties must be as many as the portions of a sample, and have no data of their own as clients
+    # of these cases have. tests/deploy/test_expelled.py has a case of hostile parties.
+    assert {PARTIES["topology"]} == {*TOPOLOGIES} - alone
+    assert parse(merge(merge(TINY, {"schedule": {"rounds": 3}}), PARTIES)).parties
     assert set(MODALITIES.values()) == set(get_args(Modality))
 
 

@@ -10,11 +10,20 @@ from contracts.leaks import build_setting
 
 from simsplit.attacking.label_judge import LabelJudge
 from simsplit.attacks import ATTACKS
-from simsplit.packets import Leg, Packet
-from simsplit.results.label_results import FLOORS, PURITY
+from simsplit.attacks.threat import Role
+from simsplit.legs import Leg
+from simsplit.packets import Packet
+from simsplit.results.leak_table import FLOOR
+from simsplit.results.recovered_kinds import PURITY
 
-EVERY = [k for k, c in ATTACKS.items() if c.recovers == "labels" and not c.online]
-"""What follows training looks at no targets, and has a file of its own."""
+EVERY = [
+    kind
+    for kind, each in ATTACKS.items()
+    if each.recovers == "labels"
+    and not each.threat.follows_training
+    and Role.SERVER in each.threat.roles
+]
+"""What follows training looks at no targets, and parties sit elsewhere: files of their own."""
 COUNT, WIDTH = 80, 64
 CASES = {"probe": {"trees": 20}}
 every_attack = pytest.mark.parametrize("kind", EVERY)
@@ -48,8 +57,8 @@ def judge_views(judge, kind, *, planted, seed=0):
     for _ in attack.work(seen):
         pass
     rows = judge.score(1, {kind: attack}).rows
-    rows = [row for row in rows if row["figure"] != PURITY]
-    floors = {row["attack"]: row for row in rows if row["attack"] in FLOORS}
+    rows = [row for row in rows if row["metric"] != PURITY]
+    floors = {row["attack"]: row for row in rows if row["role"] == FLOOR}
     return {row["view"]: row for row in rows if row["attack"] == kind}, floors
 
 
@@ -61,9 +70,9 @@ def test_a_planted_signal_is_detected_in_each_view(kind, judge):
     assert rows.keys() >= asked
     for view, row in rows.items():
         # trees look at a column at a time, and at unit length each has little of the plant
-        assert row["leak"] > (0.75 if view == "direction" else 0.97)
-        assert row["low"] <= row["leak"] <= row["high"]
-        assert row["leak"] > floors["chance"]["high"]
+        assert row["value"] > (0.75 if view == "direction" else 0.97)
+        assert row["low"] <= row["value"] <= row["high"]
+        assert row["value"] > floors["chance"]["high"]
 
 
 @pytest.mark.slow
@@ -73,10 +82,10 @@ def test_noise_stays_at_chance_and_not_below_it(kind, judge):
     for seed in range(8):
         rows, floors = judge_views(judge, kind, planted=0.0, seed=seed)
         chance, row = floors["chance"], rows.get("features", rows["gradient"])
-        results.append(row["leak"])
-        within += chance["low"] - 0.05 <= row["leak"] <= chance["high"] + 0.03
+        results.append(row["value"])
+        within += chance["low"] - 0.05 <= row["value"] <= chance["high"] + 0.03
     assert within >= 7  # of 95 %
-    assert np.mean(results) == pytest.approx(chance["leak"], abs=0.05)
+    assert np.mean(results) == pytest.approx(chance["value"], abs=0.05)
     if not row["known"]:  # under the best sign or match no worse than a coin
         assert min(results) >= 0.5
 

@@ -18,12 +18,13 @@ from contracts.method_probes import PROBES
 from pace import together
 from torch import Tensor, nn
 
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method, Step
 from simsplit.methods.method import IMAGES
 from simsplit.methods.pslf import Pslf
 from simsplit.methods.stack import compute_sent_shapes
-from simsplit.packets import Leg
 
+pytestmark = pytest.mark.always
 every_case = together(EVERY_CASE)
 FORWARD = (Leg.SMASHED, Leg.FEATURES)
 BACK = (Leg.SMASHED_GRAD, Leg.FEATURES_GRAD)
@@ -58,7 +59,7 @@ def test_every_registered_method_has_cases():
 
 def test_the_probes_and_methods_exercise_every_hook():
     hooks = {name for name, hook in vars(Method).items() if callable(hook)}
-    hooks |= {"num_side", "num_side_back"}
+    hooks.add("num_side")
     hooks -= {"get_own_tokens", "compute_task_loss", "make_optimizer", "stand_in"}  # of texts alone
     built = [pair(case.configs).client.smashed for case in EVERY_CASE]
     classes = {type(method) for methods in built for method in methods}
@@ -241,6 +242,29 @@ def test_global_streams_stay_put(case):
     exchange(sides, activation(BATCH), training=False)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
+
+
+@every_case
+def test_what_methods_remember_is_all_in_their_state_and_modules(case):
+    """Another client's methods that load both send the same bytes at the next step."""
+    ours, theirs, z = pair(case.configs), pair(case.configs), activation(BATCH)
+    exchange(ours, z)
+    for mine, other in ((ours.client, theirs.client), (ours.server, theirs.server)):
+        other.modules.load_state_dict(mine.modules.state_dict())
+        other.load(mine.state())
+    kept = ours.client.state()
+    before = {name: tensor.clone() for name, tensor in kept.items()}
+    first = read_bytes(exchange(ours, z, number=1))
+    assert read_bytes(exchange(theirs, z, number=1)) == first
+    assert all(torch.equal(before[name], tensor) for name, tensor in kept.items())
+
+
+def test_a_step_changes_what_a_probe_remembers_and_sends():
+    (fading,) = [case for case in EVERY_CASE if [c.kind for c in case.configs] == ["fading"]]
+    sides, z = pair(fading.configs), activation(BATCH)
+    sent = [exchange(sides, z, number=number).sent for number in range(2)]
+    torch.testing.assert_close(sent[1], sent[0] / 2)
+    assert [tensor.item() for tensor in sides.client.state().values()] == [2, 1]
 
 
 def test_phases_keep_the_order_of_the_methods():

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from simsplit.data import Batch, Samples
 from simsplit.data.batches import Batcher
 from simsplit.errors import ScenarioError
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.poisons import POISONS, Poison, Scene
 from simsplit.poisons.poison import BatchPoison
 from simsplit.seeds import rng_for
@@ -38,9 +39,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
         for leg in ("smashed", "features_grad")
     ],
     "replace": [{"how": how} for how in ("stale", "boost", "sign", "noise")],
+    "villain": [{}],
 }
 EVERY = [(kind, options) for kind, cases in CASES.items() for options in cases]
-OF_BATCHES = [(kind, options) for kind, options in EVERY if kind not in ("tamper", "replace")]
+OF_BATCHES = [
+    (kind, options) for kind, options in EVERY if kind not in ("tamper", "replace", "villain")
+]
 
 
 def samples() -> Samples:
@@ -337,7 +341,8 @@ ONE: dict[str, Any] = {"ids": [2]}
 LATE = {"schedule": {"kind": "per_client", "rounds": 1}, "clients": {"heads": "per_client"}}
 
 
-STARTS = [*((*case, 1) for case in EVERY), ("badnets", {}, 2), ("replace", {"how": "boost"}, 2)]
+UNSEATED = [case for case in EVERY if case[0] != "villain"]  # which needs parties with columns
+STARTS = [*((*case, 1) for case in UNSEATED), ("badnets", {}, 2), ("replace", {"how": "boost"}, 2)]
 
 
 @pytest.mark.slow

@@ -8,9 +8,10 @@ from builders import experiment, run_to_end
 from comparing import assert_equal
 from texts import text_scenario
 
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.method import TEXTS
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.results import Run
 
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}

@@ -24,10 +24,10 @@ from simsplit.data import Prepared
 from simsplit.detectors import DETECTORS
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method
 from simsplit.methods.method import IMAGES, TEXTS
 from simsplit.methods.stack import Stack
-from simsplit.packets import Leg
 from simsplit.poisons import POISONS
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -79,6 +79,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dualguard": {"warm_up": 1, "inverter_rounds": 1, "hidden": 8},
     "span_search": {"inverter": "gaussian", "starts": 2, "refinements": 1},
     "probe": {"trees": 2},
+    "canaries": {"count": 2, "exposures": 1},
     "cae": {"steps": 20},
     "mc_trained": {"epochs": 1},
     "known_pairs": {"sessions": 4},
@@ -108,6 +109,7 @@ KNOWN = {"model": {"sizes": {"public": True}}}
 BESIDE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(OF_LABELS_READ, FEW),
     **dict.fromkeys(("admi", "dualguard"), KNOWN),
+    "handed_weights": {"model": {"kind": "mlp", "widths": [32, 32, 32], "head": 1, "tail": 1}},
     "private_backprop": {"model": {"learns": ["head", "tail"]}},
     "adaptive_online": {"method": [{"kind": "mixguard", **SMALL["mixguard"]}]},
     "optimizer_inversion": {"schedule": {"rounds": 2}},  # it compares a step with the one before
@@ -291,12 +293,12 @@ class Walker:
         """Make eight private samples for each client, of two classes."""
         key = f"{given.model.kind} {given.data.model_dump_json()}"
         if key not in self._prepared:
-            data = given.prepare_data()
+            data = given.model_copy(update={"attacks": []}).prepare_data()  # none plants in it
             of_two = (data.train.groups < 2).nonzero()[0]
             rows = np.resize(of_two, 8 * CLIENTS)
             parts = [rows[8 * client : 8 * client + 8] for client in range(CLIENTS)]
             self._prepared[key] = replace(data, parts=parts)
-        return self._prepared[key]
+        return given.plant(self._prepared[key])
 
 
 @functools.cache
@@ -317,11 +319,11 @@ class watched_hooks:  # noqa: N801 - a context
         self.before = Stack.__init__
 
     def __enter__(self) -> None:
-        def build_and_watch(stack: Stack, smashed: Any, features: Any, side: Any) -> None:
+        def build_and_watch(stack: Stack, smashed: Any, features: Any, *more: Any) -> None:
             for method in (*smashed, *features):
                 for hook in _overridden(type(method)):
                     self._watch(method, hook)
-            self.before(stack, smashed, features, side)
+            self.before(stack, smashed, features, *more)
 
         Stack.__init__ = build_and_watch  # type: ignore[method-assign]
 

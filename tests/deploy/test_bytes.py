@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from benches.deploying import CASES, SIZES, Relay, measure_deployment
 from builders import scenario
 from deployed import Deployment
-
-from simsplit.bench.deploying import CASES, SIZES, Relay, measure_deployment
 
 pytestmark = pytest.mark.deploy
 GREETING = 2**14

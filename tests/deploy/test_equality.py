@@ -7,15 +7,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
 from builders import TINY, image_folder, run_to_end
 from deployed import Deployment, assert_as_inline
-from texts import CAUSAL, LORA, api_scenario, text_scenario
+from gists import says
+from texts import CAUSAL, LORA, OF_PARTIES, api_scenario, text_scenario
+from tied_models import tied_scenario
 
 from simsplit.deploy import frames as codec
+from simsplit.errors import RunFailedError
 from simsplit.results import Run
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -43,6 +47,31 @@ CASES: dict[str, dict[str, Any]] = {
         "train": {"client": ADAM},
     },
     "own heads, one tail": {"clients": {**OWN, "tail": "shared"}},
+    "parties": {
+        "topology": "vertical",
+        "clients": {"count": 2, "heads": "per_client"},
+        "data": {"partition": {"kind": "parts"}},
+        "model": MLP,
+        "method": [{"kind": "noise"}, {"kind": "lightsplit", "ratio": 4, "by": "party 1"}],
+        "cohort": {"availability": {"period": 2, "window": 1}},
+        "vertical": {"party": 0, "absent": "last"},
+        "schedule": {"rounds": 3},
+    },
+    "parties, labels at the server": {
+        "topology": "vertical",
+        "clients": {"count": 3, "heads": "per_client"},
+        "data": {
+            "source": {"kind": "sklearn", "name": "iris"},
+            "train_samples": None,
+            "test_samples": None,
+            "partition": {
+                "kind": "columns",
+                "groups": {"a": ["sepal *"], "b": ["petal length*"], "c": ["petal width*"]},
+            },
+        },
+        "model": MLP,
+        "vertical": {"labels": "server", "join": "sum"},
+    },
     "splitfed_v1": {"aggregation": "splitfed_v1", "train": {"client": ADAM, "server": ADAM}},
     "splitfed_v1, vanilla": {"aggregation": "splitfed_v1", "topology": "vanilla"},
     "splitfed_v2": {"aggregation": "splitfed_v2", "schedule": {"kind": "per_client", "rounds": 2}},
@@ -91,6 +120,10 @@ CASES: dict[str, dict[str, Any]] = {
         "model": {"learns": ["head", "tail"]},
         "method": [{"kind": "private_backprop"}],
     },
+    "weights that learn by dp, drawn batches": {
+        "model": {"cut": "l1h"},
+        "train": {"batch_size": 4, "dp": {"multiplier": 1.0, "sampling": "poisson"}},
+    },
     "watched": {"clients": {"count": 3}, "detectors": [{"kind": "cosine_mad"}]},
     "turns rolled back": {
         "clients": {"count": 3},
@@ -125,6 +158,27 @@ def compare(deployment: Deployment, given: Scenario, tmp_path: Path) -> Run:
     return run
 
 
+SPENDING = ["round", "client", "samples", "times_sent", "epsilon", "epsilon_next"]
+
+
+def test_a_budget_ends_a_deployed_run_as_it_ends_a_simulation(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """A rehearsal has no guarantee, so that its table of it is not there; its counts are equal."""
+    given = scenario(
+        model={"cut": "l1h", "learns": ["head", "tail"]},
+        train={"batch_size": 8, "dp": {"multiplier": 1.0, "sampling": "poisson"}},
+        schedule={"rounds": 4},
+        stop={"epsilon": 3.5},  # 1.98 after a round, then 3.07, then 4.00
+    )
+    run = deployment.run(given, tmp_path / "deployed")
+    assert set(deployment.ends(given.clients.count)) == {"finished"}
+    simulated = Run.load(run_to_end(given, tmp_path / "inline").path)
+    assert run.summary["rounds_done"] == simulated.summary["rounds_done"] < 4
+    assert run.summary["reason"] == simulated.summary["reason"]
+    pd.testing.assert_frame_equal(run.clients[SPENDING], simulated.clients[SPENDING])
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_as_inline(case: str, deployment: Deployment, tmp_path: Path) -> None:
     compare(deployment, scenario(**CASES[case]), tmp_path)
@@ -137,6 +191,7 @@ DEEP: dict[str, Any] = {"model": {**CAUSAL, "sizes": {"width": 16, "layers": 4}}
 TEXTS: dict[str, dict[str, Any]] = {
     "sequence_classifier": {},
     "causal_lm": {"model": CAUSAL},
+    "fields of parties": OF_PARTIES,
     "quantised": {"model": QUANTISED},
     "own cuts": {**DEEP, "clients": {**OWN, "cut": [1, 2]}},
 }
@@ -222,6 +277,15 @@ def test_texts_that_clients_write_as_inline(deployment: Deployment, tmp_path: Pa
     assert run.rounds["test_rouge_l"].notna().all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregation", ["none", "splitfed_v2"])
+def test_one_table_of_tokens_as_inline(
+    aggregation: str, deployment: Deployment, tmp_path: Path
+) -> None:
+    changes = {"clients": {"count": 2}, "aggregation": aggregation}
+    compare(deployment, tied_scenario(tmp_path, **changes), tmp_path)
+
+
 class TestWhatMustDiffer:
     def test_strides_dropped_in_transit(self, monkeypatch):
         """Were layouts lost, other kernels would round otherwise: the codec keeps them."""
@@ -241,3 +305,53 @@ class TestWhatMustDiffer:
             assert_as_inline(tmp_path / "deployed", tmp_path / "inline", range(2))
         wire = (tmp_path / "inline" / "wire.csv").read_text()
         assert (tmp_path / "deployed" / "run" / "wire.csv").read_text() == wire, "as many bytes"
+
+
+def write_parties(folder: Path) -> dict[str, Path]:
+    """Write the columns of a bank and of a shop, in different orders of the same people."""
+    rng = np.random.default_rng(1)
+    people, income = np.arange(60), rng.normal(size=60)
+    items = rng.normal(size=60)
+    bank = pd.DataFrame({"id": people, "income": income, "town": rng.choice([*"xyz"], 60)})
+    bought = np.where(income + items > 0, "yes", "no")
+    shop = pd.DataFrame({"id": people, "items": items, "bought": bought}).iloc[::-1]
+    files = {"bank": folder / "bank.csv", "shop": folder / "shop.csv"}
+    bank.to_csv(files["bank"], index=False)
+    shop.to_csv(files["shop"], index=False)
+    return files
+
+
+def of_parties(files: dict[str, Path]) -> Scenario:
+    source = {"kind": "joined", "files": {n: str(f) for n, f in files.items()}, "target": "bought"}
+    small = {"train_samples": None, "test_samples": None}
+    changes = {"clients": {"heads": "per_client"}, "vertical": {"party": "shop"}, "model": MLP}
+    return scenario(topology="vertical", data={**small, "source": source}, **changes)
+
+
+def test_parties_bring_their_own_columns(deployment: Deployment, tmp_path: Path) -> None:
+    """Each site reads its own file alone, and the run equals that of all files in one place."""
+    files = write_parties(tmp_path)
+    apart = of_parties({name: tmp_path / "elsewhere" / file.name for name, file in files.items()})
+    run = deployment.run(apart, tmp_path / "deployed", data={0: files["bank"], 1: files["shop"]})
+    assert set(deployment.ends(2)) == {"finished"}
+    run_to_end(of_parties(files), tmp_path / "inline")
+    assert_as_inline(tmp_path / "deployed", tmp_path / "inline", range(2))
+    assert run.rounds["train_loss"].notna().all()
+
+
+def test_parties_with_other_people_are_refused(deployment: Deployment, tmp_path: Path) -> None:
+    files = write_parties(tmp_path)
+    other = pd.read_csv(files["bank"]).assign(id=lambda frame: frame["id"] + 1)
+    other.to_csv(files["bank"], index=False)
+    apart = of_parties({name: tmp_path / "elsewhere" / file.name for name, file in files.items()})
+    lines: list[str] = []
+    with pytest.raises(RunFailedError):
+        deployment.run(
+            apart,
+            tmp_path / "deployed",
+            data={0: files["bank"], 1: files["shop"]},
+            say=lines.append,
+            patience_s=30,
+        )
+    assert [line for line in lines if says(line, "refused client 0: ... ids")], lines
+    deployment.ends(2)

@@ -27,7 +27,7 @@ def test_what_it_seals_for_others_neither(deployment: Deployment, tmp_path: Path
     """The server cannot look into it, but its receiver shows that it is no hand-over."""
     lines: list[str] = []
     run = deployment.run(scenario(), tmp_path, spoils={1: 1}, hands=True, say=lines.append)
-    assert [text for text in lines if says(text, "client 1 is expelled: ... hand-over")]
+    assert [text for text in lines if says(text, "client 1 is expelled: ... hand-over")], lines
     ends = deployment.ends(3)
     assert ends[0] == ends[2] == "finished"
     assert "expelled" in ends[1]
@@ -46,5 +46,41 @@ def test_the_run_goes_on_without_it(case: str, deployment: Deployment, tmp_path:
     assert len(run.rounds) == 3
     steps = run.clients.pivot_table(index="round", columns="client", values="steps")
     assert (steps[1] > 0).tolist() == [True, False, False]
+    assert (steps[[0, 2]] > 0).all(axis=None)
+    assert run.rounds["test_accuracy"].notna().all()
+
+
+PARTIES: dict[str, Any] = {
+    "topology": "vertical",
+    "data": {
+        "source": {"kind": "sklearn", "name": "iris"},
+        "train_samples": None,
+        "test_samples": None,
+        "partition": {
+            "kind": "columns",
+            "groups": {"a": ["sepal *"], "b": ["petal length*"], "c": ["petal width*"]},
+        },
+    },
+    "model": {"kind": "mlp", "widths": [6, 8, 5]},
+    "clients": {"count": 3, "heads": "per_client"},
+    "vertical": {"party": "a", "absent": "zeros"},
+    "method": [
+        {"kind": "lightsplit", "ratio": 2, "by": "party b"},
+        {"kind": "quantise", "by": "party c"},
+    ],
+    "schedule": {"rounds": 3},
+}
+
+
+def test_a_hostile_party_of_three_costs_itself_alone(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    run = deployment.run(scenario(**PARTIES), tmp_path, spoils={1: 5}, say=lines.append)
+    assert [text for text in lines if "is expelled: it sent" in text]
+    ends = deployment.ends(3)
+    assert ends[0] == ends[2] == "finished"
+    assert "expelled" in ends[1]
+    steps = run.clients.pivot_table(index="round", columns="client", values="steps")
     assert (steps[[0, 2]] > 0).all(axis=None)
     assert run.rounds["test_accuracy"].notna().all()

@@ -153,7 +153,7 @@ class Server:
         self.server.learner.load(self.trunk)
 
     def _undo(self) -> None:
-        self.server.forget(HOSTILE)
+        self.server.forget([HOSTILE])
         self.server.learner.clear()
         self.server.learner.load(self.trunk)
 

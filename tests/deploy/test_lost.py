@@ -12,6 +12,7 @@ import pytest
 from builders import TINY, run_to_end
 from commands import Command, wait_for_rounds, write_scenario
 from deployed import Deployment, assert_as_inline, free_port
+from finished import FinishedRuns
 from gists import says
 
 from simsplit.progress import Observer, RoundEnded
@@ -38,8 +39,8 @@ def scenario(**changes: object) -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_to_end(scenario(), tmp_path_factory.mktemp("inline") / "run").path
+def inline(finished: FinishedRuns) -> Path:
+    return finished(scenario())
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -54,13 +55,26 @@ def test_a_client_at_each_leg(
     assert_as_inline(tmp_path, inline, range(2))
 
 
-def test_averages_go_on(deployment: Deployment, tmp_path: Path) -> None:
+def test_averages_go_on(deployment: Deployment, finished: FinishedRuns, tmp_path: Path) -> None:
     given = scenario(aggregation={"kind": "splitfed_v1", "bits": 8}, clients={"count": 2})
     deployment.run(given, tmp_path / "run", breaks={0: ("Proceed", "smashed_grad", 5)})
     assert deployment.clients[0].came_to() == "CutOff: "
     assert deployment.ends(2) == ["finished", "finished"]
-    run_to_end(given, tmp_path / "inline")
-    assert_as_inline(tmp_path / "run", tmp_path / "inline", range(2))
+    assert_as_inline(tmp_path / "run", finished(given), range(2))
+
+
+def test_a_failed_test_costs_no_other_test_its_clients(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """It leaves one client at work, and does not read how another has ended."""
+    idle = deployment.clients[2].process
+    deployment.start(scenario(), 0, f"127.0.0.1:{free_port()}", tmp_path)
+    deployment.start(scenario(), 1, "no address", tmp_path, resume=True)
+    deployment.restart_busy()
+    assert not any(client.pipe.poll(0) for client in deployment.clients)
+    assert deployment.clients[2].process is idle
+    deployment.run(scenario(schedule={"rounds": 1}), tmp_path / "next")
+    assert deployment.ends(2) == ["finished", "finished"]
 
 
 class Stops(Observer):
@@ -136,13 +150,13 @@ class TestProcesses:
         wait_for_rounds(folder / "run", 8, server)
         for process in (server, first):
             process.send_signal(signal.SIGINT)
-        assert server.wait(30) == first.wait(30) == 130
+        assert server.wait(120) == first.wait(120) == 130
         assert "simsplit serve" in server.communicate()[1]
         assert "simsplit join" in first.communicate()[1]
         server = self.serve(command, prepared, "--resume")
         first = self.join(command, prepared, 0, "--resume")
         for process in (server, first, second):
-            assert process.wait(90) == 0, process.communicate()
+            assert process.wait(240) == 0, process.communicate()
         for table in ("rounds", "clients", "wire"):
             one, other = (folder / place / f"{table}.csv" for place in ("run", "inline"))
             assert one.read_text() == other.read_text()
@@ -160,7 +174,7 @@ class TestProcesses:
         server = self.serve(command, address, *with_it)
         clients = [self.join(command, address, number, *with_it) for number in range(2)]
         for process in (server, *clients):
-            assert process.wait(90) == 0, process.communicate()
+            assert process.wait(240) == 0, process.communicate()
         for table in ("rounds", "clients", "wire"):
             one, other = (folder / place / f"{table}.csv" for place in ("run", "inline"))
             assert one.read_text() == other.read_text()

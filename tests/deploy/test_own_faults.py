@@ -163,6 +163,20 @@ class TestTrainingThatDiverges:
         assert list_left_out(run) == []
         assert run.summary["status"] == "failed"
 
+    @pytest.mark.parametrize("multiplier", [2.0, 3.0])
+    def test_by_noise_that_makes_weights_larger_expels_nobody(self, stage, multiplier, tmp_path):
+        """The server clips the trunk's gradients, but not those of the heads that are handed on."""
+        own = {
+            "seed": 4,
+            "clients": {"count": 2},
+            "model": {"kind": "simplecnn", "learns": ["head", "trunk"]},
+            "method": [{"kind": "dp_sgd", "multiplier": multiplier, "relative": False}],
+        }
+        with pytest.raises(RunFailedError) as raised:
+            stage.run(parse(merge(TINY, own)), tmp_path, {})
+        assert says(str(raised.value), "training diverges")
+        assert list_left_out(Run.load(tmp_path / "run")) == []
+
     def test_later_than_a_rehearsal_can_see(self, stage, tmp_path, monkeypatch):
         monkeypatch.setattr("simsplit.deploy.fault_judge.diverges", lambda *_, **__: False)
         given = parse(merge(TINY, {"train": self.LR, "clients": {"count": 5}}))

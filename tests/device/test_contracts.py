@@ -22,6 +22,7 @@ from contracts.test_text_methods import make_scenario
 from texts import text_scenario
 
 from simsplit.attacks import ATTACKS
+from simsplit.attacks.threat import Role
 from simsplit.methods import METHODS
 from simsplit.methods.method import IMAGES
 
@@ -39,7 +40,11 @@ TELLING: list[dict[str, Any]] = [
     {"kind": "span_search", "name": "twice", "looks": 2, "inverter": "gaussian", "starts": 4},
 ]
 """Ways to tell which reading is the private text."""
-ON_LABELS = [kind for kind, each in ATTACKS.items() if each.recovers == "labels"]
+ON_LABELS = [
+    kind
+    for kind, each in ATTACKS.items()
+    if each.recovers == "labels" and Role.SERVER in each.threat.roles
+]
 FEW: dict[str, Any] = {"iterations": 2, "hidden": 8, "unmixing": 2, "permutations": 2, "starts": 4}
 
 
@@ -78,7 +83,7 @@ def test_an_attack_on_images_recovers_what_it_does_on_the_cpu(
     kind: str, fields: dict[str, Any]
 ) -> None:
     config = ATTACKS[kind](**brief(fields))
-    steps = 2 if config.online else 0
+    steps = 2 if config.threat.follows_training else 0
     with pytest.MonkeyPatch.context() as patch:
         shrink_judges(patch)
         here, there = (
@@ -116,6 +121,6 @@ def test_attacks_on_labels_keep_to_the_device(tmp_path: Path) -> None:
         model={"kind": "mlp", "widths": [8, 8, 8]},
         schedule={"rounds": 1},
         targets={"count": 16, "per_class": 8},
-        attacks=[{"kind": kind} for kind in ON_LABELS if not ATTACKS[kind].online],
+        attacks=[{"kind": kind} for kind in ON_LABELS if not ATTACKS[kind].threat.follows_training],
     )
     run_to_end(given, tmp_path / "run")

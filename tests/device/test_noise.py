@@ -11,10 +11,10 @@ from comparing import assert_equal
 from torch import Tensor
 
 from simsplit.experiment import Experiment
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.method import Method, NoiseSource, Site, Step
 from simsplit.methods.mixguard import _draw_noise
-from simsplit.packets import Leg
 
 DEVICE = pretend.NAME
 ROWS, LENGTH, WIDTH = 20, 25, 16

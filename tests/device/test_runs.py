@@ -108,14 +108,11 @@ BUDGETS: dict[str, tuple[Values, dict[str, float]]] = {
     ),
     "vanilla, int8": (
         {"topology": "vanilla", "method": [{"kind": "cast", "to": "int8"}]},
-        {"to device, methods/quantise.py::Int8.pack": 2},
+        {"to device, methods/step.py::Step.draw_rows": 2},
     ),
     "noise and few bits": (
         {"method": NOISE},
-        {
-            "to device, methods/noise.py::Noise.encode": 1,
-            "to device, methods/quantise.py::EvenLevels._quantise": 2,
-        },
+        {"to device, methods/step.py::Step.draw_rows": 3},
     ),
     "noise and few bits, drawn there": ({"method": NOISE, "noise": "device"}, {}),
     "int8, drawn there": ({"method": [{"kind": "cast", "to": "int8"}], "noise": "device"}, {}),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from golden.cases import CASES, Values, rename_fields
 from golden.differences import differences
+from golden.recording import StaleCommit, choose_cases, find_carried, write_cases
 
 from simsplit.attacks import ATTACKS
 from simsplit.detectors import DETECTORS
@@ -152,3 +153,70 @@ def test_a_tree_is_like_itself_and_not_like_another(tmp_path: Path):
     document = json.loads(compared.stdout)
     assert document["raw"] == []
     assert document["raw-vanilla"][0].startswith("table wire: bytes in 1 of")
+
+
+PARTS = {
+    "raw": {"centre", "models.cnn"},
+    "sdar": {"centre", "models.cnn", "attacking", "attacks.sdar"},
+    "both": {"centre", "models.cnn", "attacking", "attacks.sdar", "attacks.pcat"},
+}
+BEFORE = {
+    "centre": "c1",
+    "models.cnn": "m",
+    "attacking": "a1",
+    "attacks.sdar": "s1",
+    "data.npz": "n",
+}
+NOW = {**BEFORE, "centre": "c2", "attacks.sdar": "s2", "attacks.pcat": "p2"}
+EQUAL, DIFFERS = [], ["table rounds: loss in 2 of 2 rows"]
+ADDS = ["table recovered: 1 columns added: rouge", "table leaks: added"]
+BOTH = ["table recovered: 1 columns added: rouge; loss in 2 of 2 rows"]
+NO_OLDER = ["failed: older: ScenarioError: unknown 'pcat'"]
+
+
+@pytest.mark.parametrize(
+    ("results", "carried"),
+    [
+        ({"raw": EQUAL, "sdar": EQUAL}, {"centre", "models.cnn", "attacking", "attacks.sdar"}),
+        ({"raw": EQUAL}, {"centre", "models.cnn"}),
+        ({"raw": ADDS}, {"centre", "models.cnn"}),
+        ({"raw": EQUAL, "sdar": BOTH}, {"centre", "models.cnn"}),
+        ({"raw": EQUAL, "sdar": DIFFERS}, {"centre", "models.cnn"}),
+        (
+            {"raw": EQUAL, "sdar": EQUAL, "both": NO_OLDER},
+            {"centre", "models.cnn", "attacking", "attacks.sdar"},
+        ),
+        # an attack that differs in one of two cases is not carried over, and all else is
+        (
+            {"raw": EQUAL, "sdar": EQUAL, "both": DIFFERS},
+            {"centre", "models.cnn", "attacking", "attacks.sdar"},
+        ),
+    ],
+)
+def test_what_equal_cases_use_is_carried_over(results, carried):
+    found = find_carried(results, PARTS, BEFORE, NOW)
+    assert found.keys() - {"data.npz"} == carried
+    assert all(found[name] == (BEFORE[name], NOW[name]) for name in carried)
+    assert found["data.npz"] == ("n", "n")  # no case uses it, and it is as it was
+
+
+@pytest.mark.parametrize("others", [{"sdar": DIFFERS}, {"both": EQUAL}])
+def test_nothing_is_carried_over_where_what_all_runs_share_differs(others):
+    assert find_carried({"raw": DIFFERS, **others}, PARTS, BEFORE, NOW) == {}
+
+
+def test_what_no_case_uses_is_not_carried_once_it_changes():
+    found = find_carried({"raw": EQUAL}, PARTS, {**BEFORE, "data.npz": "old"}, NOW)
+    assert "data.npz" not in found
+
+
+def test_cases_are_written_shortly():
+    assert write_cases(dict.fromkeys(PARTS, EQUAL), PARTS) == "all"
+    assert write_cases({"raw": EQUAL, "sdar": EQUAL, "both": DIFFERS}, PARTS) == "all but both"
+    assert write_cases({"raw": EQUAL}, PARTS) == "raw"
+
+
+def test_stale_rows_need_the_cases_of_their_parts():
+    rows = StaleCommit("c", 3, frozenset({"centre", "models.cnn", "attacks.sdar"}))
+    assert choose_cases(rows, PARTS) == ["sdar", "both"]
+    assert choose_cases(StaleCommit("c", 3, frozenset({"centre"})), PARTS) == ["raw"]

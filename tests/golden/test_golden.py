@@ -44,6 +44,7 @@ def parse_line(line: str) -> dict[str, float]:
     return dict(zip(words[::2], map(float, words[1::2]), strict=True))
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("case", CASES)
 def test_short_runs_are_what_they_were(case: str, tmp_path: Path, request: Any) -> None:
     run_to_end(scenario(**CASES[case]), tmp_path / "run")

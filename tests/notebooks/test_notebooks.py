@@ -68,12 +68,13 @@ SHORTER = {
         '"targets.count": "100"': '"targets.count": "30"',
     },
     "07_generation": {
-        'tier = "demo"': 'tier = "ci"',
+        '"model.name": "simsplit/demo"': '"model.name": "simsplit/ci"',
         '"targets.count": "8"': '"targets.count": "2", "model.head": "1", "model.tail": "1"',
         "for n in (1, 2):": "for n in (1,):",
         "for n in (8, 16, 24)": "for n in (4, 8)",
         "for sigma in (0.25, 1, 4)": "for sigma in (1,)",
     },
+    "11_audit": {'"iterations": 400': '"iterations": 20'},
 }
 """What their runs are cut down to here: a reader's are as long as pictures need them."""
 

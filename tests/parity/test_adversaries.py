@@ -14,7 +14,7 @@ from pace import quick, quick_rows
 
 from simsplit.errors import RunFailedError, ScenarioError
 from simsplit.experiment import Experiment
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.parties.calls import SharedState
 from simsplit.results import Run
 from simsplit.schedules.responses import DOWNWEIGHT

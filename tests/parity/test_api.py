@@ -14,7 +14,7 @@ from simsplit.data.batches import draw_batches
 from simsplit.data.texts import TextBatcher
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
-from simsplit.models.served import Adapters, Served
+from simsplit.models.served_trunk import Adapters, Served
 from simsplit.models.whole import build_config
 from simsplit.results import Run
 from simsplit.scenario import Scenario

@@ -20,7 +20,7 @@ from plain_loops import (
 )
 
 from simsplit.experiment import Experiment
-from simsplit.packets import ClientId, Leg
+from simsplit.legs import ClientId, Leg
 from simsplit.results import Run
 
 MOMENTUM = {"kind": "sgd", "lr": 0.05, "momentum": 0.9}

@@ -292,10 +292,10 @@ BOARD = """
 from pathlib import Path
 
 from simsplit.boards import track
-from simsplit.evidence import tables
+from simsplit.evidence import evidence_tables
 
 track.list_tracks = lambda: {"tiny": Path("tiny.yaml")}
-tables.find_shipped_results = lambda: Path("none")
+evidence_tables.find_shipped_results = lambda: Path("none")
 if __name__ == "__main__":
     from simsplit.__main__ import main
 

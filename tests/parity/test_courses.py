@@ -27,7 +27,7 @@ from plain_loops import (
 )
 
 from simsplit.experiment import Experiment
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.parties.calls import OwnState, SharedState
 
 MOMENTUM = {"kind": "sgd", "lr": 0.05, "momentum": 0.9}

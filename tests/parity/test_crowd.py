@@ -11,7 +11,7 @@ from builders import StopAt, run_to_end, scenario
 from comparing import assert_equal, weights
 from pace import quick
 
-from simsplit import packets
+from simsplit import legs
 from simsplit.assembly import Assembler
 from simsplit.experiment import Experiment
 from simsplit.parties.resting import InMemory
@@ -66,7 +66,7 @@ def crowd(monkeypatch: pytest.MonkeyPatch) -> Any:
     """More clients than this are a crowd; two of them may be live."""
 
     def set_limit(count: int) -> None:
-        monkeypatch.setattr(packets, "CROWD", count)
+        monkeypatch.setattr(legs, "CROWD", count)
         monkeypatch.setattr(Assembler, "seats", 2 if count == FEW else ALL)
 
     return set_limit

@@ -17,8 +17,8 @@ from plain_loops import (
 )
 
 from simsplit.experiment import Experiment
+from simsplit.legs import ClientId
 from simsplit.network.profiles import LINKS
-from simsplit.packets import ClientId
 from simsplit.results import Run
 
 SIZES = (24, 24)

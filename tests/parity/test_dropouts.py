@@ -25,12 +25,12 @@ from plain_loops import (
 from rich.console import Console
 
 from simsplit.experiment import Experiment
-from simsplit.packets import ClientId, Leg
+from simsplit.legs import ClientId, Leg
 from simsplit.parties.calls import OwnState, SharedState
-from simsplit.report.runs import show, write_heading
+from simsplit.report.run_tables import show, write_heading
 from simsplit.results import Run
 from simsplit.schedules.courses import RoundDone
-from simsplit.terminal.runs import Lines
+from simsplit.showing.run_output import Lines
 
 LIFT = {"kind": "lightsplit", "lift": "learned", "hidden": 32}
 PARALLEL = {"kind": "parallel"}
@@ -82,6 +82,7 @@ def with_drops(
     return run.parts.course.run(lineup, lambda done, total: None)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     "case", quick(CASES, "one head, in turn", "v1", "fused", "asynchronous, v2", "fused, vanilla")
 )

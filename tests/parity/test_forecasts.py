@@ -1,5 +1,7 @@
 """A forecast equals what a run then takes: bytes to the byte, and simulated time."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,15 @@ import pytest
 import torch
 from builders import enter_round, experiment, run_to_end, scenario
 from pandas.testing import assert_frame_equal
-from texts import CAUSAL, text_scenario
+from texts import CAUSAL, OF_PARTIES, text_scenario
 from torch import Tensor
 
 import simsplit
+from simsplit.assembly import dry_step
+from simsplit.assembly.stand_ins import replace_segments
 from simsplit.errors import ScenarioError
-from simsplit.forecasting import outline, probing, weightless
+from simsplit.forecasting import outline, planning
+from simsplit.models.transformer import Blocks
 from simsplit.results import Run
 from simsplit.scenario import Scenario
 
@@ -64,6 +69,19 @@ CHANGES: dict[str, dict[str, Any]] = {
         "aggregation": "fused",
         "network": {},
     },
+    "parties": {
+        "data": {"partition": {"kind": "parts", "parts": 2}},
+        "topology": "vertical",
+        "vertical": {"party": 0},
+        "clients": {"count": 2, "heads": "per_client"},
+        "model": {"kind": "mlp"},
+        "method": [
+            {"kind": "lightsplit", "ratio": 8, "by": "party 0"},
+            {"kind": "cast", "by": "party 1"},
+        ],
+        "cohort": {"dropout": 0.3},
+        "network": {"device": {"phone": 0.5, "laptop": 0.5}},
+    },
     "as they come": {
         "clients": {"heads": "per_client"},
         "schedule": {"kind": "asynchronous", "rounds": 2, "max_ahead": 2},
@@ -73,6 +91,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "no rounds": {"schedule": {"rounds": 0}},
 }
 TEXTS: dict[str, dict[str, Any]] = {
+    "fields of parties": OF_PARTIES,
     "a warm-up": {
         "model": {**CAUSAL, "sizes": {**CAUSAL["sizes"], "public": True}},
         "method": [{"kind": "admi", "warm_up": 1}],
@@ -115,11 +134,11 @@ def test_a_forecast_of_texts_equals_the_run(name: str, tmp_path: Path) -> None:
     compare(text_scenario(tmp_path, **TEXTS[name]), tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["shared heads", "top-k", "served tail", "in parts"])
+@pytest.mark.parametrize("name", ["shared heads", "top-k", "served tail", "in parts", "parties"])
 def test_stand_ins_for_segments_change_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "COSTLY", 0)
+    monkeypatch.setattr(dry_step, "COSTLY", 0)
     compare(scenario(**CHANGES[name]), tmp_path / "run")
 
 
@@ -127,8 +146,57 @@ def test_stand_ins_for_segments_change_nothing(
 def test_stand_ins_change_nothing_with_texts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "COSTLY", 0)
+    monkeypatch.setattr(dry_step, "COSTLY", 0)
     compare(text_scenario(tmp_path, **TEXTS[name]), tmp_path / "run")
+
+
+@pytest.mark.parametrize("method", ["admi", "dualguard", "snd"])
+def test_no_segment_computes_where_steps_are_costly(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Methods that see embeddings or the public tail are no reason to compute."""
+    monkeypatch.setattr(dry_step, "COSTLY", 0)
+    forward = Blocks.forward
+    standing: list[bool] = []
+
+    @contextmanager
+    def replace(*given: Any) -> Iterator[None]:
+        standing.append(True)
+        with replace_segments(*given):
+            yield
+        standing.append(False)
+
+    def refuse(self: Blocks, *given: Any, **more: Any) -> Any:
+        assert not (standing and standing[-1])
+        return forward(self, *given, **more)
+
+    monkeypatch.setattr(dry_step, "replace_segments", replace)
+    monkeypatch.setattr(Blocks, "forward", refuse)
+    sizes = {**CAUSAL["sizes"], "public": True}
+    changes = {"model": {**CAUSAL, "sizes": sizes}, "data": {"auxiliary": 0.4}}
+    given = text_scenario(tmp_path, **changes, method=[{"kind": method, "warm_up": 1}])
+    simsplit.plan(given, timing=False)
+    assert standing
+
+
+def test_no_step_of_a_slow_model_is_computed_and_the_plan_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = text_scenario(tmp_path, model=CAUSAL)
+    exact = simsplit.plan(given, timing=False)
+    monkeypatch.setattr(dry_step, "COSTLY", 0)
+    monkeypatch.setattr(dry_step, "SLOW", 0)
+    monkeypatch.setattr(planning, "_estimate_evaluation_s", None)
+    monkeypatch.setattr(dry_step.Prober, "walk", None)
+    made = simsplit.plan(given)
+    assert planning.TOO_SLOW in made.facts.notes
+    assert made.bytes_total == exact.bytes_total
+    assert made.facts.train_s
+    assert 0 < (made.facts.evaluate_s or 0) < made.facts.train_s
+    activations = [
+        sum(each.activations for each in plan.facts.footprints) for plan in (made, exact)
+    ]
+    assert activations[0] == pytest.approx(activations[1], rel=0.3)
 
 
 @pytest.mark.parametrize("partition", ["iid", "linear", "exponential"])
@@ -252,7 +320,7 @@ def test_a_model_is_planned_without_its_weights_as_with_them(
         clients={"heads": "per_client"},
     )
     whole = simsplit.plan(given, timing=False)
-    monkeypatch.setattr(weightless, "LARGE", 0)
+    monkeypatch.setattr(planning, "LARGE", 0)
     forms = simsplit.plan(given)
     assert forms.facts.wall_s is None
     assert_frame_equal(forms.wire, whole.wire)
@@ -269,7 +337,7 @@ def test_a_model_is_planned_without_its_weights_as_with_them(
 def test_a_method_that_reads_weights_is_refused_where_there_are_none(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weightless, "LARGE", 0)
+    monkeypatch.setattr(planning, "LARGE", 0)
     model = {**CAUSAL, "sizes": {**CAUSAL["sizes"], "public": True}}
     changes = {"model": model, "method": [{"kind": kind}], "data": {"auxiliary": 0.4}}
     given = text_scenario(tmp_path, clients={"heads": "per_client"}, **changes)

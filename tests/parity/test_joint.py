@@ -138,7 +138,7 @@ def assert_same(given: Scenario, path: Path) -> None:
     assert rounds["train_loss"].tolist() == pytest.approx(losses, rel=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("case", quick(CASES, *QUICK))
 def test_split_training_equals_the_joint_network(case: str, tmp_path: Path) -> None:
     assert_same(scenario(**CASES[case]), tmp_path / "run")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import StopAt, experiment, run_to_end, scenario
+from builders import StopAt, enter_round, experiment, run_to_end, scenario
 from comparing import assert_equal
 from pace import quick
 from texts import CAUSAL, LORA, api_scenario, text_scenario
@@ -108,6 +108,27 @@ def test_methods_that_judge_whole_mini_batches_refuse_parts(tmp_path: Path) -> N
     with pytest.raises(ScenarioError) as caught:
         experiment(given, tmp_path / "run")
     assert caught.value.field == "train.accumulate"
+
+
+def test_parts_of_a_mini_batch_are_learned_from_once(tmp_path: Path) -> None:
+    made = experiment(scenario(train={"accumulate": 2}), tmp_path / "run")
+    enter_round(made, 1)
+    made.parts.exchange.step(0)
+    assert made.parts.server.updates == 1
+
+
+def test_gradients_of_a_step_that_was_given_up_are_not_learned(tmp_path: Path) -> None:
+    """A step in parts may end after its first ones, whose gradients the server then still has."""
+    trunks = []
+    for left in (False, True):
+        made = experiment(scenario(train={"accumulate": 2}), tmp_path / str(left))
+        enter_round(made, 1)
+        if left:
+            for parameter in made.parts.server.learner.parameters:
+                parameter.grad = torch.ones_like(parameter)
+        made.parts.exchange.step(0)
+        trunks.append([each.detach().clone() for each in made.parts.server.learner.parameters])
+    assert all(one.equal(other) for one, other in zip(*trunks, strict=True))
 
 
 @pytest.mark.slow

@@ -14,13 +14,14 @@ from texts import text_scenario
 from simsplit import run
 from simsplit.data.samples import IGNORED
 from simsplit.experiment import Experiment
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties.client import Client
 from simsplit.progress import Observer, RoundEnded
 from simsplit.results import Run
 from simsplit.rows import RoundRow
 from simsplit.scenario import Scenario
-from simsplit.terminal.runs import describe_round
+from simsplit.showing.run_output import describe_round
 
 APART = {"auxiliary": 0.3, "source": {"length": 32}}
 """Long enough for texts to differ."""

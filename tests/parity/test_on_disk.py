@@ -14,7 +14,7 @@ from gists import says
 from pace import quick
 
 from simsplit.assembly import Assembler
-from simsplit.assembly.sizing import estimate_memory
+from simsplit.assembly.memory import estimate_memory
 from simsplit.assembly.trained import load_trained
 from simsplit.attacking.finished import attack
 from simsplit.deploy.terms import refuse_undeployable
@@ -23,10 +23,10 @@ from simsplit.experiment import Experiment
 from simsplit.forecasting.planning import plan
 from simsplit.parties.on_disk import OnDisk, read_rows
 from simsplit.parties.seats import Roster
-from simsplit.preflight import format_size
 from simsplit.results import checkpoints
 from simsplit.results.row_file import RESTED, ROWS
 from simsplit.scenario import Scenario
+from simsplit.sizes import format_size
 from simsplit.states import select_below
 from simsplit.terminal.forecasts import tabulate_memory
 from simsplit.valuing.coalitions import copy_checkpoint
@@ -261,7 +261,7 @@ def test_another_run_goes_on_from_its_rows(tmp_path: Path, seats: Any) -> None:
     Experiment(make_scenario("memory", **changes), tmp_path / "other").run(resume=True)
     assert_same(tmp_path / "run", tmp_path / "other")
     attack(tmp_path / "run", "unsplit", {"outer": "2", "targets.count": "2"})
-    assert (tmp_path / "run" / "attacks" / "unsplit" / "recovered.csv").exists()
+    assert (tmp_path / "run" / "attacks" / "unsplit" / "leaks.csv").exists()
 
 
 def test_a_deployment_has_nobody_at_rest() -> None:

@@ -8,7 +8,7 @@ from builders import image_folder, run_to_end, scenario
 from pace import quick
 from texts import text_scenario
 
-from simsplit.report.runs import show
+from simsplit.report.run_tables import show
 from simsplit.results import Run
 from simsplit.scenario import Scenario
 from simsplit.scenario.files import merge

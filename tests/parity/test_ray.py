@@ -12,7 +12,7 @@ from builders import TINY, run_to_end
 from commands import eventually
 from comparing import assert_equal
 from hosted import on_hosts, place_on
-from texts import text_scenario
+from texts import OF_PARTIES, text_scenario
 
 from simsplit.data import Samples, prepare
 from simsplit.engine.ray_pool import Hosts
@@ -47,6 +47,19 @@ CASES: dict[str, dict[str, Any]] = {
     "own heads, vanilla": {"clients": OWN, "topology": "vanilla"},
     "shared head, vanilla": {"topology": "vanilla"},
     "parallel": {"clients": OWN, "schedule": PARALLEL},
+    "parties": {
+        "topology": "vertical",
+        "clients": {"count": 4, "heads": "per_client"},
+        "data": {"partition": {"kind": "parts", "parts": 4, "by": "patches"}},
+        "model": {"kind": "mlp"},
+        "cohort": {"availability": {"period": 2, "window": 1}},
+        "vertical": {"absent": "last"},
+        "method": [
+            {"kind": "noise"},
+            {"kind": "lightsplit", "ratio": 4, "lift": "learned", "by": "party 1"},
+        ],
+        "train": {"client": ADAM},
+    },
     "splitfed_v1": {"aggregation": "splitfed_v1", "train": {"client": ADAM, "server": ADAM}},
     "splitfed_v1, moments reset": {
         "aggregation": {"kind": "splitfed_v1", "moments": "reset"},
@@ -137,6 +150,13 @@ CASES: dict[str, dict[str, Any]] = {
         "clients": {"malicious": {"ids": [2], "poison": [{"kind": "replace"}]}},
         "schedule": {"kind": "per_client", "rounds": 2},
         "detectors": [{"kind": "safesplit"}],
+    },
+    "weights that learn by dp, drawn batches": {
+        "model": {"cut": "l1h", "learns": ["head", "tail"]},
+        "train": {"batch_size": 4, "dp": {"multiplier": 1.0, "sampling": "poisson"}},
+        "aggregation": "splitfed_v2",
+        "schedule": PARALLEL,
+        "stop": {"epsilon": 9.0},
     },
     "evaluated in part": {"clients": OWN, "evaluate": {"clients": 2, "batch_size": 16}},
 }
@@ -307,6 +327,13 @@ def test_texts_are_written_on_hosts_as_in_one_process(tmp_path: Path, hosts: Hos
         clients=OWN,
         evaluate=scored,
     )
+    run_to_end(given, tmp_path / "inline")
+    on_hosts(given, tmp_path / "hosts", hosts).run(resume=False)
+    assert_equal(tmp_path / "inline", tmp_path / "hosts", given)
+
+
+def test_texts_of_parties_as_inline(hosts: Hosts, tmp_path: Path) -> None:
+    given = text_scenario(tmp_path, **OF_PARTIES)
     run_to_end(given, tmp_path / "inline")
     on_hosts(given, tmp_path / "hosts", hosts).run(resume=False)
     assert_equal(tmp_path / "inline", tmp_path / "hosts", given)

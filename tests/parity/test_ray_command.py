@@ -46,7 +46,7 @@ class Halve(Method):
         return z * 2
 
     def compute_encode_loss(self, step):
-        return 1 / 0 if self.throws and step.number == 1 else None
+        return 1 / 0 if self.throws and step.number == 2 else None
 
 
 METHODS = {"halve": HalveConfig}
@@ -76,7 +76,8 @@ def test_a_run_with_a_plugin_from_the_current_directory(command: Command, tmp_pa
 
 def test_a_failure_in_training_that_auto_took_to_hosts(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
-    given = scenario(aggregation="splitfed_v1")
+    # a third step: a rehearsal takes two
+    given = scenario(aggregation="splitfed_v1", train={"batch_size": 8})
     words = [write_scenario(given, tmp_path), "--plugin", "mine", "--out", "run"]
     fault = ["--set", "method=[{kind: halve, throws: true}]"]
     auto = ["--set", "engine={kind: auto, hosts: 2}"]

@@ -135,7 +135,7 @@ def test_a_forged_gradient_takes_the_place_of_the_servers(tmp_path):
 def test_hosts_make_no_difference(tmp_path, whole, hosts):
     there = on_hosts(make_attacked(), tmp_path / "there", hosts)
     there.run(resume=False)
-    ours, theirs = (made.path / "recovered.csv" for made in (whole, there))
+    ours, theirs = (made.path / "leaks.csv" for made in (whole, there))
     assert ours.read_bytes() == theirs.read_bytes()
 
 
@@ -198,7 +198,7 @@ def test_auxiliary_images_are_nobodys(tmp_path):
 
 @pytest.mark.slow
 def test_images_lie_beside_the_originals(whole):
-    from simsplit.results.kept import load_images
+    from simsplit.results.recovered_files import load_images
 
     made = whole
     images = load_images(made.path)

@@ -11,7 +11,7 @@ from comparing import assert_equal
 from texts import text_scenario
 
 from simsplit.experiment import Experiment
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.results import Run
 from simsplit.scenario import Scenario
 

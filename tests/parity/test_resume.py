@@ -53,6 +53,13 @@ CASES: dict[str, dict[str, Any]] = {
             {"kind": "private_backprop"},
         ],
     },
+    "weights that learn by dp, drawn batches": {
+        "model": {"kind": "simplecnn", "cut": "l1h", "learns": ["head", "tail"]},
+        "train": {"batch_size": 4, "dp": {"multiplier": 1.0, "sampling": "poisson"}},
+        "schedule": PARALLEL | {"rounds": 6},
+        "clients": {"heads": "per_client"},
+        "stop": {"epsilon": 7.0},
+    },
     "checkpoints every other round": {"checkpoint": {"every": 2}},
     "early stopping": {
         "data": {"validation": 0.2},

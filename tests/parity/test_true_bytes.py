@@ -20,7 +20,7 @@ from simsplit.assembly.state import collect_state
 from simsplit.engine.ray_pool import Hosts
 from simsplit.errors import RunError
 from simsplit.experiment import Experiment
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario
 

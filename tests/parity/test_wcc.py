@@ -9,7 +9,8 @@ from builders import enter_round, experiment, run_to_end, scenario
 
 from simsplit.bench.overhead import feed_of
 from simsplit.experiment import Experiment
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties.calls import SharedState
 
 PROJECTION = {"kind": "lightsplit", "ratio": 8}

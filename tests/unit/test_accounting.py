@@ -15,25 +15,29 @@ from pace import quick
 from scipy.stats import norm
 from texts import text_scenario
 
-from simsplit.experiment import Experiment, run
+from simsplit.experiment import Experiment
+from simsplit.legs import Leg
 from simsplit.methods.dp_forward import compute_gaussian_sigma
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.parties.calls import Call
 from simsplit.parties.client import Client
-from simsplit.report.comparison import compare
-from simsplit.report.runs import show
-from simsplit.results import Run
-from simsplit.rows import WireRow
-from simsplit.running import accounting
-from simsplit.running.accounting import (
+from simsplit.privacy import accounting, composition
+from simsplit.privacy.accounting import (
     Guarantee,
     account,
     compute_epsilon,
     count_releases,
     list_guarantees,
+    void_repeated,
 )
+from simsplit.report.comparison import compare
+from simsplit.report.run_tables import show
+from simsplit.results import Run
+from simsplit.rows import WireRow
+from simsplit.running.notes import Notes
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
+from simsplit.whole_run import run
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def test_other_methods_may_encode_what_is_noised_and_nothing_else():
     (why,) = lacks({"kind": "lightsplit"}, FORWARD)
     assert says(why, "lightsplit ... before the noise")
     for kind in ("wcc", "nopeek", "shredder"):
-        (why,) = lacks(FORWARD, {"kind": kind})
+        why, *_ = lacks(FORWARD, {"kind": kind})
         assert says(why, f"{kind} ... more than encode")
 
 
@@ -138,6 +142,44 @@ def test_noise_on_both_legs_protects_the_whole_sample():
     assert both.multiplier**-2 == pytest.approx(first.multiplier**-2 + second.multiplier**-2)
     assert both.multiplier < min(first.multiplier, second.multiplier)
     assert says(both.protects, "input and label")
+
+
+def test_a_deployed_run_that_went_back_has_sent_gradients_under_the_same_noise():
+    given = scenario(**TRUNK_ALONE, method=[FORWARD, BACK])
+    once, back, both = void_repeated(list_guarantees(given))
+    assert once.lacks == "", "smashed data is the same again"
+    assert says(back.lacks, "checkpoint")
+    assert says(both.lacks, "checkpoint")
+    drawn = list_guarantees(scenario(method=[RESPONSE]))
+    assert void_repeated(drawn) == drawn, "labels are drawn once"
+
+
+def test_a_simulation_that_went_back_keeps_its_guarantee_and_a_deployed_run_does_not(
+    tmp_path, monkeypatch
+):
+    """A simulation repeats the same packets to the bit."""
+    given = scenario(**TRUNK_ALONE, method=[BACK], schedule={"rounds": 1})
+    made = run_to_end(given, tmp_path)
+    live, notes = made.live, Notes(made.live, made.path, made.ledger.writer)
+
+    def has_epsilon() -> bool:
+        notes.end("finished")
+        (entry,) = Run.load(made.path).summary["privacy"]
+        return entry["epsilon"] is not None
+
+    monkeypatch.setattr(type(live.parts.pool), "remote", True)
+    assert has_epsilon()
+    live.load(live.state(), live.progress)
+    assert not has_epsilon()
+    monkeypatch.setattr(type(live.parts.pool), "remote", False)
+    assert has_epsilon()
+
+
+def test_batches_of_undone_rounds_are_sent_again_and_not_counted():
+    undoing = {"kind": "krum", "response": "rollback"}
+    (why,) = lacks(FORWARD, detectors=[undoing])
+    assert says(why, "undone ... response: rollback")
+    assert lacks(FORWARD, detectors=[{**undoing, "response": "skip"}]) == [""]
 
 
 def texts(path: Path, *methods: dict[str, Any], **model: Any) -> Scenario:
@@ -254,7 +296,7 @@ def test_without_the_accountant_a_run_warns_at_its_start_and_says_so_at_its_end(
 
     monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
     monkeypatch.setattr(accounting, "find_spec", lambda name: None)
-    accounting.compute_epsilon.cache_clear()
+    composition.compose.cache_clear()
     done = run(few(schedule={"rounds": 1}), tmp_path / "run", observers=[Warned()])
     assert Warned.messages == [accounting.MISSING]
     assert done.summary["privacy"][0]["none"] == accounting.MISSING
@@ -338,3 +380,32 @@ def test_a_tail_of_true_labels_must_stay_at_home():
     assert of(pslf, heads="per_client", tail="own") == [""]
     assert says(of(pslf, {"kind": "wcc"}, heads="per_client")[0], "wcc ... more than encode")
     assert of(RESPONSE, pslf, heads="shared")[0] == "", "whose tail knows drawn labels alone"
+
+
+def test_one_draw_of_labels_alone_has_its_epsilon():
+    """Two draws from true labels add up, and figures of drawn labels pass no other noise."""
+
+    def of(*methods):
+        model = {**TWO_CLASSES["model"], "learns": ["head", "trunk"]}
+        clients = {"heads": "per_client", "tail": "own"}
+        given = scenario(**{**TWO_CLASSES, "model": model}, method=[*methods], clients=clients)
+        return [each.lacks for each in list_guarantees(given)]
+
+    pslf = {"kind": "pslf"}
+    assert all(says(why, "draws labels too") for why in of(pslf, RESPONSE))
+    first, second = of(RESPONSE, pslf)
+    assert (first, says(second, "randomised_response draws labels too")) == ("", True)
+    for drawing in (RESPONSE, pslf):
+        for methods in ((drawing, BACK), (BACK, drawing)):
+            whys = dict(zip([each["kind"] for each in methods], of(*methods), strict=True))
+            assert whys[drawing["kind"]] == ""
+            assert says(whys["dp_sgd"], f"{drawing['kind']} draws labels")
+
+
+def test_a_plan_says_the_epsilon_that_the_run_then_has(tmp_path):
+    from simsplit.forecasting.planning import plan
+
+    for given in (few(), scenario(method=[{"kind": "dp_sgd"}])):
+        forecast = plan(given, timing=False)
+        made = run_to_end(given, tmp_path / str(len(forecast.facts.privacy[0])))
+        assert [*forecast.facts.privacy] == Run.load(made.path).summary["privacy"]

@@ -42,11 +42,11 @@ def test_it_recovers_what_it_does_at_the_end_of_the_run(run_dir, monkeypatch, fi
             attack(run_dir, fields["kind"], changes, progress=stop)
         assert (folder / "state").is_dir()
     attack(run_dir, fields["kind"], changes, resume=stops)
-    ours = (folder / "recovered.csv").read_text().splitlines()
+    ours = (folder / "leaks.csv").read_text().splitlines()
     in_run = [
         line
-        for line in (run_dir / "recovered.csv").read_text().splitlines()
-        if line.startswith(f"3,{fields['kind']}")
+        for line in (run_dir / "leaks.csv").read_text().splitlines()
+        if line.startswith(f"3,images,{fields['kind']}")
     ]
     assert [line for line in ours if f",{fields['kind']}," in line] == in_run
     assert not (folder / "state").exists()

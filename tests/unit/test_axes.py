@@ -42,7 +42,9 @@ def goes(topology: str, heads: str, schedule: str, aggregation: str) -> bool:
     }[aggregation]
 
 
-CUT = [axes for axes in PRODUCT if not TOPOLOGIES[axes[0]].whole_model]
+JOINT = [axes for axes in PRODUCT if TOPOLOGIES[axes[0]].joint]
+"""Clients are parties of the same samples: there are rules of their own."""
+CUT = [axes for axes in PRODUCT if not TOPOLOGIES[axes[0]].whole_model and axes not in JOINT]
 """Whole models are for texts, which cannot be fused: contracts/ walks those."""
 POSSIBLE = [axes for axes in CUT if goes(*axes)]
 IMPOSSIBLE = [axes for axes in CUT if not goes(*axes)]
@@ -83,6 +85,32 @@ def test_what_is_impossible_is_refused_with_ways_out() -> None:
         for values in tried:
             parse(values)
     assert wrong == []
+
+
+@pytest.mark.parametrize("axes", JOINT, ids=" ".join)
+def test_parties_own_their_heads_step_together_and_average_nothing(
+    axes: tuple[str, str, str, str],
+) -> None:
+    _, heads, schedule, aggregation = axes
+    unfit = {
+        "clients.heads": heads == "shared",
+        "clients.tail": heads == "own, one tail",
+        "schedule.kind": schedule not in ("round_robin", "parallel"),
+        "aggregation.kind": aggregation != "none",
+    }
+    values = fields(*axes) | {
+        "data": {"source": {"kind": "digits", "size": 8}, "partition": "parts"},
+        "model": {"kind": "mlp", "widths": [6, 8, 5]},
+        "clients": {"count": 2, **HEADS[heads]},
+    }
+    if not any(unfit.values()):
+        parse(values)
+        return
+    with pytest.raises(ScenarioError) as caught:
+        parse(values)
+    named = {problem.field.removeprefix("scenario.") for problem in caught.value.problems}
+    assert named
+    assert named <= {field for field, is_unfit in unfit.items() if is_unfit}
 
 
 @pytest.mark.parametrize(

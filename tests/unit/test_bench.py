@@ -1,16 +1,22 @@
 """The bench runs, and would not report ratios of two trainings that differ."""
 
 import json
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
+import bench
+import gpu_timing
 import pytest
 import torch
+from benches import HOMES, choose_benches
+from benches.attacking import CASES, TEXT_ATTACKS, AttackCase, measure_attacks
+from benches.language import count_passes, language_of
+from benches.writing import _refuse_other_texts, measure_writing
+from gists import says
 
-from simsplit.bench import Bench, benches, measure_attacks, overhead
-from simsplit.bench.attacking import CASES, TEXT_ATTACKS, AttackCase
-from simsplit.bench.language import count_passes, language_of
+from simsplit.bench import Bench, overhead
 from simsplit.bench.overhead import (
     OverheadCase,
     _refuse_other_loss,
@@ -18,15 +24,53 @@ from simsplit.bench.overhead import (
     feed_of,
     stepper,
 )
-from simsplit.bench.sides import PlainLoop
-from simsplit.bench.writing import _refuse_other_texts, measure_writing
-from simsplit.errors import ProtocolError, SimsplitError
+from simsplit.bench.parties import PartiesCase
+from simsplit.bench.sides import PlainLoop, share_imports
+from simsplit.errors import ProtocolError
 from simsplit.network.clock import Flops
 from simsplit.report.tables import Table
+from simsplit.schedules.exchange import Exchange
 
 TINY = OverheadCase("tiny", {"kind": "simplecnn"}, 4, [{"kind": "lightsplit", "ratio": 8}], 1.0, 1)
 
 FOLLOWING = AttackCase("pcat", {"kind": "pcat"}, {"kind": "resnet20", "cut": 4, "width": 4}, 4)
+
+
+BARE = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("cryptography", "grpc", "ray", "flwr"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+import gpu_timing
+from benches import HOMES, choose_benches
+
+for name in HOMES.keys() - {"deploy", "scale"}:
+    choose_benches([name], None)
+"""
+
+
+@pytest.mark.slow
+def test_benches_but_those_of_hosts_and_deployments_need_no_extra() -> None:
+    done = subprocess.run([sys.executable, "-c", BARE], env=share_imports(), check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_every_bench_is_found(name: str) -> None:
+    assert callable(choose_benches([name], None)[name])
+
+
+def test_a_lap_is_timed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways take laps, of heads, trunk, tails and optimizers: one to warm up, one timed."""
+    laps, take = [], Exchange.step_together
+    monkeypatch.setattr(Exchange, "step_together", lambda *given: (laps.append(1), take(*given))[1])
+    figures = gpu_timing.compare_laps(torch.device("cpu"), quick=True)
+    assert len(laps) == 4
+    assert figures["looped, ms"] > 0 < figures["stacked, ms"]
 
 
 def test_losses_that_differ_are_no_comparison() -> None:
@@ -44,71 +88,63 @@ def test_losses_that_differ_are_no_comparison() -> None:
         _refuse_other_loss(parts, plain)
 
 
-def test_an_unknown_bench_is_named() -> None:
-    with pytest.raises(SimsplitError, match=r"'overhed'.*'overhead'"):
-        next(benches("overhed", device="cpu", quick=True, say=print))
-
-
-def test_a_model_of_the_users_is_measured_by_one_bench() -> None:
-    with pytest.raises(SimsplitError, match=r"bench overhead.*bench la"):
-        next(benches("overhead", device="cpu", quick=True, say=print, model="folder"))
+@pytest.mark.parametrize(
+    ("words", "gist"),
+    [
+        (["overhed"], "overhed ... overhead"),
+        (["overhead", "--model", "folder"], "overhead ... language, attacks"),
+    ],
+)
+def test_an_unknown_bench_is_named(words, gist, capsys) -> None:
+    with pytest.raises(SystemExit) as error:
+        bench.main(words)
+    assert error.value.code == 2
+    assert says(capsys.readouterr().err, gist)
 
 
 def small_bench(name: str, *titles: str) -> Bench:
-    def bench(device, quick, say):
+    def measure(device, quick, say):
         for number, title in enumerate(titles):
             say(f"{name}: {title} ...")
             figures = {"case": {"ratio": 1.0 + number, "unknown": float("nan")}}
             yield Table(title, ("case", "ratio"), [("case", f"{1.0 + number}")]), figures
 
-    return bench
-
-
-@pytest.fixture
-def two_small_benches(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {"one": small_bench("one", "first", "second"), "other": small_bench("other", "third")}
-    monkeypatch.setattr("simsplit.bench.BENCHES", made)
+    return measure
 
 
 FIRST, SECOND = ({"case": {"ratio": 1.0 + n, "unknown": None}} for n in range(2))
 
 
-@pytest.mark.parametrize(
-    ("words", "gist"),
-    [
-        (["one"], {"one": {"first": FIRST, "second": SECOND}}),
-        ([], {"one": {"first": FIRST, "second": SECOND}, "other": {"third": FIRST}}),
-    ],
-)
-@pytest.mark.usefixtures("two_small_benches")
-def test_json_is_one_document_by_bench_and_table(words, gist, simsplit):
-    code, out, err = simsplit("bench", *words, "--json")
+def test_json_is_one_document_by_bench_and_table(simsplit, monkeypatch):
+    monkeypatch.setattr("simsplit.bench.overhead", small_bench("one", "first", "second"))
+    code, out, err = simsplit("bench", "--json")
     assert code == 0
-    assert json.loads(out, parse_constant=pytest.fail) == gist
+    document = {"overhead": {"first": FIRST, "second": SECOND}}
+    assert json.loads(out, parse_constant=pytest.fail) == document
     assert err.splitlines()[0] == "one: first ..."
 
 
-@pytest.mark.usefixtures("two_small_benches")
-def test_without_json_tables_are_shown_as_they_come(simsplit):
-    code, out, _ = simsplit("bench")
-    assert code == 0
-    assert [line.strip() for line in out.splitlines() if line.strip() in TITLES] == TITLES
-
-
-TITLES = ["first", "second", "third"]
+def test_without_json_tables_are_shown_as_they_come(capsys, monkeypatch):
+    made = {"one": small_bench("one", "first", "second"), "other": small_bench("other", "third")}
+    monkeypatch.setattr(bench, "choose_benches", lambda names, model: made)
+    assert bench.main([]) == 0
+    out = capsys.readouterr().out
+    titles = ["first", "second", "third"]
+    assert [line.strip() for line in out.splitlines() if line.strip() in titles] == titles
 
 
 @pytest.mark.slow
-def test_the_overhead_bench_yields_its_three_tables_in_one_document(simsplit, monkeypatch) -> None:
+def test_the_overhead_bench_yields_its_four_tables_in_one_document(simsplit, monkeypatch) -> None:
     raw = OverheadCase("raw", {"kind": "simplecnn"}, 16, [], 1.1, 20)
-    small = partial(overhead, cases=[TINY, raw], further={"simplecnn": 30})
+    halves = [PartiesCase("halves", {"kind": "mlp"}, 2, 20)]
+    small = partial(overhead, cases=[TINY, raw], further={"simplecnn": 30}, parties=halves)
     crowd = OverheadCase("100 clients against 1", {"kind": "simplecnn"}, 4, [], 1.05, 10)
     monkeypatch.setattr(sys.modules[overhead.__module__], "CROWD", crowd)
-    monkeypatch.setattr("simsplit.bench.BENCHES", {"overhead": small})
+    monkeypatch.setattr("simsplit.bench.overhead", small)
     code, out, _ = simsplit("bench", "overhead", "--quick", "--json")
     assert code == 0
     (tables,) = json.loads(out, parse_constant=pytest.fail).values()
-    assert [len(figures) for figures in tables.values()] == [2, 2, 1]
+    assert [len(figures) for figures in tables.values()] == [2, 1, 2, 1]
     assert list(next(iter(tables.values()))) == ["tiny", "raw"]
     every = [figure for table in tables.values() for figure in table.values()]
     assert all(figure["ratio"] > 0 for figure in every)
@@ -158,14 +194,14 @@ def test_the_language_bench_holds_the_cut_to_the_whole(
     assert {"api over peft", *(name for name, *_ in module.API_CASES)} == set(served[1])
     assert [row[0] for row in whole[0].rows] == ["batch 2 x 8", "batch 4 x 8"]
     assert mixed[1]["MixGuard over its passes"]["passes"] > 2
-    named = {"name": "language", "model": module.pretrain_model(tmp_path)}
     monkeypatch.setattr(sys.modules[language_of.__module__], "BATCH", 2)
-    cut, writes, defended = benches(**named, device="cpu", quick=True, say=lambda line: None)
-    (against_whole,) = cut[2].values()
-    assert (against_whole["target"], against_whole["ratio"] > 0) == (1.03, True)
-    assert (writes[0], writes[2].keys()) == ("language", written[1].keys())
-    assert writes[2]["writing over whole texts"]["pairs"] == 1
+    measure = choose_benches(["language"], module.pretrain_model(tmp_path))["language"]
+    cut, writes, defended = measure("cpu", True, lambda line: None)
+    (against_whole,) = cut[1].values()
+    assert (against_whole["target"], against_whole["ratio"] > 0) == (1.02, True)
+    assert writes[1].keys() == written[1].keys()
+    assert writes[1]["writing over whole texts"]["pairs"] == 1
     cases = ["a step of training", "a step of warm-up", "a token written"]
     expected = [f"{kind}, {case}" for kind in ("admi", "dualguard") for case in cases]
-    assert [*defended[2]] == [*expected, f"mid, {cases[0]}", f"mid, {cases[2]}"]
-    assert [row[3] for row in defended[1].rows] == [""] * len(defended[2])
+    assert [*defended[1]] == [*expected, f"mid, {cases[0]}", f"mid, {cases[2]}"]
+    assert [row[3] for row in defended[0].rows] == [""] * len(defended[1])

@@ -5,11 +5,11 @@ from typing import cast
 
 import pytest
 import torch
+from benches import memory
+from benches.memory import BenchModel
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from simsplit.bench import memory
-from simsplit.bench.memory import BenchModel
 from simsplit.models import language
 from simsplit.models.language import CausalLM
 

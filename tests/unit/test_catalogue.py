@@ -6,7 +6,6 @@ from pace import together
 from rich.console import Console
 
 from simsplit.catalogue import _format_type, collect_groups, tabulate_catalogue
-from simsplit.catalogue.compatibility import _WORDS
 from simsplit.errors import SimsplitError
 from simsplit.methods.method import MethodConfig
 from simsplit.needs import Given
@@ -37,12 +36,12 @@ def rows(what, title, plugins=()):
 def test_without_a_name_every_group_is_listed():
     (table,) = tabulate_catalogue(None)
     listed = dict(table.rows)
-    others = ["profiles", "metrics", "topologies", "tasks", "compatibility", "scenarios"]
-    assert list(listed) == [*collect_groups(), *others]
+    others = ["profiles", "metrics", "topologies", "tasks", "compatibility", "threats", "rules"]
+    assert list(listed) == [*collect_groups(), *others, "scenarios"]
     assert listed["methods"].startswith("raw, lightsplit, wcc, learned1x1, cast, bottlenet, topk")
     assert listed["scenario"].split(", ") == [
-        "scenario", "data", "clients", "cohort", "targets", "network", "train", "evaluate", "stop",
-        "checkpoint", "output",
+        "scenario", "data", "vertical", "clients", "cohort", "targets", "network", "train",
+        "evaluate", "stop", "checkpoint", "output",
     ]  # fmt: skip
 
 
@@ -74,6 +73,7 @@ def test_types_and_defaults_are_formatted_as_a_user_would_write_them():
     train = rows("scenario", "train")
     assert train["client"][:2] == ("sgd | adam | adamw", "{kind: sgd, momentum: 0.9}")
     assert train["drop_last"][:2] == ("true | false", "false")
+    assert rows("observers", "transcript")["most"][:2] == ("size", "1GiB")
     top = rows("scenario", "scenario")
     assert top["train"][:2] == ("fields", "see below")
     assert top["stop"][:2] == ("fields | null", "null")
@@ -84,7 +84,8 @@ def test_kinds_that_share_their_fields_share_a_table():
     titles = [table.title.split(":")[0] for table in tabulate_catalogue("data")]
     assert titles == [
         "digits", "mnist, fashion_mnist, cifar10, cifar100, gtsrb", "parquet", "hub", "folder",
-        "npz", "table", "sklearn", "given", "python_docs", "text_parquet", "text_hub", "text_given",
+        "npz", "table", "sklearn", "joined", "given",
+        "python_docs", "text_parquet", "text_hub", "text_given",
     ]  # fmt: skip
 
 
@@ -108,8 +109,12 @@ def test_compatibility_of_every_part_is_in_plain_words():
     assert compatible(HALVE)["halve"]["images"] == "yes"
 
 
-def test_every_need_has_words():
-    assert set(Given) == set(_WORDS)
+def test_every_need_has_words_or_a_column():
+    without = {given for given in Given if not given.value.words}
+    assert without == {
+        *(Given.CROSSES, Given.SCORING),
+        *(Given.IMAGES, Given.TEXTS, Given.TABLES, Given.NUMBERS),
+    }
 
 
 def test_profiles_are_listed_with_their_figures():
@@ -139,7 +144,7 @@ def test_plugins_are_listed():
 def test_an_unknown_group_says_what_is_near():
     with pytest.raises(SimsplitError, match=r"'method'.*'methods'") as e:
         tabulate_catalogue("method")
-    assert str(e.value).endswith("metrics, topologies, tasks, compatibility, scenarios")
+    assert str(e.value).endswith("tasks, compatibility, threats, rules, scenarios")
 
 
 @pytest.mark.slow

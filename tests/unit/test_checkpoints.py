@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from builders import experiment, run_to_end, scenario
+from finished import FinishedRuns
 from safetensors.torch import load_file
 
 from simsplit.errors import RunError, RunFailedError
 from simsplit.experiment import Experiment
 from simsplit.progress import Observer
-from simsplit.results import Run, checkpoints
+from simsplit.results import CHECKPOINTS, Run, checkpoints
 from simsplit.results.checkpoints import Progress
 
 
@@ -92,10 +93,11 @@ def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_truncated_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
+def test_a_truncated_checkpoint_is_passed_over_and_named(
+    finished: FinishedRuns, tmp_path: Path
+) -> None:
     given = scenario(schedule={"rounds": 3})
-    run_to_end(given, tmp_path / "whole")
-    run_to_end(given, tmp_path / "torn")
+    finished.copy(given, tmp_path / "torn")
     blob = newest(tmp_path / "torn") / "state.safetensors"
     blob.write_bytes(blob.read_bytes()[:-100])
     observer = Warnings()
@@ -104,7 +106,7 @@ def test_a_truncated_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None
     assert "round-000003 is damaged" in observer.messages[0]
     assert "from round 2" in observer.messages[0]
     for table in ("rounds", "clients", "wire"):
-        whole = (tmp_path / "whole" / f"{table}.csv").read_text()
+        whole = (finished(given) / f"{table}.csv").read_text()
         assert (tmp_path / "torn" / f"{table}.csv").read_text() == whole
 
 
@@ -118,20 +120,19 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
         checkpoints.load(tmp_path, "digest")
 
 
-def test_another_scenarios_checkpoint_is_refused(tmp_path: Path) -> None:
-    run_to_end(scenario(), tmp_path / "run")
+def test_another_scenarios_checkpoint_is_refused(finished: FinishedRuns, tmp_path: Path) -> None:
+    finished.copy(scenario(), tmp_path / "run")
     with pytest.raises(RunError, match=r"another scenario: seed.*3.*4.*--out"):
         experiment(scenario(seed=4), tmp_path / "run").run(resume=True)
 
 
 @pytest.mark.slow
-def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
+def test_a_finished_run_can_be_made_longer(finished: FinishedRuns, tmp_path: Path) -> None:
     """Resuming with more rounds gives what a longer run would have given from the start."""
-    run_to_end(scenario(schedule={"rounds": 2}), tmp_path / "run")
+    finished.copy(scenario(), tmp_path / "run")  # two rounds
     longer = scenario(schedule={"rounds": 4}, output={"root": "elsewhere"})
     experiment(longer, tmp_path / "run").run(resume=True)
-    run_to_end(longer, tmp_path / "whole")
-    whole = (tmp_path / "whole" / "rounds.csv").read_text()
+    whole = (finished(longer) / "rounds.csv").read_text()
     assert (tmp_path / "run" / "rounds.csv").read_text() == whole
     assert (tmp_path / "run" / "scenario.yaml").read_text() == longer.yaml()
 
@@ -198,7 +199,9 @@ main()
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_named_and_the_run_can_resume(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_the_run_can_resume(
+    finished: FinishedRuns, tmp_path: Path
+) -> None:
     """A limit on file size stands for the disk: the checkpoint's tensors do not fit."""
     file = tmp_path / "scenario.yaml"
     file.write_text(scenario().yaml())
@@ -210,7 +213,28 @@ def test_a_full_disk_is_named_and_the_run_can_resume(tmp_path: Path) -> None:
     assert "Traceback" not in full.stderr
     assert "cannot write" in full.stderr
     assert "--resume" in full.stderr
-    run_to_end(scenario(), tmp_path / "whole")
     subprocess.run([sys.executable, "-m", "simsplit", *arguments, "--resume"], check=True)
-    whole = (tmp_path / "whole" / "rounds.csv").read_text()
+    whole = (finished(scenario()) / "rounds.csv").read_text()
     assert (tmp_path / "run" / "rounds.csv").read_text() == whole
+
+
+class TestRoundsThatAreUndone:
+    """A client's suspect rounds are undone with it, as far as checkpoints reach."""
+
+    def undo(self, path: Path, keep: int, since: int) -> tuple[int, list[int]]:
+        given = scenario(schedule={"rounds": 4}, checkpoint={"keep": keep})
+        made = run_to_end(given, path).checkpoints
+        made.undo_since(since)
+        return made.kept, checkpoints.list_rounds(path / CHECKPOINTS)
+
+    def test_since_a_round(self, tmp_path):
+        assert self.undo(tmp_path, 3, 4) == (3, [3, 2])
+
+    def test_since_the_first_where_all_are_kept(self, tmp_path):
+        assert self.undo(tmp_path, 9, 1) == (0, [])
+
+    def test_since_one_before_the_oldest_that_is_kept(self, tmp_path):
+        assert self.undo(tmp_path, 2, 1) == (3, [3])
+
+    def test_since_one_that_is_not_kept_yet(self, tmp_path):
+        assert self.undo(tmp_path, 2, 5) == (4, [4, 3])

@@ -5,7 +5,7 @@ import re
 
 from typer.testing import CliRunner
 
-from simsplit import load_scenario
+from simsplit import __version__, load_scenario
 from simsplit.__main__ import app
 from simsplit.attacks import ATTACKS
 from simsplit.catalogue.citing import choose_references, list_parts, read_references
@@ -27,7 +27,8 @@ SHIPPED = {
 }
 OWN_OR_COMMON = {
     "aggregations": "fused none",
-    "attacks": "gradient_ratio kmeans known_pairs probe ridge rmi singular_direction span_search "
+    "attacks": "gradient_ratio kmeans known_pairs probe ridge rmi singular_direction "
+    "site_inference span_search "
     "tag_linear whitebox",
     "detectors": "mislabelled root_class within_class",
     "methods": "cast cover noise quantise randomised_response raw sparsify topk",
@@ -77,3 +78,42 @@ def test_the_command_prints_bibtex_of_every_cell():
     assert "@misc{mixguard2026," in outcome.stdout
     as_json = json.loads(CliRunner().invoke(app, ["cite", "mixguard", "--json"]).stdout)
     assert {"mixguard2026"} < {each["key"] for each in as_json["papers"]}
+
+
+def test_the_folder_of_a_run_or_sweep_cites_what_was_run(tmp_path):
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    (run / "scenario.yaml").write_text("method: [{kind: lightsplit}]")
+    for folder in (run, run.parent):
+        outcome = CliRunner().invoke(app, ["cite", str(folder), "--json"])
+        assert outcome.exit_code == 0, outcome.output
+        alone = {each.key for each in choose_references(frozenset({"methods/lightsplit"}))}
+        assert alone
+        assert alone <= {each["key"] for each in json.loads(outcome.stdout)["papers"]}
+
+
+def test_a_run_or_sweep_cites_the_version_and_commit_that_its_runs_share(tmp_path):
+    def make(name, version, commit):
+        run = tmp_path / "runs" / name
+        run.mkdir(parents=True)
+        (run / "scenario.yaml").write_text("method: []")
+        facts = {"packages": {"simsplit": version}, "commit": commit}
+        (run / "environment.json").write_text(json.dumps(facts))
+        return run
+
+    def cite(folder):
+        return CliRunner().invoke(app, ["cite", str(folder)]).stdout
+
+    one = make("one", "0.0.3", "abc123-dirty")
+    for folder in (one, one.parent):
+        assert "version = {0.0.3}" in cite(folder)
+        assert "at commit abc123-dirty}" in cite(folder)
+    make("two", "0.0.3", None)
+    assert "version = {0.0.3}" in cite(one.parent)
+    assert "commit" not in cite(one.parent)
+    assert f"version = {{{__version__}}}" in cite(make("evil", "}, note = {", "x } y"))
+    assert "commit" not in cite(tmp_path / "runs" / "evil")
+
+
+def test_a_folder_without_a_run_has_nothing_to_cite(tmp_path):
+    assert "no scenario.yaml" in str(CliRunner().invoke(app, ["cite", str(tmp_path)]).exception)

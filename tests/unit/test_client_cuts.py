@@ -9,7 +9,7 @@ from texts import CAUSAL, text_scenario
 
 from simsplit.deploy.terms import digest_terms
 from simsplit.errors import ScenarioError
-from simsplit.scenario.sessions import writes_in_sessions
+from simsplit.scenario.session_rules import writes_in_sessions
 
 MLP: dict[str, Any] = {"kind": "mlp", "widths": [16, 12, 10, 8], "head": 1, "tail": 1}
 OWN: dict[str, Any] = {"heads": "per_client"}

@@ -18,7 +18,7 @@ from rich.console import Console
 from texts import text_scenario
 
 from simsplit import Run, SimsplitError, load_trained, run, value_clients
-from simsplit.data.client_names import LONGEST, NO_NAMES, clean_name, name_owners
+from simsplit.client_names import LONGEST, NO_NAMES, clean_name, name_owners
 from simsplit.deploy.remote_data import make_remote_data
 from simsplit.deploy.terms import describe_data, digest_terms, select_terms
 from simsplit.errors import DataError, RunError, RunFailedError, ScenarioError
@@ -28,9 +28,9 @@ from simsplit.report.figures import drawn, signal
 from simsplit.report.grouping import Entry
 from simsplit.report.page import Subject, write_page
 from simsplit.report.run_figures import draw_holdings
-from simsplit.report.runs import show
+from simsplit.report.run_tables import show
 from simsplit.scenario import own, scenario_of
-from simsplit.terminal.runs import make_observer
+from simsplit.showing.run_output import make_observer
 from simsplit.terminal.watching import watch
 
 NAMES = ["NA", "Graz <b>", "_$Oslo$"]

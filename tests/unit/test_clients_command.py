@@ -11,7 +11,7 @@ from gists import gist, says
 from simsplit import Run, SimsplitError, load_scenario, run, value_clients
 from simsplit.report.client_sums import rank_clients, summarise_clients
 from simsplit.report.client_tables import tabulate_clients, tabulate_contributions
-from simsplit.terminal.clients import draw_clients_into
+from simsplit.terminal.client_output import draw_clients_into
 
 HOSPITALS = ["Bonn", "Graz", "Oslo", "Shuffled"]
 

@@ -150,8 +150,7 @@ def test_resuming_with_another_scenario_is_refused(simsplit, small):
 def test_a_folder_that_cannot_be_made_is_named_and_promises_no_checkpoint(simsplit, small):
     code, _, err = simsplit("run", small, "--out", "/proc/x")
     assert code == 2
-    assert "folder /proc/x:" in err.splitlines()[-1]
-    assert err.endswith("; give another --out\n")
+    assert says(err.splitlines()[-1], "error: ... folder /proc/x: ... --out ... E-")
     assert "checkpoint" not in err
 
 
@@ -229,8 +228,8 @@ def test_no_colour_means_no_escape_codes_even_on_a_forced_terminal(simsplit, sma
         (["validate", "{file}x"], "error: scenario: cannot read "),
         (["run", "{file}", "--device", "gpu"], "error: scenario.device: got 'gpu'; allowed: cpu, "),
         (["run", "{file}", "--device", "cuda:99"], "scenario.device: got 'cuda:99', but torch"),
-        (["show", "nowhere"], "error: nowhere ... scenario.yaml"),
-        (["compare", "nowhere"], "error: nowhere ... run directory"),
+        (["show", "nowhere"], "error: nowhere: no such folder ... E-RUN-01"),
+        (["compare", "nowhere"], "error: nowhere: no such folder ... E-RUN-01"),
         (["list", "method"], "error: ... 'method' ... 'methods'"),
         (["list", "--plugin", "no.such"], "error: plugin no.such: ... imported"),
         (["rn"], "No such command 'rn'."),
@@ -308,12 +307,12 @@ def test_runs_are_compared_in_every_form(simsplit, small):
     out = simsplit("compare", "raw", "light", "--format", "csv")[1]
     assert out.startswith("run,setting,method,seeds,accuracy_change,bytes_ratio,round_mean,")
     assert len(out.splitlines()) == 3, "one table"
-    code, out, err = simsplit("compare", "raw", "light", "--table", "recoverd")
+    code, out, err = simsplit("compare", "raw", "light", "--table", "inpts")
     assert code == 2
-    allowed = "settings, recovered, labels, sessions, detections, overview, dcs"
-    assert says(err, f"error: --table: ... 'recoverd' ... 'recovered' ... {allowed}")
-    code, _, err = simsplit("compare", "raw", "light", "--table", "recovered")
-    assert (code, says(err, "error: --table recovered: ... none")) == (2, True)
+    allowed = "settings, inputs, labels, sessions, members, attributes, origins, ... overview, dcs"
+    assert says(err, f"error: --table: ... 'inpts' ... 'inputs' ... {allowed}")
+    code, _, err = simsplit("compare", "raw", "light", "--table", "inputs")
+    assert (code, says(err, "error: --table inputs: ... none")) == (2, True)
     code, out, err = simsplit("compare", "raw", "light", "--plot", "bytes_total,test_accuracy")
     assert (code, out, err) == (0, "figure: test_accuracy-by-bytes_total.png\n", "")
     assert Path("test_accuracy-by-bytes_total.png").stat().st_size > 5000

@@ -1,5 +1,6 @@
 """One window for all detectors: what is judged in a round is the mean over the latest ones."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from simsplit.detectors import DETECTORS, RoundView
+from simsplit.detectors import DETECTORS, RoundView, thresholds
 from simsplit.detectors.detector import Detector
 from simsplit.detectors.readings import Readings, Sums
-from simsplit.detectors.thresholds import Window, compute_mad_z, format_window
+from simsplit.detectors.thresholds import SequentialConfig, Window, compute_mad_z, format_window
 from simsplit.seeds import rng_for
 
 ROUNDS, CLIENTS = 6, 5
@@ -95,3 +96,12 @@ def test_every_detector_has_one_and_tables_name_it() -> None:
         ("within_class", "root_class", "foolsgold", "contra"), "all rounds"
     )
     assert format_window(4) == "4 rounds"
+
+
+def test_a_sequential_threshold_spends_its_share_over_all_rounds_and_no_more(monkeypatch):
+    """The shares of rounds add up to the run's, of which the first round has three fifths."""
+    monkeypatch.setattr(thresholds, "simulate_null_quantile", lambda clients, side, fpr: fpr)
+    config = SequentialConfig(fpr=0.02)
+    spent = [config.cut(10, "high", number) for number in range(1, 20_001)]
+    assert sum(spent) == pytest.approx(0.02, rel=1e-4)
+    assert spent[0] == pytest.approx(0.02 * 6 / math.pi**2)

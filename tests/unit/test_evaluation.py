@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from builders import enter_round, experiment, run_to_end, scenario
+from finished import FinishedRuns
 from texts import text_scenario
 
 from simsplit.data.batches import Batcher
@@ -15,7 +16,7 @@ from simsplit.evaluation.evaluator import EvaluateConfig, choose
 from simsplit.experiment import Experiment
 from simsplit.metrics import is_lower_better
 from simsplit.report.comparison import compare
-from simsplit.report.runs import show
+from simsplit.report.run_tables import show
 from simsplit.results import Run
 from simsplit.results.ledger import Ledger, TableColumns
 from simsplit.results.summary import summarise
@@ -106,9 +107,8 @@ def test_when_an_evaluation_is_due(every: int, due: list[int]) -> None:
     assert [number for number in range(1, 6) if config.due(number, 5)] == due
 
 
-def test_rounds_without_an_evaluation_have_empty_figures(tmp_path: Path) -> None:
-    made = run_to_end(scenario(schedule={"rounds": 3}, evaluate={"every": 2}), tmp_path / "run")
-    rounds = Run.load(made.path).rounds
+def test_rounds_without_an_evaluation_have_empty_figures(finished: FinishedRuns) -> None:
+    rounds = Run.load(finished(scenario(schedule={"rounds": 3}, evaluate={"every": 2}))).rounds
     assert rounds.loc[rounds["test_loss"].notna(), "round"].tolist() == [2, 3]
 
 
@@ -130,9 +130,9 @@ def test_training_goes_on_in_training_mode(handover: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_an_evaluation_costs_no_bytes_of_the_runs(tmp_path: Path) -> None:
-    often = Run.load(run_to_end(scenario(), tmp_path / "often").path)
-    seldom = Run.load(run_to_end(scenario(evaluate={"every": 0}), tmp_path / "seldom").path)
+def test_an_evaluation_costs_no_bytes_of_the_runs(finished: FinishedRuns) -> None:
+    often = Run.load(finished(scenario()))
+    seldom = Run.load(finished(scenario(evaluate={"every": 0})))
     assert often.rounds["bytes_total"].tolist() == seldom.rounds["bytes_total"].tolist()
     training = often.wire[often.wire["phase"] != "evaluate"]
     total = int(training["bytes"].sum())
@@ -204,9 +204,8 @@ def test_what_is_better_when_it_is_smaller_is_called_so(figure: str, smaller: bo
     assert is_lower_better(figure) is smaller
 
 
-def test_without_a_validation_part_nothing_is_chosen_on_it(tmp_path: Path) -> None:
-    made = run_to_end(scenario(**ONE_ROUND), tmp_path / "run")
-    assert Run.load(made.path).summary["best_on_validation"] is None
+def test_without_a_validation_part_nothing_is_chosen_on_it(finished: FinishedRuns) -> None:
+    assert Run.load(finished(scenario(**ONE_ROUND))).summary["best_on_validation"] is None
 
 
 class TestControls:

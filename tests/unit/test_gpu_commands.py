@@ -1,12 +1,16 @@
 """The commands of `make gpu`: their order, their time, and how they go on; no GPU is needed."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import gpu
 import pytest
 from gpu import COMMANDS, Command, list_left
+
+from simsplit.boards.track import list_tracks, load_track
 
 
 def make_command(name: str, code: str, *, goes_on: bool = False) -> Command:
@@ -31,16 +35,16 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> tuple[Command, ...]:
 def test_the_most_telling_come_first_and_each_takes_less_than_ten_minutes() -> None:
     names = [each.name for each in COMMANDS]
     assert len(set(names)) == len(names)
-    assert names[:3] == ["devices", "resnet18-10", "resnet18-100"]
-    assert names[-6:] == [f"board-{track}" for track in gpu_tracks()]
+    assert names[:3] == ["devices", "crowds", "resnet18-10"]
+    assert names[-7:] == [f"board-{track}" for track in gpu_tracks()]
     assert all(each.minutes * 60 < gpu.LIMIT_S for each in COMMANDS)
     assert all((gpu.ROOT / each.words[1]).exists() for each in COMMANDS if not each.goes_on)
 
 
 def gpu_tracks() -> list[str]:
-    tracks = ["images", "labels", "texts", "generation", "backdoor", "bytes"]
-    folder = gpu.ROOT / "scenarios" / "boards"
-    assert {file.stem for file in folder.glob("*.yaml")} == set(tracks)
+    tracks = ["images", "labels", "texts", "generation", "backdoor", "bytes", "members"]
+    full = [name for name in list_tracks() if "full" in load_track(name).tiers]
+    assert sorted(full) == sorted(tracks)
     return tracks
 
 
@@ -83,3 +87,12 @@ def test_one_that_takes_too_long_is_ended(
     slow = make_command("slow", "import time; time.sleep(60)")
     assert not gpu.run(slow, tmp_path)
     assert gpu.read(slow, tmp_path)["succeeded"] is False
+
+
+def test_make_gpu_installs_nothing_and_takes_the_python_that_there_is():
+    """A bare machine with a GPU has a torch of its own, and often no network."""
+    words = ["make", "--dry-run", "gpu", "VENV=/nowhere", f"PYTHON={sys.executable}"]
+    # a make above this one would have it name its folders
+    own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(words, cwd=gpu.ROOT, env=own, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"PYTHONPATH={gpu.ROOT}", sys.executable, "tools/gpu.py"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from simsplit.errors import ScenarioError
-from simsplit.metrics.images import load_lpips, score_images
+from simsplit.metrics.image_scores import load_lpips, score_images
 from simsplit.seeds import rng_for
 
 

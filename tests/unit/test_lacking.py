@@ -9,10 +9,11 @@ from texts import CAUSAL, LORA, api_scenario, text_scenario
 
 from simsplit import plan
 from simsplit.errors import ScenarioError
-from simsplit.metrics import images
+from simsplit.metrics import image_scores
 from simsplit.models import text_model
 from simsplit.scenario import load_sweep
-from simsplit.scenario.lacking import refuse_lacking
+from simsplit.scenario.findings import Occasion
+from simsplit.scenario.refusals import refuse
 from simsplit.sweep.running import run_sweep
 
 SWEEP = """
@@ -51,9 +52,9 @@ def test_an_api_whose_adapters_do_not_learn_needs_no_peft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_model, "find_spec", lambda name: None)
-    refuse_lacking(api_scenario(tmp_path, model={"learns": ["tail"]}))
+    refuse(Occasion.PACKAGES, api_scenario(tmp_path, model={"learns": ["tail"]}))
     with pytest.raises(ScenarioError, match="peft"):
-        refuse_lacking(api_scenario(tmp_path))
+        refuse(Occasion.PACKAGES, api_scenario(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,8 @@ def test_an_api_whose_adapters_do_not_learn_needs_no_peft(
 def test_figures_name_their_packages(
     field: str, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "find_spec", lambda name: None)
+    monkeypatch.setattr(image_scores, "find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "codebleu", None)
     given = text_scenario(tmp_path, **changes)
     with pytest.raises(ScenarioError, match=rf"{field}: .*pip install"):
-        refuse_lacking(given)
+        refuse(Occasion.PACKAGES, given)

@@ -11,22 +11,16 @@ from simsplit.deploy.site_setup import make_site
 from simsplit.errors import RunError
 from simsplit.evidence import measurements
 from simsplit.pretrain import cache, pretrain
-from simsplit.pretrain.tiers import TIERS
+from simsplit.pretrain.tiers import TIERS, find_named
 from simsplit.results.locking import LOCK, lock
 
 GIVEN = {"data": {"train_samples": 40}, "clients": {"count": 1}, "schedule": {"rounds": 2}}
 PRECIOUS = "precious\n" * 1000
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory):
-    return run_to_end(scenario(**GIVEN), tmp_path_factory.mktemp("links") / "run").path
-
-
 @pytest.fixture
-def run(once, tmp_path):
-    shutil.copytree(once, tmp_path / "run")
-    return tmp_path / "run"
+def run(finished, tmp_path):
+    return finished.copy(scenario(**GIVEN), tmp_path / "run")
 
 
 @pytest.fixture
@@ -170,14 +164,14 @@ def test_an_export_is_not_written_through_a_link(simsplit, run, tmp_path, is_the
 @pytest.mark.parametrize("suffix", ["", ".partial", ".lock"])
 def test_the_cache_of_pretrained_models_has_no_links(tmp_path, monkeypatch, precious, suffix):
     monkeypatch.setenv("SIMSPLIT_CACHE", str(tmp_path / "cache"))
-    folder = cache.find_cached(TIERS["ci"])
+    folder = cache.find_cached(find_named("ci@7"))
     folder.parent.mkdir(parents=True)
     behind = tmp_path / "behind"
     behind.mkdir()
     target = precious if suffix == ".lock" else behind
     folder.with_name(folder.name + suffix).symlink_to(target)
     with pytest.raises(RunError, match="is a link"):
-        cache.fetch_pretrained("ci", lambda line: None)
+        cache.fetch_pretrained("ci@7", lambda line: None)
     assert precious.read_text() == PRECIOUS
     assert list(behind.iterdir()) == []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from builders import StopAt, scenario
 
-from simsplit import progress, run
+from simsplit import run
 from simsplit.observers import OBSERVERS
 from simsplit.observers.jsonl import JsonlConfig
 from simsplit.progress import Observer, Observers, RoundEnded, RunPlan, Status
@@ -34,13 +34,6 @@ class Heard(Observer):
 
     def end(self, status: Status) -> None:
         self.calls.append((self.name, "end", status))
-
-
-def test_the_old_name_of_an_ended_round_works_and_warns() -> None:
-    with pytest.warns(FutureWarning, match="RoundEnded"):
-        assert progress.RoundTold is RoundEnded  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError):
-        _ = progress.RoundLost  # type: ignore[attr-defined]
 
 
 def end_round(number: int, elapsed_s: float = 1.0, **row: float) -> RoundEnded:

@@ -13,8 +13,8 @@ from pages import (
     Reader,
     command_lines,
     hand_written,
+    list_pictures,
     make_pages,
-    pages,
 )
 
 HAND_WRITTEN = [*hand_written()]
@@ -31,9 +31,11 @@ def test_a_page_can_be_followed(name: str, tmp_path: Path) -> None:
     Reader(tmp_path, hand_written()[name]).follow()
 
 
-def test_pages_that_are_made_can_be_followed(tmp_path: Path) -> None:
+def test_pages_that_are_made_can_be_followed(every_page: dict[str, Page], tmp_path: Path) -> None:
     # one test for all: to make them takes seconds, and each worker collects every test
-    typed = [page for name, page in pages().items() if name not in HAND_WRITTEN and page.is_checked]
+    typed = [
+        page for name, page in every_page.items() if name not in HAND_WRITTEN and page.is_checked
+    ]
     assert typed
     for number, page in enumerate(typed):
         (folder := tmp_path / str(number)).mkdir()
@@ -101,8 +103,10 @@ def test_commands_are_cut_where_a_shell_cuts_them() -> None:
     assert lines == [["one", "two # three"], ["five", "six"], ["seven"], ["eight"]]
 
 
+@pytest.mark.usefixtures("every_page")
 def test_links_lead_somewhere() -> None:
     known = {f"docs/{path}" for path, _ in make_pages()}
+    known |= {f"docs/{path}" for path in list_pictures()}
     lost = [
         (name, target)
         for name in HAND_WRITTEN
@@ -150,6 +154,7 @@ def _exists(file: Path, members: tuple[str, ...]) -> bool:
     return all(result)
 
 
+@pytest.mark.usefixtures("every_page")
 def test_pages_that_are_made_lie_in_no_file() -> None:
     paths = {path for path, _ in make_pages()}
     assert not [path for path in paths if (DOCS / path).exists()]

@@ -24,7 +24,7 @@ from simsplit import (
 from simsplit.assembly.exporting import export
 from simsplit.attacking.finished import attack
 from simsplit.errors import RunError
-from simsplit.held import _HELD
+from simsplit.objects_by_digest import _HELD
 
 NET = """
 import torch

@@ -170,6 +170,13 @@ def test_a_wrong_field_is_named(tmp_path: Path) -> None:
     assert not done.stdout
 
 
+def test_a_plan_has_the_warnings_of_a_run(tmp_path: Path) -> None:
+    words = ["plan", write(tmp_path, threads=4096), "--no-timing"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert says(done.stderr, "warning: ... threads: ... 4096")
+
+
 def test_the_error_is_one_of_ours() -> None:
     with pytest.raises(SimsplitError):
         simsplit.plan("no-such-scenario", timing=False)

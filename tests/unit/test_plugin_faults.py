@@ -1,5 +1,6 @@
 """A plugin's part that fails is named with its file, hook and leg, and a good one is left alone."""
 
+import copy
 import pickle
 import sys
 from pathlib import Path
@@ -11,19 +12,20 @@ from builders import TINY
 from comparing import assert_equal
 
 from simsplit.errors import PluginError, PluginFailedError, RunFailedError, ScenarioError
-from simsplit.experiment import run
 from simsplit.methods import Method
 from simsplit.models.fresh import _lay_out
 from simsplit.plugins import checks, gather_plugins, guard
-from simsplit.rehearsal import rehearse
 from simsplit.results import Run
+from simsplit.running.rehearsing import rehearse
 from simsplit.scenario import Scenario, load_scenario, parse
 from simsplit.scenario.files import merge
+from simsplit.whole_run import run
 
 CALIBRATION = Path(__file__).parents[2] / "examples" / "plugins" / "calibration.py"
-SPOILT = "raise ValueError('spoilt')"
+SPOILT, LEFT = "raise ValueError('spoilt')", "sys.exit()  # as a script does at its end"
 PLUGIN = f"""
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -32,7 +34,7 @@ import torch
 from torch import nn
 
 from simsplit import CodecConfig, Method
-from simsplit.attacks import Attack, AttackConfig
+from simsplit.attacks import Attack, AttackConfig, Threat, When
 from simsplit.attacks.attack import payloads
 from simsplit.data import Batch, DataInfo, DataSet, SourceConfig
 from simsplit.data.samples import Samples
@@ -51,6 +53,8 @@ def spoil(hook, value):
         return value
     if FAULT == "raises":
         {SPOILT}
+    if FAULT == "exits":
+        {LEFT}
     if FAULT == "nan":
         return fill(value)
     return None if FAULT == "none" else reshape(value)
@@ -136,6 +140,9 @@ class Mine(Method):
     def pack(self, x, step):
         return spoil("pack", (x,))
 
+    def pack_form(self, x, leg):
+        return spoil("pack_form", (x,))
+
     def unpack(self, tensors, step):
         return spoil("unpack", tensors[0])
 
@@ -151,7 +158,7 @@ class Mine(Method):
 
 class MyAttackConfig(AttackConfig):
     kind: Literal["my_attack"] = "my_attack"
-    online = True
+    threat = Threat(when=When.TRAINING)
 
     def build(self, known):
         return spoil("build", MyAttack(known))
@@ -302,6 +309,7 @@ CASES = {
     ("my_method", "compute_tail_loss"): (("raises", "nan", "shape"), "features_grad"),
     ("my_method", "split_gradient"): (ALL, "features_grad"),
     ("my_method", "pack"): (ALL, "smashed"),
+    ("my_method", "pack_form"): (("raises", "none"), "smashed"),
     ("my_method", "unpack"): (ALL, "smashed"),
     ("my_method", "accept"): (("raises", "none"), "smashed_grad"),
     ("my_method", "report"): (("raises", "none", "shape"), "smashed"),
@@ -352,7 +360,7 @@ def good(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("case", "fault", "leg"),
-    [(case, fault, leg) for case, (faults, leg) in CASES.items() for fault in faults],
+    [(case, fault, leg) for case, (faults, leg) in CASES.items() for fault in ("exits", *faults)],
 )
 def test_a_fault_is_named(case, fault, leg, good, monkeypatch):
     (name, hook), file, (origin,) = case, good, gather_plugins(good).origins
@@ -367,9 +375,9 @@ def test_a_fault_is_named(case, fault, leg, good, monkeypatch):
     assert (result.leg, result.round, result.client) == (leg, None, None)
     line = file.read_text().splitlines()[result.line - 1]
     raised = "def forward" if hook.endswith("forward") else f"def {hook}"
-    assert (SPOILT if fault == "raises" else raised) in line or "@property" in line
-    came = {"raises": "ValueError: spoilt", "none": "None", "nan": "nan", "shape": ""}[fault]
-    assert came.lower() in result.came.lower()
+    assert {"raises": SPOILT, "exits": LEFT}.get(fault, raised) in line or "@property" in line
+    came = {"raises": "ValueError: spoilt", "exits": "SystemExit", "none": "None", "nan": "nan"}
+    assert came.get(fault, "").lower() in result.came.lower()
     assert ("NaN" in result.expected) == (fault == "nan")
     assert result.expected not in ("", result.came)
     assert all(str(part) in str(failure.value) for part in (result.expected, result.came, file))
@@ -385,22 +393,22 @@ def test_every_check_is_of_a_hook_that_there_is():
     assert [hook for hook in guard._LEGS if not hasattr(Method, hook)] == []
 
 
-def test_a_hook_of_an_older_name_is_guarded_too(tmp_path):
-    file = tmp_path / "late.py"
-    file.write_text(LATE.replace("encode(self, z, step)", "loss(self, step)"))
-    file.write_text(file.read_text().replace("if step.training and step.round == 2 else z", "or 3"))
-    with pytest.warns(FutureWarning, match="loss is now called"):
-        given = parse(merge(TINY, {"method": [{"kind": "late"}]}), file)
-    with pytest.raises(PluginError) as failure:
-        rehearse_run(given)
-    assert (failure.value.fault.hook, failure.value.fault.came) == ("compute_encode_loss", "3")
-
-
 def test_a_shape_is_compared_with_the_declared_one(tmp_path):
     with pytest.raises(PluginError) as failure:
         rehearse_run(scenario_with("my_model", write_plugin(tmp_path, "trunk.forward", "shape")))
     result = failure.value.fault
     assert ("(2, 8)" in result.expected, "(2, 16)" in result.came) == (True, True)
+
+
+def test_a_form_that_is_declared_is_the_one_that_is_packed(tmp_path):
+    file = write_plugin(tmp_path)
+    narrow = "(x._replace(dtype=torch.float16),)"
+    file.write_text(file.read_text().replace('spoil("pack_form", (x,))', narrow))
+    with pytest.raises(PluginError) as failure:
+        rehearse_run(scenario_with("my_method", file))
+    result = failure.value.fault
+    assert (result.hook, result.leg) == ("pack", "smashed")
+    assert ("float16" in result.expected, "float32" in result.came) == (True, True)
 
 
 LATE = """
@@ -533,6 +541,24 @@ def test_a_users_own_object_of_a_plugins_class_is_not_checked(tmp_path):
     given = scenario_with("my_method", write_plugin(tmp_path, "decode", "none"))
     cls = type(given.method[0]).build.__wrapped__.__globals__["Mine"]
     assert cls().decode(torch.zeros(2), None) is None
+
+
+def test_a_plugins_classes_stay_unchanged_and_its_objects_pass_for_theirs(tmp_path):
+    """What is guarded is what a config has built, and no other object of the class."""
+    given = scenario_with("my_method", write_plugin(tmp_path, "lift", "none"))
+    cls = type(given.method[0]).build.__wrapped__.__globals__["Mine"]
+    before, mro = dict(vars(cls)), cls.__mro__
+    with pytest.raises(PluginError):
+        rehearse_run(given)
+    assert (dict(vars(cls)), cls.__mro__) == (before, mro)
+    made = given.method[0].build(None)
+    assert (isinstance(made, cls), type(made).__name__, type(made).__module__) == (
+        True,
+        cls.__name__,
+        cls.__module__,
+    )
+    assert copy.deepcopy(made).lift.__guarded__
+    assert type(made)().lift(torch.zeros(2), None) is None
 
 
 def test_metrics_cross_processes():

@@ -18,10 +18,10 @@ from simsplit import Method, MethodConfig
 from simsplit.catalogue import tabulate_catalogue
 from simsplit.data import Dealing
 from simsplit.data.texts import TextParquet
-from simsplit.errors import RunError, ScenarioError, SimsplitError
+from simsplit.errors import PluginError, RunError, ScenarioError, SimsplitError
 from simsplit.observers import ObserverConfig
 from simsplit.plugins import EXPORTS, NO_PLUGINS, PARTS, gather_again, gather_plugins
-from simsplit.plugins.loading import load_plugin
+from simsplit.plugins.plugin_modules import load_plugin
 from simsplit.progress import Observer
 from simsplit.scenario import Scenario, file_schema, load_scenario, parse, scenario_class
 from simsplit.scenario.files import merge
@@ -110,6 +110,7 @@ def test_a_part_is_named_checked_listed_dumped_and_read_again(name):
     assert Draft202012Validator(file_schema(plugins)).is_valid(own)
     assert not validator().is_valid(own)
     listed = dict(tabulate_catalogue(None, plugins)[0].rows)
+    del listed["threats"]  # lists attacks too
     assert sum(kinds.split(", ")[-1] == "mine" for kinds in listed.values()) == 1
     assert not any("mine" in kinds.split(", ") for _, kinds in tabulate_catalogue(None)[0].rows)
 
@@ -328,6 +329,18 @@ def test_another_process_imports_the_same_or_refuses(tmp_path):
     file.write_text(METHOD + "\n# changed\n")
     with pytest.raises(SimsplitError, match="has changed"):
         gather_again(plugins.require_portable())
+
+
+def test_a_fault_in_another_process_names_the_file_as_the_user_did(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(METHOD.replace("return Method()", "raise ValueError('no')"))
+    origins = gather_plugins(file).require_portable()
+    gather_again.cache_clear()
+    del sys.modules[origins[0].module]  # as it is where nothing was imported yet
+    config = gather_again(origins).of("METHODS")["halve"]
+    with pytest.raises(PluginError) as fault:
+        config().build(None)
+    assert says(str(fault.value), f"plugin {file}: method 'halve'")
 
 
 def test_workers_cannot_import_what_is_in_no_file():

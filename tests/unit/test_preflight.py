@@ -16,19 +16,20 @@ from builders import scenario
 from texts import CAUSAL, LORA, text_scenario
 from torch import nn
 
-from simsplit.assembly import Assembler, sizing
+from simsplit import preflight
+from simsplit.assembly import Assembler, memory
 from simsplit.data import DataInfo, Prepared, Samples, prepare
 from simsplit.errors import ScenarioError
 from simsplit.machine import read_free_bytes
 from simsplit.models.recomputing import watch_units
 from simsplit.preflight import (
     Estimate,
+    KeptTensors,
     count_learned_bytes,
     count_trained_bytes,
-    format_size,
-    measure_activation_bytes,
     refuse_if_too_large,
 )
+from simsplit.sizes import format_size
 
 CPU = torch.device("cpu")
 HEAD = 1 * 20 * 25 + 20 + 20 * 20 * 9 + 2 * 20  # SimpleCNN's two convolutions and batch norm
@@ -40,7 +41,7 @@ def estimate(count: int, hosts: int = 0, **changes: Any) -> Estimate:
     clients = {"count": count} | changes.pop("clients", {})
     given = scenario(clients=clients, model={"cut": "l2h"}, **changes)
     data = prepare(given.data, count, given.seed)
-    return sizing.estimate_memory(Assembler(given, data, CPU).owners, data, hosts)
+    return memory.estimate_memory(Assembler(given, data, CPU).owners, data, hosts)
 
 
 def test_trained_bytes_of_a_linear_layer() -> None:
@@ -59,21 +60,25 @@ def test_frozen_weights_have_neither_gradients_nor_slots() -> None:
     assert count_learned_bytes([layer]) == 4 * 2
 
 
+def count_kept(run: Callable[[], Any]) -> int:
+    kept = KeptTensors()
+    with kept.watch({"": nn.Module()}):
+        run()
+    return kept.count([""])
+
+
 def test_activations_are_counted_once_per_storage() -> None:
     x = torch.ones(10, requires_grad=True)
-    assert measure_activation_bytes(lambda: x.exp()) == 40  # exp keeps its result
-    assert measure_activation_bytes(lambda: x * x) == 40  # both factors are the same tensor
+    assert count_kept(lambda: x.exp()) == 40  # exp keeps its result
+    assert count_kept(lambda: x * x) == 40  # both factors are the same tensor
     steps = 4  # each result has a place of its own while the graph would keep it
-    assert (
-        measure_activation_bytes(lambda: reduce(lambda y, _: y.exp(), range(steps), x))
-        == 40 * steps
-    )
+    assert count_kept(lambda: reduce(lambda y, _: y.exp(), range(steps), x)) == 40 * steps
 
 
 def test_activations_measured_are_let_go() -> None:
     x = torch.ones(10, requires_grad=True)
     gone = weakref.ref(x)
-    measure_activation_bytes(x.exp)
+    count_kept(x.exp)
     del x
     gc.collect(1)  # the young objects alone: there are a million of the others
     assert gone() is None
@@ -134,7 +139,7 @@ def test_a_hundred_thousand_resnets_are_refused_at_once() -> None:
     info = DataInfo((3, 32, 32), 10)
     data = Prepared("few", info, few, None, None, few, rows, (0.5,) * 3, (0.5,) * 3)
     started = time.perf_counter()
-    needed = sizing.estimate_memory(Assembler(given, data, CPU).owners, data)
+    needed = memory.estimate_memory(Assembler(given, data, CPU).owners, data)
     # the stem and one block, and the last layer: about 1.3 MB of weights, gradients and moments
     stem, block, tail = 3 * 64 * 49 + 2 * 64, 2 * (64 * 64 * 9 + 2 * 64), 512 * 10 + 10
     buffers = 3 * (2 * 64 * 4 + 8)
@@ -163,15 +168,16 @@ def test_an_estimate_copies_no_frozen_weight(
         seen.append(network)
         return watch_units(network)
 
-    monkeypatch.setattr(sizing, "watch_units", watch)
+    monkeypatch.setattr(preflight, "watch_units", watch)
     steps = []
     for form in (None, "nf4"):
         given = text_scenario(tmp_path / str(form), model={**model, "quantise": form})
         data = given.prepare_data()
         owners = Assembler(given, data, CPU).owners
-        steps.append(sizing._measure_activations(owners, data))
+        steps.append(memory._estimate_activations(owners, data))
         own = {weight.data_ptr() for weight in owners.model.trunk.parameters()}
-        copied = [weight.data_ptr() for weight in seen[-1].parameters() if not weight.requires_grad]
+        passed = [weight for each in seen[-3:] for weight in each.parameters()]
+        copied = [weight.data_ptr() for weight in passed if not weight.requires_grad]
         assert own <= {*copied}
     width, inner = 16, 3 * 16
     assert steps[1] - steps[0] == width * inner * (4 + 4 + 2)

@@ -8,19 +8,64 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import run_to_end, scenario
+from commands import Command
+from deployed import free_port
 
 from simsplit.__main__ import app
+from simsplit.deploy.keys import make_keys
+from simsplit.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def test_the_image_copies_all_that_the_wheel_is_built_from():
-    copied = re.findall(r"^COPY (.+) \S+$", (ROOT / "deploy/compose/Dockerfile").read_text(), re.M)
-    copied = {name for line in copied for name in line.split()}
-    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert {*wheel["packages"], *wheel["force-include"], "pyproject.toml"} <= copied
-    assert {PROJECT["project"]["readme"], *PROJECT["project"]["license-files"]} <= copied
+def read_words(service):
+    return service["command"].split()
+
+
+def test_containers_are_built_from_the_wheel_and_get_what_their_commands_name():
+    folder = ROOT / "deploy/compose"
+    image = (folder / "Dockerfile").read_text()
+    assert "COPY dist/simsplit-*.whl /wheels/" in image
+    assert (ROOT / ".dockerignore").read_text().split() == ["*", "!dist/*.whl"]
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    for service in services.values():
+        mounted = [volume.split(":")[1] for volume in service["volumes"]]
+        for word in (word for word in read_words(service) if word.startswith("/")):
+            inside = any(word == each or word.startswith(f"{each}/") for each in mounted)
+            assert inside or word.startswith("/runs/"), (word, mounted)
+    assert len(services) == 1 + load_scenario(folder / "scenario.yaml").clients.count
+
+
+@pytest.mark.deploy
+def test_what_the_containers_run_trains_together(tmp_path):
+    """Their commands, with the volumes' folders of this machine in place of the containers'."""
+    folder = ROOT / "deploy/compose"
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    make_keys(tmp_path / "keys", 3, 2)
+    door = f"127.0.0.1:{free_port()}"
+    command = Command(tmp_path, ("simsplit",))
+    started = []
+    for name, service in services.items():
+        places = {}
+        for volume in service["volumes"]:
+            outside, inside = volume.split(":")[:2]
+            outside = outside.replace("../../keys", str(tmp_path / "keys"))
+            places[inside] = str(folder / outside) if outside.startswith("./") else outside
+        places |= {"/runs": str(tmp_path / name), "0.0.0.0:8443": door, "server:8443": door}
+        words = [replace_start(word, places) for word in read_words(service)]
+        started.append(command.start(*words))
+    for process in started:
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+    assert (tmp_path / "server/deployed/summary.json").is_file()
+
+
+def replace_start(word, places):
+    for start in places:
+        if word == start or word.startswith(f"{start}/"):
+            return places[start] + word[len(start) :]
+    return word
 
 
 def test_the_usual_ci_runs_the_same_script_on_pythons_that_are_allowed():

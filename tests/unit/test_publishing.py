@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 
 import pytest
+import torch
 from builders import TINY
 
 from simsplit import Run, compare, load_sweep, run, run_sweep
@@ -13,6 +14,8 @@ from simsplit.errors import RunError, SimsplitError
 from simsplit.publishing import pull, push
 from simsplit.publishing.manifest import is_publishable, write_manifest
 from simsplit.scenario.files import dump, merge
+from simsplit.wires.facts import TranscriptFacts
+from simsplit.wires.transcript_writer import TranscriptWriter
 
 SMALL = {
     "name": "published",
@@ -54,6 +57,18 @@ def test_neither_weights_nor_the_session_are_published(made, published):
     environment = json.loads((published / "environment.json").read_text())
     assert {"process", "command", "resumed"}.isdisjoint(environment)
     assert "torch" in environment["packages"]
+
+
+def test_no_transcript_is_published(made, tmp_path):
+    """It has what clients sent, and may have the truth."""
+    shutil.copytree(made.path, tmp_path / "run")
+    writer = TranscriptWriter(tmp_path / "run" / "wire", TranscriptFacts())
+    writer.add("smashed", [torch.zeros(2, 3)], ids=[0, 1])
+    writer.add_truth([0, 1], torch.ones(2, 3))
+    writer.close()
+    push(tmp_path / "run", str(tmp_path / "there"))
+    assert (tmp_path / "there" / "rounds.csv").is_file()
+    assert not (tmp_path / "there" / "wire").exists()
 
 
 def test_a_published_scenario_does_not_say_whose_folder_its_data_lay_in(

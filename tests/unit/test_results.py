@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from builders import run_to_end, scenario
-from gists import says
+from gists import gist, says
 
 from simsplit.errors import RunError, RunFailedError
 from simsplit.results import Run, RunWriter
@@ -144,9 +144,10 @@ def test_loading_what_is_no_run_names_the_runs_in_it(writer: RunWriter, tmp_path
         str(caught.value),
         f"{tmp_path} ... scenario.yaml ... {tmp_path / 'another'}, {tmp_path / 'run'}",
     )
-    for nothing in (tmp_path / "empty", tmp_path / "nowhere"):
-        with pytest.raises(RunError, match=r"\(no scenario\.yaml in it\)$"):
-            Run.load(nothing)
+    with pytest.raises(RunError, match=r"\(no scenario\.yaml in it\)$"):
+        Run.load(tmp_path / "empty")
+    with pytest.raises(RunError, match=gist(f"{tmp_path / 'rnu'}: no such folder ... 'run'")):
+        Run.load(tmp_path / "rnu")
 
 
 def test_pandas_reads_a_table_in_one_line(writer: RunWriter) -> None:

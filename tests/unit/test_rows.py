@@ -4,10 +4,10 @@ import csv
 
 import pytest
 
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.results import ledger
 from simsplit.results.ledger import Ledger, TableColumns
-from simsplit.results.stored import read_rows, read_table
+from simsplit.results.read_tables import read_rows, read_table
 from simsplit.rows import ClientRow, RoundRow, TimingRow, WireRow
 
 

@@ -13,13 +13,13 @@ from gists import says
 from pace import together
 from pydantic import BaseModel
 
-from simsplit.attacks import ATTACKS, AttackConfig
+from simsplit.attacks import ATTACKS, AttackConfig, Knows
 from simsplit.errors import DataError, ScenarioError
 from simsplit.methods import METHODS
 from simsplit.methods.method import TEXTS as TEXTS_ALONE
 from simsplit.methods.method import MethodConfig
+from simsplit.needs import Given
 from simsplit.scenario import Scenario, parse
-from simsplit.scenario.messages import _NEW_NAMES
 
 JARGON = re.compile(
     r"pydantic|validation error|https?:|Config\b|tagged-union|\[type=|input_|NoneType|<class|Errno"
@@ -41,7 +41,7 @@ def get_refusal(values, plugins=()):
         ({"nam": "x"}, "nam: unknown ... 'name' ... name, seed, data,"),
         (
             {"zzz": 1},
-            "zzz: unknown field, allowed: name, seed, data, model, topology, servers, clients,",
+            "zzz: unknown field, allowed: name, seed, data, model, topology, vertical, servers, ",
         ),
         ({1: 2}, "1: unknown field, allowed: name,"),
         ({"train": {"batchsize": 3}}, "train.batchsize: unknown ... 'batch_size'"),
@@ -107,13 +107,6 @@ WORDS = {
 def test_what_is_for_images_or_classes_is_refused_for_texts(changes, gist):
     parse(WORDS)
     assert says(get_refusal(WORDS | changes), f"scenario.{gist}")
-
-
-@pytest.mark.parametrize(("old", "new"), sorted(_NEW_NAMES.items()))
-def test_a_field_under_an_older_name_is_refused_with_the_new_one(old, new):
-    part, _, field = old.rpartition(".")
-    assert get_refusal({part: {field: 3}}) == f"scenario.{old}: renamed, use {new}"
-    parse({part: {new: 3}})
 
 
 @pytest.mark.parametrize(
@@ -459,6 +452,10 @@ def nest(around, config, field, values):
     return around(make_least(config) | fit_to(below) | {name: [inner] if listed else inner})
 
 
+def needs_parties(attack):
+    return Given.PARTIES in {need.what for each in attack.threat.sees for need in each.value.needs}
+
+
 def fit_to(below):
     """Return what else a scenario needs for one of its parts."""
     if below.__name__ in {"ParallelConfig", "AsynchronousConfig"}:
@@ -467,7 +464,7 @@ def fit_to(below):
         return {"schedule": {"kind": "per_client"}}
     if below.__name__ == "AdaptiveOnlineConfig":
         return {"method": [{"kind": "mixguard"}]}
-    if issubclass(below, AttackConfig) and below.public:
+    if issubclass(below, AttackConfig) and Knows.PUBLIC in below.threat.knows:
         return {"data": {"auxiliary": 0.5}}
     return {"schedule": {"kind": "parallel"}} if below.__name__ == "Fused" else {}
 
@@ -489,6 +486,7 @@ AROUND = {
         "data": {"source": {**TEXTS, "task": "sst2"}},
     },
     "private_backprop": {"model": {"kind": "simplecnn", "learns": ["head", "tail"]}},
+    "handed_weights": {"model": "mlp"},
     "admi": PRETRAINED,
     "dualguard": PRETRAINED,
 }
@@ -528,6 +526,8 @@ def make_least(config):
     needed = {"kind": "mnist"} if "kind" in config.model_fields else {}
     if "metric" in config.model_fields:
         needed["metric"] = "test_loss"  # the default figure needs validation data
+    if "multiplier" in config.model_fields and "epsilon" in config.model_fields:
+        needed["multiplier"] = 1.0  # one of both
     for name, field in config.model_fields.items():
         if field.is_required() and name != "kind":
             listed = is_list(field.annotation)  # of poisons
@@ -537,7 +537,14 @@ def make_least(config):
     return needed
 
 
-EVERYTHING = list(reachable(Scenario))
+OF_PARTIES = {"JoinedSource", "ByColumns", "ByParts", "VillainConfig"}
+"""Parts that are refused without parties, whose fields `tests/unit/data/test_portions.py` has."""
+EVERYTHING = [
+    found
+    for found in reachable(Scenario)
+    if found[0].__name__ not in OF_PARTIES
+    and not (issubclass(found[0], AttackConfig) and needs_parties(found[0]))
+]
 ABSURD = [
     {"no": ["sense"]},
     [[[]]],
@@ -602,7 +609,12 @@ def test_every_field_misspelt_or_absurd_is_blamed_by_its_path(case):
             () if name == "weights" else choose_absurd(field)
         ):  # any text may be the path of a file
             message = complaints(match_texts(around({name: value})))
-            assert not message or any(line.startswith(place) for line in message), (value, message)
+            # Two fields that do not fit together are named below their part, as width and heads.
+            part = ".".join(("scenario", *path))
+            named = [
+                n for n in message if n.startswith(place) or (n.startswith(part) and name in n)
+            ]
+            assert not message or named, (value, message)
             assert not JARGON.search("\n".join(message)), message
         with pytest.raises(ScenarioError):
             parse(match_texts(around({name: {"no": ["sense"]}})))

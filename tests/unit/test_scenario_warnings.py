@@ -20,12 +20,12 @@ from simsplit.errors import RunError, format_count, format_list
 from simsplit.metrics import find_headline
 from simsplit.progress import Observer
 from simsplit.report.detections import write_clients
-from simsplit.report.input_tables import _shorten
+from simsplit.report.read_texts import shorten
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run, read_progress
 from simsplit.rows import RoundRow
-from simsplit.scenario.warnings import list_data_warnings, list_warnings
-from simsplit.terminal.runs import describe_round
+from simsplit.scenario.refusals import list_data_warnings, list_warnings
+from simsplit.showing.run_output import describe_round
 
 
 class Warned(Observer):
@@ -223,7 +223,7 @@ def test_topics_that_texts_are_dealt_by_are_not_taken_for_classes(tmp_path):
 
 
 def test_loose_bytes_of_a_recovered_text_are_one_mark():
-    assert _shorten("a\ufffd\ufffd\ufffdb\n \ufffdc") == "a\ufffdb \ufffdc"
+    assert shorten("a\ufffd\ufffd\ufffdb\n \ufffdc") == "a\ufffdb \ufffdc"
 
 
 def test_words_for_numbers_and_lists():

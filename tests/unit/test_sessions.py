@@ -20,9 +20,9 @@ from simsplit.evaluation.writing import (
     draw_tokens,
     warp_scores,
 )
+from simsplit.legs import Leg
 from simsplit.models.transformer import Cut, copy_segment
 from simsplit.models.whole import Sizes, build_config
-from simsplit.packets import Leg
 from simsplit.parties.calls import LoadShared, SharedState
 from simsplit.parties.sessions import Session
 from simsplit.seeds import isolate, rng_for

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import yaml
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 
 from simsplit.__main__ import app
 from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.pretrain.pretraining import FACTS
+from simsplit.pretrain.tiers import DRAWS
 from simsplit.scenario import load_scenario, load_sweep
 from simsplit.scenario.files import read
 from simsplit.scenario.schema import SCHEMA_FILE, start_file
@@ -112,12 +115,24 @@ def test_a_wheel_carries_them(tmp_path: Path) -> None:
         pytest.skip("hatchling is not installed, which builds the wheel")
     assert code == 0, err
     (wheel,) = tmp_path.glob("simsplit-*.whl")
+    for tier, draws in DRAWS.items():
+        for draw in range(draws):
+            folder = f"simsplit/pretrain/models/{tier}-{draw}"
+            listed = {Path(name).name for name in ZipFile(wheel).namelist() if folder in name}
+            assert {"config.json", "model.safetensors", FACTS, "tokenizer.json"} < listed
+    assert wheel.stat().st_size < 16 * 2**20
     (tmp_path / "site").mkdir()
     Command(tmp_path / "site", ("zipfile", "-e")).run(str(wheel), ".")
-    run = Command(tmp_path, environment={"PYTHONPATH": str(tmp_path / "site")}).run
+    (tmp_path / "file").touch()
+    where = {"PYTHONPATH": str(tmp_path / "site"), "SIMSPLIT_CACHE": str(tmp_path / "file")}
+    run = Command(tmp_path, environment=where).run
     code, _, err = run("quickstart", "--set", "schedule.rounds=1", "--out", "first", "-q")
     assert code == 0, err
     assert (tmp_path / "first" / "summary.json").is_file()
+    small = ("--set", "model.name=simsplit/ci", "--set", "model.head=1", "--set", "model.tail=1")
+    small += ("--set", "attacks=[]", "--set", "schedule.rounds=0", "--set", "method=[]")
+    code, _, err = run("mixguard", *small, "--out", "second", "-q")
+    assert code == 0, err  # with a cache that cannot be written
     papers = Command(tmp_path, ("simsplit",), environment={"PYTHONPATH": str(tmp_path / "site")})
     code, out, err = papers.run("papers", "lightsplit/table9", "--json")
     assert code == 0, err

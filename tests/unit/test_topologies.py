@@ -7,25 +7,18 @@ from pathlib import Path
 import pytest
 
 import simsplit
-from simsplit.packets import Leg
+from simsplit.legs import Leg
+from simsplit.protocols import CARRIED, LEGS, USUAL, describe_leg, sort_legs
 from simsplit.report.canvas import colour_of_leg
 from simsplit.report.page.sent import _colour_of as page_colour
-from simsplit.topologies import (
-    CARRIED,
-    LEGS,
-    TOPOLOGIES,
-    USUAL,
-    describe_leg,
-    find_topology,
-    sort_legs,
-)
+from simsplit.topologies import TOPOLOGIES, find_topology
 from simsplit.topologies.topology import Content
 
 PACKAGE = Path(simsplit.__file__).parent
 FILES = sorted(
     file
     for file in PACKAGE.rglob("*.py")
-    if "topologies" not in file.relative_to(PACKAGE).parts and "shipped" not in file.parts
+    if not {"topologies", "protocols.py", "shipped"} & {*file.relative_to(PACKAGE).parts}
 )
 CONSTANTS = {"U_SHAPED", "VANILLA", "API"}
 

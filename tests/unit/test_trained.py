@@ -47,8 +47,6 @@ def test_it_predicts_what_the_run_did(tmp_path: Path, case: str) -> None:
     assert loss == pytest.approx(last["test_loss"], rel=1e-5)
     right = (network.predict(data.test.inputs) == data.test.labels).float().mean().item()
     assert right == pytest.approx(last["test_accuracy"], abs=1e-6)
-    with pytest.warns(FutureWarning, match="facts"):
-        assert network.told == network.facts
 
 
 SIZES = {"width": 16, "layers": 3, "public": True}

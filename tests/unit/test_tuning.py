@@ -9,17 +9,17 @@ import torch
 from builders import TINY
 
 from simsplit import Run, run
-from simsplit.attacks import Attack, AttackConfig
+from simsplit.attacks import Attack, AttackConfig, Threat
 from simsplit.attacks.attack import payloads
 from simsplit.data.simulated import simulate_clients
 from simsplit.errors import ScenarioError
 from simsplit.evidence.digests import digest_of
-from simsplit.experiment import _run_simulated
 from simsplit.plugins import gather_plugins
 from simsplit.report.numbers import measure
 from simsplit.running.tuning import tune_attacks
 from simsplit.scenario import load_scenario, parse
 from simsplit.scenario.files import merge
+from simsplit.whole_run import _run_simulated
 
 
 class FlatConfig(AttackConfig):
@@ -27,7 +27,7 @@ class FlatConfig(AttackConfig):
 
     kind: Literal["flat"] = "flat"
     grey: float = 0.5
-    public = False
+    threat = Threat(knows=())
 
     def build(self, known):
         return Flat(known, self.grey)

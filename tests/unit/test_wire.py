@@ -2,7 +2,8 @@
 
 import torch
 
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.wire import Wire
 
 
@@ -95,3 +96,19 @@ def test_taps_see_every_packet_once_in_order_and_it_is_delivered() -> None:
 def test_what_is_counted_is_the_payload_not_its_storage() -> None:
     whole = torch.zeros(100)
     assert Packet(0, Leg.SMASHED, 1, 0, (whole[:3], whole[:2].to(torch.int8))).nbytes == 12 + 2
+
+
+def test_taps_and_counts_have_the_packet_that_an_active_server_sends() -> None:
+    class Twice:
+        def answer(self, packet: Packet) -> Packet:
+            return Packet(0, packet.leg, 1, 0, (*packet.tensors, *packet.tensors))
+
+    class Last:
+        def observe(self, packet: Packet) -> None:
+            self.seen = packet
+
+    wire, last = Wire(), Last()
+    wire.taps, wire.forger = [last], Twice()
+    assert wire.carry(packet(leg=Leg.FEATURES)) is last.seen
+    assert len(last.seen.tensors) == 4
+    assert wire.drain() == [row(1, 2 * 14, leg="features")]

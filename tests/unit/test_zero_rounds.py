@@ -10,7 +10,7 @@ from simsplit.assembly.state import collect_state
 from simsplit.attacking.finished import attack
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
-from simsplit.report.runs import show, write_heading
+from simsplit.report.run_tables import show, write_heading
 
 NONE = {"kind": "round_robin", "rounds": 0}
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3, "public": True}}

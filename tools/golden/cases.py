@@ -7,6 +7,7 @@ the checkout that runs it, `$TEXTS` a folder of made-up texts.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,14 @@ SHIPPED = {
         schedule={"rounds": 2},
         evaluate={"clients": 3},
     ),
+    "hospitals": shorten_shipped("hospitals", schedule={"rounds": 2}),
+    "crowd": shorten_shipped(
+        "crowd",
+        clients={"count": 40},
+        cohort={"fraction": 0.5},
+        schedule={"rounds": 2},
+        engine={"stack": 12},  # auto would choose by the machine's speed
+    ),
     "cuts": shorten_shipped("cuts", schedule={"rounds": 2}),
     "vit": shorten_shipped("vit", clients={"count": 2}, schedule={"epochs": 1}),
     "million": shorten_shipped(
@@ -304,6 +313,14 @@ SHIPPED = {
         targets={"count": 2, "tokens": 4},
     ),
     "table": shorten_shipped("table", schedule={"rounds": 2}, targets={"count": 4}),
+    "vertical": shorten_shipped("vertical", schedule={"rounds": 2}),
+    "vertical-images": shorten_shipped("vertical-images", schedule={"rounds": 1}),
+    "parties-away": shorten_shipped(
+        "vertical",
+        vertical={"labels": "server", "join": "sum", "absent": "last"},
+        cohort={"availability": {"period": 2, "window": 1}},
+        schedule={"rounds": 4},
+    ),
     "digits-table": shorten_shipped(
         "digits-table",
         method=[{"kind": "lightsplit", "ratio": 8}],
@@ -387,6 +404,11 @@ AXES = {
         data={"partition": {"kind": "dirichlet", "alpha": 0.5}},
         train=ADAM,
     ),
+    "images-of-parquet": images(
+        data={"source": {"kind": "parquet", "path": "$TEXTS/pictures", "size": 12}},
+        train=ADAM,
+    ),
+    "main-labels": images(data={"partition": {"kind": "main_label", "rate": 0.6}}, schedule=TURNS),
     "epochs-of-local-steps": images(
         schedule={"kind": "round_robin", "rounds": None, "epochs": 1.5, "local_steps": 1},
         data={"partition": {"kind": "shards"}},
@@ -788,6 +810,7 @@ def read(*attacks: Values, **changes: Any) -> Case:
     return images(**merge_values(usual, changes))
 
 
+DENSE: Values = {"kind": "mlp", "widths": [32, 16], "head": 1, "tail": 1}
 UNSPLIT: Values = {"kind": "unsplit", "outer": 2, "inner": 2}
 READ = {
     "sdar-pcat": read(
@@ -846,6 +869,65 @@ READ = {
         topology=VANILLA,
         schedule=PARALLEL,
         aggregation={"kind": "splitfed_v1"},
+    ),
+    "handed-weights": read(
+        {"kind": "handed_weights"},
+        model=DENSE,
+        schedule={"rounds": 1, "local_steps": 1},
+    ),
+    "members": read(
+        {"kind": "loss_threshold"},
+        {"kind": "gradient_norm"},
+        {"kind": "lira"},
+        {"kind": "canaries", "count": 3},
+        {"kind": "loss_threshold", "by": "client 1", "name": "next"},
+        schedule={"rounds": 1},
+    ),
+    "private-audited": read(
+        {"kind": "canaries", "count": 3, "differing": "label", "delta": 1e-4},
+        method=[
+            {"kind": "dp_forward", "epsilon": 4.0, "relative": False},
+            {"kind": "dp_sgd", "multiplier": 2.0, "relative": False},
+        ],
+        model=DENSE,
+        train={"dp": {"clip": 0.5, "multiplier": 1.0}},
+    ),
+    "private-drawn-stopped": images(
+        model={**DENSE, "learns": ["head", "tail"]},
+        train={"dp": {"epsilon": 6.0, "delta": 1e-3, "sampling": "poisson"}},
+        schedule={"rounds": 3},
+        stop={"epsilon": 5.0},
+    ),
+    "attributes-origins": read(
+        {"kind": "attribute_probe"},
+        {"kind": "site_inference"},
+        {"kind": "site_inference", "names": False, "name": "clusters"},
+        clients=OWN,
+        schedule={"rounds": 1},
+    ),
+    "party-attacks": read(
+        {"kind": "direct_labels"},
+        {"kind": "passive_completion", "steps": 8, "known": 1},
+        {"kind": "active_completion", "steps": 8, "known": 1},
+        {"kind": "kmeans", "by": "party 0"},
+        {"kind": "ridge", "pairs": 20, "by": "party 1"},
+        model={"kind": "mlp", "widths": [32, 10, 16], "head": 2, "tail": 1},
+        topology="vertical",
+        clients={"count": 2, "heads": "per_client"},
+        data={"partition": {"kind": "parts", "parts": 2}},
+        schedule={"rounds": 2},
+        targets={"count": 60},
+    ),
+    "villain": images(
+        model={"kind": "mlp", "widths": [32, 10, 16], "head": 2, "tail": 1},
+        topology="vertical",
+        data={"partition": {"kind": "parts", "parts": 2}},
+        clients={
+            "count": 2,
+            "heads": "per_client",
+            "malicious": {"ids": [0], "poison": [{"kind": "villain", "known": 2}]},
+        },
+        schedule={"rounds": 2},
     ),
     "ridge-reference": read(
         {"kind": "ridge", "pairs": 20},
@@ -1201,7 +1283,7 @@ PLACES = ("here", "in town", "by the sea", "on the long road home")
 
 
 def write_texts(folder: Path) -> None:
-    """Write private reviews with a label and a topic, and public sentences, of many lengths."""
+    """Write private reviews with a label and a topic, public sentences, and images."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -1217,3 +1299,24 @@ def write_texts(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
         for split, chosen in (("train", rows), ("test", rows[::3])):
             pq.write_table(pa.Table.from_pylist(chosen), folder / name / f"{split}.parquet")
+    write_pictures(folder / "pictures")
+
+
+def write_pictures(folder: Path) -> None:
+    """Write grey images of two classes, a bright half above or below, as encoded PNG."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    folder.mkdir()
+    drawn = np.random.default_rng(5)
+    for split, count in (("train", 90), ("test", 40)):
+        rows = []
+        for label in (0, 1) * (count // 2):
+            pixels = drawn.integers(0, 120, (12, 12), dtype=np.uint8)
+            pixels[6 * label : 6 * label + 6] += 120
+            encoded = BytesIO()
+            Image.fromarray(pixels).save(encoded, "png")
+            rows.append({"image": {"bytes": encoded.getvalue(), "path": None}, "label": label})
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from simsplit.report.grouping import Entry, Row, group_rows, name_rows
+from simsplit.errors import format_list
+from simsplit.metrics import find_decimals
+from simsplit.report.grouping import LABEL, Entry, Row, group_rows, name_rows
 from simsplit.report.rates import choose_headline, read_quoted
-from simsplit.report.tables import decimals
 from simsplit.results import Run
 
 
@@ -40,8 +41,7 @@ class Subject:
     @property
     def title(self) -> str:
         """The title of the page."""
-        names = (e.sweep_name or str(e.scenario["name"]) for e in self.entries)
-        return ", ".join(dict.fromkeys(names))
+        return ", ".join(dict.fromkeys(map(_name_subject, self.entries)))
 
     @cached_property
     def figure(self) -> str | None:
@@ -51,9 +51,17 @@ class Subject:
         return first if all(name == first for name in named) else _find_shared(self.entries)
 
 
+def _name_subject(entry: Entry) -> str:
+    """Name a run, or a sweep by what it sweeps too: its name may be that of a file it extends."""
+    if entry.sweep is None:
+        return str(entry.scenario["name"])
+    axes = [title for field, title in entry.short.items() if field not in (LABEL, "seed")]
+    return f"{entry.sweep_name} by {format_list(axes)}" if axes else entry.sweep_name
+
+
 def write_value(figure: str, value: float) -> str:
     """Write a figure's value with its unit."""
-    own = decimals(figure)
+    own = find_decimals(figure)
     return f"{100 * value:.1f} %" if own is None else f"{value:.{own}f}"
 
 

@@ -12,14 +12,14 @@ from string import Template
 
 from simsplit.report.html.markup import Markup, join, tag, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.page.curves import draw_curves
 from simsplit.report.page.detecting import compare_settings, show_detections
 from simsplit.report.page.heat import draw_heat_maps
 from simsplit.report.page.holding import tabulate_holdings
+from simsplit.report.page.learning_curves import draw_curves
 from simsplit.report.page.question import describe_environment, describe_question
 from simsplit.report.page.sent import draw_sent
 from simsplit.report.page.verdict import write_verdict
-from simsplit.report.presentations import PRESENTATIONS
+from simsplit.report.presentations import list_presentations
 
 _BEFORE = (
     *(describe_question, draw_curves, draw_sent),
@@ -38,7 +38,7 @@ def write_page(subject: Subject, before: Sequence[Markup] = (), reload_s: int | 
         before: Sections that stand before all others.
         reload_s: After how many seconds a browser reads the page again; by default it does not.
     """
-    recovered = [each.section for each in PRESENTATIONS.values()]
+    recovered = [each.section for _, each in list_presentations()]
     sections = (make(subject) for make in (*_BEFORE, *recovered, *_BEHIND))
     made = [*before, *(section for section in sections if section)]
     hint = tag("p", _HINT, class_="note hint")

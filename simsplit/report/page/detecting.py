@@ -18,7 +18,7 @@ from simsplit.report.detections import (
 from simsplit.report.html.chart import COLOURS, Series, draw_lines
 from simsplit.report.html.markup import Markup, figure, mark_up, section, views
 from simsplit.report.html.subject import Subject
-from simsplit.report.presentations import PRESENTATIONS
+from simsplit.report.presentations import list_presentations
 from simsplit.results import Run
 
 
@@ -54,10 +54,13 @@ def _draw_chart(
 
 def _compute_curves(runs: Sequence[Run]) -> list[tuple[float, Series]]:
     """Return (area, curve) of each detector, the best first."""
-    from sklearn.metrics import auc, roc_curve
+    names = dict.fromkeys(name for run in runs for name in list_detectors(run))
+    if not names:
+        return []
+    from sklearn.metrics import auc, roc_curve  # a second, which other runs need not wait for
 
     made = []
-    for detector in dict.fromkeys(name for run in runs for name in list_detectors(run)):
+    for detector in names:
         pairs = [rank_suspicion(run, detector) for run in runs if detector in list_detectors(run)]
         bad, suspicion = (np.concatenate(each) for each in zip(*pairs, strict=True))
         if len(set(bad.tolist())) < 2:
@@ -78,6 +81,6 @@ def compare_settings(subject: Subject) -> Markup:
     """Tabulate a row per setting, over seeds; return nothing for a single run."""
     if subject.one is not None:
         return Markup()
-    beside = [each for each in PRESENTATIONS.values() if each.compared_beside]
+    beside = [each for _, each in list_presentations() if each.compared_beside]
     recovered = [made for each in beside for made in each.compare(subject.entries, None)]
     return section("Comparison", *map(mark_up, (compare(subject.entries), *recovered)))

@@ -12,6 +12,7 @@ import numpy as np
 from simsplit.report.detections import list_detectors, list_malicious
 from simsplit.report.html.markup import Markup, figure, join, section, tag, views, void
 from simsplit.report.html.subject import Subject
+from simsplit.report.privacy import mark_view
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _list_maps(run: Run) -> list[_Map]:
     if table.empty or table["client"].nunique() < 2:
         return []
     known = [name for name in _MEASURES if name in table and table[name].notna().any()]
-    maps = [_Map(run, name, name.replace("_", " ")) for name in known]
+    maps = [_Map(run, name, name.replace("_", " ") + mark_view(run, name)) for name in known]
     return maps + [_Map(run, f"{name}_z", name, name) for name in list_detectors(run)]
 
 

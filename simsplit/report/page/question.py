@@ -76,7 +76,7 @@ def _summarise(scenario: Values) -> list[tuple[str, str]]:
         ("Training", _describe_training(scenario["train"])),
         ("Detectors", ", ".join(_title_of(each) for each in scenario.get("detectors") or ())),
         ("Attacks", ", ".join(_title_of(each) for each in scenario.get("attacks") or ())),
-        ("Network", value_of(scenario["network"]) if scenario.get("network") else ""),
+        ("Network", _describe_network(scenario.get("network") or {})),
         ("Seed", str(scenario["seed"])),
     ]
 
@@ -131,6 +131,17 @@ def _describe_training(train: Values) -> str:
     return ", ".join([f"batches of {train['batch_size']}", *sides, f"{rates} rate"])
 
 
+def _describe_network(network: Values) -> str:
+    """Name the fields that are set; of a mixture also the shares."""
+    return "; ".join(
+        f"{name.replace('_', ' ')} {', '.join(f'{one} {of}' for one, of in value.items())}"
+        if isinstance(value, Mapping)
+        else f"{name.replace('_', ' ')} {value_of(value)}"
+        for name, value in network.items()
+        if value is not None
+    )
+
+
 def _title_of(part: Values) -> str:
     """Return a part's name in tables."""
     return str(
@@ -170,9 +181,17 @@ def _list_facts(facts: Facts) -> list[tuple[str, object]]:
         "Platform": facts.get("platform"),
         "Device": device and f"{device}, threads: {facts.get('threads')}",
         "Processors": facts.get("processors"),
+        "Pretrained model": _write_model(facts),
         "Plugins": ", ".join(str(each.get("name")) for each in facts.get("plugins") or ()),
     }
     return [(name, value) for name, value in values.items() if value]
+
+
+def _write_model(facts: Facts) -> str:
+    """Return which of simsplit's own models the run had, with the beginning of its digest."""
+    model = facts.get("model") or {}
+    words = [model.get("name"), model.get("digest") and f"(files {model['digest']})"]
+    return " ".join(str(word) for word in words if word)
 
 
 def _write_command(facts: Facts) -> str:

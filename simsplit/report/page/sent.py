@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simsplit.preflight import format_size
+from simsplit.protocols import LEGS, describe_leg, sort_legs
 from simsplit.report.html.markup import Markup, figure, join, mark_up, section, tag, void
 from simsplit.report.html.subject import Subject
-from simsplit.report.runs import tabulate_costs
+from simsplit.report.run_tables import tabulate_costs
 from simsplit.results import Run
-from simsplit.topologies import LEGS, describe_leg, sort_legs
+from simsplit.sizes import format_size
 
 if TYPE_CHECKING:
     import pandas as pd

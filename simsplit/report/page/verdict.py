@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from simsplit.metrics import format_column
-from simsplit.preflight import format_size
+from simsplit.protocols import CARRIED
 from simsplit.report.detections import list_detectors, list_flagged, list_malicious
 from simsplit.report.html.subject import Subject, read_test_figure, write_value
-from simsplit.report.presentations import PRESENTATIONS
+from simsplit.report.presentations import list_presentations
 from simsplit.report.rates import read_quoted
 from simsplit.results import Run
-from simsplit.topologies import CARRIED
+from simsplit.sizes import format_size
 
 
 def write_verdict(subject: Subject) -> str:
@@ -17,7 +17,7 @@ def write_verdict(subject: Subject) -> str:
     clauses = [
         _write_scores(subject),
         _write_sent(subject),
-        *(each.conclude(subject) for each in PRESENTATIONS.values()),
+        *(each.conclude(subject) for _, each in list_presentations()),
         _write_backdoor(subject),
         _write_caught(subject),
     ]

@@ -3,11 +3,12 @@
 import pytest
 import torch
 from contracts.leaks import Setting, build_setting, packet
+from gists import says
 
 from simsplit.attacks.ridge import RidgeConfig
 from simsplit.attacks.whitebox import WhiteboxConfig
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Step
-from simsplit.packets import Leg
 
 PAIRS = 640
 
@@ -75,3 +76,13 @@ def test_a_decoder_of_the_lift_alone_is_no_ceiling(here):
     """What an audit showed: it is local, and the projection is not."""
     alone = WhiteboxConfig(pairs=PAIRS, iterations=60, start="lift")
     assert error(alone, here) > 1.2 * error(RidgeConfig(pairs=PAIRS), here)
+
+
+def test_a_ceiling_that_is_the_linear_map_says_so(here):
+    """Its figures equal ridge's then, after the time of all iterations."""
+    idle = recover(WhiteboxConfig(pairs=PAIRS, iterations=5, lr=10.0), here)
+    assert torch.equal(idle.recovered, recover(RidgeConfig(pairs=PAIRS), here).recovered)
+    assert says(idle.note, "no better ... ridge")
+    useful = recover(WhiteboxConfig(pairs=PAIRS, iterations=20), here)
+    assert not torch.equal(useful.recovered, recover(RidgeConfig(pairs=PAIRS), here).recovered)
+    assert useful.note == ""

@@ -12,8 +12,9 @@ from simsplit.attacks.combining import search_sum, subtract_pairs
 from simsplit.attacks.label_attack import KnownLabels
 from simsplit.attacks.spectral import principal_components
 from simsplit.attacks.views import views_of
+from simsplit.legs import Leg
 from simsplit.metrics.leaks import simulate_chance_auc
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.seeds import rng_for
 
 COUNT, WIDTH = 200, 24

@@ -6,13 +6,14 @@ from builders import run_to_end, scenario
 from texts import text_scenario
 
 from simsplit import run
-from simsplit.attacking.curves import make_point, shorten
+from simsplit.attacking.iteration_curves import make_point, shorten
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.unsplit import UnsplitConfig
 from simsplit.report.input_tables import tabulate_convergence
 from simsplit.report.numbers import measure
 from simsplit.results import Run
-from simsplit.results.kept import load_curves
+from simsplit.results.leak_table import list_leaks
+from simsplit.results.recovered_files import load_curves
 
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
 SIP = {"kind": "sip", "hidden": 8}
@@ -27,16 +28,13 @@ def test_a_shorter_attack_has_less_of_what_takes_its_time_alone():
 
 def test_a_figure_that_a_target_lacks_is_averaged_over_the_others():
     """An image without a foreground, or with a small one, has no figures of it."""
-    place = {"round": 1, "attack": "unsplit", "image": 0, "client": 0, "index": 0}
-    rows = [
-        {**place, "mse": 1.0},
-        {**place, "mse": 2.0, "fg_ssim": 0.25},
-        {**place, "mse": 3.0, "fg_ssim": 0.75},
-        {**place, "attack": "other", "mse": 9.0, "fg_ssim": 9.0},
-    ]
+    place = {"round": 1, "attack": "unsplit"}
+    figures = ({"mse": 1.0}, {"mse": 2.0, "fg_ssim": 0.25}, {"mse": 3.0, "fg_ssim": 0.75})
+    rows = [row for each in figures for row in list_leaks(place, each)]
+    rows += list_leaks({**place, "attack": "other"}, {"mse": 9.0, "fg_ssim": 9.0})
     point = make_point(UnsplitConfig(), 0.5, rows)
     assert (point["mse"], point["fg_ssim"]) == (2.0, 0.5)
-    assert make_point(UnsplitConfig(), 0.5, rows[1::-1]).get("fg_ssim") == 0.25
+    assert make_point(UnsplitConfig(), 0.5, rows[:3]).get("fg_ssim") == 0.25
 
 
 def of_images(iterations, **targets):

@@ -14,8 +14,8 @@ from simsplit.attacks.fsha import FshaConfig
 from simsplit.attacks.networks import gradient_penalty
 from simsplit.attacks.pcat import Aligned, Pcat, PcatConfig
 from simsplit.attacks.sdar import NaiveSdaConfig, Sdar, SdarConfig
+from simsplit.legs import Leg
 from simsplit.methods.wcc import WccConfig, compute_within_class_scatter
-from simsplit.packets import Leg
 from simsplit.seeds import isolate, rng_for
 
 

@@ -29,7 +29,7 @@ def build_attack(path, config, method=(), **model):
         method=list(method),
     )
     made = experiment(given, path / "run")
-    known = made.live.attacking._make_knowledge("sip")
+    known = made.live.attacking._make_knowledge(given.attacks[0])
     return made, config.build(known)
 
 

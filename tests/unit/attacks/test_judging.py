@@ -5,12 +5,13 @@ import json
 import pytest
 import torch
 from texts import text_scenario
+from written_leaks import group_by_target
 
 from simsplit.attacking.text_scorer import TextScorer
 from simsplit.attacks.attack import Guesses
 from simsplit.data.texts import TextBatcher
 from simsplit.methods.secret_tokens import insert_tokens
-from simsplit.results.kept import TEXTS
+from simsplit.results.recovered_files import TEXTS
 from simsplit.seeds import rng_for
 
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
@@ -43,7 +44,7 @@ def join(parts):
 
 def accuracy(judge, guesses, own):
     result = judge.score(1, {"oracle": guesses}, own)
-    return [row for row in result.rows if row["attack"] == "oracle"]
+    return [row for row in group_by_target(result.rows) if row["attack"] == "oracle"]
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -82,3 +83,54 @@ def test_texts_show_the_attacks_own_choice(judged):
     shown = [text for text in map(json.loads, lines) if text["attack"] == "oracle"]
     assert {text["message"] for text in shown} == {1}
     assert all(text["recovered"] != text["private"] for text in shown)
+
+
+def test_by_batch_a_reading_counts_for_the_text_that_it_fits_whatever_its_place(judged):
+    """A server sees a batch, not an order: texts read in another place are read all the same.
+
+    A reading from another batch counts for nothing, and no reading counts for two texts.
+    """
+    judge, batches = judged
+
+    def score_moved(moved):
+        rows = accuracy(judge, Guesses(join(moved)), [None, None])
+        return rows, sum(row["batch_rouge_l"] for row in rows) / COUNT
+
+    _, plain = score_moved([each.inputs for each in batches])
+    rows, turned = score_moved([each.inputs.roll(1, 0) for each in batches])
+    assert plain == turned == 1.0
+    assert sum(row["rouge_l"] for row in rows) / COUNT < 0.8
+    first, second = (each.inputs for each in batches)
+    _, repeated = score_moved([first[:1].expand(SIZE, -1), second])
+    assert repeated < 0.9, "one reading counts for one text"
+    foreign = join([second[:1], first])[[0, 2, 3, 4]]
+    rows, _ = score_moved([foreign, join([first[:1], second])[[0, 2]]])
+    assert max(rows[0]["batch_rouge_l"], rows[SIZE]["batch_rouge_l"]) < 1.0, "of the other batch"
+
+
+def test_by_batch_no_attack_reads_less_than_text_by_text(judged):
+    """The place of each text is one of the assignments, so floors rise as attacks do."""
+    judge, batches = judged
+    rng = rng_for(0, "guesses")
+    some = [
+        torch.where(torch.rand(x.inputs.shape, generator=rng) < 0.5, x.inputs, 5) for x in batches
+    ]
+    judgement = judge.score(1, {"oracle": Guesses(join(some))}, [None, None])
+    rows = group_by_target(judgement.rows)
+    for name in {row["attack"] for row in rows}:
+        mine = [row for row in rows if row["attack"] == name]
+        by_batch, by_text = (sum(row[f] for row in mine) for f in ("batch_rouge_l", "rouge_l"))
+        assert by_batch >= by_text - 1e-9
+    oracle = [row for row in rows if row["attack"] == "oracle"]
+    assert [row["batch_rouge_l"] for row in oracle] == [row["rouge_l"] for row in oracle]
+
+
+def test_by_batch_the_attacks_own_choice_counts_or_the_mean_of_its_guesses(judged):
+    judge, batches = judged
+    rows = join([torch.cat([x.inputs.roll(1, 0), torch.full_like(x.inputs, 5)]) for x in batches])
+    sure = torch.cat([torch.tensor([1.0] * len(x.inputs) + [0.0] * len(x.inputs)) for x in batches])
+    for picked, expected in ((sure, 1.0), (1 - sure, 0.0), (None, 0.5)):
+        made = accuracy(judge, Guesses(rows, picked), [None, None])
+        assert sum(row["batch_rouge_l"] for row in made) / COUNT == pytest.approx(
+            expected, abs=0.05
+        )

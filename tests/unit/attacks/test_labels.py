@@ -20,9 +20,10 @@ from simsplit.attacks.label_attack import KnownLabels
 from simsplit.attacks.spectral import principal_components
 from simsplit.attacks.views import by_batch, state_at_gradient, views_of
 from simsplit.errors import ScenarioError
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.results import Run
-from simsplit.results.kept import load_components
+from simsplit.results.recovered_files import load_components
 
 KINDS = ("spectral", "norm", "kmeans", "probe")
 ALL = [{"kind": kind, **({"trees": 5} if kind == "probe" else {})} for kind in KINDS]
@@ -193,16 +194,16 @@ def made(tmp_path_factory):
 
 @pytest.mark.slow
 def test_gradients_of_a_u_shape_give_labels_away(made):
-    table = made.labels.set_index(["round", "attack", "view", "figure"])
-    assert table.loc[(2, "kmeans", "direction", "purity"), "leak"] > 0.95
+    table = made.labels.set_index(["round", "attack", "view", "metric"])
+    assert table.loc[(2, "kmeans", "direction", "purity"), "value"] > 0.95
 
 
 def test_a_row_for_each_attack_view_and_evaluation_and_the_floors(made):
     table = made.labels
     assert set(table["round"]) == {1, 2}
     assert set(table["attack"]) == {"kmeans", "probe", "majority", "chance"}  # of ten classes
-    assert (table["low"] <= table["leak"]).all()
-    assert (table["leak"] <= table["high"]).all()
+    assert (table["low"] <= table["value"]).all()
+    assert (table["value"] <= table["high"]).all()
     assert set(table[table["attack"] == "kmeans"]["view"]) == {"features", "gradient", "direction"}
     assert table[table["attack"] == "kmeans"]["samples"].tolist() == [21] * 12
     assert (table[table["attack"] == "chance"].groupby("round").size() == 3).all()
@@ -211,11 +212,11 @@ def test_a_row_for_each_attack_view_and_evaluation_and_the_floors(made):
 
 def test_the_summary_has_the_worst_beside_its_floor(made):
     worst = made.summary["labels"]
-    rows = made.labels.query("attack == 'kmeans' and figure == 'accuracy'")
-    assert worst["leak"] == rows["leak"].max()
+    rows = made.labels.query("attack == 'kmeans' and metric == 'accuracy'")
+    assert worst["leak"] == rows["value"].max()
     assert worst["attack"] == "kmeans"
-    chance = made.labels.query("attack == 'chance' and figure == 'accuracy' and known == 0")
-    assert worst["chance"] in set(chance["leak"])
+    chance = made.labels.query("attack == 'chance' and metric == 'accuracy' and known == 0")
+    assert worst["chance"] in set(chance["value"])
     assert 0 < worst["majority"] < worst["leak"]
     assert made.summary["labels_known"]["known"] == 0.5
 
@@ -241,8 +242,8 @@ def test_texts_leak_whatever_their_padding(tmp_path, padding):
         path = run_to_end(given, tmp_path / f"{padding}-{size}").path
         tables.append(Run.load(path).labels)
     one, other = (table[table["attack"] != "norm"] for table in tables)
-    assert one["leak"].tolist() == pytest.approx(other["leak"].tolist(), abs=1e-3)
-    best = one[one["view"] == "direction"].groupby("attack")["leak"].min()
+    assert one["value"].tolist() == pytest.approx(other["value"].tolist(), abs=1e-3)
+    best = one[one["view"] == "direction"].groupby("attack")["value"].min()
     assert best["spectral"] == best["kmeans"] == 1.0
 
 
@@ -266,7 +267,7 @@ def test_an_auc_in_the_table_is_scikit_learns_of_the_first_component(tmp_path):
     seen = load_components(run.path)
     features = seen[seen["view"] == "features"]
     plain = roc_auc_score(features["label"] == features["label"].max(), features["x"])
-    assert row["leak"] == pytest.approx(max(plain, 1 - plain), abs=1e-9)
+    assert row["value"] == pytest.approx(max(plain, 1 - plain), abs=1e-9)
 
 
 def measure_gradient_leaks(path, *methods):
@@ -284,12 +285,12 @@ def measure_gradient_leaks(path, *methods):
             for kind in ("spectral", "norm", "kmeans", "probe")
         ],
     )
-    table = Run.load(run_to_end(given, path / "run").path).labels.query("figure != 'purity'")
-    chance = table[table["attack"] == "chance"].set_index(["figure", "known"])["high"]
-    rows = table[table["view"].notna()]
+    table = Run.load(run_to_end(given, path / "run").path).labels.query("metric != 'purity'")
+    chance = table[table["attack"] == "chance"].set_index(["metric", "known"])["high"]
+    rows = table[table["role"] == "attack"]
     assert set(rows["attack"]) == {"spectral", "norm", "kmeans", "probe"}
-    by_chance = [chance.loc[figure, known] for figure, known in rows[["figure", "known"]].values]
-    return rows["leak"].to_numpy(), by_chance
+    by_chance = [chance.loc[figure, known] for figure, known in rows[["metric", "known"]].values]
+    return rows["value"].to_numpy(), by_chance
 
 
 def test_gradients_tell_labels(tmp_path):

@@ -7,7 +7,7 @@ from contracts.leaks import build_setting, packet
 
 from simsplit import run
 from simsplit.attacks.rmle import Rmle, RmleConfig
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 
 
 def test_it_is_the_published_loop_for_each_image():

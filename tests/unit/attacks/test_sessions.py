@@ -11,22 +11,18 @@ from texts import text_scenario
 from unit.test_learned_metrics import folder_of
 
 from simsplit.attacking.finished import attack
-from simsplit.attacking.session_judge import KNOWN_ROUND, write_after, write_sessions
+from simsplit.attacking.session_judge import FLOORS, KNOWN_ROUND, write_after, write_sessions
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.session_records import build_record
 from simsplit.attacks.vmi import VmiConfig
 from simsplit.errors import ProtocolError, ScenarioError, SimsplitError
 from simsplit.evaluation.writing import Sampling, Writer
+from simsplit.legs import Leg
 from simsplit.metrics.learned import BertScore
-from simsplit.packets import Leg
-from simsplit.results import Run
-from simsplit.results.kept import load_sessions
-from simsplit.results.session_results import (
-    FLOORS,
-    WRITTEN,
-    average_last_judged,
-    find_highest_ap,
-)
+from simsplit.results import Run, recovered_kinds
+from simsplit.results.leak_table import WRITTEN
+from simsplit.results.mean_leaks import average_by_attack, find_highest
+from simsplit.results.recovered_files import load_sessions
 
 GENERATES = {"kind": "generation", "prompt": "{sentence} is", "answer": " {topic}"}
 SIZES = {"width": 32, "layers": 3, "public": True}
@@ -34,6 +30,7 @@ GAUSSIAN = {"inverter": "gaussian", "batch_size": 10}
 QUICK = {"step_size": 0.01, "stop_after": 0}
 SEED = 26
 """Of draws in which a text ends before the others, as the tests assert."""
+DEFENCE = recovered_kinds.KINDS["sessions"].defence
 KINDS = {
     "mc": {},
     "mc_trained": {"epochs": 2},
@@ -76,7 +73,9 @@ def live(tmp_path_factory):
 
 def test_the_record_is_what_the_head_and_the_trunk_made_of_each_text(live):
     made, message = live
-    record = build_record(made.live.attacking._make_knowledge("mc"), message.packets)
+    record = build_record(
+        made.live.attacking._make_knowledge(made.scenario.attacks[0]), message.packets
+    )
     client, server = made.parts.pool.clients[0].training.end, made.parts.server.end
     assert len({len(prompt) for prompt in message.prompts}) > 1, "or padding is not tested"
     assert record.prompts.tolist() == [len(prompt) for prompt in message.prompts]
@@ -101,7 +100,9 @@ def test_texts_that_end_are_recorded_to_their_end(tmp_path):
     object.__setattr__(writer, "end", 40)
     object.__setattr__(writer, "seed", SEED)
     sessions = write_sessions(made.scenario, made.parts, made.data, 0)
-    record = build_record(made.live.attacking._make_knowledge("mc"), sessions.packets)
+    record = build_record(
+        made.live.attacking._make_knowledge(made.scenario.attacks[0]), sessions.packets
+    )
     lengths = [len(p) + len(r) for p, r in zip(sessions.prompts, sessions.responses, strict=True)]
     assert record.lengths.tolist() == lengths
     assert len(set(map(len, sessions.responses))) > 1
@@ -127,7 +128,9 @@ def test_of_whole_texts_in_every_pass_the_last_is_the_record(tmp_path):
         object.__setattr__(writer, "end", 40)
         object.__setattr__(writer, "seed", SEED)
         written_sessions = write_sessions(made.scenario, made.parts, made.data, 0)
-        records.append(written_sessions.record(made.live.attacking._make_knowledge("mc")))
+        records.append(
+            written_sessions.record(made.live.attacking._make_knowledge(made.scenario.attacks[0]))
+        )
         texts.append([each.tolist() for each in written_sessions.responses])
     assert texts[0] == texts[1]
     assert len(set(map(len, texts[0]))) > 1
@@ -161,7 +164,7 @@ def test_in_half_precision_attacks_read_what_methods_make(method, tmp_path):
 
 def test_packets_that_are_no_whole_sessions_are_refused(live):
     made, message = live
-    known = made.live.attacking._make_knowledge("mc")
+    known = made.live.attacking._make_knowledge(made.scenario.attacks[0])
     for packets in ([], message.packets[2:], message.packets[:-1]):
         with pytest.raises(ProtocolError, match="whole sessions"):
             build_record(known, packets)
@@ -177,7 +180,7 @@ def judged(tmp_path_factory):
 
 
 def means(run):
-    return run.sessions.groupby(["attack", "side"])[["ap", "token_accuracy"]].mean()
+    return run.sessions.groupby(["attack", "view"])[["ap", "token_accuracy"]].mean()
 
 
 def test_every_attack_on_sessions_is_judged_here():
@@ -211,11 +214,11 @@ def test_a_ceiling_is_not_the_strongest_attack(tmp_path):
     weak = {"kind": "vmi", "steps": 1}
     attacks = [weak, {"kind": "known_pairs", "name": "known_pairs_few", "sessions": 20}]
     run = Run.load(run_to_end(make_scenario(tmp_path, *attacks), tmp_path / "run").path)
-    last = average_last_judged(run.sessions)
+    last = average_by_attack(run.leaks, "sessions")
     assert last.loc["known_pairs_few", "ap_both"] > last.loc["vmi", "ap_both"] + 0.3
     assert run.summary["sessions"]["attack"] == "vmi"
-    assert find_highest_ap(last) == last.loc["vmi", "ap_both"]
-    assert find_highest_ap(last, 0.5) == last.loc["vmi", "ap_both"]
+    assert find_highest(last, DEFENCE) == last.loc["vmi", "ap_both"]
+    assert find_highest(last, DEFENCE, 0.5) == last.loc["vmi", "ap_both"]
     with pytest.raises(ScenarioError, match="known_pairs") as error:
         make_scenario(tmp_path, {"kind": "known_pairs", "name": "best"})
     assert error.value.field.startswith("attacks.0")
@@ -234,7 +237,7 @@ STRANGER = {"model": {"kind": "causal_lm", "sizes": {"width": 32, "layers": 3, "
 )
 def test_what_is_hidden_is_not_read(kind, hiding, tmp_path):
     made = make_scenario(tmp_path, {"kind": kind, **KINDS[kind]}, **hiding)
-    table = average_last_judged(Run.load(run_to_end(made, tmp_path / "run").path).sessions)
+    table = average_by_attack(Run.load(run_to_end(made, tmp_path / "run").path).leaks, "sessions")
     assert table.loc[kind, "token_accuracy_prompt"] < 0.35
     assert table.loc[kind, "token_accuracy_response"] < 0.35
     assert table.loc[kind, "ap_both"] < table.loc[list(FLOORS), "ap_both"].max() + 0.15
@@ -250,7 +253,7 @@ def test_a_known_session_in_which_nothing_is_written_counts_too(tmp_path, monkey
 
     monkeypatch.setattr(Writer, "write", end_at_once)
     made = make_scenario(tmp_path, {"kind": "known_pairs", **KINDS["known_pairs"]})
-    table = average_last_judged(Run.load(run_to_end(made, tmp_path / "run").path).sessions)
+    table = average_by_attack(Run.load(run_to_end(made, tmp_path / "run").path).leaks, "sessions")
     assert table.loc["known_pairs", "token_accuracy_prompt"] > 0.5
 
 
@@ -258,7 +261,7 @@ def test_known_sessions_have_noise_of_their_own(tmp_path):
     """The targets' draws would tell the targets' noise."""
     noisy = make_scenario(tmp_path, method=[{"kind": "noise", "sigma": 1.0}])
     made = experiment(noisy, tmp_path / "run")
-    known = made.live.attacking._make_knowledge("mc")
+    known = made.live.attacking._make_knowledge(made.scenario.attacks[0])
     samples = made.data.test.take(torch.arange(3))
     one, two = (
         build_record(known, write_after(noisy, made.parts, samples, number).packets)
@@ -299,8 +302,8 @@ def test_each_end_of_dsi_is_that_of_its_own_attack(judged):
 def test_floors_and_the_utility_stand_beside(judged):
     table = judged.sessions
     assert {*FLOORS, WRITTEN} <= set(table["attack"])
-    both = table[table["side"] == "both"].set_index(["attack", "session"])["ap"]
-    sides = table.set_index(["attack", "session", "side"])["ap"]
+    both = table[table["view"] == "both"].set_index(["attack", "target"])["ap"]
+    sides = table.set_index(["attack", "target", "view"])["ap"]
     for at in both.index:
         of_ends = (sides[(*at, "prompt")], sides[(*at, "response")])
         assert both[at] == pytest.approx(sum(of_ends) / 2)
@@ -315,10 +318,10 @@ def test_figures_by_networks_stand_beside_where_weights_are_named(tmp_path):
     table = Run.load(run_to_end(made, tmp_path / "run").path).sessions
     assert "bleurt" not in table
     scored = table.dropna(subset=["bert_score"])
-    assert set(scored["side"]) == {"prompt", "response"}
+    assert set(scored["view"]) == {"prompt", "response"}
     assert {"mc", WRITTEN, *FLOORS} == set(scored["attack"])
     texts = load_sessions(tmp_path / "run").query("attack == 'mc'").sort_values("session")
-    own = scored.query("attack == 'mc' and side == 'response'").sort_values("session")
+    own = scored.query("attack == 'mc' and view == 'response'").sort_values("target")
     score = BertScore(folder, "")
     wanted = score(list(texts["response"]), list(texts["private_response"]))
     assert own["bert_score"].tolist() == pytest.approx(wanted, abs=1e-5)
@@ -326,7 +329,7 @@ def test_figures_by_networks_stand_beside_where_weights_are_named(tmp_path):
 
 def test_the_weight_of_the_prompt_is_a_field(tmp_path):
     made = run_to_end(make_scenario(tmp_path, targets={"alpha": 0.25}), tmp_path / "run")
-    table = Run.load(made.path).sessions.set_index(["attack", "session", "side"])["ap"]
+    table = Run.load(made.path).sessions.set_index(["attack", "target", "view"])["ap"]
     of_mc = table["mc"]
     expected = 0.25 * of_mc[0, "prompt"] + 0.75 * of_mc[0, "response"]
     assert of_mc[0, "both"] == pytest.approx(expected)
@@ -349,7 +352,7 @@ def test_what_saves_time_changes_hardly_a_reading(tmp_path):
     made = Run.load(
         run_to_end(make_scenario(tmp_path, plain, {**plain, **fast}), tmp_path / "run").path
     )
-    table = average_last_judged(made.sessions)["token_accuracy_prompt"]
+    table = average_by_attack(made.leaks, "sessions")["token_accuracy_prompt"]
     assert table["pidi"] > 0.5
     assert table["fast"] == pytest.approx(table["pidi"], abs=0.1)
 
@@ -393,8 +396,8 @@ def test_attacks_share_one_copy_of_the_weights_from_before(tmp_path):
 def test_a_run_that_is_over_can_be_attacked(judged):
     run = attack(judged.path, "mc", {"name": "afterwards", "targets.tokens": "4"})
     table = run.sessions
-    assert set(table[table["attack"] == "afterwards"]["side"]) == {"prompt", "response", "both"}
-    assert (run.path / "attacks" / "afterwards" / "sessions.csv").is_file()
+    assert set(table[table["attack"] == "afterwards"]["view"]) == {"prompt", "response", "both"}
+    assert (run.path / "attacks" / "afterwards" / "leaks.csv").is_file()
     with pytest.raises(SimsplitError, match="already holds"):
         attack(judged.path, "mc", {"name": "afterwards", "targets.tokens": "4"})
 

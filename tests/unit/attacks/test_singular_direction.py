@@ -12,9 +12,10 @@ from simsplit.attacks import ATTACKS
 from simsplit.attacks.label_attack import KnownLabels
 from simsplit.attacks.unblinding import align_signs, find_smallest_combination
 from simsplit.attacks.views import views_of
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.method import Site, Step
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.results import Run
 from simsplit.seeds import rng_for
 
@@ -140,7 +141,7 @@ def test_under_a_u_shape_a_run_of_private_backprop_has_its_labels_read(tmp_path)
         targets={"count": 60},
     )
     table = Run.load(run_to_end(given, tmp_path / "run").path).labels
-    worst = table.groupby(["attack", "view"])["leak"].max()
+    worst = table.groupby(["attack", "view"])["value"].max()
     # A batch has sixteen gradients along one line, which chance can make noise resemble.
     assert worst["singular_direction", "recovered"] > 0.85
     assert worst["spectral", "recovered"] > worst["spectral", "gradient"] + 0.15

@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from simsplit.attacks.unsplit import Sender, UnsplitConfig, measure_square, measure_variation
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
-from simsplit.packets import Leg
 
 
 def test_the_priors_are_means_by_image_and_direction():

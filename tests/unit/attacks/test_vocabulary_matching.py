@@ -1,11 +1,22 @@
 """Vocabulary matching by hand: an exact reading, a planted wrong guess, noise, padding."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
-from simsplit.attacks.vocabulary_matching import match_tokens, measure_distance
+from simsplit.attacks.vocabulary_matching import (
+    VocabularyMatchingConfig,
+    WholeVocabulary,
+    match_tokens,
+    measure_distance,
+)
+from simsplit.data.samples import Vocabulary
+from simsplit.legs import Leg
 from simsplit.models.language import CausalLM
+from simsplit.needs import Given
+from simsplit.packets import Packet
 from simsplit.seeds import rng_for
 
 WORDS, WIDTH = 40, 16
@@ -106,3 +117,109 @@ def test_the_opposite_direction_is_farther_than_a_right_angle():
     east, north = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     near, far, opposed = (float(measure_distance(east, other)) for other in (east, north, -east))
     assert near < far < opposed
+
+
+def build_head(family, layers):
+    """Build a pretrained head with so many layers, and weights that tell texts apart."""
+    sizes = {"family": family, "width": WIDTH, "layers": 4, "public": True}
+    head = CausalLM(sizes=sizes, head=layers, tail=1).segment("head", (WORDS,), 2, 0).eval()
+    with torch.no_grad():
+        for weight in head.parameters():
+            weight.add_(0.2 * torch.randn(weight.shape, generator=rng_for(0, "weights")))
+    return head
+
+
+def rank_public(right, kept=8):
+    """Rank candidates as a reader of public texts does: no token of the upper half among them."""
+    ranked = rank_at_random(*right.shape)[..., :kept] % (WORDS // 2)
+    known = right < WORDS // 2
+    ranked[..., -1] = torch.where(known, right, ranked[..., -1])
+    return ranked
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_tokens_that_no_public_text_has_are_read_at_any_depth(family, layers):
+    """Half of the vocabulary never occurs in public texts; of an exact head all of it is read.
+
+    Without the whole vocabulary a text is lost from the first such token on.
+    """
+    head, right = build_head(family, layers), texts()
+    assert (right >= WORDS // 2).any(1).all()
+    ranked, sent = rank_public(right), head(right)
+    found = match_tokens(head, sent, ranked, words=WholeVocabulary(head, WORDS))
+    assert torch.equal(found.tokens, right)
+    assert (match_tokens(head, sent, ranked).tokens == right).float().mean() < 0.8
+
+
+def test_without_layers_noise_is_read_by_the_nearest_of_all_tokens():
+    head, right = build_head("llama", 0), texts(20)
+    sent = head(right) + 0.1 * torch.randn(20, 9, WIDTH, generator=rng_for(3, "noise"))
+    found = match_tokens(head, sent, rank_public(right), words=WholeVocabulary(head, WORDS))
+    assert (found.tokens == right).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_behind_layers_what_fits_nowhere_is_read_as_before(layers):
+    """Noise, or a head that was trained: no reading changes, and the vocabulary is tried once."""
+    head, right, tries = build_head("llama", layers), texts(6), []
+    sent = head(right) + 0.05 * torch.randn(6, 9, WIDTH, generator=rng_for(3, "noise"))
+    ranked, words = rank_public(right), WholeVocabulary(head, WORDS)
+    choose = words.choose
+    words.choose = lambda here: tries.append(here.prefix.shape) or choose(here)
+    found = match_tokens(head, sent, ranked, words=words)
+    assert torch.equal(found.tokens, match_tokens(head, sent, ranked).tokens)
+    assert tries == [(6, 0)]
+
+
+def test_left_padding_changes_no_reading_of_unknown_tokens():
+    head, right = build_head("llama", 2), texts()
+    mask = torch.ones(3, 9, dtype=torch.bool)
+    mask[1, :4] = False
+    found = match_tokens(
+        head, head(right, mask), rank_public(right), mask, words=WholeVocabulary(head, WORDS)
+    )
+    assert torch.equal(found.tokens[mask], right[mask])
+
+
+class TableKnowledge(SimpleNamespace):
+    """What an attacker has of a wire: the public head, and no public texts."""
+
+    def __init__(self, head):
+        pretrained = SimpleNamespace(segment=lambda owner: head, embeddings=torch.empty(WORDS, 1))
+        super().__init__(
+            pretrained=pretrained,
+            auxiliary=None,
+            vocabulary=Vocabulary(WORDS, 0, frozenset(), None),
+            methods=(),
+            stack=SimpleNamespace(get_context=lambda tensors: ()),
+            lift_smashed=lambda packet: packet.tensors[0],
+        )
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_a_public_table_alone_reads_every_token_without_public_texts(layers):
+    head, right = build_head("llama", layers), texts(4)
+    attack = VocabularyMatchingConfig(candidates=None).build(TableKnowledge(head))
+    packets = [Packet(0, Leg.SMASHED, 1, n, (3 * head(right[n : n + 1]),)) for n in range(4)]
+    for _ in attack.work(packets):
+        pass
+    assert torch.equal(attack.recovered, right)
+    assert attack.sureness.min() > -1e-5
+
+
+def test_noise_beside_the_table_is_read_by_the_nearest_of_all_tokens():
+    head, right = build_head("llama", 0), texts(20)
+    sent = head(right) + 0.1 * torch.randn(20, 9, WIDTH, generator=rng_for(3, "noise"))
+    attack = VocabularyMatchingConfig(candidates=None).build(TableKnowledge(head))
+    for _ in attack.work([Packet(0, Leg.SMASHED, 1, 0, (sent,))]):
+        pass
+    assert (attack.recovered == right).float().mean() > 0.95
+    assert attack.sureness.max() < -1e-4
+
+
+def test_public_texts_are_needed_unless_all_tokens_are_candidates():
+    (need,) = [each for each in VocabularyMatchingConfig().needs if each.what is Given.PUBLIC]
+    assert need.field == "candidates"
+    needs = VocabularyMatchingConfig(candidates=None).needs
+    assert Given.PUBLIC not in {each.what for each in needs}

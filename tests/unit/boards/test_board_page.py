@@ -5,7 +5,8 @@ import re
 import pytest
 from planted_boards import FIELDS, measure_at, plant
 
-from simsplit.boards.judging import judge
+from simsplit.boards.board_verdict import judge
+from simsplit.boards.figure_names import UTILITY
 from simsplit.boards.page import write_board_page
 
 LEAK = FIELDS["leak"]
@@ -34,6 +35,15 @@ def test_the_verdict_says_what_is_worth_something_and_what_is_beaten_by_what():
     assert "one seed" not in said
 
 
+def test_a_cost_that_seeds_do_not_settle_is_said_and_a_settled_one_is_not():
+    rows = {"none": measure_at(90, 1.0), "good": measure_at(89, 0.3)}
+    settled = judge(planted(rows)).rest
+    scattered = measure_at(89, 0.3)
+    scattered[UTILITY] = [90.0, 84.0, 90.0]
+    (said,) = {*judge(planted({**rows, "good": scattered})).rest} - {*settled}
+    assert "good (2." in said
+
+
 def test_worth_is_held_against_what_is_read_undefended_and_one_seed_is_said():
     """Where little is read undefended, a small leak is no merit."""
     rows = {
@@ -50,8 +60,8 @@ def test_a_defence_whose_interval_reaches_across_half_is_not_settled():
     open_ = measure_at(90, 0.45) | {"leaks_one": [0.3, 0.45, 0.6]}
     rows = {"none": measure_at(90, 1.0), "open": open_, "good": measure_at(90, 0.21)}
     said = say(plant({name: [name] for name in rows}, rows, leak={**LEAK, "ceiling": 1}))
-    assert re.search(r"settle it for open \(0\.\d\d ± 0\.\d\d\)", said)
-    assert re.search(r"behind good \(0\.\d\d ± 0\.\d\d\)\.", said)
+    assert re.search(r"settle it for open \(0\.\d\d, 0\.\d\d to 0\.\d\d\)", said)
+    assert re.search(r"behind good \(0\.\d\d, 0\.\d\d to 0\.\d\d\)\.", said)
     assert "3 seeds" in said
 
 

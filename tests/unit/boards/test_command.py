@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import yaml
 from builders import TINY
+from gists import says
 
 from simsplit import board
 from simsplit.boards import track
 from simsplit.errors import SimsplitError
-from simsplit.evidence import tables
+from simsplit.evidence import evidence_tables
 from simsplit.evidence.measurements import read
 
 TRACK = {
@@ -44,7 +45,9 @@ class BrokenConfig(MethodConfig):
 
 class Broken(Method):
     def encode(self, z, step):
-        raise RuntimeError("no way")
+        if step.training and len(z) > 2:  # a rehearsal has two samples
+            raise RuntimeError("no way")
+        return z
 
 
 METHODS = {"broken": BrokenConfig}
@@ -57,7 +60,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     file = tmp_path / "tiny.yaml"
     file.write_text(yaml.safe_dump(TRACK), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tables, "find_shipped_results", lambda: tmp_path / "none")
+    monkeypatch.setattr(evidence_tables, "find_shipped_results", lambda: tmp_path / "none")
     monkeypatch.setattr(track, "list_tracks", lambda: {"tiny": file})
     track.load_track.cache_clear()
     yield
@@ -122,6 +125,15 @@ def test_a_defence_that_fails_leaves_the_others(simsplit):
     assert "broken" in err
     assert _read_rows() == {"defence=none", "defence=fp16"}
     assert "broken (yours)" in out
+
+
+def test_a_defence_that_never_works_is_named_before_others_are_measured(simsplit):
+    Path("never_works.py").write_text(BROKEN.replace("> 2", "> 0"), encoding="utf-8")
+    words = ("board", "tiny", "--plugin", "never_works.py", "--method", "broken", "--jobs", 1)
+    code, out, err = simsplit(*words)
+    assert (code, out) == (2, "")
+    assert says(err, "error: ... never_works.py ... 'broken', hook encode")
+    assert not Path("results").exists()
 
 
 def test_a_dry_board_says_what_it_would_take(simsplit):

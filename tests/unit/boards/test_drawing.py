@@ -2,7 +2,7 @@
 
 from planted_boards import measure_at, plant
 
-from simsplit.boards.drawing import draw_board
+from simsplit.boards.board_drawing import draw_board
 
 
 def draw(strengths):
@@ -28,3 +28,19 @@ def test_intervals_of_utility_that_all_have_are_seen_whole():
     low, high = ax.get_xlim()
     assert low < 90 - 2.48
     assert high > 91 + 2.48
+
+
+def test_what_crowds_near_the_undefended_run_has_a_panel_of_its_own():
+    near = {name: measure_at(88 + 0.3 * x, 0.5) for x, name in enumerate("abc")}
+    rows = {"none": measure_at(90, 1.0), **near, "far": measure_at(70, 0.1)}
+    board = plant({name: [name] for name in rows}, rows)
+    _, closer = draw_board(board).axes
+    low, high = closer.get_xlim()
+    assert 70 < low < 88
+    assert 90 < high < 92
+
+
+def test_one_panel_is_enough_where_nothing_crowds():
+    rows = {"none": measure_at(90, 1.0), "a": measure_at(80, 0.5), "far": measure_at(70, 0.1)}
+    draw(rows)
+    draw({name: measure_at(88 + x, 0.5) for x, name in enumerate(["a", "b", "none", "c", "d"])})

@@ -1,19 +1,25 @@
 """Every shipped track is whole, and a user's methods and attacks stand among the shipped ones."""
 
+import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from owed import OWED
 
 from simsplit.boards import entries
 from simsplit.boards.cards import write_card
-from simsplit.boards.entries import Guest, build_board
+from simsplit.boards.entries import build_board
+from simsplit.boards.guests import Guest
+from simsplit.boards.tabulating import list_remarks
 from simsplit.boards.track import NONE, Track, list_tracks, load_track, merge_fields
 from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.evidence.evidence_tables import KnownRows
 from simsplit.evidence.measurements import Measurement
-from simsplit.evidence.tables import KnownRows
+from simsplit.evidence.row_code import write_code
 from simsplit.plugins import gather_plugins
 
 NOTHING = KnownRows({}, {})
@@ -70,7 +76,8 @@ def test_what_an_attacker_chooses_is_measured():
 
 
 def test_attacks_that_know_too_much_are_named():
-    assert build_board("images", "small").bounds == ["ridge", "whitebox", "rmle"]
+    known = build_board("images", "small").bounds
+    assert known == ["ridge", "whitebox", "rmle", "ridge_8", "whitebox_8"]
     assert build_board("generation", "quick").bounds == ["known_pairs"]
     assert not build_board("labels", "quick").bounds
 
@@ -78,8 +85,9 @@ def test_attacks_that_know_too_much_are_named():
 @pytest.mark.parametrize("track", list_tracks())
 def test_no_row_that_ships_is_stale(track: str):
     for tier in load_track(track).tiers:
-        stale = {row.setting for row in build_board(track, tier).table.stale}
-        assert not stale, "measure it again: simsplit board TRACK --tier TIER"
+        stale = len(build_board(track, tier).table.stale)
+        owed = OWED.get(f"boards/{track}.{tier}", 0)
+        assert stale == owed, "measure it again: simsplit board TRACK --tier TIER"
 
 
 @pytest.mark.parametrize("track", list_tracks())
@@ -97,6 +105,10 @@ def test_a_users_method_stands_beside_the_shipped_ones(plugin: Path):
     digests = {cell.digest for cell in shipped.table.cells}
     assert digests < {cell.digest for cell in board.table.cells}, "shipped rows stay known"
     assert {cell.axes["defence"] for cell in board.own_cells} == {"mine", "mine-2"}
+    (command,) = [each for each in list_remarks(board) if each.startswith("measure it:")]
+    given = shlex.split(command)
+    assert given[given.index("--plugin") + 1] == plugin.name
+    assert [json.loads(each) for each in given if "shift" in each] == [guest.methods[1]]
 
 
 def test_an_edited_plugin_makes_its_rows_stale(plugin: Path, tmp_path: Path):
@@ -123,20 +135,19 @@ def test_a_users_attack_needs_no_other_attack_again():
 
 def test_an_attack_beside_leaves_the_others_rows_as_they_are(monkeypatch: pytest.MonkeyPatch):
     guest = Guest([{"kind": "cast", "to": "fp16"}])
+    others = build_board("texts", "quick", guest, known=NOTHING).table.cells
+    track = load_track("texts")
+    tiers = {
+        name: tier.model_copy(update={"attacks_beside": ({"kind": "span_search"},)})
+        for name, tier in track.tiers.items()
+    }
+    widened = track.model_copy(update={"tiers": tiers})
+    monkeypatch.setattr(entries, "load_track", lambda name: widened)
     cells = build_board("texts", "quick", guest, known=NOTHING).table.cells
     beside = [cell for cell in cells if len(cell.base.attacks) == 1]
     assert {cell.axes["defence"] for cell in beside} == {cell.axes["defence"] for cell in cells}
-    assert all(set(cell.digests) == {"leaks_vocabulary_matching"} for cell in beside)
-    track = load_track("texts")
-    bare = {
-        name: tier.model_copy(update={"attacks_beside": ()}) for name, tier in track.tiers.items()
-    }
-    without = track.model_copy(update={"tiers": bare})
-    monkeypatch.setattr(entries, "load_track", lambda name: without)
-    others = [cell.digests for cell in cells if cell not in beside]
-    assert others == [
-        c.digests for c in build_board("texts", "quick", guest, known=NOTHING).table.cells
-    ]
+    assert all(set(cell.digests) == {"leaks_span_search"} for cell in beside)
+    assert [c.digests for c in cells if c not in beside] == [c.digests for c in others]
 
 
 def test_an_attack_beside_is_refused_where_nothing_is_attacked_after_training():
@@ -146,11 +157,11 @@ def test_an_attack_beside_is_refused_where_nothing_is_attacked_after_training():
         Track.model_validate(fields)
 
 
-@pytest.mark.parametrize("twice", [{"kind": "sip"}, {"kind": "vocabulary_matching"}])
+@pytest.mark.parametrize("twice", [{"kind": "sip"}, {"kind": "span_search"}])
 def test_an_attack_beside_whose_name_is_taken_is_refused(twice):
     fields = yaml.safe_load(list_tracks()["texts"].read_text(encoding="utf-8"))
     quick = fields["tiers"]["quick"]
-    quick["attacks_beside"] = [*quick["attacks_beside"], twice]
+    quick["attacks_beside"] = [{"kind": "span_search"}, twice]
     with pytest.raises(ScenarioError, match=rf"attacks_beside.*{twice['kind']}"):
         Track.model_validate(fields)
     quick["attacks_beside"][-1] = twice | {"name": "other"}
@@ -229,9 +240,23 @@ def _know_all(board: Any) -> KnownRows:
     """Return a row for every figure of every cell."""
     made = {
         digest: {
-            cell.seed: Measurement(
-                cell.setting, cell.seed, name, 1.0, digest, "1", "", "", "m", 1, 1.0, "2026-01-01"
-            )
+            cell.seed: [
+                Measurement(
+                    cell.setting,
+                    cell.seed,
+                    name,
+                    1.0,
+                    digest,
+                    write_code(cell.uses.code),
+                    "1",
+                    "",
+                    "",
+                    "m",
+                    1,
+                    1.0,
+                    "2026-01-01",
+                )
+            ]
         }
         for cell in board.table.cells
         for name, digest in cell.digests.items()

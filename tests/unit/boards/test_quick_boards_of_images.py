@@ -15,6 +15,6 @@ def test_every_track_is_in_a_part() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("track", OF_IMAGES)
 def test_a_quick_board_is_complete(
-    track: str, simsplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    track: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_complete(track, simsplit, tmp_path, monkeypatch)
+    check_complete(track, tmp_path, monkeypatch)

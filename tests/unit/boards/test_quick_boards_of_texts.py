@@ -9,6 +9,6 @@ from quick_boards import OF_TEXTS_AND_LABELS, check_complete
 @pytest.mark.slow
 @pytest.mark.parametrize("track", OF_TEXTS_AND_LABELS)
 def test_a_quick_board_is_complete(
-    track: str, simsplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    track: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_complete(track, simsplit, tmp_path, monkeypatch)
+    check_complete(track, tmp_path, monkeypatch)

@@ -3,17 +3,12 @@
 from typing import Any
 
 import pytest
+from gists import says
 from planted_boards import FIELDS, measure_at, plant
 
-from simsplit.boards.entries import (
-    BYTES,
-    CHOSEN,
-    HALF,
-    LEAKS,
-    TUNING,
-    UTILITY,
-    Board,
-)
+from simsplit.boards.board_verdict import judge
+from simsplit.boards.entries import Board
+from simsplit.boards.figure_names import BYTES, CHOSEN, HALF, LEAKS, TUNING, UTILITY
 from simsplit.boards.scoring import (
     Standing,
     list_below_floor,
@@ -70,6 +65,19 @@ def test_the_worst_attack_counts():
     (half,) = [each for each in score_strengths(board) if each.name == "half"]
     assert half.worst == "two"
     assert half.leak[1] == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("read", "placed"), [(0.2, False), (0.21, False), (0.3, True)])
+def test_no_defence_has_a_place_where_nothing_is_read_undefended(read, placed):
+    rows = {"none": measure_at(90, read), "more": measure_at(90, 0.25), "less": measure_at(90, 0.1)}
+    leak = {**FIELDS["leak"], "floor": 0.2, "ceiling": 1}
+    board = plant({name: [name] for name in rows}, rows, leak=leak)
+    assert (set(_places(board).values()) != {None}) is placed
+    shown = {row[1]: row[0] for row in tabulate_standings(board).rows}
+    assert ({*shown.values()} != {""}) is placed
+    silence = "No defence ... undefended"
+    assert says("\n".join(list_remarks(board)), silence) is not placed
+    assert says(judge(board).answer, silence) is not placed
 
 
 def test_what_is_inside_the_spread_is_a_tie():

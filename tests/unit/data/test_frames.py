@@ -8,7 +8,13 @@ import pytest
 from gists import says
 from sklearn.preprocessing import StandardScaler
 
-from simsplit.data.frames import MISSING, FrameOptions, SklearnSource, TableSource, encode_frames
+from simsplit.data.table_frames import (
+    MISSING,
+    FrameOptions,
+    SklearnSource,
+    TableSource,
+    encode_frames,
+)
 from simsplit.errors import DataError
 
 ROWS = 60

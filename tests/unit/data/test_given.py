@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from simsplit.data.given import build_data_set, build_given_source
+from simsplit.data.passed_objects import build_data_set, build_given_source
 from simsplit.errors import DataError
 
 X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)

@@ -5,6 +5,8 @@ import pytest
 from pace import quick
 from pydantic import TypeAdapter
 
+from simsplit.data.client_parts import count_rows
+from simsplit.data.dealing import top_up
 from simsplit.data.partitions import (
     PARTITIONS,
     Dirichlet,
@@ -16,9 +18,7 @@ from simsplit.data.partitions import (
     Partition,
     Pathological,
     Shards,
-    top_up,
 )
-from simsplit.data.parts import count_rows
 from simsplit.errors import ScenarioError
 from simsplit.seeds import numpy_rng_for
 
@@ -36,8 +36,8 @@ def sizes(parts):
     return [len(part) for part in parts]
 
 
-DRAWN = [kind for kind in PARTITIONS if kind not in ("natural", "drawn")]
-"""Those that divide by class, and not by owner."""
+DRAWN = [kind for kind in PARTITIONS if kind not in ("natural", "drawn", "columns", "parts")]
+"""Those that divide by class, and not by owner; parties have portions of the same samples."""
 
 
 @pytest.mark.parametrize("alpha", [None, 0.3])
@@ -116,6 +116,28 @@ def test_sorted_labels_are_dealt_alike(kind):
     labels = np.sort(make_balanced(2000))
     largest = PARTITIONS[kind]().deal(labels, 4, seed=0)[-1]
     assert (np.bincount(labels[largest]) > 0.6 * len(largest) / 10).all()
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 1, 100.0])
+@pytest.mark.parametrize("clients", [1, 3, 40])
+def test_dirichlet_draws_what_flower_draws_to_the_row(clients, alpha):
+    import datasets
+    from flwr_datasets.partitioner import DirichletPartitioner
+
+    rng = np.random.default_rng(clients)
+    labels = rng.choice([0, 1, 2, 5, 9], size=311, p=[0.5, 0.3, 0.15, 0.04, 0.01])
+    flower = DirichletPartitioner(
+        num_partitions=clients,
+        partition_by="label",
+        alpha=float(alpha),
+        min_partition_size=0,
+        self_balancing=False,
+        seed=7,
+    )
+    flower.dataset = datasets.Dataset.from_dict({"label": labels, "row": np.arange(len(labels))})
+    ours = Dirichlet(alpha=alpha).draw(labels, clients, seed=7)
+    theirs = [flower.load_partition(client)["row"][:] for client in range(clients)]
+    assert [part.tolist() for part in ours] == [list(part) for part in theirs]
 
 
 def test_iid_sizes_are_those_of_flower():

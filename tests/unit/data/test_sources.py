@@ -10,7 +10,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from simsplit.data.folders import FolderSource
 from simsplit.data.samples import DataInfo, Samples, images_to_samples
-from simsplit.data.sources import SOURCES, DigitsSource, Source, TorchvisionSource
+from simsplit.data.sources import (
+    SOURCES,
+    DigitsSource,
+    Source,
+    TorchvisionSource,
+    _read_digits,
+)
 from simsplit.data.splits import draw_stratified, hold_out
 from simsplit.errors import DataError
 from simsplit.seeds import numpy_rng_for
@@ -23,6 +29,17 @@ def test_digits_are_split_stratified_and_always_alike():
     counts = np.bincount(data.test.labels)
     assert set(counts) <= {34, 35, 36, 37}
     assert torch.equal(data.test.inputs, DigitsSource().load().test.inputs)
+
+
+def test_digits_are_read_as_scikit_learn_reads_them():
+    from sklearn.datasets import load_digits
+
+    images, digits = _read_digits()
+    known = load_digits()
+    assert images.dtype == known.images.dtype
+    assert digits.dtype == known.target.dtype
+    assert np.array_equal(images, known.images)
+    assert np.array_equal(digits, known.target)
 
 
 def test_digits_keep_their_pixels_at_their_own_size():

@@ -14,10 +14,12 @@ from texts import CAUSAL, text_scenario
 from torch import Tensor
 
 from simsplit.deploy.bounds import Bounds
+from simsplit.deploy.call_codecs import get_answer_codec, read_value, write_value
+from simsplit.deploy.figure_bounds import MOST_GAIN
 from simsplit.deploy.frames import LARGEST, read_frame, write_frame
-from simsplit.deploy.messages import get_answer_codec, read_value, write_value
-from simsplit.errors import ProtocolError
-from simsplit.packets import Leg, Packet
+from simsplit.errors import OutOfRangeError, ProtocolError
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties.calls import (
     Assess,
     Begin,
@@ -52,7 +54,7 @@ class Asked:
         phase = replace(phase, rounds=2, gradients=given.gradients_cross)
         made = cls(sites, pool.bounds, phase)
         made.answer(Enter(phase, 1.0))
-        announced = sites.experiment().parts.server.announce()
+        announced = sites.experiment().parts.server.announce(0)
         for site in sites.sites:
             site.client.sharing.hear(announced)
         return made
@@ -323,6 +325,32 @@ class TestFigures:
         with pytest.raises(ProtocolError):
             plain.check(ReportRound(), {**self.REPORT, name: value})
 
+    @pytest.mark.parametrize("sign", [1, -1])
+    @pytest.mark.parametrize("name", ["train_loss", "method_loss"])
+    def test_a_loss_has_bounds(self, plain, name, sign):
+        """A cross-entropy is not negative, and a method's term has either sign."""
+        with pytest.raises(OutOfRangeError):
+            plain.check(ReportRound(), {**self.REPORT, name: sign * LARGEST})
+        with pytest.raises(OutOfRangeError):
+            plain.check(Assess("test"), {**self.SCORES, "loss": sign * LARGEST})
+
+    @pytest.mark.parametrize("norm", [1.0, 1e3])
+    def test_a_cross_entropy_lies_between_0_and_that_of_the_worst_sane_logits(self, plain, norm):
+        """Logits may be MOST_GAIN times as large as the features that the server has sent."""
+        logits = norm * torch.tensor([[-MOST_GAIN] + [MOST_GAIN] * 9], dtype=torch.float64)
+        worst = torch.nn.functional.cross_entropy(logits, torch.tensor([0])).item()
+        for name, call, figures in (
+            ("train_loss", ReportRound(), self.REPORT),
+            ("loss", Assess("test"), self.SCORES),
+        ):
+            for value in (0.0, 2.3, 0.999 * worst):
+                plain.bounds.figures.note_features(0, norm)
+                plain.check(call, {**figures, name: value})
+            for value in (-1e-6, 1.001 * worst):
+                plain.bounds.figures.note_features(0, norm)
+                with pytest.raises(OutOfRangeError):
+                    plain.check(call, {**figures, name: value})
+
     @pytest.mark.parametrize(
         "report",
         [
@@ -370,8 +398,9 @@ class TestFigures:
         asked = Asked.of(text_scenario(tmp_path, **own), tmp_path)
         scores = dict.fromkeys(asked.sites.given.metrics, 0.5) | {"perplexity": math.inf}
         asked.check(Assess("test"), scores)
-        with pytest.raises(ProtocolError):
-            asked.check(Assess("test"), {**scores, "perplexity": math.nan})
+        for value in (math.nan, 0.9):
+            with pytest.raises(ProtocolError):
+                asked.check(Assess("test"), {**scores, "perplexity": value})
 
     @pytest.mark.parametrize("source", ["private", "public"])
     def test_batches_are_those_of_the_samples(self, tmp_path, source):

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 from builders import TINY
-from texts import api_scenario
+from texts import OF_PARTIES, api_scenario, text_scenario
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.deploy.bounds import Bounds
 from simsplit.errors import ProtocolError
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.methods import Step
+from simsplit.packets import Packet
+from simsplit.parties.calls import Hear
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 
@@ -168,6 +171,22 @@ def test_a_plugins_method_that_unpacks_by_its_memory_is_not_checked(tmp_path: Pa
     made.check(packet, by_client=True)
 
 
+@pytest.mark.parametrize("length", [1, 7, 32])
+def test_packed_texts_are_as_long_as_their_length_says(length: int, tmp_path: Path) -> None:
+    """Codes of a text have as many bytes as its tokens need: no byte more crosses unnoticed."""
+    given = text_scenario(tmp_path, method=[{"kind": "quantise", "bits": 3}])
+    bounds = Bounds(Ownership(given, given.prepare_data().info, torch.device("cpu")))
+    x = torch.ones(ROWS, length, bounds.packets.get_shapes(0)[0][-1])
+    message = bounds.packets.stacks[0].pack(Leg.SMASHED, x, Step(0, 1, 0, 0))
+    packet = Packet(0, Leg.SMASHED, 1, 0, message)
+    bounds.check(packet, by_client=True)
+    codes, *others = packet.tensors
+    more = (torch.nn.functional.pad(codes, (0, count)) for count in (1, len(codes[0])))
+    for wrong in (codes[:, :-1], codes.repeat(1, 40), *more):
+        with pytest.raises(ProtocolError):
+            bounds.check(packet.with_tensors((wrong, *others)), by_client=True)
+
+
 def test_packets_have_the_shape_of_their_clients_cut() -> None:
     model = {"kind": "mlp", "widths": [16, 12, 10, 8], "head": 1, "tail": 1}
     own = {"count": 2, "heads": "per_client", "cut": [1, 3]}
@@ -178,3 +197,59 @@ def test_packets_have_the_shape_of_their_clients_cut() -> None:
         bounds.check(sent, by_client=True)
         with pytest.raises(ProtocolError, match="shape"):
             bounds.check(replace(sent, client=other), by_client=True)
+
+
+def of_parties(*methods: dict[str, object]) -> Bounds:
+    given = merge(
+        TINY,
+        {
+            "topology": "vertical",
+            "data": {"partition": {"kind": "parts"}},
+            "clients": {"count": 2, "heads": "per_client"},
+            "model": {"kind": "mlp", "widths": [8, 8, 5]},
+            "method": methods,
+        },
+    )
+    scenario = parse(given)
+    return Bounds(Ownership(scenario, scenario.prepare_data().info, torch.device("cpu")))
+
+
+OWN_CHAINS = (
+    {"kind": "lightsplit", "k": 3, "by": "party 0"},
+    {"kind": "cast", "by": "party 1"},
+)
+
+
+@pytest.mark.parametrize(("party", "form"), [(0, (3, torch.float32)), (1, (8, torch.float16))])
+def test_each_party_sends_what_its_own_methods_make(party: int, form: tuple) -> None:
+    """Another party's form, or a plain one, costs the sender its place."""
+    bounds = of_parties(*OWN_CHAINS)
+    forms = [(3, torch.float32), (8, torch.float16), (8, torch.float32), (3, torch.float16)]
+    for width, dtype in forms:
+        for leg, by_client in ((Leg.SMASHED, True), (Leg.SMASHED_GRAD, False)):
+            packet = Packet(party, leg, 1, 0, (torch.zeros(4, width, dtype=dtype),))
+            fits = (width, dtype) == form
+            with nullcontext() if fits else pytest.raises(ProtocolError):
+                bounds.check(packet, by_client=by_client)
+
+
+@pytest.mark.parametrize("party", [0, 1])
+def test_a_party_sends_no_more_tokens_than_its_field_has(party: int, tmp_path: Path) -> None:
+    scenario = text_scenario(tmp_path, **OF_PARTIES)
+    info = scenario.prepare_data().info
+    bounds = Bounds(Ownership(scenario, info, torch.device("cpu")))
+    (longest,) = info.parts[party]
+    width = bounds.packets.get_shapes(party)[0][1]
+    for length in (longest, longest + 1):
+        tensors = (torch.zeros(2, length, width), torch.ones(2, length, dtype=torch.bool))
+        with nullcontext() if length == longest else pytest.raises(ProtocolError):
+            bounds.check(Packet(party, Leg.SMASHED, 1, 0, tensors), by_client=True)
+
+
+def test_each_party_hears_what_its_own_methods_announce() -> None:
+    bounds = of_parties(*OWN_CHAINS)
+    heard = Hear([(torch.tensor(1),)])
+    bounds.check_announced(0, heard)
+    with pytest.raises(ProtocolError):
+        bounds.check_announced(1, heard)
+    bounds.check_announced(1, Hear([()]))

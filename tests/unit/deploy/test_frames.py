@@ -15,6 +15,7 @@ from texts import CAUSAL, text_scenario
 
 from simsplit.deploy import frames as codec
 from simsplit.deploy.socket_table import COLUMNS, FramePurpose
+from simsplit.deploy.terms import digest_resumable
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
@@ -40,9 +41,9 @@ def plain(tmp_path_factory) -> Sites:
 
 
 @pytest.fixture(scope="module")
-def inline(tmp_path_factory) -> Path:
+def inline(finished) -> Path:
     """The same run in one process."""
-    return run_to_end(scenario(), tmp_path_factory.mktemp("inline") / "run").path
+    return finished(scenario())
 
 
 def holds_canary(sites: Sites, canary: torch.Tensor) -> bool:
@@ -77,7 +78,8 @@ class TestCanaries:
     def test_heads_cross_where_the_server_averages_them_alone(self, tmp_path, changes, crosses):
         sites = ran(tmp_path, scenario(**changes))
         site = sites.sites[1]  # which hands a shared head on when round 2 begins
-        kept = checkpoints.load_round(tmp_path / "c1" / "checkpoints", site.terms, 1)
+        resumes = digest_resumable(site.scenario, site.mode)
+        kept = checkpoints.load_round(tmp_path / "c1" / "checkpoints", resumes, 1)
         weights = [tensor for name, tensor in kept.items() if "head" in name and tensor.ndim > 1]
         assert weights
         assert [holds_canary(sites, each) for each in weights] == [crosses] * len(weights)

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import TINY, StopAt, run_to_end
+from builders import TINY, StopAt
 from direct import Sites
+from finished import FinishedRuns
 from pace import quick
 
 from simsplit.deploy.client_session import ClientLost
@@ -16,8 +17,8 @@ GIVEN = parse(merge(TINY, {"schedule": {"rounds": 3}, "train": {"client": {"kind
 
 
 @pytest.fixture(scope="module")
-def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_to_end(GIVEN, tmp_path_factory.mktemp("inline") / "run").path
+def inline(finished: FinishedRuns) -> Path:
+    return finished(GIVEN)
 
 
 def assert_same(path: Path, inline: Path) -> None:

@@ -8,16 +8,22 @@ import pytest
 import torch
 from builders import TINY
 from direct import Sites
-from hostile_ways import close_otherwise
+from hostile_ways import close_otherwise, complain_falsely, wrap_garbage
 
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientLost
-from simsplit.deploy.handovers import HandoverJudge, Handovers, UnusableHandover
+from simsplit.deploy.handovers import (
+    HandoverJudge,
+    Handovers,
+    UnusableHandover,
+    bytes_to_tensor,
+)
 from simsplit.deploy.keys import AUTHORITY, ROSTER, Keys, client_name, load_keys, make_keys
 from simsplit.deploy.remote_pool import RemotePool
-from simsplit.deploy.seals import Seals
+from simsplit.deploy.seals import Seals, UnopenedSeal
 from simsplit.errors import ProtocolError, RunError, RunFailedError
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties.calls import Receive
 from simsplit.scenario import parse
 from simsplit.scenario.files import merge
@@ -27,6 +33,7 @@ class Anything(Bounds):
     """Takes any weights, so that tests can make small ones."""
 
     most_bytes = 2**24
+    start_norm = 1.0
 
     def __init__(self) -> None:
         self.scenario = parse(TINY)
@@ -35,6 +42,9 @@ class Anything(Bounds):
         """Raise ProtocolError for negative values."""
         if any(bool((tensor < 0).any()) for tensor in packet.tensors):
             raise ProtocolError("negative weights")
+
+    def check_handed(self, packet: Packet, steps: int, power: object, margin: float) -> None:
+        """Take any size, and any moments."""
 
 
 EXPECTED = Anything()
@@ -172,6 +182,81 @@ class TestWhoseFaultItIs:
         key = three[1].seals.open(good.sealed.numpy().tobytes(), 0).key
         assert not judge.is_proof(good, key), "the weights are good"
         assert not judge.is_proof(good, bytes(32)), "not the key that the sender promised"
+
+
+class TestAComplaint:
+    """Either the sender sealed no usable key for the receiver, or the receiver lies."""
+
+    @pytest.fixture
+    def judge(self, folder: Path) -> HandoverJudge:
+        return HandoverJudge(load_keys(folder / "ours", "server"), EXPECTED, "run", strict=True)
+
+    def complain(self, receiver: Handovers, sealed: Packet) -> bytes:
+        with pytest.raises(UnopenedSeal) as raised:
+            receiver.open(sealed, 0, EXPECTED)
+        return raised.value.complaint
+
+    def falsely(self, receiver: Handovers, sealed: Packet) -> bytes:
+        blob = sealed.sealed.numpy().tobytes()
+        complain_falsely(receiver)
+        with pytest.raises(UnopenedSeal) as raised:
+            receiver.seals.open(blob, sealed.client)
+        return raised.value.complaint
+
+    def disclose(self, sender: Handovers, receiver: int, sealed: Packet, complaint: bytes) -> bytes:
+        return sender.disclose(receiver, [sealed.sealed, bytes_to_tensor(complaint)])
+
+    def test_is_true_where_the_key_is_garbage(self, three, judge, folder):
+        wrap_garbage(1)(three[0])
+        sealed = three[0].seal(packet(0), 1)
+        judge.check_seal(sealed)
+        complaint = self.complain(three[1], sealed)
+        assert judge.is_complaint(sealed, 1, complaint)
+        restarted = of(folder / "ours", 0)
+        once = self.disclose(restarted, 1, sealed, complaint)
+        assert not judge.is_wrapped(sealed, 1, once)
+        assert judge.is_wrapped(sealed, 2, once), "the other's key is good"
+        three[2].open(sealed, 0, EXPECTED)
+
+    def test_is_false_where_the_key_is_good(self, three, judge):
+        sealed = three[0].seal(packet(0), 1)
+        complaint = self.falsely(three[1], sealed)
+        assert judge.is_complaint(sealed, 1, complaint)
+        once = self.disclose(three[0], 1, sealed, complaint)
+        assert judge.is_wrapped(sealed, 1, once)
+        assert not judge.is_wrapped(sealed, 1, bytes(32)), "another secret proves nothing"
+        assert not judge.is_wrapped(sealed, 1, b"")
+
+    def test_is_none_that_another_has_signed(self, three, judge):
+        sealed = three[0].seal(packet(0), 1)
+        complaint = self.falsely(three[1], sealed)
+        assert not judge.is_complaint(sealed, 2, complaint)
+        assert not judge.is_complaint(three[0].seal(packet(0), 1), 1, complaint)
+        assert not judge.is_complaint(sealed, 1, b"")
+
+    def test_nothing_is_disclosed_to_the_server_alone(self, three):
+        sealed, other = (three[0].seal(packet(0), 1) for _ in range(2))
+        complaint = self.falsely(three[1], sealed)
+        for sender, receiver, which, evidence in (
+            (three[0], 1, other, complaint),
+            (three[0], 2, sealed, complaint),
+            (three[0], 0, sealed, complaint),
+            (three[0], 9, sealed, complaint),
+            (three[2], 1, sealed, complaint),
+            (three[0], 1, sealed, bytes(70)),
+            (three[0], 1, replace(sealed, sealed=sealed.sealed[:-1]), complaint),
+        ):
+            with pytest.raises(ProtocolError):
+                self.disclose(sender, receiver, which, evidence)
+        with pytest.raises(ProtocolError):
+            three[0].disclose(1, [torch.ones(3), torch.ones(3)])
+
+    def test_secrets_differ_from_seal_to_seal(self, three):
+        seals = [three[0].seal(packet(0), 1) for _ in range(2)]
+        one, other = (
+            self.disclose(three[0], 1, sealed, self.falsely(three[1], sealed)) for sealed in seals
+        )
+        assert one != other
 
 
 class TestWhatTheServerCarries:

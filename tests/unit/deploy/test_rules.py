@@ -11,12 +11,13 @@ from builders import TINY
 from direct import Sites
 from texts import text_scenario
 
+from simsplit.deploy.call_codecs import ANSWERS, REFUSED, write_call
 from simsplit.deploy.frames import read_frame, write_frame
-from simsplit.deploy.messages import ANSWERS, REFUSED, write_call
 from simsplit.deploy.rules import MOST_RETURNS
 from simsplit.deploy.site import ClientSite
 from simsplit.errors import ProtocolError, RunError
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties import calls
 from simsplit.parties.calls import (
     Assess,

@@ -5,7 +5,7 @@ from pathlib import Path
 from builders import TINY, run_to_end
 from direct import Sites
 
-from simsplit.report.runs import FRAMES_TITLE, show
+from simsplit.report.run_tables import FRAMES_TITLE, show
 from simsplit.results import Run
 from simsplit.scenario import parse
 from simsplit.scenario.files import merge

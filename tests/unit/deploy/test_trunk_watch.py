@@ -1,6 +1,7 @@
 """Whose step has spoilt the trunk, and whose fault an exception is."""
 
 import errno
+import os
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ from simsplit.deploy.trunk_watch import (
 )
 from simsplit.engine.pool import ClientAtFault
 from simsplit.errors import ProtocolError, RunError, RunFailedError
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import AdamConfig
 
@@ -330,6 +332,11 @@ class TestTable:
     )
     def test_a_damaged_one_is_named(self, tmp_path, content):
         (tmp_path / "expelled.csv").write_bytes(content)
+        with pytest.raises(RunError, match=r"expelled\.csv"):
+            LeftOutTable(tmp_path, resume=True)
+
+    def test_a_pipe_is_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / "expelled.csv")
         with pytest.raises(RunError, match=r"expelled\.csv"):
             LeftOutTable(tmp_path, resume=True)
 

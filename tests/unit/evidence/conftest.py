@@ -7,7 +7,7 @@ import pytest
 import yaml
 from builders import TINY
 
-from simsplit.evidence import measurements, papers, tables
+from simsplit.evidence import evidence_tables, measurements, papers
 from simsplit.scenario.files import dump, merge
 from simsplit.scenario.shipped import CLAIMS
 
@@ -64,8 +64,10 @@ class Paper:
 def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Paper]:
     """The paper as the only one that ships, in a folder to work in."""
     monkeypatch.chdir(tmp_path)
+    # no answer is kept that another test has printed, with other code
+    monkeypatch.setenv("SIMSPLIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(papers, "find_folder", lambda: tmp_path / "shipped")
     monkeypatch.setattr(measurements, "find_shipped_results", lambda: tmp_path / "none")
-    monkeypatch.setattr(tables, "find_shipped_results", lambda: tmp_path / "none")
+    monkeypatch.setattr(evidence_tables, "find_shipped_results", lambda: tmp_path / "none")
     yield Paper(tmp_path)
     papers.load_papers.cache_clear()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from simsplit.evidence.evidence_tables import Known, build_table
 from simsplit.evidence.papers import find_table
 from simsplit.evidence.presenting import (
     describe_shared,
@@ -12,8 +13,7 @@ from simsplit.evidence.presenting import (
     write_value,
 )
 from simsplit.evidence.statements import parse_statement
-from simsplit.evidence.tables import Known, build_table
-from simsplit.results.session_results import SILENT
+from simsplit.results.recovered_kinds import SILENT
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from torch import Tensor
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
+from simsplit.legs import Leg
 from simsplit.methods.admi import AdmiConfig, compute_ada, soft_cross_entropy
 from simsplit.methods.method import Site, Step
-from simsplit.packets import Leg
 from simsplit.results import Run
 from simsplit.seeds import rng_for
 

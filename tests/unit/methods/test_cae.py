@@ -6,16 +6,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 from builders import run_to_end, scenario
+from gists import says
 from scipy.optimize import brentq
 from torch.nn.functional import cross_entropy, log_softmax, one_hot, softmax
 
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.cae import Autoencoder, compute_loss, train_autoencoder
 from simsplit.methods.method import Labels, Site, Step
-from simsplit.packets import Leg
 from simsplit.results import Run
-from simsplit.scenario.misfits import refuse_second_loss
+from simsplit.scenario.misfits import find_second_losses
 from simsplit.seeds import rng_for
 
 TWO = {"data": {"classes": [3, 8]}}
@@ -106,8 +107,10 @@ def test_a_tail_at_the_server_is_refused():
 def test_two_methods_cannot_both_define_the_loss():
     site = Site("client", Leg.SMASHED, (4, 8), 3, torch.device("cpu"))
     configs = [METHODS[kind]() for kind in ("noise", "naive_mix", "cae")]
-    built = SimpleNamespace(smashed=[config.build(site) for config in configs])
-    with pytest.raises(ScenarioError, match=r"method\.2\.kind: cae .* naive_mix "):
-        refuse_second_loss(SimpleNamespace(method=configs), built)
-    built.smashed.pop(), configs.pop()
-    refuse_second_loss(SimpleNamespace(method=configs), built)
+    made = [config.build(site) for config in configs]
+    built = SimpleNamespace(smashed=made, places=range(3))
+    (found,) = find_second_losses(SimpleNamespace(method=configs), built, built)
+    assert found.field == "method.2.kind"
+    assert says(found.reason, "cae ... naive_mix")
+    built = SimpleNamespace(smashed=made[:2], places=range(2))
+    assert not [*find_second_losses(SimpleNamespace(method=configs), built, built)]

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from simsplit.legs import Leg
 from simsplit.methods import Method, Site, Step
 from simsplit.methods.quantise import CastConfig
-from simsplit.packets import Leg
 
 FLOAT = torch.finfo(torch.float32)
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method, Site, Step
 from simsplit.methods.bits import compute_normal_levels, count_bits, pack_bits, unpack_bits
 from simsplit.methods.distance_correlation import compute_distance_correlation
 from simsplit.methods.projections import draw_projection
-from simsplit.packets import Leg
 
 CPU = torch.device("cpu")
 

@@ -6,9 +6,9 @@ from torch import nn
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
+from simsplit.legs import Leg
 from simsplit.methods.cover import CoverConfig, hash_indices
 from simsplit.methods.method import Site, Step
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 WORDS = 50

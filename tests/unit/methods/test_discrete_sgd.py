@@ -5,9 +5,9 @@ import torch
 from builders import scenario
 
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.method import Site, Step
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 

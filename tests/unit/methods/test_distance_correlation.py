@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from simsplit.data.batches import Batch
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.distance_correlation import compute_log_distance_correlation
 from simsplit.methods.method import Method, Site, Step
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 

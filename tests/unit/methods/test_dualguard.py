@@ -12,10 +12,10 @@ from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
+from simsplit.legs import Leg
 from simsplit.methods.dualguard import INVERTER, Dualguard, DualguardConfig
 from simsplit.methods.method import Site, Step
 from simsplit.methods.tokens import Tokens
-from simsplit.packets import Leg
 from simsplit.phases import WARM_UP
 from simsplit.results import Run
 from simsplit.seeds import rng_for

@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.grad_perturb import draw_laplace
 from simsplit.methods.method import Site, Step
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 N, K, D = 5, 3, 8

@@ -10,6 +10,7 @@ from builders import experiment, run_to_end, scenario
 from simsplit import Run
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import Site, Step
 from simsplit.methods.gradients_scrutinizer import (
     GradientsScrutinizer,
@@ -18,7 +19,6 @@ from simsplit.methods.gradients_scrutinizer import (
     compare_pairs,
     compute_score,
 )
-from simsplit.packets import Leg
 
 
 def test_the_score_by_hand():

@@ -6,10 +6,10 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError, ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import MethodConfig, Site, Step
 from simsplit.methods.learned1x1 import Learned1x1Config
 from simsplit.methods.lightsplit import LightSplit, LightSplitConfig
-from simsplit.packets import Leg
 
 CPU = torch.device("cpu")
 RESNET, MICRONNET, SIMPLECNN = (64, 8, 8), (29, 14, 14), (20, 12, 12)

@@ -9,10 +9,10 @@ from builders import scenario
 from scipy.optimize import minimize
 
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.marvell import NoiseVariances, Problem, find_noise, minimise_divergence
 from simsplit.methods.method import Method, Site, Step
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 PROBLEMS = [

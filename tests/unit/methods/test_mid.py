@@ -5,9 +5,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method, Site, Step
 from simsplit.methods.mid import Mid
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 SHAPES = [(7, 6), (6, 3, 5), (6,)]

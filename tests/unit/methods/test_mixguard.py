@@ -6,10 +6,10 @@ from torch import nn
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import IGNORED
+from simsplit.legs import Leg
 from simsplit.methods.method import Site, Step
 from simsplit.methods.mixguard import CALIBRATE, REFINE, Mixguard, MixguardConfig
 from simsplit.methods.secret_tokens import insert_tokens
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 WIDTH, WORDS, PAD = 8, 50, 0

@@ -7,6 +7,7 @@ from builders import run_to_end
 from sklearn.linear_model import LogisticRegression
 from texts import api_scenario
 
+from simsplit.legs import Leg
 from simsplit.methods import Site, Step
 from simsplit.methods.p3eft import (
     P3eftConfig,
@@ -14,7 +15,6 @@ from simsplit.methods.p3eft import (
     draw_mixing_weights,
     scale_together,
 )
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 CPU = torch.device("cpu")

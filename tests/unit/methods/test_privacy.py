@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from simsplit.data.batches import Batch
-from simsplit.errors import ScenarioError
+from simsplit.errors import RunFailedError, ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.dp_forward import compute_gaussian_sigma
 from simsplit.methods.method import Method, Site, Step
-from simsplit.packets import Leg
 from simsplit.scenario import parse
 from simsplit.seeds import rng_for
 
@@ -185,3 +185,36 @@ def test_nothing_is_mixed_in_evaluation():
     method.transform(Batch(z, torch.arange(5), torch.arange(5)), at)
     assert method.encode(z, at) is z
     assert method.compute_task_loss(z, z, torch.add, at) is None
+
+
+def draw_partners(count: int, number: int, **fields) -> torch.Tensor:
+    method, at = build("naive_mix", **fields), step(number)
+    labels = torch.arange(count)
+    method.transform(Batch(values(count, 6, 8), labels, labels), at)
+    return at.memo[method][0]
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_with_other_partners_no_text_is_mixed_with_itself(count):
+    """All pairings without a fixed point occur, and none with one; published mixup draws both."""
+    texts = torch.arange(count)
+    others = [draw_partners(count, number, partners="others") for number in range(60)]
+    assert all(sorted(each.tolist()) == texts.tolist() for each in others)
+    assert not any((each == texts).any() for each in others)
+    assert len({tuple(each.tolist()) for each in others}) >= min(2, count - 1)
+    assert any((draw_partners(count, number) == texts).any() for number in range(60))
+
+
+def test_a_text_alone_has_no_other_to_be_mixed_with():
+    with pytest.raises(RunFailedError, match=r"naive_mix.*batch_size.*drop_last"):
+        draw_partners(1, 0, partners="others")
+    assert draw_partners(1, 0).tolist() == [0]
+    with pytest.raises(ScenarioError, match=r"method\.0\.partners: .*2.*1"):
+        parse(
+            {
+                "data": {"source": "python_docs"},
+                "model": {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}},
+                "method": [{"kind": "naive_mix", "partners": "others"}],
+                "train": {"batch_size": 1},
+            }
+        )

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.method import Method, Share, Site, Step
 from simsplit.methods.private_backprop import MOST, draw_blinding
-from simsplit.packets import Leg, Packet
+from simsplit.packets import Packet
 from simsplit.results import Run
 from simsplit.seeds import rng_for
 

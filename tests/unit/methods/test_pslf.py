@@ -9,10 +9,10 @@ from torch.nn.functional import cross_entropy
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.method import Labels, Site, Step
 from simsplit.methods.pslf import Pslf, count_positive
-from simsplit.packets import Leg
 from simsplit.results import Run
 from simsplit.seeds import rng_for
 

@@ -8,10 +8,10 @@ from builders import scenario
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.method import Labels, Method, Site, Step
 from simsplit.methods.randomised_response import BLOCK, SampleDraws
-from simsplit.packets import Leg
 
 
 def build(classes: int, side: str = "client", **fields) -> Method:

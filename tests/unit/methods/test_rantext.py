@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from simsplit.data.batches import Batch
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method, Site, Step
 from simsplit.methods.tokens import Tokens
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 COUNT, WIDTH = 12, 4

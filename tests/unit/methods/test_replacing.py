@@ -8,9 +8,9 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method, Site, Step
 from simsplit.methods.tokens import Tokens
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 VOCABULARY, SPECIAL = 40, frozenset({0, 1})

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from simsplit.data.batches import Batch
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method, Site, Step
 from simsplit.methods.tokens import Tokens
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 COUNTS = torch.tensor([9, 0, 5, 1, 8, 2, 3, 0, 4])

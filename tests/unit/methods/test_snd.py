@@ -5,10 +5,10 @@ import torch
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods.method import Site, Step
 from simsplit.methods.snd import DENOISE, Snd, SndConfig
 from simsplit.methods.stack import Stack
-from simsplit.packets import Leg
 
 WIDTH = 16
 

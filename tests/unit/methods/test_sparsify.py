@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method, Site, Step
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 

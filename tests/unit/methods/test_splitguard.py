@@ -9,9 +9,9 @@ from torch import nn
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import Site, Step
 from simsplit.methods.splitguard import WIDTH, Splitguard, SplitguardConfig, compute_score
-from simsplit.packets import Leg
 
 
 def test_the_score_by_hand():

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.errors import ProtocolError, ScenarioError
+from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method, Share, Step
 from simsplit.methods.stack import Stack, build_stack, compute_sent_shapes
 from simsplit.methods.wcc import compute_within_class_scatter
-from simsplit.packets import Leg
 
 CPU = torch.device("cpu")
 SHAPES = ((8, 3, 2), (10,))

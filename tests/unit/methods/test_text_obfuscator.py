@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from simsplit.data.batches import Batch
+from simsplit.legs import Leg
 from simsplit.methods.method import Site, Step
 from simsplit.methods.text_obfuscator import TextObfuscator, TextObfuscatorConfig
 from simsplit.methods.tokens import Tokens
-from simsplit.packets import Leg
 from simsplit.seeds import rng_for
 
 WIDTH = 6

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from simsplit.legs import Leg
 from simsplit.methods import Site, Step
 from simsplit.methods.wcc import Wcc, WccConfig, compute_within_class_scatter
-from simsplit.packets import Leg
 
 LABELS = {
     "mixed": [0, 2, 0, 1, 2, 0, 7],

@@ -1,6 +1,7 @@
 """A cut that is not the whole model is refused when the model is loaded, by how much it differs."""
 
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,8 @@ from simsplit.assembly.exporting import convert_to_transformers
 from simsplit.errors import ScenarioError
 from simsplit.models import exactness
 from simsplit.models.exactness import compare, require_exact_cut, shrink
-from simsplit.models.language import CausalLM
-from simsplit.models.whole import Sizes
+from simsplit.models.language import CausalLM, SequenceClassifier
+from simsplit.models.whole import Sizes, build_config
 from simsplit.seeds import isolate
 
 transformers = pytest.importorskip("transformers")
@@ -75,7 +76,10 @@ def test_a_forgotten_scale_or_window_is_found(family, part, monkeypatch):
     [
         ("bloom", "model.name: ... BloomForCausalLM ... allowed"),
         ("olmo_hybrid", "model.name: ... linear_attention ... allowed: full_attention"),
-        ("gemma3", "model.name: gemma3 cannot be cut"),
+        (
+            "gemma3",
+            "model.name: gemma3 ... text_config, vision_config ... allowed",
+        ),
     ],
 )
 def test_a_family_without_known_parts_is_refused_by_the_name(family, gist):
@@ -137,3 +141,89 @@ def test_a_model_of_experts_can_be_drawn_by_its_sizes():
     out = made.tail(made.trunk(made.head(torch.arange(20).view(2, 10))))
     assert out.shape == (2, 10, 259)
     assert made.trunk.layers[0].mlp.experts.num_experts == 8
+
+
+def encoder_of(family, **options):
+    """Return the configuration of a small encoder."""
+    small = build_config(Sizes(family=family, width=16, layers=3, vocabulary=300, context=40))
+    for name, value in options.items():
+        setattr(small, name, value)
+    return small
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "deberta-v2"])
+def test_encoders_are_equal_to_the_whole_model_in_all_three_runs(family):
+    config = encoder_of(family, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    require_exact_cut(config, "model.name")
+    with isolate(0, "small"):
+        model = transformers.AutoModelForSequenceClassification.from_config(shrink(config))
+    assert compare(model).is_none
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_an_encoder_with_a_causal_mask_is_refused(family, tmp_path):
+    """Its cut has none: padded logits differed by .1 to .2, and nothing said so."""
+    config = encoder_of(family, is_decoder=True)
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(ScenarioError) as caught:
+        SequenceClassifier(name=str(tmp_path), head=1, tail=1).build((32,), 2, seed=0)
+    assert says(
+        str(caught.value), f"scenario.model.name: {family} ... differ ... allowed: ... bert"
+    )
+
+
+def leave_out_mask(segment, x, mask=None):
+    return type(segment).forward(segment, x)
+
+
+@pytest.mark.parametrize("forgotten", ["mask", "positions"])
+def test_a_forgotten_mask_of_an_encoder_is_found(forgotten, monkeypatch):
+    def copy_wrongly(model, owner, cut, reader):
+        segment = copied(model, owner, cut, reader)
+        if forgotten == "mask":
+            segment.forward = partial(leave_out_mask, segment)
+        elif owner == "head":
+            torch.nn.init.zeros_(segment.embeddings.position_embeddings.weight)
+        return segment
+
+    copied = exactness.copy_encoder_segment
+    monkeypatch.setattr(exactness, "copy_encoder_segment", copy_wrongly)
+    with pytest.raises(ScenarioError) as caught:
+        require_exact_cut(encoder_of("bert"), "model.name")
+    assert says(str(caught.value), "scenario.model.name: bert ... differ")
+
+
+@pytest.mark.parametrize(
+    ("family", "gist"),
+    [
+        ("gemma3", "gemma3 ... text_config, vision_config"),
+        ("llava", "llava ... text_config"),
+        ("distilbert", "distilbert"),
+        ("albert", "albert"),
+        ("mpnet", "mpnet"),
+        ("mamba", "mamba ... max_position_embeddings"),
+    ],
+)
+def test_another_family_is_refused_by_its_name_with_what_is_allowed(family, gist, tmp_path):
+    """Before, a user of a classifier read that AutoModelForCausalLM does not know a class."""
+    transformers.AutoConfig.for_model(family).save_pretrained(tmp_path)
+    for kind in (CausalLM, SequenceClassifier):
+        with pytest.raises(ScenarioError) as caught:
+            kind(name=str(tmp_path), head=1, tail=1).compute_shapes((32,))
+        assert says(
+            str(caught.value), f"scenario.model.name: {gist} ... allowed: ... Llama ... bert"
+        )
+        assert "AutoModel" not in str(caught.value)
+        assert "attribute" not in str(caught.value)
+
+
+def test_an_error_of_the_library_is_no_message(monkeypatch):
+    def fail(model):
+        raise KeyError("sliding_attention")
+
+    monkeypatch.setattr(exactness, "compare", fail)
+    with pytest.raises(ScenarioError) as caught:
+        require_exact_cut(config_of("llama"), "model.name")
+    assert says(str(caught.value), "model.name: llama ... allowed: ... Llama")
+    assert "KeyError" not in str(caught.value)
+    assert isinstance(caught.value.__cause__, KeyError)

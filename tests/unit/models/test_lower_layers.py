@@ -132,4 +132,4 @@ def test_a_run_and_its_weights_are_as_without(tmp_path, monkeypatch):
     kept, plain = (Run.load(tmp_path / name) for name in ("kept", "plain"))
     for name in ("train_loss", "test_accuracy"):
         assert kept.rounds[name].tolist() == pytest.approx(plain.rounds[name].tolist(), rel=1e-4)
-    assert kept.labels["leak"].tolist() == pytest.approx(plain.labels["leak"].tolist(), abs=0.02)
+    assert kept.labels["value"].tolist() == pytest.approx(plain.labels["value"].tolist(), abs=0.02)

@@ -1,9 +1,10 @@
 """Networks of one's own: cut by layer names, exactly; or refused with what to do."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
-from torchvision.models import mobilenet_v3_small, resnet18
 
 from simsplit.errors import ScenarioError
 from simsplit.models import SplitModel
@@ -39,24 +40,36 @@ class Net(nn.Module):
         return self.last(torch.relu(x))
 
 
+def make_sequence() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def make_net(kind: str | Callable[[], nn.Module]) -> nn.Module:
+    """Make torchvision's network of this name, or one of these."""
+    from torchvision import models
+
+    return getattr(models, kind)(num_classes=7) if isinstance(kind, str) else kind()
+
+
 @pytest.mark.parametrize(
-    ("net", "cut", "shape", "crossing"),
+    ("kind", "cut", "shape", "crossing"),
     [
-        (resnet18(num_classes=7), ("layer1", "fc"), (3, 32, 32), ((64, 8, 8), (512,))),
-        (resnet18(num_classes=7), ("layer1.0", "layer4.1"), (3, 32, 32), ((64, 8, 8), (512, 1, 1))),
-        (mobilenet_v3_small(num_classes=7), ("features.3", "classifier"), (3, 32, 32), None),
-        (Net(), ("first", "last"), (4,), ((8,), (8,))),
-        (Net(), ("blocks.0", "blocks.2"), (4,), ((8,), (8,))),
-        (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), (1, -1), (4,), ((8,), (8,))),
-        (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), ("0", "2"), (4,), None),
+        ("resnet18", ("layer1", "fc"), (3, 32, 32), ((64, 8, 8), (512,))),
+        ("resnet18", ("layer1.0", "layer4.1"), (3, 32, 32), ((64, 8, 8), (512, 1, 1))),
+        ("mobilenet_v3_small", ("features.3", "classifier"), (3, 32, 32), None),
+        (Net, ("first", "last"), (4,), ((8,), (8,))),
+        (Net, ("blocks.0", "blocks.2"), (4,), ((8,), (8,))),
+        (make_sequence, (1, -1), (4,), ((8,), (8,))),
+        (make_sequence, ("0", "2"), (4,), None),
     ],
 )
 def test_a_cut_network_computes_what_the_whole_does(
-    net: nn.Module,
+    kind: str | Callable[[], nn.Module],
     cut: tuple[str, str],
     shape: tuple[int, ...],
     crossing: tuple[tuple[int, ...], ...] | None,
 ) -> None:
+    net = make_net(kind)
     model = SplitModel(net, cut=cut)
     result = model.measure(shape)
     assert crossing is None or result[:2] == crossing

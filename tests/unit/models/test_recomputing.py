@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from simsplit.models.recomputing import list_units, recompute_units, watch_units
-from simsplit.preflight import measure_activation_bytes
+from simsplit.preflight import KeptTensors
 
 
 def build_block(width: int) -> nn.Sequential:
@@ -49,12 +49,14 @@ def test_weights_that_have_moved_on_are_those_of_the_first_pass() -> None:
 def test_blocks_keep_their_inputs_alone() -> None:
     net, x = nn.Sequential(*(build_block(8) for _ in range(5))), torch.randn(4, 8)
     again = recompute_units(copy.deepcopy(net))
-    kept = measure_activation_bytes(lambda: net(x), net.parameters())
-    with watch_units(again) as passes:
-        inputs = measure_activation_bytes(lambda: again(x), again.parameters())
-    assert inputs == 5 * x.nbytes
+    kept, inputs = KeptTensors(net.parameters()), KeptTensors(again.parameters())
+    with kept.watch({"": net}):
+        net(x)
+    with watch_units(again) as passes, inputs.watch({"": nn.Module()}):
+        again(x)
+    assert inputs.count([""]) == 5 * x.nbytes
     assert len(passes) == 5
-    assert kept > 3 * inputs
+    assert kept.count([""]) > 3 * inputs.count([""])
 
 
 def test_units_are_layers_or_blocks_or_all() -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from builders import run_to_end, scenario
 from safetensors.torch import save_file
-from torchvision.models import VisionTransformer as Whole
 
 from simsplit.assembly.trained import load_trained
 from simsplit.errors import ScenarioError
@@ -19,7 +18,9 @@ SIZES: dict[str, Any] = {"patch": 4, "width": 16, "layers": 3, "heads": 2, "hidd
 SHAPE, CLASSES = (3, 12, 12), 5
 
 
-def make_whole() -> Whole:
+def make_whole() -> torch.nn.Module:
+    from torchvision.models import VisionTransformer as Whole
+
     with torch.random.fork_rng():
         torch.manual_seed(3)  # noqa: TID251 - torchvision draws from it
         made = Whole(12, 4, 3, 2, 16, 24, num_classes=CLASSES)
@@ -58,6 +59,8 @@ def test_a_cut_is_the_whole_to_the_bit(head: int, tmp_path: Path) -> None:
 
 def test_it_begins_as_torchvision_does() -> None:
     """The same spread of each weight, and zeros where there are zeros."""
+    from torchvision.models import VisionTransformer as Whole
+
     sizes = {"width": 64, "layers": 2, "heads": 2, "hidden": 256}
     made = VisionTransformer(**sizes).build((3, 32, 32), 10, seed=0)
     whole = Whole(32, 4, 2, 2, 64, 256, num_classes=10).state_dict()

@@ -6,7 +6,6 @@ import pytest
 import torch
 from builders import scenario
 from safetensors.torch import save_file
-from torchvision.models import resnet18
 from typer.testing import CliRunner
 
 from simsplit import load_trained, run
@@ -34,6 +33,8 @@ def test_a_run_starts_from_another_or_from_its_export(tmp_path: Path) -> None:
 
 
 def test_torchvisions_names_fit_and_other_classes_start_afresh(tmp_path: Path) -> None:
+    from torchvision.models import resnet18
+
     whole = resnet18(num_classes=1000)
     save_file(whole.state_dict(), tmp_path / "resnet18.safetensors")
     config = ResNet18(weights=tmp_path / "resnet18.safetensors")

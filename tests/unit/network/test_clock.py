@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 
+from simsplit.legs import Leg
 from simsplit.network.clock import (
     ClientWork,
     Flops,
@@ -14,7 +15,6 @@ from simsplit.network.clock import (
     list_stages,
 )
 from simsplit.network.profiles import Rates, ServerConfig
-from simsplit.packets import Leg
 from simsplit.topologies import TOPOLOGIES
 
 ORDERS = get_args(Order)

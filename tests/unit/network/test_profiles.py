@@ -7,8 +7,8 @@ from gists import says
 from pydantic import ValidationError
 
 from simsplit.config import Config
+from simsplit.legs import Leg
 from simsplit.network.profiles import DEVICES, LINKS, NetworkConfig, Rates
-from simsplit.packets import Leg
 from simsplit.scenario.messages import explain
 
 

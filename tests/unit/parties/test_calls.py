@@ -5,7 +5,8 @@ from inspect import signature
 import pytest
 import torch
 
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties.calls import CALLS, Call
 
 META = torch.device("meta")

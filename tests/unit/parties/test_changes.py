@@ -9,7 +9,8 @@ from builders import run_to_end, scenario
 from torch import Tensor
 
 from simsplit.errors import ProtocolError
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties.changes import Changes
 from simsplit.parties.sharing import Keeping
 from simsplit.results import Run

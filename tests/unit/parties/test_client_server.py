@@ -9,8 +9,9 @@ from by_hand import CPU, SGD, Cut, cut, list_changed, same, segments
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
+from simsplit.legs import Leg
 from simsplit.methods.method import Method, Share, Step
-from simsplit.packets import Leg, Packet, Packets
+from simsplit.packets import Packet, Packets
 from simsplit.parties.calls import Probe
 from simsplit.parties.optimizers import SgdConfig
 from simsplit.phases import Phase
@@ -154,8 +155,9 @@ def client_backward_twice(made: Cut) -> None:
 
 
 def server_backward_twice(made: Cut) -> None:
-    made.train()
-    serve(made, made.tap.on(Leg.FEATURES_GRAD)[0])
+    (gradient,) = proceed(made, serve(made, send_smashed(made)))
+    serve(made, gradient)
+    serve(made, gradient)  # no walk has ended in between, which would have the server forget it
 
 
 def one_reply_too_many(made: Cut) -> None:

@@ -5,8 +5,8 @@ import torch
 from by_hand import Cut, cut, same
 from torch import Tensor, nn
 
+from simsplit.legs import Leg
 from simsplit.methods.method import Method, Share, Step
-from simsplit.packets import Leg
 from simsplit.parties.optimizers import SgdConfig
 
 PLAIN = SgdConfig(lr=0.1)

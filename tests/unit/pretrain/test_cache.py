@@ -7,15 +7,17 @@ import torch
 from filelock import FileLock
 from gists import says
 
-from simsplit import load_sweep, run, run_sweep
+from simsplit import caching, load_sweep, run, run_sweep
 from simsplit.errors import RunError, SimsplitError
 from simsplit.machine import pin_threads
-from simsplit.pretrain import TIERS, cache, fetch_pretrained
-from simsplit.pretrain.tiers import change_tier
+from simsplit.pretrain import cache, fetch_pretrained
+from simsplit.pretrain.tiers import change_tier, find_named
 from simsplit.progress import SweepObserver
 
+CI = find_named("ci@7")
+"""A small model that does not ship."""
 WITH_CI = {
-    "model": {"kind": "causal_lm", "name": "simsplit/ci", "head": 1, "tail": 1},
+    "model": {"kind": "causal_lm", "name": "simsplit/ci@7", "head": 1, "tail": 1},
     "data": {"source": "python_docs"},
 }
 
@@ -65,10 +67,10 @@ def test_another_config_or_text_is_another_model(tiny, tmp_path):
 
 def test_a_tier_goes_by_its_name(trainings):
     lines = []
-    folder = fetch_pretrained("ci", lines.append)
+    folder = fetch_pretrained("ci@7", lines.append)
     assert folder.name.startswith("ci-")
-    assert fetch_pretrained(TIERS["ci"], lines.append) == folder
-    assert trainings == [TIERS["ci"]]
+    assert fetch_pretrained(CI, lines.append) == folder
+    assert trainings == [CI]
 
 
 def test_a_model_is_pretrained_with_all_threads_of_a_pinned_run(monkeypatch):
@@ -78,7 +80,7 @@ def test_a_model_is_pretrained_with_all_threads_of_a_pinned_run(monkeypatch):
     monkeypatch.setattr(cache, "pretrain", pretend)
     monkeypatch.setattr(cache, "ALL_THREADS", 3)
     with pin_threads(1), pytest.raises(RunError, match="3 threads"):
-        fetch_pretrained("ci", lambda line: None)
+        fetch_pretrained("ci@7", lambda line: None)
     with pin_threads(1), pytest.raises(RunError, match="3 threads"):
         run(WITH_CI)
 
@@ -86,7 +88,7 @@ def test_a_model_is_pretrained_with_all_threads_of_a_pinned_run(monkeypatch):
 def test_a_sweep_makes_its_model_before_its_cells_begin(trainings, tmp_path, capsys):
     class Watch(SweepObserver):
         def begin(self, path, cells, jobs):
-            assert trainings == [TIERS["ci"]]
+            assert trainings == [CI]
             assert "ci-" in capsys.readouterr().err
             raise KeyboardInterrupt
 
@@ -148,7 +150,7 @@ def test_a_cache_that_cannot_be_written_says_what_to_do(tiny, tmp_path, monkeypa
 def test_without_the_variable_it_is_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("SIMSPLIT_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache.get_cache_folder() == tmp_path / ".cache" / "simsplit"
+    assert caching.get_cache_folder() == tmp_path / ".cache" / "simsplit"
 
 
 def test_an_unknown_tier_is_named():

@@ -62,7 +62,7 @@ def test_a_terminal_has_a_bar_that_goes_away(simsplit, words, monkeypatch):
         (("--steps", "0"), "--steps: ... 1 ... 0"),
         (("--width", "17"), "width 17 ... 2 heads"),
         (("--text", "none.txt"), "text: none.txt"),
-        (("--device", "abacus"), "--device: ... 'abacus' ... cpu, cuda, cuda:N, auto"),
+        (("--device", "abacus"), "--device: ... 'abacus' ... cpu, cuda, cuda:N, or auto"),
         (("--device", "cuda:99"), "--device: ... 'cuda:99' ... torch"),
         (("--tier", "huge"), "'huge' ... 'ci', 'demo', 'gpu'"),
     ],

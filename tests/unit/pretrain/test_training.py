@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from gists import gist
 
 from simsplit.errors import DataError, RunError, RunFailedError
 from simsplit.pretrain import pretrain, read_facts
@@ -85,6 +86,35 @@ def test_the_validation_loss_is_that_of_the_saved_model_on_what_was_held_out(tin
     assert sum(losses) / len(losses) == pytest.approx(
         read_facts(folder)["validation_loss"], rel=1e-5
     )
+
+
+def test_half_precision_rounds_the_weights_before_they_are_judged(tiny, folder, tmp_path):
+    from safetensors.torch import load_file
+
+    half = pretrain(tiny.model_copy(update={"half": True}), tmp_path / "half")
+    kept = load_file(folder / "model.safetensors")
+    rounded = load_file(half / "model.safetensors")
+    assert all(torch.equal(rounded[name], weight.half()) for name, weight in kept.items())
+    losses = [read_facts(each)["validation_loss"] for each in (folder, half)]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    model, _ = load(half)
+    assert model.lm_head.weight.dtype == torch.float32
+    assert torch.equal(model.lm_head.weight, rounded["lm_head.weight"].float())
+
+
+def test_a_weight_beyond_half_precision_is_refused(tiny, tmp_path, monkeypatch):
+    from simsplit.pretrain import pretraining
+
+    monkeypatch.setattr(pretraining, "_train", lambda model, *given: enlarge(model))
+    with pytest.raises(RunFailedError, match=gist("half precision ... --half")):
+        pretrain(tiny.model_copy(update={"half": True}), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def enlarge(model):
+    torch.nn.init.constant_(model.lm_head.weight, 1e5)
+    return 1.0
 
 
 def test_the_same_config_gives_the_same_weights(tiny, folder, tmp_path):

@@ -3,6 +3,7 @@ import shutil
 
 import pytest
 from builders import scenario
+from written_leaks import write_leaks
 
 from simsplit import run
 from simsplit.results import Run, load_saved_scenario
@@ -50,18 +51,18 @@ def with_labels(variant):
 
     def make(name="labels", seed=0, **fields):
         run = variant(name, {"seed": seed, **fields})
-        heads = "round,attack,view,adapter,figure,leak,low,high,samples,known"
-        place = "{},{},{},{},{},{},0.2,1.0,4,0"
-        lines, seen = [heads], "round,view,adapter,target,label,x,y"
+        lines, seen = [], "round,view,adapter,target,label,x,y"
+        heads = ("round", "attack", "view", "adapter", "metric", "value")
+        bounds = {"low": 0.2, "high": 1.0, "samples": 4, "known": 0}
         for number, sign in ((1, 1), (2, -1)):
             for adapter, leak in ((0, 0.6), (1, 0.5 + number / 4)):
-                lines.append(place.format(number, "spectral", "gradient", adapter, "auc", leak))
-            lines.append(place.format(number, "kmeans", "features", 0, "accuracy", 0.75))
-            lines.append(place.format(number, "kmeans", "features", 0, "purity", 0.99))
-            lines += [place.format(number, "chance", "", 0, "auc", 0.55)]
-            lines += [place.format(number, "chance", "", 0, "accuracy", 0.56)]
-            lines += [place.format(number, "chance", "", 0, "purity", 0.57)]
-            lines += [place.format(number, "majority", "", 0, "accuracy", 0.5)]
+                lines.append((number, "spectral", "gradient", adapter, "auc", leak))
+            lines.append((number, "kmeans", "features", 0, "accuracy", 0.75))
+            lines.append((number, "kmeans", "features", 0, "purity", 0.99))
+            lines.append((number, "chance", "", 0, "auc", 0.55))
+            lines.append((number, "chance", "", 0, "accuracy", 0.56))
+            lines.append((number, "chance", "", 0, "purity", 0.57))
+            lines.append((number, "majority", "", 0, "accuracy", 0.5))
             rows = [seen]
             for target in range(4):
                 x, y, label = sign * (target - 1.5), sign * (target % 2 - 0.5), target // 2
@@ -69,7 +70,8 @@ def with_labels(variant):
                 rows += [f"{number},gradient,{n},{target},{label},{x},1e-7" for n in (0, 1)]
             (run.path / "components").mkdir(exist_ok=True)
             (run.path / f"components/round-{number:06d}.csv").write_text("\n".join(rows) + "\n")
-        (run.path / "labels.csv").write_text("\n".join(lines) + "\n")
+        made = [dict(zip(heads, line, strict=True)) | bounds for line in lines]
+        write_leaks(run.path, "labels", made)
         return Run.load(run.path)
 
     return make

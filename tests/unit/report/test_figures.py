@@ -1,11 +1,14 @@
 """Figures show what the tables say."""
 
+import itertools
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from builders import run_to_end, scenario
 
@@ -118,3 +121,30 @@ def test_a_dozen_lines_differ_in_colour_and_mark_and_pictures_have_titles(finish
     assert ax.get_title()
     legend, axes = ax.get_legend().get_window_extent(), ax.get_window_extent()
     assert legend.x0 >= axes.x1, "a legend hides no line"
+
+
+def have_room(artists) -> bool:
+    """Return whether no two texts of a drawn figure overlap."""
+    figure = artists[0].figure
+    figure.canvas.draw()
+    boxes = [each.get_window_extent() for each in artists if each.get_text()]
+    pairs = itertools.combinations(boxes, 2)
+    return not any(one.overlaps(other) for one, other in pairs)
+
+
+def test_numbers_of_bytes_have_room_in_half_a_figure():
+    table = pd.DataFrame({"bytes_total": np.linspace(4, 61, 8) * 2**20, "test_accuracy": 0.5})
+    made = {"raw": SimpleNamespace(rounds=table)}
+    _, (_, right) = plt.subplots(1, 2, figsize=(9, 4))
+    assert have_room(figures.accuracy(made, x="bytes_total", ax=right).get_xticklabels())
+    assert right.get_xlabel() == "bytes total, MiB"
+    assert all(float(each.get_text()) % 10 == 0 for each in right.get_xticklabels())
+
+
+def test_cells_of_many_detectors_have_room(monkeypatch):
+    names = [f"cosine_payload_{place}" for place in range(14)]
+    monkeypatch.setattr(figures, "_refuse_unknown", lambda *_: None)
+    monkeypatch.setattr(figures, "_score_f1", lambda *_: 0.5)
+    monkeypatch.setattr(figures, "list_flagged", lambda *_: [1, 2])
+    monkeypatch.setattr(figures, "list_malicious", lambda _: [])
+    assert have_room(figures.caught({"clean": None, "skewed": None}, names).texts)

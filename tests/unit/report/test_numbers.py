@@ -5,11 +5,13 @@ import io
 import statistics
 
 import pytest
+from written_leaks import write_leaks
 
 from simsplit import compare
 from simsplit.errors import RunError
+from simsplit.metrics import find_better
 from simsplit.report.grouping import load_entries
-from simsplit.report.numbers import find_better, write_csv
+from simsplit.report.numbers import write_csv
 from simsplit.results import Run
 
 LIGHT = [{"kind": "lightsplit", "ratio": 8.0, "lift": "fixed"}]
@@ -25,8 +27,9 @@ def runs(variant):
         run = variant(
             name, {"method": method, "seed": seed}, {"test_accuracy": accuracy}, total=1000
         )
-        lines = ["round,attack,image,mse,ssim", f"1,ridge,0,{mse},0.5", f"1,ridge,1,{mse},0.7"]
-        (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        rows = [{"target": target, "ssim": ssim} for target, ssim in ((0, 0.5), (1, 0.7))]
+        place = {"round": 1, "attack": "ridge", "mse": mse}
+        write_leaks(run.path, "images", [place | row for row in rows])
         made.append(Run.load(run.path))
     return made
 
@@ -78,7 +81,7 @@ def test_csv_has_raw_numbers_and_one_table(runs):
     assert float(rows[0]["test_accuracy_mean"]) == pytest.approx(0.85)
     assert float(rows[0]["bytes_total_mean"]) == 1000
     assert rows[1]["test_accuracy_std"] == ""
-    attacks = list(csv.DictReader(io.StringIO(write_csv(entries, "last", "recovered"))))
+    attacks = list(csv.DictReader(io.StringIO(write_csv(entries, "last", "inputs"))))
     assert [(row["method"], row["attack"], row["seeds"]) for row in attacks] == [
         ("raw", "ridge", "2"),
         ("lightsplit 8 fixed", "ridge", "1"),

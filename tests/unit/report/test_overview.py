@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from written_leaks import write_leaks
 
 from simsplit.report.grouping import Entry
 from simsplit.report.overview import has_several_kinds, tabulate_overview
@@ -20,11 +21,12 @@ def made(variant):
 
     def make(name, figure, means, *, seed=0, fields=None, flagged=None, **summary):
         run = variant(name, {"seed": seed, **(fields or {})}, **summary)
-        target = "text" if figure == "rouge_l" else "image"
-        lines = [f"round,attack,{target},{figure}"]
-        for attack, mean in means.items():
-            lines += [f"1,{attack},{index},{mean + off}" for index, off in ((0, 0.01), (1, -0.01))]
-        (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        rows = [
+            {"round": 1, "attack": attack, "target": index, figure: mean + off}
+            for attack, mean in means.items()
+            for index, off in ((0, 0.01), (1, -0.01))
+        ]
+        write_leaks(run.path, "texts" if figure == "rouge_l" else "images", rows)
         if flagged is not None:
             write_detections(run, flagged)
         return Entry(Run.load(run.path))

@@ -8,9 +8,9 @@ from texts import text_scenario
 
 from simsplit.attacking.finished import attack
 from simsplit.report import figures
-from simsplit.report.input_tables import tabulate_texts
+from simsplit.report.read_texts import tabulate_texts
 from simsplit.results import Run
-from simsplit.results.kept import load_texts
+from simsplit.results.recovered_files import load_texts
 
 mpl.use("agg")
 WORDS = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
-from gists import says
+from gists import gist, says
+from written_leaks import write_leaks
 
+from simsplit.errors import RunError
 from simsplit.metrics.intervals import bootstrap_interval
 from simsplit.report.comparison import compare
 from simsplit.report.grouping import Entry
@@ -24,12 +26,12 @@ def attacked(variant):
     ):
         fields = {"method": method or [], "seed": seed} | ({"targets": targets} if targets else {})
         made = variant(name, fields, **summary)
-        target = "image" if columns[0] == "mse" else "text"
-        lines = [",".join(("round", "attack", target, *columns))]
-        for attack, values in scores.items():
-            for number, row in enumerate(values):
-                lines.append(",".join(map(str, (1, attack, number, *row))))
-        (made.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        rows = [
+            {"round": 1, "attack": attack, "target": number, **dict(zip(columns, row, strict=True))}
+            for attack, values in scores.items()
+            for number, row in enumerate(values)
+        ]
+        write_leaks(made.path, "images" if columns[0] == "mse" else "texts", rows)
         return Entry(Run.load(made.path))
 
     return make
@@ -141,6 +143,14 @@ def test_the_best_of_messages_is_shown_where_there_are_several(attacked, best, t
     columns = ("rouge_l", "best_rouge_l")
     made = compare_recoveries([attacked("one", {"sip": [(0.5, best)]}, columns=columns)])
     assert [table.title.split(" of ")[0] for table in made] == ["ROUGE-L", "best ROUGE-L"][:tables]
+
+
+@pytest.mark.parametrize("name", ["recovered", "labels", "sessions"])
+def test_a_run_with_a_table_for_each_kind_is_refused_by_name(variant, name):
+    run = variant("old")
+    (run.path / f"{name}.csv").write_text("round,attack\n")
+    with pytest.raises(RunError, match=gist(f"{run.path} ... {name}.csv ... leaks.csv")):
+        _ = run.leaks
 
 
 def test_methods_alike_but_for_a_field_are_distinguished_by_it():

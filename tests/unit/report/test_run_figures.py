@@ -5,12 +5,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import run_to_end, scenario
 from PIL import Image
+from written_leaks import write_leaks
 
 from simsplit.progress import Observer
-from simsplit.report import figures
+from simsplit.report import figures, input_figures
 from simsplit.report.detections import find_cut, list_detectors
 from simsplit.report.input_figures import draw_recovered
 from simsplit.report.rates import choose_headline
@@ -158,5 +160,18 @@ def test_images_of_attacks_on_a_finished_run_alone_are_no_failure(variant: Any) 
     run = variant("later")
     folder = run.path / "attacks" / "later"
     folder.mkdir(parents=True)
-    (folder / "recovered.csv").write_text("round,attack,image,mse\n1,later,0,0.5\n")
+    row = {"round": 1, "attack": "later", "target": 0, "mse": 0.5}
+    write_leaks(folder, "images", [row])
     assert draw_recovered(Run.load(run.path)) is None
+
+
+@pytest.mark.parametrize("attacks", [1, 13])
+def test_the_title_of_recovered_images_is_near_the_first_row(monkeypatch, attacks):
+    rows = ("originals", *(f"attack {number}" for number in range(attacks)))
+    images = {name: np.zeros((2, 1, 4, 4), np.uint8) for name in rows}
+    monkeypatch.setattr(input_figures, "load_images", lambda *_: images)
+    figure = input_figures.recovered(Path("a run"), rows[1:])
+    figure.canvas.draw()
+    title = figure.texts[0].get_window_extent()
+    assert 0 < title.y0 - figure.axes[0].get_window_extent().y1 < 0.2 * figure.dpi
+    assert title.y1 <= figure.bbox.y1

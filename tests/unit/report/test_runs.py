@@ -6,7 +6,7 @@ from gists import says
 
 from simsplit.errors import RunError
 from simsplit.report.comparison import compare
-from simsplit.report.runs import show, write_heading
+from simsplit.report.run_tables import show, write_heading
 from simsplit.report.tables import write_mean
 from simsplit.results import Run
 

@@ -3,7 +3,10 @@
 import matplotlib as mpl
 import pytest
 from gists import gist, says
+from matplotlib.collections import LineCollection
+from matplotlib.transforms import Bbox
 from pace import together
+from written_leaks import write_leaks
 
 from simsplit.errors import RunError
 from simsplit.report.grouping import Entry, name_rows
@@ -77,10 +80,10 @@ def test_a_method_in_several_strengths_has_a_colour_of_its_own(variant):
 
 def test_a_leak_stands_beside_what_chance_tells(variant):
     run = variant("attacked")
-    place = "1,{},features,0,auc,{},0.1,0.9,9,0"
-    lines = ["round,attack,view,adapter,figure,leak,low,high,samples,known"]
-    lines += [place.format("spectral", 0.9), place.format("chance", 0.55)]
-    (run.path / "labels.csv").write_text("\n".join(lines) + "\n")
+    place = {"round": 1, "view": "features", "adapter": 0, "metric": "auc"}
+    place |= {"low": 0.1, "high": 0.9, "samples": 9, "known": 0}
+    read = (("spectral", 0.9), ("chance", 0.55))
+    write_leaks(run.path, "labels", [{**place, "attack": a, "value": v} for a, v in read])
     entries = [Entry(Run.load(run.path))]
     (ax,) = scatter(entries, "labels_leak,test_accuracy", "last", name_rows(entries)).axes
     assert says(ax.get_xlabel(), "labels ... % ... (← better)")
@@ -101,6 +104,21 @@ def test_names_stand_apart_even_where_points_do_not(variant):
     assert len(boxes) == 12
     for index, box in enumerate(boxes):
         assert not [other for other in boxes[:index] if box.overlaps(other)]
+
+
+def test_no_interval_goes_through_a_name(entries):
+    drawn = scatter(entries, "test_accuracy,bytes_total", "last", name_rows(entries))
+    (ax,) = drawn.axes
+    renderer = drawn.canvas.get_renderer()
+    names = [text.get_window_extent(renderer) for text in ax.texts if text.get_text()]
+    bars = [
+        Bbox.from_extents(*ends[0] - 0.5, *ends[1] + 0.5)
+        for each in ax.collections
+        if isinstance(each, LineCollection)
+        for ends in map(ax.transData.transform, each.get_segments())
+    ]
+    assert sum(bar.width > 20 for bar in bars) == len(names) == 5
+    assert not any(bar.overlaps(name) for bar in bars for name in names)
 
 
 @together(
@@ -180,3 +198,11 @@ def test_no_two_methods_have_the_same_mark_and_colour(variant):
         (h.get_marker(), h.get_color()) for h, n in zip(handles, names, strict=True) if n in kinds
     }
     assert len(shown) == len(kinds)
+
+
+def test_a_name_that_looks_like_a_formula_is_drawn_as_it_stands(entries):
+    names = [f"$\\frac${number}" for number in range(len(name_rows(entries)))]
+    drawn = scatter(entries, "bytes_total,test_accuracy", "best_on_validation", names)
+    drawn.canvas.draw()
+    written = {text.get_text().replace(r"\$", "$") for text in drawn.axes[0].texts}
+    assert set(names) <= written

@@ -7,27 +7,21 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 from builders import scenario
+from written_leaks import write_leaks
 
 from simsplit.errors import RunError
+from simsplit.metrics import find_better
 from simsplit.metrics.text import compute_defence_score
 from simsplit.report import figures
+from simsplit.report.defence_tables import compare_weighted
 from simsplit.report.grouping import Entry
-from simsplit.report.numbers import find_better, measure, write_csv
-from simsplit.report.session_tables import (
-    compare_sessions,
-    compare_weighted_defences,
-    tabulate_dialogues,
-    tabulate_sessions,
-)
+from simsplit.report.leak_tables import compare_leaks, tabulate_leaks
+from simsplit.report.numbers import measure, write_csv
+from simsplit.report.read_texts import tabulate_dialogues
 from simsplit.results import Run
-from simsplit.results.kept import SESSIONS, encode_lines
-from simsplit.results.session_results import (
-    COLUMNS,
-    SILENT,
-    average_last_judged,
-    find_strongest,
-    summarise_sessions,
-)
+from simsplit.results.recovered_files import SESSIONS, encode_lines
+from simsplit.results.recovered_kinds import SILENT
+from simsplit.results.summary import summarise_leaks
 
 mpl.use("agg")
 
@@ -38,15 +32,15 @@ def write_sessions(path, *, utility=0.5, scale=1.0, method=(), number=1):
     """Write a finished run with two sessions that were read alike."""
     rows = []
     for session in (0, 1):
-        at = {"round": number, "session": session}
+        at = {"round": number, "target": session}
         for attack, (prompt, response) in READ.items():
             sides = {"prompt": prompt * scale, "response": response * scale}
             sides["both"] = sum(sides.values()) / 2
-            rows += [{**at, "attack": attack, "side": side, "ap": ap} for side, ap in sides.items()]
-        both = {**at, "attack": "written", "side": "response", "ap": 0.1}
+            rows += [{**at, "attack": attack, "view": side, "ap": ap} for side, ap in sides.items()]
+        both = {**at, "attack": "written", "view": "response", "ap": 0.1}
         rows.append({**both, "meteor": utility + 0.1 * (session - 0.5)})
     path.mkdir()
-    pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(path / "sessions.csv", index=False)
+    write_leaks(path, "sessions", rows)
     (path / "scenario.yaml").write_text(scenario(method=list(method)).yaml())
     pd.DataFrame({"round": [1]}).to_csv(path / "rounds.csv", index=False)
     clients = {"round": [1], "client": [0], "malicious": [0]}
@@ -62,24 +56,22 @@ def run(tmp_path):
 
 
 def test_the_strongest_is_by_both_ends_and_no_floor(run):
-    last = average_last_judged(run.sessions)
-    assert find_strongest(last) == "strong"
-    facts = summarise_sessions(run.sessions)["sessions"]
+    facts = summarise_leaks(run.leaks)["sessions"]
     assert facts["attack"] == "strong"
     assert facts["ap_both"] == pytest.approx(0.7)
     assert facts["mp"] == pytest.approx(0.5)
     assert facts["floor"] == pytest.approx(0.01)
-    assert summarise_sessions(pd.DataFrame()) == {}
+    assert summarise_leaks(pd.DataFrame()) == {}
 
 
 def test_only_the_last_judgement_counts(run, tmp_path):
-    early = write_sessions(tmp_path / "early", scale=0.1, number=0).sessions
-    both = pd.concat([early, run.sessions])
-    assert summarise_sessions(both) == summarise_sessions(run.sessions)
+    early = write_sessions(tmp_path / "early", scale=0.1, number=0).leaks
+    both = pd.concat([early, run.leaks])
+    assert summarise_leaks(both) == summarise_leaks(run.leaks)
 
 
 def test_a_row_per_attack_then_the_floors(run):
-    table = tabulate_sessions(run)
+    table = tabulate_leaks(run, "sessions")
     assert [row[0] for row in table.rows] == ["weak", "strong", "(random tokens)"]
     assert table.rows[1][1:4] == ("0.500", "0.900", "0.700")
     assert "METEOR (MP) 0.5 " in table.title
@@ -90,7 +82,7 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     noise = [{"kind": "noise"}]
     raw = write_sessions(tmp_path / "raw")
     defended = write_sessions(tmp_path / "defended", utility=0.4, scale=0.1, method=noise)
-    (table,) = compare_sessions([Entry(raw), Entry(defended)])
+    (table,) = compare_leaks("sessions", [Entry(raw), Entry(defended)])
     cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert cells[0]["DCS"] == ""
     assert float(cells[1]["DCS"]) == pytest.approx(compute_defence_score(0.07, 0.4, 0.5), abs=5e-4)
@@ -98,20 +90,20 @@ def test_runs_beside_each_other_have_dcs_against_the_raw_one(tmp_path):
     assert (cells[2]["method"], cells[2]["MP"], cells[2]["strong"]) == (SILENT, "0", "")
     assert float(cells[2]["DCS"]) == pytest.approx(compute_defence_score(0, 0, 0.5), abs=5e-4)
     long = write_csv([Entry(raw), Entry(defended)], "last", "sessions")
-    frame = pd.read_csv(io.StringIO(long)).set_index(["method", "attack", "side"])
+    frame = pd.read_csv(io.StringIO(long)).set_index(["method", "attack", "view"])
     assert frame.loc[("raw", "strong", "response"), "ap_mean"] == pytest.approx(0.9)
     assert set(frame["seeds"]) == {1}
-    assert compare_sessions([]) == []
+    assert compare_leaks("sessions", []) == []
 
 
 def test_a_ceiling_is_marked_and_is_no_attack(tmp_path, monkeypatch):
     read = {"weak": (0.1, 0.2), "known_pairs": (0.9, 0.9), "random_tokens": (0.0, 0.02)}
     monkeypatch.setitem(globals(), "READ", read)
     run = write_sessions(tmp_path / "run")
-    names = [row[0] for row in tabulate_sessions(run).rows]
+    names = [row[0] for row in tabulate_leaks(run, "sessions").rows]
     assert names == ["weak", "known_pairs (ceiling)", "(random tokens)"]
     assert measure([run], "last")["sessions_ap"] == [pytest.approx(0.15)]
-    assert summarise_sessions(run.sessions)["sessions"]["attack"] == "weak"
+    assert summarise_leaks(run.leaks)["sessions"]["attack"] == "weak"
 
 
 def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeypatch):
@@ -119,7 +111,7 @@ def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeyp
     monkeypatch.setitem(globals(), "READ", ends)
     raw = write_sessions(tmp_path / "raw")
     defended = write_sessions(tmp_path / "defended", utility=0.4, method=[{"kind": "noise"}])
-    (table,) = compare_weighted_defences([Entry(raw), Entry(defended)])
+    (table,) = compare_weighted("sessions", [Entry(raw), Entry(defended)])
     first, second, silent = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     assert first["alpha 0.5"] == ""
     read = {"alpha 0": 0.9, "alpha 0.5": 0.55, "alpha 0.75": 0.625, "alpha 1": 0.8}
@@ -127,9 +119,9 @@ def test_dcs_is_of_the_attack_that_is_strongest_at_each_weight(tmp_path, monkeyp
         assert float(second[column]) == pytest.approx(compute_defence_score(ap, 0.4, 0.5), abs=5e-4)
     assert silent["method"] == SILENT
     assert {silent[column] for column in read} == {f"{compute_defence_score(0, 0, 0.5):.3f}"}
-    assert compare_weighted_defences([]) == []
+    assert compare_weighted("sessions", []) == []
     with pytest.raises(RunError, match="undefended"):
-        compare_weighted_defences([Entry(defended)])
+        compare_weighted("sessions", [Entry(defended)])
 
 
 def test_figures_go_into_frames_and_less_is_better(run):
@@ -158,6 +150,7 @@ def test_texts_stand_below_the_private_ones(run):
 
 def test_lines_over_runs_are_of_attacks_and_the_best_guess_is_dotted(run, tmp_path):
     ax = figures.sessions({"open": run, "half": write_sessions(tmp_path / "half", scale=0.5)}, "ap")
+    assert ax.lines[0].get_marker() not in ("", "None"), "an attack on one run alone is a mark"
     labels = {line.get_label(): list(line.get_ydata()) for line in ax.lines}
     assert labels["strong"] == pytest.approx([0.7, 0.35])
     assert labels["best guess without attack"] == pytest.approx([0.01, 0.005])

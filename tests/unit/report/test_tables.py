@@ -15,7 +15,7 @@ TABLE = Table(
 def render(table, width=80):
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(table.rich(), highlight=False)
+        console.print(table.rich(width), highlight=False)
     return captured.get()
 
 
@@ -62,10 +62,43 @@ def test_no_number_is_broken_whatever_the_width(width):
     assert (len(parts) == 1) == (width == 200)
 
 
+WIDE = {
+    "texts": Table(
+        "",
+        ("table", "what it shows", "tiers", "verdict"),
+        [("lightsplit/table12", "Reconstruction-resistant words", "small", "unsettled 1 of 9")],
+        "llll",
+    ),
+    "numbers before texts": Table(
+        "",
+        ("place", "defence", *(f"leak within {n} points" for n in (1, 3, 5)), "worst attack"),
+        [("1", "a defence of several words", *["0.85 ± 0.13"] * 3, "vocabulary_matching")],
+        "rlrrrl",
+    ),
+}
+"""Shapes of the widest tables that are printed: those of papers, and of boards."""
+
+
+@pytest.mark.parametrize("table", WIDE.values(), ids=WIDE)
+@pytest.mark.parametrize("width", [50, 60, 80, 200])
+def test_a_wide_table_folds_before_anything_is_cut(table, width):
+    parts = table.split_to_fit(width)
+    lines = "".join(render(part, width) for part in parts).splitlines()
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    for text in (*table.columns, *table.rows[0]):
+        assert set(text.split()) <= set(words)
+    assert (len(parts) == 1) == (width == 200 or (width == 80 and table is WIDE["texts"]))
+
+
 def test_markdown():
     assert TABLE.text("markdown") == (
         "| name | words | number |\n| --- | --- | ---: |\n| a\\|b | x, y | 1 |\n| c | [z] | 23 |"
     )
+
+
+def test_pages_of_our_own_may_have_links():
+    assert "[a](b.md)" in Table("", ("a",), [("[a](b.md)",)]).markdown(links=True)
 
 
 def test_csv_reads_back():
@@ -107,6 +140,38 @@ def test_latex_escapes_every_special_character_once(cell, escaped):
     lines = table.latex().splitlines()
     assert lines[2] == rf"a & {escaped} \\"
     assert lines[4] == rf"x & {escaped} \\"
+
+
+HOSTILE = {
+    "<script>alert(1)</script>": ("&lt;script>alert(1)&lt;/script>", None),
+    "<!-- a": ("&lt;!-- a", None),
+    "[a](javascript:b)": (r"[a\](javascript:b)", None),
+    "![a](http://b)": (r"![a\](http://b)", None),
+    "a\n| b |": (r"a \| b \|", None),
+    "=cmd|' /C calc'!A0": (r"=cmd\|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
+    "+1+cmd|' /C calc'!A0": (r"+1+cmd\|' /C calc'!A0", "'+1+cmd|' /C calc'!A0"),
+    "-2*HYPERLINK(1)": (None, "'-2*HYPERLINK(1)"),
+    "@SUM(1)": (None, "'@SUM(1)"),
+    "\t=1": ("\t=1", "'\t=1"),
+    "-0.50 ± 0.10": (None, None),
+    "-1.2e-05": (None, None),
+    "+0.39 [-1.18, 1.96]": (None, None),
+    "a < b <= c": (None, None),
+}
+"""Cells, with what is written of them in Markdown and in CSV; None: the same."""
+
+
+@pytest.mark.parametrize(("cell", "written"), HOSTILE.items())
+def test_names_of_others_are_no_markup_and_no_formulas(cell, written):
+    table = Table("", ("name", cell), [(cell, "1")])
+    markdown, plain = (new or cell for new in written)
+    lines = table.text("markdown").splitlines()
+    assert lines == [f"| name | {markdown} |", "| --- | ---: |", f"| {markdown} | 1 |"]
+    assert list(csv.reader(io.StringIO(table.text("csv"), newline=""))) == [
+        ["name", plain],
+        [plain, "1"],
+    ]
+    assert len(table.text("latex").splitlines()) == 7
 
 
 def test_the_best_of_a_column_is_bold_where_the_seeds_resolve_it():

@@ -5,7 +5,7 @@ import yaml
 from builders import run_to_end, scenario
 
 from simsplit.network.profiles import DEVICES, LINKS
-from simsplit.report.runs import show
+from simsplit.report.run_tables import show
 from simsplit.report.timing import time_to_accuracy, write_duration
 from simsplit.results import Run
 

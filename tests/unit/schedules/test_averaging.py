@@ -324,6 +324,15 @@ def test_fedavg_weighs_by_samples() -> None:
     assert same(made.weights, one(4, 5))
 
 
+def test_fedavg_adds_up_by_the_clients_numbers() -> None:
+    """In whatever order they come: in single precision, 1e8 takes a 1 up that comes after it."""
+    given = {0: (one(1e8), 1), 1: (one(1), 1), 2: (one(-1e8), 1)}
+    forth, back = averager("fedavg", one(0)), averager("fedavg", one(0))
+    forth.average(1, given)
+    back.average(1, {client: given[client] for client in (0, 2, 1)})
+    assert same(forth.weights, back.weights)
+
+
 def test_fedavg_takes_buffers_along() -> None:
     made = averager("fedavg", {"norm.running_var": torch.zeros(1)})
     made.average(1, {n: ({"norm.running_var": torch.tensor([n + 1.0])}, 2) for n in range(3)})

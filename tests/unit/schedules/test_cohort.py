@@ -11,7 +11,7 @@ from builders import enter_round
 from pace import quick
 from plain_loops import assert_equal, begin, train, weights_of
 
-from simsplit.packets import ClientId
+from simsplit.legs import ClientId
 from simsplit.phases import Phase
 from simsplit.results import Run
 from simsplit.schedules.cohort import AvailabilityConfig, CohortConfig, Lineup, choose

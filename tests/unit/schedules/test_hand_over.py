@@ -12,7 +12,8 @@ from torch import Tensor
 
 from simsplit.engine.pool import InlinePool
 from simsplit.experiment import Experiment
-from simsplit.packets import Leg, Packet
+from simsplit.legs import Leg
+from simsplit.packets import Packet
 from simsplit.parties.calls import Begin, HandOver, Receive, SharedState
 
 HEAD = 1 * 20 * 25 + 20  # the first convolution

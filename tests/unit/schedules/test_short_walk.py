@@ -13,7 +13,7 @@ import simsplit
 from simsplit.__main__ import main
 
 PACKAGE = Path(simsplit.__file__).parent
-MOST_FRAMES, MOST_FILES = 16, 9
+MOST_FRAMES, MOST_FILES = 17, 10
 
 
 def test_from_the_command_line_to_the_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from builders import experiment, scenario
 from by_hand import Recorder, feed
 
 from simsplit.bench.overhead import feed_of
-from simsplit.packets import Leg
+from simsplit.legs import Leg
 from simsplit.schedules.schedule import PerClientConfig, RoundRobinConfig
 
 UNEQUAL = {0: 2, 1: 0, 2: 3, 3: 1}

@@ -271,13 +271,6 @@ def test_a_field_that_does_not_exist_gets_the_usual_message(file):
     assert len(reason.splitlines()) == 1
 
 
-def test_a_field_under_an_older_name_is_refused_once_with_the_new_one(file):
-    gist = "scenario.evaluate.new_words: renamed, use max_new_tokens"
-    path = file({"evaluate.new_words": [3, 4]})
-    assert says(message(path), f"{gist} ... all 2 cells")
-    assert message(file({"seed": [0]}), {"evaluate.new_words": "3"}).startswith(gist)
-
-
 def test_every_cell_is_checked_and_the_wrong_ones_are_named(file):
     path = file({"method.0.ratio": [8, -1, 10**9], "seed": [0, 1]}, method=[LIGHT])
     first, second = message(path).splitlines()

@@ -134,7 +134,8 @@ def test_failed_cells_are_listed_and_exit_code_1(simsplit, file):
     hot = ["--set", "sweep={zip: {train.client.lr: [1e30, 0.1], train.server.lr: [1e30, 0.1]}}"]
     code, out, err = simsplit("sweep", file, "--jobs", 1, *hot, "--set", "schedule.rounds=3")
     assert code == 1
-    assert "error: 1 of 2 cells failed\n  client.lr=1e+30,server.lr=1e+30: round " in err
+    assert "error: 1 of 2 cells failed (see simsplit explain " in err
+    assert "\n  client.lr=1e+30,server.lr=1e+30: round " in err
     words = shlex.split(err.splitlines()[-1].partition(": ")[2])
     assert words[:5] == ["simsplit", "sweep", str(file), "--out", "runs/small"]
     assert "simsplit compare runs/small" in out

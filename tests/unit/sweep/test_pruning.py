@@ -11,7 +11,7 @@ from simsplit.errors import ScenarioError
 from simsplit.report.grouping import load_entries
 from simsplit.results import SweepDirectory
 from simsplit.scenario.files import dump, merge
-from simsplit.scenario.searching import Search
+from simsplit.scenario.search_config import Search
 from simsplit.sweep import running
 from simsplit.sweep.pruning import Curve, Judge
 from simsplit.sweep.searching import _Study

@@ -5,7 +5,7 @@ import json
 import pytest
 from builders import TINY, StopAt
 
-from simsplit import experiment
+from simsplit import whole_run
 from simsplit.errors import RunError, ScenarioError
 from simsplit.progress import SweepObserver
 from simsplit.results import Run, SweepDirectory
@@ -111,7 +111,7 @@ def test_a_cell_is_the_run_that_its_scenario_is_by_itself(swept, tmp_path):
     ]  # fmt: skip
     assert list(result.runs) == names
     assert result.failed == {}
-    alone = experiment.run(sweep.cells[3].scenario, tmp_path / "alone")
+    alone = whole_run.run(sweep.cells[3].scenario, tmp_path / "alone")
     assert tables(result.runs[names[3]].path) == tables(alone.path)
     assert len({tables(run.path)["rounds.csv"] for run in result.runs.values()}) == 4
     directory = SweepDirectory.load(tmp_path / "out")
@@ -146,7 +146,7 @@ def test_a_half_finished_cell_goes_on_and_has_equal_results(swept, tmp_path):
     whole = run_sweep(sweep, tmp_path / "whole")
     half = tmp_path / "half" / "seed=1"
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(sweep.cells[1].scenario, half, observers=[StopAt(8)])
+        whole_run.run(sweep.cells[1].scenario, half, observers=[StopAt(8)])
     assert Run.load(half).summary["rounds_done"] == 1
     first = Run.load(half).environment["started"]
     resumed = run_sweep(sweep, tmp_path / "half", resume=True)

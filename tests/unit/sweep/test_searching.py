@@ -172,7 +172,7 @@ def test_without_validation_data_it_has_nothing_to_choose_by(make_sweep, monkeyp
 
 
 def test_the_package_is_asked_for_by_its_extra(make_sweep, monkeypatch):
-    from simsplit.scenario import searching as form
+    from simsplit.scenario import search_config as form
 
     monkeypatch.setattr(form, "find_spec", lambda name: None)
     with pytest.raises(ScenarioError, match=r"\[search\]"):

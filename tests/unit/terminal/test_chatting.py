@@ -10,7 +10,7 @@ from gists import says
 from texts import text_scenario
 
 from simsplit import run as execute
-from simsplit.held import _HELD
+from simsplit.objects_by_digest import _HELD
 from simsplit.plugins import NO_PLUGINS
 from simsplit.scenario import Scenario
 from simsplit.terminal.chatting import Chat

@@ -6,10 +6,9 @@ import shutil
 import socket
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
-from builders import run_to_end, scenario
+from builders import scenario
 
 from simsplit import load_sweep, run_sweep
 from simsplit.errors import RunError
@@ -20,16 +19,15 @@ RELOADS = '<meta http-equiv="refresh"'
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory):
-    given = scenario(name="going", schedule={"rounds": 2})
-    return run_to_end(given, tmp_path_factory.mktemp("live") / "run").path
+@pytest.fixture
+def ended(finished):
+    return finished(scenario())
 
 
 @pytest.fixture
-def going(ended, tmp_path):
+def going(finished, tmp_path):
     """A run that has done one of its two rounds, as far as its files say."""
-    path = Path(shutil.copytree(ended, tmp_path / "run"))
+    path = finished.copy(scenario(), tmp_path / "run")
     summary = json.loads((path / "summary.json").read_text())
     (path / "summary.json").write_text(json.dumps({**summary, "status": "running"}))
     lines = (path / "rounds.csv").read_text().splitlines(keepends=True)

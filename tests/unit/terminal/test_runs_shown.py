@@ -13,13 +13,14 @@ from rich.console import Console
 from simsplit.experiment import Experiment
 from simsplit.progress import Observer, RoundEnded, RunPlan
 from simsplit.rows import RoundRow
-from simsplit.terminal.pace import Pace, format_clock, format_rate
-from simsplit.terminal.runs import (
+from simsplit.showing.pace import Pace, format_clock, format_rate
+from simsplit.showing.run_output import (
     Lines,
     Live,
     describe_plan,
     describe_round,
     make_observer,
+    print_words,
 )
 
 PLAN = RunPlan(
@@ -197,7 +198,7 @@ def test_a_rate_is_of_training_alone_and_samples_are_known_after_a_round():
 
 
 def test_lines_tell_of_a_long_round_and_of_a_long_attack(monkeypatch):
-    monkeypatch.setattr("simsplit.terminal.runs.QUIET_S", 0.0)
+    monkeypatch.setattr("simsplit.showing.run_output.QUIET_S", 0.0)
     console = terminal()
     lines = Lines(console)
     lines.begin(PLAN)
@@ -243,7 +244,7 @@ def test_a_run_tells_of_its_attacks_by_name(tmp_path):
 
 
 def test_quiet_hushes_libraries_unless_their_level_is_set(monkeypatch):
-    from simsplit.terminal.saying import hush
+    from simsplit.showing.saying import hush
 
     monkeypatch.delenv("HF_HUB_VERBOSITY", raising=False)
     monkeypatch.setenv("TRANSFORMERS_VERBOSITY", "info")
@@ -255,3 +256,28 @@ def test_quiet_hushes_libraries_unless_their_level_is_set(monkeypatch):
     assert os.environ["TRANSFORMERS_VERBOSITY"] == "info"
     assert logging.getLogger("huggingface_hub").level == logging.ERROR
     assert logging.getLogger("transformers").level == before
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_a_narrow_terminal_cuts_figures_and_never_the_round_or_the_time_left(width):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True)
+    live = Live(console)
+    live.begin(PLAN)
+    live.round(end_round(3))
+    live.bar.stop()
+    shown = Console(file=io.StringIO(), width=width, record=True)
+    shown.print(live.bar.get_renderable())
+    (line, *_) = shown.export_text().splitlines()
+    assert "round 3/10" in line
+    assert re.search(r"\d:\d\d left", line)
+    assert ("2.0 KiB sent" in line) is (width == 200)
+
+
+def test_a_terminal_wraps_between_words_and_a_pipe_not_at_all():
+    text = "round 1/10  test accuracy 87.5%  validation accuracy 50.0%"
+    for is_terminal, lines in ((True, 2), (False, 1)):
+        console = Console(file=io.StringIO(), width=40, force_terminal=is_terminal, no_color=True)
+        print_words(console, text)
+        printed = console.file.getvalue()
+        assert len(printed.splitlines()) == lines
+        assert printed.split() == text.split()

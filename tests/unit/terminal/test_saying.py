@@ -14,10 +14,11 @@ from rich.live import Live
 from rich.text import Text
 
 import simsplit
-from simsplit.terminal import saying
-from simsplit.terminal.runs import Lines
-from simsplit.terminal.saying import echo, make_console, say
-from simsplit.terminal.sweeps import SweepLines
+from simsplit.showing import saying
+from simsplit.showing.pace import format_clock
+from simsplit.showing.run_output import Lines
+from simsplit.showing.saying import echo, echo_prose, make_console, say
+from simsplit.showing.sweep_output import SweepLines
 
 NASTY = "a\x1b[2J\x1b]0;title\x07\x9b31m\r\u202eb"
 FEW = {"data": {"train_samples": 40}, "clients": {"count": 1}, "schedule": {"rounds": 1}}
@@ -25,6 +26,22 @@ FEW = {"data": {"train_samples": 40}, "clients": {"count": 1}, "schedule": {"rou
 
 def is_clean(text: str) -> bool:
     return not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+
+
+def test_a_terminal_gets_prose_wrapped_between_words_and_commands_whole(capsys, monkeypatch):
+    prose = "  open: " + "words_with_dashes - " * 9
+    command = "measure it: simsplit board labels " + "--seeds 0-2 " * 9
+    monkeypatch.delenv("COLUMNS", raising=False)
+    echo_prose(prose)
+    assert capsys.readouterr().out == f"{prose}\n"
+    monkeypatch.setenv("COLUMNS", "40")
+    echo_prose(prose)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert all(line.startswith("  ") for line in lines)
+    assert " ".join(map(str.strip, lines)) == prose.strip()
+    echo_prose(command)
+    assert capsys.readouterr().out == f"{command}\n"
 
 
 def test_messages_results_and_lines_are_stripped(capsys):
@@ -92,3 +109,8 @@ def test_a_request_to_terminate_is_remembered_where_a_library_drops_its_exceptio
         finally:
             signal.signal(signal.SIGTERM, heeded)
     assert codes == [143, 130]
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan")])
+def test_a_clock_of_a_damaged_file_is_unknown(seconds: float) -> None:
+    assert format_clock(seconds) == "?"

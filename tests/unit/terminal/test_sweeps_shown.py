@@ -9,8 +9,8 @@ from rich.console import Console
 from simsplit import load_sweep, run, run_sweep
 from simsplit.progress import SweepObserver
 from simsplit.results import read_progress
-from simsplit.terminal import sweeps
-from simsplit.terminal.sweeps import SweepLines, SweepLive, watch_sweep
+from simsplit.showing import sweep_output
+from simsplit.showing.sweep_output import SweepLines, SweepLive, watch_sweep
 
 CELLS = ["lr=0.1,seed=0", "lr=0.1,seed=1", "lr=0.2,seed=0"]
 
@@ -125,8 +125,8 @@ def test_with_more_cells_than_lines_the_running_ones_are_shown_first(tmp_path):
 
 
 def test_a_log_hears_of_running_cells_after_a_long_silence(wrote, tmp_path, monkeypatch):
-    monkeypatch.setattr(sweeps, "LOOK_S", 0.01)
-    monkeypatch.setattr(sweeps, "QUIET_S", 0.03)
+    monkeypatch.setattr(sweep_output, "LOOK_S", 0.01)
+    monkeypatch.setattr(sweep_output, "QUIET_S", 0.03)
     console = terminal(force_terminal=False)
     with watch_sweep(console, quiet=False) as lines:
         lines.begin(tmp_path, CELLS, 1)

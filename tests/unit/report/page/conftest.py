@@ -5,11 +5,12 @@ import json
 import pytest
 import torch
 from builders import run_to_end, scenario
+from written_leaks import write_leaks
 
 from simsplit.report.grouping import Entry
 from simsplit.report.page import Subject, write_page
 from simsplit.results import Run
-from simsplit.results.kept import IMAGES, TEXTS, encode_images, encode_lines
+from simsplit.results.recovered_files import IMAGES, TEXTS, encode_images, encode_lines
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +36,12 @@ def with_images(variant):
 
     def make(name="images", seed=0, **fields):
         run = variant(name, {"seed": seed, **fields})
-        lines = ["round,attack,image,mse,ssim"]
-        for attack, mse in (("unsplit", 0.1), ("black", 0.4), ("mean_image", 0.3)):
-            lines += [f"1,{attack},{image},{mse},0.5" for image in range(3)]
-        (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        rows = [
+            {"round": 1, "attack": attack, "target": image, "mse": mse, "ssim": 0.5}
+            for attack, mse in (("unsplit", 0.1), ("black", 0.4), ("mean_image", 0.3))
+            for image in range(3)
+        ]
+        write_leaks(run.path, "images", rows)
         images = {name: torch.rand(3, 1, 8, 8) for name in ("originals", "unsplit", "mean_image")}
         IMAGES.save(run.path, 1, encode_images(images))
         return Run.load(run.path)
@@ -52,8 +55,9 @@ def with_texts(variant):
 
     def make(private="the cat sat on the mat", read="a cat sat on mat", name="texts", **fields):
         run = variant(name, fields)
-        lines = ["round,attack,text,rouge_l", "1,sip,0,0.8", "1,random_tokens,0,0.1"]
-        (run.path / "recovered.csv").write_text("\n".join(lines) + "\n")
+        read_by = (("sip", 0.8), ("random_tokens", 0.1))
+        place = {"round": 1, "target": 0}
+        write_leaks(run.path, "texts", [{**place, "attack": a, "rouge_l": r} for a, r in read_by])
         row = {"text": 0, "message": 0, "rouge_l": 0.8, "private": private}
         rows = [{"attack": "sip", **row, "recovered": read}]
         TEXTS.save(run.path, 1, encode_lines(rows))

@@ -57,6 +57,15 @@ class Seen(HTMLParser):
         return [attrs[attribute] for _, attrs in self.elements if attribute in attrs]
 
 
+def test_a_sweeps_page_is_titled_by_what_it_sweeps(finished_run):
+    swept = {"name": "name", "method.0.ratio": "ratio", "seed": "seed"}
+    sweep = {"sweep": finished_run.path.parent, "sweep_name": "quickstart"}
+    cells = [Entry(finished_run, **sweep, short=swept) for _ in range(2)]
+    assert Settings(cells).title == "quickstart by ratio"
+    assert Settings([Entry(finished_run, **sweep, short={"seed": "seed"})]).title == "quickstart"
+    assert Settings([*cells, Entry(finished_run)]).title == "quickstart by ratio, finished"
+
+
 def test_text_is_escaped_wherever_it_stands():
     assert tag("p", EVIL, title=EVIL).count("<") == 2
     assert join(["<b>", Markup("<b>")]) == "&lt;b&gt;<b>"

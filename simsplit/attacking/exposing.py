@@ -1,0 +1,134 @@
+"""Targets are exposed to attacks: clients encode them, and each attack gets what its seat sees.
+
+Under a topology whose clients are parties all of them encode their portions in the same steps. A
+party sees what it sends and what comes back to it, and the party with the labels sees features.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from simsplit.assembly import Assembly
+from simsplit.assembly.supplies import QUERIES, TARGETS
+from simsplit.attacks import AttackConfig
+from simsplit.attacks.threat import Role
+from simsplit.data import Prepared
+from simsplit.legs import ClientId, Leg
+from simsplit.methods.stack import Stack
+from simsplit.packets import Packet
+from simsplit.parties.calls import CountExposures, Expose, HeadWeights
+from simsplit.parties.feed import Exam
+from simsplit.scenario import Scenario
+
+Part = tuple[ClientId, Leg | None]
+"""A client, and the last leg of a step that is exposed; None: the legs that it begins with."""
+Exposed = dict[Part, list[list[Packet]]]
+"""Packets of the targets, epoch by epoch."""
+
+
+class Exposing:
+    """What a run shows of targets and of public samples, seat by seat."""
+
+    def __init__(
+        self, scenario: Scenario, parts: Assembly, data: Prepared, device: torch.device
+    ) -> None:
+        self.scenario, self.parts, self.data, self.device = scenario, parts, data, device
+        self.targets = scenario.targets
+        replies = any(c.threat.asks_gradients for c in scenario.attacks if not c.sitting)
+        back = Leg.FEATURES_GRAD if scenario.gradients_cross else Leg.FEATURES
+        # One exposure serves all attacks of the server, so that they can share what they compute.
+        self._last_at_server = back if replies else None
+
+    def expose_all(self, number: int) -> Exposed:
+        """Have clients encode the targets as often as their attacks see them."""
+        most: dict[Part, int] = {}
+        for config in self.scenario.attacks:
+            if (part := self._find_part(config)) is not None:
+                most[part] = max(most.get(part, 0), config.num_epochs)
+        # Each exposure has a round number of its own, so that methods draw other secrets in it.
+        return {
+            part: [
+                [packet for each in self._expose(TARGETS, number + epoch, part) for packet in each]
+                for epoch in range(epochs)
+            ]
+            for part, epochs in most.items()
+        }
+
+    def select_seen(self, config: AttackConfig, exposed: Exposed) -> list[Packet]:
+        """Return the packets of targets that pass an attack's seat, of its number of epochs."""
+        if (part := self._find_part(config)) is None:
+            return []
+        sees = self.scenario.find_viewpoint(config).sees
+        # Other attacks may need more epochs, which this one must not profit from.
+        epochs = exposed[part][: config.num_epochs]
+        return [packet for epoch in epochs for packet in epoch if sees(packet)]
+
+    def query(self, config: AttackConfig, number: int) -> list[tuple[Packet, Tensor]]:
+        """Have a client encode public samples for an attack; return packets with their inputs."""
+        public, part = self.select_data(config).auxiliary, self._find_part(config)
+        assert public is not None, "the scenario's checks refuse queries without it"
+        assert part is not None, "they refuse queries from a seat that sees none"
+        inputs = public.inputs
+        pixels = (inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs).to(self.device)
+        size = self.scenario.train.batch_size
+        leg = Leg.FEATURES if config.sitting else Leg.SMASHED
+        wanted = (part[0], leg if config.sitting else None)
+        crossing = self._expose(QUERIES, number, wanted, -(-config.queries // size))
+        sent = (next(each for each in packets if each.leg is leg) for packets in crossing)
+        return list(zip(sent, pixels.split(size), strict=False))
+
+    def select_data(self, config: AttackConfig) -> Prepared:
+        """Return the data of which an attack recovers a part: all, or one party's portion."""
+        if not self.scenario.parties:
+            return self.data
+        seat = self.scenario.find_viewpoint(config).client
+        if seat is None or config.recovers == "inputs":
+            return self.data.of_party(self.targets.client)
+        return self.data.of_party(seat)
+
+    def find_stack(self, config: AttackConfig) -> Stack:
+        """Return the server's half of the methods of the client that an attack reads."""
+        return self.parts.server.end.get_client_stack(self.scenario.find_read_client(config))
+
+    def ask_own_head(self, config: AttackConfig) -> Mapping[str, Tensor]:
+        """Ask the party at which an attack sits for the weights of its own head and methods."""
+        return self.parts.pool.ask(self._find_seat(config), HeadWeights())
+
+    def take_own_inputs(self, config: AttackConfig) -> Tensor:
+        """Return what that party has of the targets, as its head takes it."""
+        own = self.data.of_party(self._find_seat(config))
+        samples, rows = self.scenario.aims.choose(own)
+        return Exam(own.build_batcher(samples, self.device), rows, len(rows)).batch(0).inputs
+
+    def _find_seat(self, config: AttackConfig) -> ClientId:
+        seat = self.scenario.find_viewpoint(config).client
+        assert seat is not None, "the scenario's checks refuse the server"
+        return seat
+
+    def _find_part(self, config: AttackConfig) -> Part | None:
+        """Return whose packets of targets an attack may see, up to which leg; None: nobody's."""
+        scenario, asks = self.scenario, config.threat.asks_gradients
+        client = scenario.find_read_client(config)
+        role = scenario.find_role(scenario.find_viewpoint(config))
+        if role is Role.SERVER:
+            return client, self._last_at_server
+        if role is Role.READER:
+            return client, Leg.FEATURES
+        if role is Role.PARTY:
+            return client, Leg.SMASHED_GRAD if asks else None
+        return None
+
+    def _expose(
+        self, split: str, number: int, part: Part, most: int | None = None
+    ) -> Iterator[list[Packet]]:
+        """Have a client encode a split batch by batch, at most `most` batches."""
+        (client, last), parts = part, self.parts
+        total = parts.pool.ask(client, CountExposures(split))
+        by_batch = self.targets.statistics == "batch"
+        for batch in range(total if most is None else min(most, total)):
+            with parts.wire.moment.expose(split):
+                packets = parts.exchange.expose(
+                    client, Expose(split, number, batch, by_batch), last
+                )
+            yield packets

@@ -1,0 +1,62 @@
+"""The options of an audit that decide its figures, and what its user says that the server knows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simsplit.errors import SimsplitError, suggest
+from simsplit.wires.transcript import Transcript
+
+KNOWS = ("model", "factory", "module", "head", "tail", "run", "pairs")
+"""What a user may say that the server knows."""
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """The options of an audit that decide its figures."""
+
+    path: Path
+    knows: Mapping[str, Any]
+    public: str | None
+    targets: int
+    client: int | None
+    seed: int
+    device: str
+    reference: bool = False
+    """Whether the transcript's reference is attacked: the same samples without the defence."""
+
+    def __post_init__(self) -> None:
+        for name in self.knows:
+            if name not in KNOWS:
+                raise SimsplitError(
+                    f"--knows: unknown '{name}'{suggest(name, KNOWS) or ','} allowed: "
+                    f"{', '.join(KNOWS)}"
+                )
+
+    @property
+    def name(self) -> str:
+        """The folder's name, in letters that a run's name may have."""
+        letters = [each if each.isalnum() else "-" for each in self.path.absolute().name]
+        return "".join(letters).strip("-") or "wire"
+
+    def get_number(self, name: str, default: int) -> int:
+        """Return a number that the server knows; raise SimsplitError for what is none."""
+        value = str(self.knows.get(name, default))
+        if not value.isdecimal():
+            raise SimsplitError(f"--knows: {name} must be a whole number, got '{value}'")
+        return int(value)
+
+    def find_pairs(self, transcript: Transcript) -> Path | None:
+        """Find the transcript whose inputs are known; None: this one's other samples are."""
+        value = self.knows.get("pairs")
+        if value is None:
+            return transcript.find_holding(transcript.facts.knows.pairs)
+        if str(value).isdecimal():
+            return None
+        if not Path(str(value)).is_dir():
+            raise SimsplitError(
+                "--knows: pairs must be a whole number, or a folder with a transcript and its "
+                f"truth, got '{value}'"
+            )
+        return Path(str(value))

@@ -1,0 +1,242 @@
+"""An audit attacks a recorded wire and judges what is read, as a run's attacks are judged.
+
+Attacks come from the registry, by their needs; the cheapest are tried first, within a budget. An
+attack gets packets and what the server knows; the truth is the judges' alone.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simsplit.attacks import AttackConfig
+from simsplit.auditing.attacking_records import TimeSpentError, WireRecord, attack_record
+from simsplit.auditing.audit_directory import AuditDirectory
+from simsplit.auditing.audit_options import AuditOptions
+from simsplit.auditing.audit_verdicts import (
+    AuditFinding,
+    find_worst,
+    measure_findings,
+    write_verdict,
+)
+from simsplit.auditing.grounds import Ground
+from simsplit.auditing.offers import Untried, choose_attacks, list_wants
+from simsplit.auditing.preparing_audits import prepare_audit
+from simsplit.auditing.read_samples import choose_finding, list_samples, save_samples
+from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.machine import pin_threads
+from simsplit.results import Run
+from simsplit.running.directories import (
+    choose_free_name,
+    explain_path_errors,
+    refuse_existing,
+)
+from simsplit.wires.facts import REFERENCE
+from simsplit.wires.transcript import Transcript
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit has found."""
+
+    run: Run
+    """The run directory with the tables."""
+    findings: Sequence[AuditFinding]
+    """What each attack has read, in the order in which they were tried."""
+    untried: Sequence[Untried] = ()
+    """The attacks that were not tried, and what they would need."""
+    notes: Sequence[str] = ()
+    """What a reader of the figures should know."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What was recorded, and how much of it was used."""
+    reference: "Audit | None" = None
+    """The audit of the same samples without the defence, if these were recorded."""
+
+    def __repr__(self) -> str:
+        return f"<Audit {self.run.path}: {self.verdict}>"
+
+    @property
+    def verdict(self) -> str:
+        """One sentence on what was read."""
+        plain = self.reference.findings if self.reference else ()
+        return write_verdict(self.findings, int(self.facts.get("pairs", 0)), plain)
+
+    @property
+    def worst(self) -> AuditFinding | None:
+        """The attack that has read most; upper bounds do not count. None if none was tried."""
+        return find_worst(self.findings)
+
+    @property
+    def share(self) -> float:
+        """How much the worst attack has read, from 0 to 1; upper bounds do not count."""
+        return self.worst.share if self.worst else 0.0
+
+    @cached_property
+    def table(self) -> "pd.DataFrame":
+        """One row per attack: what it has read, and the best guess beside it."""
+        import pandas as pd
+
+        return pd.DataFrame([finding.to_dict() for finding in self.findings])
+
+    @property
+    def wants(self) -> Sequence[str]:
+        """List what attackers would need to try more, a line each."""
+        return list_wants(self.untried)
+
+    @property
+    def in_vain(self) -> Sequence[AuditFinding]:
+        """The attacks that have read no more than a guess."""
+        return [finding for finding in self.findings if not finding.is_above_guess]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain values, as `audit.json` has them."""
+        return {
+            "verdict": self.verdict,
+            "share": self.share,
+            "attacks": [finding.to_dict() for finding in self.findings],
+            "untried": [each._asdict() for each in self.untried],
+            "wants": [*self.wants],
+            "notes": [*self.notes],
+            **({"reference": self.reference.to_dict()} if self.reference else {}),
+            **self.facts,
+        }
+
+
+def _ignore_progress(what: str, done: int, total: int) -> None:
+    del what, done, total
+
+
+def audit(
+    wire: str | Path,
+    out: str | Path | None = None,
+    *,
+    knows: Mapping[str, Any] | None = None,
+    public: str | Path | None = None,
+    attacks: Sequence[str | Mapping[str, Any]] = (),
+    budget: float = 600.0,
+    targets: int = 64,
+    client: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress = _ignore_progress,
+) -> Audit:
+    """Attack a recorded wire, and return what was read of it.
+
+    Args:
+        wire: The transcript's folder.
+        out: The run directory to write; default: `runs/audit-NAME`.
+        knows: What the server has: `model`, of texts a public model's folder, of others the
+            client's network (a module, a safetensors file, a folder); `factory`, a function that
+            makes that network; `module`, its part at the client; `run`, the run that was recorded;
+            `pairs`, how many recorded inputs it knows, or a transcript with others.
+        public: Public data that the attacker has: a folder, a file, or a word of `simsplit list
+            data`.
+        attacks: Kinds of attacks, or their fields as a scenario has them; default: all that the
+            transcript allows.
+        budget: Seconds after which no attack begins, and the one at work is stopped.
+        targets: About how many samples are attacked.
+        client: Whose samples; default: the client with most packets.
+        seed: Seed of all draws.
+        device: Where attacks compute.
+        progress: A function called with an attack's name, the work done and the total work.
+
+    >>> audit("wire", public="python_docs").verdict  # doctest: +SKIP
+    """
+    until = time.monotonic() + budget
+    options = AuditOptions(
+        path=Path(wire),
+        knows=dict(knows or {}),
+        public=None if public is None else str(public),
+        targets=targets,
+        client=client,
+        seed=seed,
+        device=device,
+    )
+    place = _choose_directory(options, out)
+    work = partial(_attack_wire, attacks=attacks, progress=progress)
+    if not Transcript.open(options.path).has_reference:
+        made = work(options, place, until=until)
+    else:
+        made = work(options, place, until=until - budget / 2)
+        plain = work(replace(options, reference=True), place / REFERENCE, until=until)
+        made = replace(made, reference=plain)
+    AuditDirectory.note(made.run.path, made.to_dict())
+    return made
+
+
+def _attack_wire(
+    options: AuditOptions,
+    place: Path,
+    *,
+    attacks: Sequence[str | Mapping[str, Any]],
+    until: float,
+    progress: Progress,
+) -> Audit:
+    """Attack what one folder of packets has, and write its run directory."""
+    prepared = prepare_audit(options)
+    ground, offers = prepared.ground, prepared.offers
+    chosen, untried = choose_attacks(offers, attacks)
+    if attacks and untried:
+        raise SimsplitError(f"--attack: {untried[0].attack} needs {'; '.join(untried[0].wants)}")
+    directory = AuditDirectory(place, ground.scenario, ground.data)
+    with pin_threads(ground.scenario.threads):
+        directory.start(prepared.counts)
+        work = _Work(ground, prepared.record, directory, until, progress)
+        untried += [late for config in chosen if (late := work.attack(config)) is not None]
+    facts = {**prepared.facts, "seconds": {name: round(s, 2) for name, s in work.seconds.items()}}
+    run = directory.finish(prepared.record.rounds)
+    bounds = [each.title for each in chosen if each.threat.is_bound]
+    findings = measure_findings(run.leaks, bounds)
+    shown = choose_finding(findings)
+    if shown is not None:
+        save_samples(run, shown, list_samples(run, shown))
+    return Audit(run, findings, untried, [*ground.notes, *work.notes], facts)
+
+
+class _Work:
+    """The attacks of one audit, one after another."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        record: WireRecord,
+        directory: AuditDirectory,
+        until: float,
+        progress: Progress,
+    ) -> None:
+        self.ground, self.record, self.directory = ground, record, directory
+        self.until, self.progress = until, progress
+        self.notes: list[str] = []
+        self.seconds: dict[str, float] = {}
+
+    def attack(self, config: AttackConfig) -> Untried | None:
+        """Let one attack work, and save what it reads; return why it did not come to its end."""
+        began = time.monotonic()
+        if began > self.until:
+            return Untried(config.title, (), f"{config.title}: the budget was spent before it")
+        try:
+            judged = attack_record(self.ground, self.record, config, self.until, self.progress)
+        except TimeSpentError as error:
+            return Untried(config.title, (), f"{config.title}: the budget was spent, {error}")
+        except ScenarioError as error:  # what crosses does not fit its networks; others may read it
+            return Untried(config.title, (), f"{config.title}: {error.reason}")
+        self.directory.save(config.title, judged, self.record.rounds)
+        self.seconds[config.title] = time.monotonic() - began
+        self.notes += judged.notes
+        return None
+
+
+def _choose_directory(options: AuditOptions, out: str | Path | None) -> Path:
+    path = Path("runs") / f"audit-{options.name}" if out is None else Path(out)
+    with explain_path_errors(path):
+        if out is None:
+            path = choose_free_name(path, resume=False, foreign="")
+        refuse_existing(path)
+    return path

@@ -1,0 +1,368 @@
+"""An audit is prepared here: a transcript's packets, its truth and what the server knows.
+
+The truth goes to the judges' data alone. What attacks get of a transcript are packets.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simsplit.attacks import Knows, Sees
+from simsplit.auditing.attacking_records import WireRecord
+from simsplit.auditing.audit_options import AuditOptions
+from simsplit.auditing.grounds import Ground, Held, Setting, Shapes, lay_ground, lay_ground_of_run
+from simsplit.auditing.known_inputs import Known, load_pairs_elsewhere, refuse_other_pairs
+from simsplit.auditing.offers import LEAST_PAIRS, Offers
+from simsplit.auditing.recorded_clients import Testimony
+from simsplit.auditing.recorded_sessions import (
+    LEAST_KNOWN,
+    SESSIONS,
+    ChosenSessions,
+    choose_sessions,
+    join_sessions,
+)
+from simsplit.auditing.recordings import (
+    MOST_PAIR_BYTES,
+    QUERIES,
+    TARGETS,
+    TRAIN,
+    ChosenSamples,
+    RecordedStep,
+    choose_client,
+    choose_samples,
+    find_sample_legs,
+    get_ids,
+    list_steps,
+    load_as_sent,
+    load_pairs,
+    load_targets,
+    read_training,
+    stack_labels,
+)
+from simsplit.auditing.server_holdings import find_model, find_network, read_public, require_model
+from simsplit.auditing.truths import (
+    choose_scale,
+    make_image_samples,
+    make_row_samples,
+    make_text_samples,
+)
+from simsplit.data.samples import Samples
+from simsplit.errors import RunError
+from simsplit.legs import Leg
+from simsplit.needs import Given
+from simsplit.packets import Packet
+from simsplit.wire import Counts
+from simsplit.wires.transcript import Transcript, TranscriptSummary
+from simsplit.wires.truth import Truth
+
+Pixels = tuple[tuple[float, ...], tuple[float, ...]]
+"""What was subtracted from each channel, and its divisor."""
+
+
+@dataclass(frozen=True)
+class PreparedAudit:
+    """All that an audit needs."""
+
+    ground: Ground
+    offers: Offers
+    record: WireRecord
+    counts: Counts
+    """Packets and bytes by round, client, phase and leg."""
+    facts: Mapping[str, Any]
+
+
+def prepare_audit(options: AuditOptions) -> PreparedAudit:
+    """Read what an audit needs of a transcript; raise SimsplitError for what a user can mend."""
+    transcript = Transcript.open(options.path)
+    if options.reference:
+        transcript = transcript.open_reference() or transcript
+    summary = transcript.summarise()
+    if not summary.packets:
+        raise RunError(f"{transcript.name} has no packets")
+    client = choose_client(summary.clients, options.client)
+    if "run" in options.knows:
+        made = _prepare_run(options, transcript, summary, client)
+    else:
+        made = _prepare_foreign(options, transcript, summary, client)
+    return replace(made, counts=_count_crossed(transcript))
+
+
+def _prepare_foreign(
+    options: AuditOptions, transcript: Transcript, summary: TranscriptSummary, client: int
+) -> PreparedAudit:
+    """Prepare an audit of a wire of which nothing is known but what was recorded."""
+    truth = _require_truth(options, transcript)
+    used = _choose_recorded(options, transcript, truth, summary, client)
+    chosen, batches = used.chosen, used.batches
+    legs = find_sample_legs(batches, [len(step.ids) for step in chosen.targets])
+    samples, notes, pixels, judged = _read_truth(options, transcript, truth, chosen)
+    ground = lay_ground(
+        Setting(f"audit-{options.name}", options.seed, options.device),
+        _measure_shapes(batches, legs),
+        Held(samples, read_public(options, transcript, samples), *pixels),
+        find_model(options, transcript) or find_network(options, transcript),
+        summary.rounds,
+    )
+    known = _Known(options, transcript, truth, pixels)
+    size = ground.scenario.train.batch_size
+    (pair_batches, pair_ids), make = known.load(chosen, size, _fit_inputs(samples))
+    things = set(ground.things)
+    if len(pair_ids) >= LEAST_PAIRS:
+        things.add(Knows.QUERIES)
+        ground = replace(ground, pairs=make(pair_ids))
+    if (elsewhere := options.find_pairs(transcript)) is not None:
+        refuse_other_pairs(elsewhere, pair_batches, ground)
+    things |= {Knows.WRITTEN} if len(used.sessions.known) >= LEAST_KNOWN else set()
+    things |= {Knows.CLASSES, Knows.LABELS} if "labels" in judged else set()
+    has = {Given.LABELLED} if "labels" in judged else set()
+    has |= {Given.PUBLIC} if ground.data.auxiliary is not None else set()
+    has |= {Given.WATCHED} if summary.by_phase[TRAIN] else set()
+    has |= {Given.KNOWN_TAIL} if transcript.facts.modality == "texts" else set()
+    if used.sessions.targets and Leg.FEATURES in legs:
+        has, judged = has | {Given.SESSIONS}, judged | {"sessions"}
+    offers = Offers(ground.scenario, legs, frozenset(things), frozenset(has), judged)
+    record = WireRecord(
+        Testimony(batches, pair_batches, chosen=used.sessions, head=ground.head),
+        partial(read_training, transcript, client),
+        Leg.SMASHED_GRAD not in transcript.facts.legs,
+        max(1, summary.rounds),
+    )
+    known_inputs = len(pair_ids) or len(used.sessions.known)
+    facts = _describe(transcript, summary, client, chosen, known_inputs)
+    return PreparedAudit(replace(ground, notes=[*used.notes, *notes]), offers, record, {}, facts)
+
+
+class _Known(NamedTuple):
+    """Where known inputs come from: this transcript, or another."""
+
+    options: AuditOptions
+    transcript: Transcript
+    truth: Truth
+    pixels: Pixels
+
+    def load(
+        self, chosen: ChosenSamples, size: int, most: int
+    ) -> tuple[Known, Callable[[Sequence[int]], Samples]]:
+        """Load at most `most` pairs in batches; return them with a function from ids to inputs."""
+        options, transcript = self.options, self.transcript
+        elsewhere = options.find_pairs(transcript)
+        if elsewhere is not None:
+            make = partial(_make_samples, options, pixels=self.pixels)
+            return load_pairs_elsewhere(elsewhere, size, min(MOST, most), make)
+        most = min(options.get_number("pairs", MOST), most)
+        known = load_pairs(transcript, chosen.pairs, get_ids(chosen.targets), size, most)
+        return known, partial(_make_samples, options, transcript, self.truth, pixels=self.pixels)
+
+
+class _Used(NamedTuple):
+    """What an audit uses of a foreign transcript."""
+
+    chosen: ChosenSamples
+    batches: Sequence[Sequence[Packet]]
+    """The packets of the targets."""
+    sessions: ChosenSessions
+    notes: Sequence[str] = ()
+
+
+def _choose_recorded(
+    options: AuditOptions,
+    transcript: Transcript,
+    truth: Truth,
+    summary: TranscriptSummary,
+    client: int,
+) -> _Used:
+    """Choose the samples to attack, and load their packets: sessions, or steps."""
+    if summary.by_phase[SESSIONS]:
+        most = options.get_number("pairs", MOST)
+        sessions = choose_sessions(transcript, truth, client, options.targets, most)
+        if sessions.targets:
+            ids = tuple(each.id for each in sessions.targets)
+            chosen = ChosenSamples([RecordedStep(client, 1, 0, [], ids)], (), sessions.count)
+            return _Used(chosen, [join_sessions(sessions.targets, client)], sessions)
+    latest = not summary.by_phase[TARGETS]
+    listed = list_steps(transcript, TRAIN if latest else TARGETS, client, latest=latest)
+    steps = [step for step in listed if np.isin(step.ids, truth.ids).all()]
+    if not steps:
+        raise RunError(f"{transcript.name} has no packet whose samples' truth is known")
+    elsewhere = options.find_pairs(transcript)
+    with_pairs = transcript.facts.modality != "texts" and truth.has("inputs") and not elsewhere
+    with_pairs = with_pairs and options.get_number("pairs", 1) > 0
+    chosen = choose_samples(steps, options.targets, latest=latest, with_pairs=with_pairs)
+    note = _write_left_out(chosen.counted, listed.left_out, latest=latest)
+    return _Used(chosen, load_targets(transcript, chosen.targets), ChosenSessions(), note)
+
+
+def _write_left_out(counted: int, left_out: int, *, latest: bool) -> list[str]:
+    """Write how many samples of a large recording were left out, if any were."""
+    if not left_out:
+        return []
+    which = "last" if latest else "first"
+    return [
+        f"targets and known inputs are of the {which} {counted:,} samples; {left_out:,} others "
+        "(repetitions included) are too many to hold"
+    ]
+
+
+def _require_truth(options: AuditOptions, transcript: Transcript) -> Truth:
+    truth = Truth.open(options.path)
+    if truth is None:
+        raise RunError(
+            f"{transcript.name} has no truth (inputs or labels of the recorded samples), so what "
+            "attacks read cannot be judged; record it with tape.samples(ids, inputs=x, labels=y)"
+        )
+    return truth
+
+
+MOST = 6000
+"""Inputs that an attacker knows, at most."""
+
+
+def _fit_inputs(samples: Samples) -> int:
+    """Return how many inputs like these fit in the memory for known ones, as floats."""
+    return MOST_PAIR_BYTES // (4 * max(1, samples.inputs[0].numel()))
+
+
+def _describe(
+    transcript: Transcript,
+    summary: TranscriptSummary,
+    client: int,
+    chosen: ChosenSamples,
+    pairs: int,
+) -> dict[str, Any]:
+    """Return what was recorded, and how much of it was used."""
+    facts = transcript.facts
+    return {
+        "transcript": transcript.name,
+        "modality": facts.modality,
+        "status": facts.status,
+        "ended": facts.ended,
+        "packets": summary.packets,
+        "legs": dict(summary.by_leg),
+        "client": client,
+        "samples": chosen.counted,
+        "targets": len(get_ids(chosen.targets)),
+        "pairs": pairs,
+    }
+
+
+def _read_truth(
+    options: AuditOptions, transcript: Transcript, truth: Truth, chosen: ChosenSamples
+) -> tuple[Samples, list[str], Pixels, frozenset[str]]:
+    """Read the targets' truth: samples, notes, the scale of pixels, and what can be judged."""
+    ids = get_ids(chosen.targets)
+    notes: list[str] = []
+    pixels: Pixels = ((), ())
+    judged: set[str] = set()
+    if truth.has("inputs"):
+        judged |= {"inputs"}
+        if transcript.facts.modality == "images":
+            image = transcript.facts.image
+            scale = choose_scale(
+                torch.stack(truth.find_inputs(ids)),
+                image.mean if image else (),
+                image.std if image else (),
+            )
+            pixels = scale.mean, scale.std
+            notes += [scale.note] if scale.note else []
+    samples = _make_samples(options, transcript, truth, ids, pixels)
+    if truth.has("labels") and len(np.unique(samples.groups)) > 1:
+        judged |= {"labels"}
+    return samples, notes, pixels, frozenset(judged)
+
+
+def _make_samples(
+    options: AuditOptions,
+    transcript: Transcript,
+    truth: Truth,
+    ids: Sequence[int],
+    pixels: Pixels,
+) -> Samples:
+    """Make samples of the truth of some ids."""
+    modality = transcript.facts.modality
+    labels = stack_labels(truth.find_labels(ids) if truth.has("labels") else None)
+    if not truth.has("inputs"):
+        return make_row_samples(torch.zeros(len(ids), 1), labels)
+    inputs = truth.find_inputs(ids)
+    if modality == "texts":
+        model = require_model(options, transcript)
+        return make_text_samples(inputs, labels, model.make_reader().pad)
+    stacked = torch.stack(inputs)
+    if modality == "images":
+        scale = choose_scale(stacked, *pixels)
+        return make_image_samples(stacked, labels, scale)
+    return make_row_samples(stacked, labels)
+
+
+def _measure_shapes(batches: Sequence[Sequence[Any]], legs: frozenset[Leg]) -> Shapes:
+    """Return the shapes of one sample's tensors, as they crossed."""
+    by_leg: dict[Leg, Tensor] = {
+        packet.leg: packet.tensors[0] for packet in batches[0] if packet.leg in legs
+    }
+    features = by_leg.get(Leg.FEATURES)
+    cut = by_leg.get(Leg.SMASHED, features)
+    if cut is None:
+        raise RunError(
+            "no packet of the targets has a row for each sample on smashed or features, so no "
+            "attack can tell samples apart"
+        )
+    rows = max(len(packet.tensors[0]) for batch in batches for packet in batch[:1])
+    return Shapes(
+        tuple(cut.shape[1:]), None if features is None else tuple(features.shape[1:]), rows, legs
+    )
+
+
+def _prepare_run(
+    options: AuditOptions, transcript: Transcript, summary: TranscriptSummary, client: int
+) -> PreparedAudit:
+    """Prepare an audit of the recording of a run, whose server has what a run's server has."""
+    ground, live = lay_ground_of_run(Path(options.knows["run"]), client, options.device)
+    scenario = ground.scenario
+    targets = list_steps(transcript, TARGETS, client, with_ids=False)
+    queries = list_steps(transcript, QUERIES, client, with_ids=False)
+    batches = load_as_sent(transcript, targets)
+    pairs = load_as_sent(transcript, queries)
+    count = len(scenario.aims.choose(ground.data)[1])
+    sessions = [*transcript.packets(phase=SESSIONS, clients=[client])]
+    if not (batches or sessions):
+        raise RunError(
+            f"{transcript.name} has no packets of the phases '{TARGETS}' and '{SESSIONS}', which "
+            "are what a run's attacks recover"
+        )
+    things: set[Knows | Sees] = set(ground.things)
+    if pairs and ground.data.auxiliary is not None:
+        things.add(Knows.QUERIES)
+        ground = replace(ground, pairs=ground.data.auxiliary)
+    has = {Given.LABELLED, Given.KNOWN_TAIL}
+    has |= {Given.PUBLIC} if ground.data.auxiliary is not None else set()
+    has |= {Given.WATCHED} if summary.by_phase[TRAIN] else set()
+    has |= {Given.SESSIONS} if sessions else set()
+    legs = frozenset(Leg(name) for name in transcript.facts.legs)
+    judged = frozenset({"inputs", "labels", *(("sessions",) if sessions else ())})
+    offers = Offers(scenario, legs, frozenset(things), frozenset(has), judged)
+    record = WireRecord(
+        Testimony(batches, pairs, live=live, sessions=sessions),
+        partial(read_training, transcript, client),
+        Leg.SMASHED_GRAD not in legs,
+        ground.number,
+    )
+    chosen = ChosenSamples(targets, queries, count)
+    facts = _describe(transcript, summary, client, chosen, sum(len(b[0].tensors[0]) for b in pairs))
+    return PreparedAudit(ground, offers, record, {}, {**facts, "targets": count})
+
+
+def _count_crossed(transcript: Transcript) -> Counts:
+    """Count packets and bytes by round, client, phase and leg, from the files' headers."""
+    packets: Counter[tuple[int, int, str, Leg]] = Counter()
+    nbytes: Counter[tuple[int, int, str, Leg]] = Counter()
+    for row, size in transcript.measure():
+        key = (row.round, row.client, TRAIN, Leg(row.leg))
+        packets[key] += 1
+        nbytes[key] += size
+    return {key: [count, nbytes[key], 0, 0] for key, count in packets.items()}

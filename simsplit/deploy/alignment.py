@@ -1,0 +1,188 @@
+"""The server takes blinded ids from party to party, and says which rows all parties have.
+
+Each party's points go round all others, signed by whoever blinded them last, so the server can
+neither read an id nor have a party blind what no party sent. At the end it compares points that all
+parties have blinded. It learns how many rows the parties share, and no id. A party learns which of
+its own rows all have, and how many rows each other party has.
+
+A party that follows the protocol with ids that it has made up, or leaves ids out, is not seen: no
+protocol of this kind can.
+"""
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from simsplit.deploy.blinding import LEAST_IDS, MOST_IDS, POINT_BYTES, check_points, split_points
+from simsplit.deploy.client_session import ClientLost, ClientSession
+from simsplit.deploy.keys import RosterEntry
+from simsplit.deploy.seals import verify_signature
+from simsplit.deploy.socket_table import FramePurpose
+from simsplit.errors import ProtocolError, RunFailedError, format_list
+from simsplit.legs import ClientId
+
+MOST_FRAME = (MOST_IDS + 2**10) * POINT_BYTES
+"""Most bytes of a frame of the alignment."""
+_PURPOSE = FramePurpose("Align", "alignment")
+
+
+class Culprit(ProtocolError):  # noqa: N818 - names who is to leave
+    """A party has sent what no party that follows the protocol sends."""
+
+    def __init__(self, client: ClientId, what: str) -> None:
+        super().__init__(what)
+        self.client = client
+
+
+class PartiesAway(RunFailedError):  # noqa: N818 - an event to go on from, with a quorum
+    """Parties have not come in time; they may be left out if `clients.quorum` allows that."""
+
+    def __init__(self, clients: list[ClientId], patience_s: float) -> None:
+        self.clients = clients
+        super().__init__(
+            f"client {format_list(clients)} did not come to align ids within {patience_s:g} s. "
+            "Parties that aligned before have the common ids in their --out folder; if one has "
+            "lost it, start all parties with new ones"
+        )
+
+
+def make_statement(terms: str, origin: ClientId, hop: int, points: Tensor) -> bytes:
+    """Return what a party signs of points: whose ids they are, and how often they were blinded."""
+    head = f"simsplit alignment 1\n{terms}\n{origin}\n{hop}\n".encode()
+    return head + hashlib.sha256(points.numpy().tobytes()).digest()
+
+
+class Meeting:
+    """The parties that are here to align their ids, before any of them greets the run."""
+
+    def __init__(self, terms: str) -> None:
+        self.terms = terms
+        self.is_over = False
+        self._sessions: dict[ClientId, ClientSession] = {}
+        self._changed = threading.Condition()
+
+    def admit(self, session: ClientSession) -> None:
+        """Let a party wait for the others; raise ProtocolError if it is too late."""
+        with self._changed:
+            if self.is_over:
+                raise ProtocolError(
+                    "the parties have aligned their ids already; join with --resume, and the --out "
+                    "folder that has the common ids"
+                )
+            older = self._sessions.get(session.client)
+            if older is not None and older.over is None:
+                raise ProtocolError(f"client {session.client} is connected already")
+            session.most_bytes = MOST_FRAME
+            self._sessions[session.client] = session
+            self._changed.notify_all()
+
+    def drop(self, client: ClientId) -> None:
+        """End the stream of a party that is expelled."""
+        session = self._sessions.pop(client)
+        session.say({"over": "expelled"})
+        session.end("expelled")
+
+    def close(self, why: str) -> None:
+        """End the streams of all parties that are here."""
+        for session in list(self._sessions.values()):
+            session.say({"over": why})
+            session.end("its ids are aligned" if self.is_over else why)
+
+    def hold(
+        self,
+        find_parties: Callable[[], Collection[ClientId]],
+        has_greeted: Callable[[ClientId], bool],
+        roster: Mapping[ClientId, RosterEntry],
+        patience_s: float,
+    ) -> None:
+        """Align the ids of the parties; return once they are aligned, now or before.
+
+        `find_parties` returns those that the run has. Raise PartiesAway if one does not come,
+        RunFailedError if they share too few ids, and Culprit for what a party sends.
+        """
+        until = time.monotonic() + patience_s
+        while not self.is_over:
+            parties = sorted(find_parties())
+            # parties that kept the common ids of an earlier start do not align them again
+            if all(map(has_greeted, parties)):
+                return
+            if missing := [each for each in parties if not self._is_here(each)]:
+                self._wait(missing, until, patience_s)
+                continue
+            try:
+                self._align(parties, roster)
+            except ClientLost:
+                continue  # it may come back; then all begin anew, by new secrets
+
+    def _is_here(self, client: ClientId) -> bool:
+        session = self._sessions.get(client)
+        return session is not None and session.over is None
+
+    def _wait(self, missing: list[ClientId], until: float, patience_s: float) -> None:
+        with self._changed:
+            self._changed.wait(0.2)
+        if time.monotonic() > until:
+            raise PartiesAway(missing, patience_s)
+
+    def _align(self, parties: list[ClientId], roster: Mapping[ClientId, RosterEntry]) -> None:
+        """Have all parties' ids blinded by all, and send each the places of its common rows."""
+        points: dict[ClientId, tuple[Tensor, ...]] = dict.fromkeys(parties, ())
+        # all parties work at once: in each hop every party has the points of another one
+        for hop in range(len(parties)):
+            asked = [self._ask_to_blind(parties, origin, hop, points[origin]) for origin in parties]
+            points = {each.origin: self._read_points(each, roster) for each in asked}
+        blinded = {origin: split_points(each[0]) for origin, each in points.items()}
+        common = set[bytes].intersection(*map(set, blinded.values()))
+        if len(common) < LEAST_IDS:
+            raise RunFailedError(
+                f"the parties have {len(common)} ids in common, and at least {LEAST_IDS} are "
+                "needed; compare data.source.id and how ids are written"
+            )
+        for party in parties:
+            places = torch.tensor([n for n, each in enumerate(blinded[party]) if each in common])
+            session = self._sessions[party]
+            session.answer(session.ask(_PURPOSE, {"common": len(places)}, [places]))
+        self.is_over = True
+        self.close("finished")
+
+    def _ask_to_blind(
+        self, parties: list[ClientId], origin: ClientId, hop: int, sent: tuple[Tensor, ...]
+    ) -> "_Asked":
+        """Ask the party that is next in the ring to blind an origin's points; its own at hop 0."""
+        place = parties.index(origin) + hop
+        party, before = parties[place % len(parties)], parties[(place - 1) % len(parties)]
+        header: dict[str, object] = {"blind": len(parties)}
+        if hop:
+            header = {"blind_again": origin, "hop": hop, "from": before}
+        number = self._sessions[party].ask(_PURPOSE, header, sent)
+        return _Asked(party, origin, hop, number, len(sent[0]) if sent else None)
+
+    def _read_points(
+        self, asked: "_Asked", roster: Mapping[ClientId, RosterEntry]
+    ) -> tuple[Tensor, ...]:
+        """Return points with the signature of who blinded them; raise Culprit for wrong ones."""
+        try:
+            _, answered = self._sessions[asked.party].answer(asked.number)
+            points, signature = answered if len(answered) == 2 else (torch.empty(0),) * 2
+            check_points(points, asked.points)
+            statement = make_statement(self.terms, asked.origin, asked.hop, points)
+            verify_signature(roster[asked.party], statement, signature)
+        except ProtocolError as error:
+            raise Culprit(asked.party, str(error)) from None
+        return points, signature
+
+
+class _Asked(NamedTuple):
+    """A request to blind an origin's points once more."""
+
+    party: ClientId
+    origin: ClientId
+    hop: int
+    number: int
+    points: int | None
+    """The number of points that were sent; None for a party's own."""

@@ -1,0 +1,123 @@
+"""All clients of a run must have data of one form: the same classes, scale and held-out splits.
+
+What the scenario describes is decided by the scenario. The rest is decided by the majority of the
+clients, once all of them are here. Who greets first decides nothing, so a client that describes
+other data keeps no honest one out.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from simsplit.data import DataConfig, DataInfo
+from simsplit.errors import ProtocolError, RunFailedError, format_list
+from simsplit.legs import ClientId
+from simsplit.scenario import Scenario
+
+Form = Mapping[str, Any]
+"""A client's description of its data, which `terms.describe_data` makes."""
+PARTS = "parts"
+"""The field of a run's form with the shape of each party's portion of a sample."""
+_OWN_OF_PARTIES = ("sample", "classes", PARTS)
+"""The fields in which the data of parties may differ."""
+FIELDS = frozenset({"sample", "classes", "texts", "images", "mean", "std", "held_out"})
+
+
+def refuse_undescribed(form: Form, scenario: Scenario, info: DataInfo | None) -> None:
+    """Raise ProtocolError if a client's data are not those that the scenario describes.
+
+    `info` is what the scenario's source says of them; None where it says nothing.
+    """
+    data, held_out = scenario.data, form["held_out"]
+    known = _describe_known(data, info)
+    refuse_other({name: form[name] for name in known}, known, "the scenario's")
+    if info is not None and len(form["classes"]) != info.classes:
+        raise ProtocolError(f"its data have {len(form['classes'])} classes, not {info.classes}")
+    counts = _count_held_out(data)
+    good = held_out.keys() == _list_splits(data) and counts.items() <= held_out.items()
+    if not good:
+        raise ProtocolError("its data differ from the scenario's in: held_out")
+
+
+def refuse_other(form: Form, known: Form, whose: str) -> None:
+    """Raise ProtocolError, with the fields that differ, if two descriptions of data differ."""
+    if names := list_differences(form, known):
+        raise ProtocolError(f"its data differ from {whose} in: {', '.join(names)}")
+
+
+def list_differences(form: Form, known: Form) -> list[str]:
+    """List the fields in which a description of data differs from a known one."""
+    own = _OWN_OF_PARTIES if PARTS in known else ()
+    return [n for n, each in known.items() if n not in own and each != form.get(n)]
+
+
+def join_forms(forms: Mapping[ClientId, Form], reader: ClientId, count: int) -> Form:
+    """Return the form of parties' data: that of the party with the labels, and each one's shape.
+
+    What the portions of all have in common, such as the number of test samples, is compared with
+    that party's: what it alone knows decides nothing else.
+    """
+    if reader not in forms:
+        raise RunFailedError(f"client {reader} has the labels, and is not here")
+    known = forms[reader]
+    return {**known, PARTS: [forms.get(n, known)["sample"] for n in range(count)]}
+
+
+def choose_form(forms: Mapping[ClientId, Form]) -> Form:
+    """Return the form that more than half of the clients describe.
+
+    Raise RunFailedError, with the fields that differ, if no form has such a majority.
+    """
+    groups: dict[str, list[ClientId]] = defaultdict(list)
+    for client, form in forms.items():
+        groups[json.dumps(form, sort_keys=True)].append(client)
+    largest = max(groups.values(), key=len)
+    if 2 * len(largest) > len(forms):
+        return forms[largest[0]]
+    one, *others = (forms[clients[0]] for clients in groups.values())
+    names = sorted({name for other in others for name in list_differences(other, one)})
+    raise RunFailedError(
+        f"the clients' data differ in: {', '.join(names)}, and no more than half of the clients "
+        f"agree (clients {'; '.join(map(format_list, groups.values()))}); compare the owners' data "
+        "and start again"
+    )
+
+
+def _describe_known(data: DataConfig, info: DataInfo | None) -> dict[str, Any]:
+    """Return the fields of the form that follow from a scenario."""
+    known: dict[str, Any] = {}
+    if data.classes is not None:
+        known["classes"] = list(data.classes)
+    if info is None:
+        return known
+    images = data.source.modality == "images"
+    known |= {"sample": list(info.shape), "texts": info.texts, "images": images}
+    scale = {"unit": (0.0, 1.0), "symmetric": (0.5, 0.5)}.get(data.normalise)
+    if not images:
+        known |= {"mean": [], "std": []}
+    elif scale is not None:
+        known |= {"mean": [scale[0]] * info.shape[0], "std": [scale[1]] * info.shape[0]}
+    return known
+
+
+def _list_splits(data: DataConfig) -> set[str]:
+    """List the held-out splits that a scenario has."""
+    validation = {"validation"} if data.validation else set()
+    public = {"auxiliary"} if data.auxiliary or data.public is not None else set()
+    return {"test"} | validation | public
+
+
+def _count_held_out(data: DataConfig) -> dict[str, int]:
+    """Count the held-out samples, where no owner can bring data of another size."""
+    source = data.source
+    if "path" in type(source).model_fields or source.modality == "texts" or data.classes:
+        return {}
+    if (sizes := source.count_samples()) is None:
+        return {}
+    train, test = (
+        count if most is None else min(count, most)
+        for count, most in zip(sizes, (data.train_samples, data.test_samples), strict=True)
+    )
+    shares = {"validation": data.validation, "auxiliary": data.auxiliary}
+    return {"test": test} | {name: round(share * train) for name, share in shares.items() if share}

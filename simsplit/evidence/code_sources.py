@@ -1,0 +1,151 @@
+"""The code of the package as it stands here, and as it stood at a commit.
+
+Parsing it takes a second, so what was read of a file is kept in the user's cache by the file's size
+and time. A commit's code is read from git, where the package lies in a checkout.
+"""
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
+
+from simsplit.caching import get_cache_folder
+from simsplit.errors import RunError
+from simsplit.evidence.code_definitions import PACKAGE, ModuleCode, digest_texts, read_module
+from simsplit.evidence.code_graph import AREAS, CodeGraph
+from simsplit.foreign import MOST_FACTS, read_bytes
+
+FOLDER = Path(__file__).resolve().parents[1]
+"""The folder of the package."""
+_MOVES = (PACKAGE, "scenarios")
+"""Folders of a checkout whose files can move a figure."""
+_PATIENCE_S = 60
+DIRTY = "-dirty"
+"""What the commit of a row ends with that was measured with changes that no commit has."""
+
+
+def find_checkout() -> Path | None:
+    """Return the checkout that the package lies in; None where it was installed."""
+    return FOLDER.parent if (FOLDER.parent / ".git").exists() else None
+
+
+def find_commit() -> str:
+    """Return the commit of the package's checkout; empty: it lies in none.
+
+    Raises:
+        RunError: where a file that can move a figure differs from the commit.
+    """
+    if find_checkout() is None:
+        return ""
+    changed = _ask_git("status", "--porcelain", "--", *_MOVES).decode().splitlines()
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise RunError(
+            f"rows name the commit that they were measured at, and {changed[0][3:]}{more} differs "
+            "from it: commit the change, then measure"
+        )
+    return _ask_git("rev-parse", "HEAD").decode().strip()
+
+
+def refuse_moved_code(commit: str) -> None:
+    """Raise RunError where the checkout is no more at the commit at which measuring began."""
+    if (here := find_commit()) != commit:
+        raise RunError(f"the code moved from commit {commit} to {here} while this was measured")
+
+
+@cache
+def read_package() -> CodeGraph:
+    """Return the code of the package as it stands here."""
+    files = {_name_module(path.relative_to(FOLDER.parent)): path for path in _list_files()}
+    parser = Path(__file__).with_name("code_definitions.py").stat().st_mtime_ns
+    kept = KeptModules(get_cache_folder() / "code" / digest_texts([str(FOLDER), str(parser)]))
+    graph = CodeGraph(frozenset(files), cache(lambda name: kept.read(files[name])))
+    _ = graph.parts  # reads all files of parts
+    for area in AREAS.values():
+        graph.reach(area)
+    kept.write()
+    return graph
+
+
+@cache
+def read_commit(commit: str) -> CodeGraph | None:
+    """Return the code of the package at a commit; None where no commit is known by this name."""
+    if find_checkout() is None or not commit:
+        return None
+    try:
+        archive = _ask_git("archive", "--format=tar", commit, "--", PACKAGE)
+    except RunError:
+        return None
+    sources: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        for member in files:
+            if member.name.endswith(".py") and (file := files.extractfile(member)) is not None:
+                sources[_name_module(PurePosixPath(member.name))] = file.read()
+    return CodeGraph(frozenset(sources), lambda name: _read_source(sources[name]))
+
+
+@cache  # most files are the same at many commits
+def _read_source(source: bytes) -> ModuleCode:
+    return read_module(source)
+
+
+def _list_files() -> list[Path]:
+    return sorted(FOLDER.rglob("*.py"))
+
+
+def _name_module(path: PurePath) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def _ask_git(*words: str) -> bytes:
+    folder = str(find_checkout())
+    try:
+        done = subprocess.run(
+            ["git", "-C", folder, *words], capture_output=True, timeout=_PATIENCE_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise RunError(f"git {words[0]} in {folder} failed: {error}") from None
+    return done.stdout
+
+
+class KeptModules:
+    """Modules that were parsed before, by file, with the size and time that the file had."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.fresh = file, False
+        self.known: dict[str, Sequence[Any]] = {}
+        # a cache that cannot be read is made anew
+        with suppress(OSError, ValueError):
+            known = json.loads(read_bytes(file, most=MOST_FACTS))
+            self.known = known if isinstance(known, dict) else {}
+
+    def read(self, path: Path) -> ModuleCode:
+        status, name = path.stat(), str(path)
+        stamp = [status.st_size, status.st_mtime_ns]
+        if (found := self._find(name, stamp)) is not None:
+            return found
+        code = read_module(path.read_bytes())
+        self.known[name], self.fresh = [stamp, code.to_plain()], True
+        return code
+
+    def _find(self, name: str, stamp: Sequence[int]) -> ModuleCode | None:
+        with suppress(LookupError, TypeError, ValueError, AttributeError):
+            known_stamp, values = self.known[name]
+            return ModuleCode.from_plain(values) if known_stamp == stamp else None
+        return None
+
+    def write(self) -> None:
+        """Keep what was parsed; where the cache cannot be written, it is parsed again next time."""
+        if not self.fresh:
+            return
+        with suppress(OSError):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            partial = self.file.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps(self.known), encoding="utf-8")
+            partial.replace(self.file)

@@ -1,0 +1,198 @@
+"""What would settle an open statement, and at what price, if what was seen of it is true.
+
+The spread of the differences that were measured gives the chance that a statement is settled at
+each number of seeds at which it is looked at. Where even the most seeds give little hope, more are
+not measured. The spread of three seeds is known poorly, so each look plans anew.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from simsplit.evidence.claims import FIGURE, Axes, Claim
+from simsplit.evidence.evidence_tables import EvidenceTable
+from simsplit.evidence.judging_claims import JudgedStatement
+from simsplit.evidence.looks import LOOKS, find_confidence
+from simsplit.evidence.measuring_cells import MeasuringCell, list_cells
+from simsplit.evidence.selecting import ChosenCell, Selection, estimate
+from simsplit.evidence.verdicts import ClaimVerdict, Judged
+
+ENOUGH = 0.8
+"""The chance with which a number of seeds is said to settle a statement."""
+HOPELESS = 0.2
+"""The chance at the most seeds below which they are not measured."""
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What would settle an open statement."""
+
+    table: EvidenceTable
+    each: JudgedStatement
+    seeds: int
+    """The number of seeds that would settle it, or the most that are measured."""
+    chance: float
+    """The chance that it is settled then, if what was seen is true."""
+    cells: Sequence[ChosenCell]
+    """What must be measured for that, the first seeds first."""
+    why_not: str = ""
+    """Why more seeds would not settle it; empty: they may."""
+
+    @property
+    def minutes(self) -> float:
+        """The minutes that its cells take one after the other."""
+        return sum(chosen.minutes for chosen in self.cells)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what would settle the statement, and its price, as `--json` prints it."""
+        return {
+            "table": self.table.table.full_name,
+            "that": str(self.each.judged.comparison),
+            "in": self.each.statement.in_,
+            "where": dict(self.each.where),
+            "seeds": self.seeds,
+            "chance": self.chance,
+            "cells": len(self.cells),
+            "minutes": self.minutes,
+            "why_not": self.why_not,
+        }
+
+    def list_next(self) -> list[ChosenCell]:
+        """List the cells that its next look lacks."""
+        look = next((n for n in LOOKS if n > self.each.judged.seeds), 0)
+        return [chosen for chosen in self.cells if chosen.cell.seed in range(look)]
+
+
+def find_prospects(table: EvidenceTable, most: int, *, on_gpu: bool = False) -> list[Prospect]:
+    """Find what would settle each open statement of a table with at most so many seeds."""
+    open_ones = [each for each in table.judgements if each.judged.verdict.is_open]
+    if not open_ones:
+        return []
+    seeds = range(max(most, *(each.judged.seeds for each in open_ones), table.planned))
+    cells = list_cells(table.claim, table.tier, table.table.folder, seeds)
+    minutes = estimate(table, cells, on_gpu=on_gpu)
+    known = {(row.setting, row.seed, row.figure) for row in table.fresh}
+    lacking = [
+        ChosenCell(table.table, table.tier, cell, minutes[cell.name])
+        for cell in cells
+        if any((cell.setting, cell.seed, name) not in known for name in cell.digests)
+    ]
+    return [_find_prospect(table, each, most, lacking) for each in open_ones]
+
+
+def _find_prospect(
+    table: EvidenceTable, each: JudgedStatement, most: int, lacking: Sequence[ChosenCell]
+) -> Prospect:
+    judged = each.judged
+    looks = [n for n in LOOKS if judged.seeds < n <= most]
+    chances = {n: find_chance(judged, n, table.planned) for n in looks}
+    seeds = next((n for n in looks if chances[n] >= ENOUGH), looks[-1] if looks else judged.seeds)
+    chance = chances.get(seeds, 0.0)
+    needed = list_needed(table.claim, each)
+    cells = [
+        chosen
+        for chosen in lacking
+        if chosen.cell.seed in range(seeds) and _measures(chosen.cell, needed)
+    ]
+    why = _explain_hopelessness(judged, looks, chance, most)
+    return Prospect(table, each, seeds, chance, () if why else cells, why)
+
+
+def _explain_hopelessness(judged: Judged, looks: Sequence[int], chance: float, most: int) -> str:
+    if judged.why_open:
+        return judged.why_open
+    if not looks:
+        return f"it has {judged.seeds} seeds already, and at most {most} are measured"
+    if chance >= HOPELESS:
+        return ""
+    return (
+        f"with {looks[-1]} seeds the chance is {chance:.0%}: the difference is "
+        f"{abs(_find_margin(judged)):.2g} from where it would settle, and varies by "
+        f"{judged.spread:.2g} over seeds"
+    )
+
+
+def find_chance(judged: Judged, seeds: int, planned: int) -> float:
+    """Return the chance that so many seeds settle a comparison, if what was seen of it is true.
+
+    The share of draws of Student's noncentral t in which the interval lies on the side of the
+    verdict that was seen. Without a spread nothing is known: a first look is worth its price.
+    """
+    from scipy.special import nctdtr, stdtrit
+
+    margin = _find_margin(judged)
+    if judged.verdict is ClaimVerdict.NOT_MEASURED or not math.isfinite(judged.spread):
+        return 0.5
+    if not judged.spread:
+        return float(bool(margin))
+    quantile = float(stdtrit(seeds - 1, (1 + find_confidence(seeds, planned)) / 2))
+    shift = abs(margin) / judged.spread * math.sqrt(seeds)
+    return 1 - float(nctdtr(seeds - 1, min(shift, 30.0), quantile))
+
+
+def _find_margin(judged: Judged) -> float:
+    """Return how far the mean lies from the edge of what would settle it."""
+    comparison = judged.comparison
+    if comparison.sign != "~":
+        return judged.mean
+    return comparison.within - abs(judged.mean)
+
+
+def list_needed(claim: Claim, each: JudgedStatement) -> list[tuple[Axes, frozenset[str]]]:
+    """List the printed rows whose figures a comparison needs, each with these figures.
+
+    Figures against another row need that row's too.
+    """
+    statement, comparison = each.statement, each.judged.comparison
+    is_of_figures = statement.along == FIGURE
+    figures = comparison.rows if is_of_figures else (statement.in_,)
+    wheres = (
+        [each.where]
+        if is_of_figures
+        else [{**each.where, statement.along: name} for name in comparison.rows]
+    )
+    return [need for where in wheres for name in figures for need in _list_for(claim, where, name)]
+
+
+def _list_for(claim: Claim, where: Axes, name: str) -> Iterator[tuple[Axes, frozenset[str]]]:
+    figure = claim.figures[name]
+    yield where, frozenset((claim.base_figure(name), *figure.leaked))
+    if figure.against:
+        yield {**where, **figure.against}, frozenset((claim.base_figure(name),))
+
+
+def _measures(cell: MeasuringCell, needed: Iterable[tuple[Axes, frozenset[str]]]) -> bool:
+    return any(
+        figures & cell.digests.keys() and where.items() <= dict(cell.axes).items()
+        for where, figures in needed
+    )
+
+
+def sort_prospects(prospects: Iterable[Prospect]) -> list[Prospect]:
+    """Sort prospects: the cheapest for their chance first, and last what is not to be settled."""
+    return sorted(
+        prospects,
+        key=lambda each: (bool(each.why_not), each.minutes / max(each.chance, HOPELESS)),
+    )
+
+
+def sum_minutes(prospects: Iterable[Prospect]) -> float:
+    """Sum the minutes of all cells, each of which counts once."""
+    minutes = {
+        (*chosen.cell.digests.values(), chosen.cell.seed): chosen.minutes
+        for each in prospects
+        for chosen in each.cells
+    }
+    return sum(minutes.values())
+
+
+def choose_next(prospects: Sequence[Prospect]) -> Selection:
+    """Choose what the next looks lack: of the statements that are cheapest for their chance first.
+
+    What several statements share is measured once.
+    """
+    chosen: dict[tuple[str | int, ...], ChosenCell] = {}
+    for each in sort_prospects(prospects):
+        for cell in each.list_next():
+            chosen.setdefault((*cell.cell.digests.values(), cell.cell.seed), cell)
+    return Selection([*chosen.values()])

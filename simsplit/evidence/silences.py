@@ -1,0 +1,127 @@
+"""Rows may say nothing of a claim: their gate is missed, or an attack reads no more than its floor.
+
+A small model may learn too little for what a sentence says, and an attack that reads nothing where
+nothing is defended says nothing of a defence. Such a statement stays open, whatever its interval.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from simsplit.evidence.claim_parts import FIGURE, RowGate, Statement, Tier
+from simsplit.evidence.claims import Claim
+from simsplit.evidence.difference_intervals import BySeed
+from simsplit.evidence.evidence_rows import EvidenceRow
+from simsplit.evidence.statements import Comparison, Side, parse_statement
+from simsplit.evidence.verdicts import ClaimVerdict, judge
+
+SILENT = "says nothing"
+
+
+def explain_silence(
+    claim: Claim,
+    tier: Tier,
+    statement: Statement,
+    named: Sequence[EvidenceRow],
+    rows: Sequence[EvidenceRow],
+) -> str:
+    """Return why rows settle nothing of a statement that names them; empty: they may settle it."""
+    reasons = (
+        *_list_missed(claim, statement, named, rows),
+        *_list_unread(claim, tier, statement, named, rows),
+    )
+    return f"{SILENT}: {reasons[0]}" if reasons else ""
+
+
+def list_gates(claim: Claim, statement: Statement) -> list[RowGate]:
+    """List the gates that decide whether a statement is judged."""
+    names = {statement.in_} if statement.in_ else _list_named_figures(claim, statement)
+    figures = names | {claim.base_figure(name) for name in names}
+    return [each for each in claim.gates if not each.judges or figures & set(each.judges)]
+
+
+def _list_named_figures(claim: Claim, statement: Statement) -> set[str]:
+    parsed = parse_statement(statement.that, claim.sides(statement), "")
+    return {name for comparison in parsed for name in comparison.rows}
+
+
+def _list_missed(
+    claim: Claim,
+    statement: Statement,
+    named: Sequence[EvidenceRow],
+    rows: Sequence[EvidenceRow],
+) -> Iterator[str]:
+    """Yield each gate that a row misses, and what would pass it."""
+    for gate in list_gates(claim, statement):
+        for row in named:
+            if gate.for_.items() <= row.axes.items():
+                axes = {**row.axes, **gate.at}
+                for judged in (each for each in rows if each.axes == axes):
+                    if missed := find_missed(claim, gate, judged):
+                        yield missed
+
+
+def find_missed(claim: Claim, gate: RowGate, row: EvidenceRow) -> str:
+    """Return how a row misses a gate, by the means of its seeds; empty: it passes."""
+    for comparison in parse_statement(gate.that, tuple(claim.figures), ""):
+        lacking = [name for name in comparison.rows if name not in row.known]
+        of = ", ".join(claim.name(row.axes[axis]) for axis in gate.at) or "the row"
+        if lacking:
+            return f"{lacking[0]} of {of} is not measured, by which it would be judged"
+        means = {name: row.known[name].mean for name in comparison.rows}
+        if not comparison.is_true(means):
+            is_now = " and ".join(f"{name} of {of} is {mean:.3g}" for name, mean in means.items())
+            return f"{is_now}, and its gate is {comparison}, which {gate.otherwise} would pass"
+    return ""
+
+
+def _list_unread(
+    claim: Claim,
+    tier: Tier,
+    statement: Statement,
+    named: Sequence[EvidenceRow],
+    rows: Sequence[EvidenceRow],
+) -> Iterator[str]:
+    """Yield which attack is not above a floor where nothing is defended, or has not begun.
+
+    A statement on figures compares attacks, not defences, and one on undefended rows alone is not
+    of a defence.
+    """
+    if not claim.undefended or statement.along == FIGURE:
+        return
+    names = tuple(claim.figures[statement.in_].leaked) or (claim.base_figure(statement.in_),)
+    others = [{**row.axes, **claim.undefended} for row in named if not _is_undefended(claim, row)]
+    pairs = [(name, floor) for name in names for floor in claim.figures[name].floors]
+    for row in (row for row in rows if row.axes in others):
+        for name, floor in pairs:
+            if not _is_above(claim, tier, name, floor, row):
+                of = ", ".join(map(claim.name, claim.undefended.values()))
+                yield f"{name} of {of} is not beyond what needs no attack, {floor}"
+    yield from _list_idle(claim, names, named)
+
+
+def _list_idle(claim: Claim, names: Sequence[str], rows: Sequence[EvidenceRow]) -> Iterator[str]:
+    """Yield of which row an attack has not begun to read, by a figure that shows it."""
+    starts: list[tuple[str, float]] = []
+    for name in names:
+        starts += claim.figures[name].starts.items()
+    for row in rows:
+        for name, least in starts:
+            begun = Comparison(Side((name,)), ">", Side((least,)))
+            known = {name: row.known[name].by_seed} if name in row.known else {}
+            if judge(begun, known).verdict is not ClaimVerdict.HOLDS:
+                of = ", ".join(claim.name(row.axes[axis]) for axis in claim.undefended)
+                yield f"the attack has not begun on {of} ({name} below {least:g})"
+
+
+def _is_undefended(claim: Claim, row: EvidenceRow) -> bool:
+    return claim.undefended.items() <= row.axes.items()
+
+
+def _is_above(claim: Claim, tier: Tier, name: str, floor: str, row: EvidenceRow) -> bool:
+    """Return whether an attack surely reads more of a row than what needs no attack."""
+    known: Mapping[str, BySeed] = {
+        each: row.known[each].by_seed for each in (name, floor) if each in row.known
+    }
+    sign = ">" if claim.figures[name].better == "less" else "<"
+    above = Comparison(Side((name,)), sign, Side((floor,)))
+    measures = {each: claim.measure(each, tier) for each in (name, floor)}
+    return judge(above, known, measures).verdict is ClaimVerdict.HOLDS

@@ -1,0 +1,57 @@
+"""A plan says what noise will guarantee, what it leaves open, and which noise a budget takes."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from simsplit.assembly.dry_step import Prober
+from simsplit.data.client_parts import count_rows
+from simsplit.forecasting.drafting import DraftRound, RunDraft
+from simsplit.legs import ClientId
+from simsplit.privacy.accounting import count_releases, list_guarantees, summarise_privacy
+from simsplit.privacy.spending import find_noise, is_amplified, refuse_small_budgets
+from simsplit.privacy.uncovered import list_uncovered
+from simsplit.scenario import Scenario
+
+
+def foresee_privacy(
+    scenario: Scenario,
+    parts: Sequence[np.ndarray],
+    prober: Prober,
+    draft: RunDraft,
+    rounds: Sequence[DraftRound],
+    *,
+    epsilon: float | None,
+) -> dict[str, Any]:
+    """Return the facts of a forecast that are of privacy; `epsilon` is a budget to find noise for.
+
+    Raise ScenarioError for a budget that the first round passes.
+    """
+    samples = count_rows(parts).tolist()
+    refuse_small_budgets(scenario, parts)
+    guarantees = list_guarantees(scenario)
+    times = _count_sendings(scenario, prober, draft, rounds) if guarantees else {}
+    return {
+        "uncovered": [asdict(each) for each in list_uncovered(scenario)],
+        "privacy": [summarise_privacy(each, times, samples)[0] for each in guarantees],
+        "noise": [] if epsilon is None else find_noise(scenario, times, samples, epsilon),
+    }
+
+
+def _count_sendings(
+    scenario: Scenario, prober: Prober, draft: RunDraft, rounds: Sequence[DraftRound]
+) -> dict[ClientId, int]:
+    """Count how often each client will send its samples, as the run's clients will count it."""
+    # A round of a very long plan stands for several.
+    wire = [replace(row, packets=row.packets * each.times) for each in rounds for row in each.sent]
+    steps = draft.program.steps_per_epoch["private"]
+    dp = scenario.train.dp
+    if dp is None or dp.sampling == "passes":
+        return count_releases(wire, steps)
+    taken = count_releases(wire, dict.fromkeys(steps, 1))
+    if is_amplified(scenario):
+        return taken
+    feeds = {client: prober.maker.feeds(client)["private"] for client in taken}
+    return {client: feeds[client].count_most(count) for client, count in taken.items()}

@@ -1,0 +1,134 @@
+"""What clients get by `train.dp` and `stop.epsilon`: their noise, accounts and budgets."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+
+from simsplit.data.batches import compute_rate
+from simsplit.data.client_parts import count_rows
+from simsplit.errors import ScenarioError, install_command
+from simsplit.legs import ClientId
+from simsplit.methods.clipping import Release
+from simsplit.methods.dp_forward import DpForwardConfig, compute_gaussian_sigma
+from simsplit.methods.dp_sgd import DpSgdConfig
+from simsplit.parties.private_learning import WeightNoise
+from simsplit.privacy.accounting import Guarantee, choose_guarantee, compute_epsilon, explain_lack
+from simsplit.privacy.accounts import Account, Learning, choose_delta
+from simsplit.privacy.departures import counts_spending
+from simsplit.scenario import Scenario
+
+
+def make_noise(scenario: Scenario, samples: int) -> WeightNoise | None:
+    """Return the noise by which a client with so many samples learns; None if it has none."""
+    dp = scenario.train.dp
+    if dp is None:
+        return None
+    chosen = choose_guarantee(scenario)
+    learning = None if chosen is None else chosen.learning
+    if learning is None:  # no guarantee counts it: a budget is then that of the weights alone
+        learning = Learning(scenario, 0.0, seen=False, delta=dp.delta)
+    multiplier = learning.find_multiplier(samples)
+    expected = None
+    if dp.sampling == "poisson":
+        size = scenario.train.batch_size
+        expected = samples * compute_rate(samples, size)
+    return WeightNoise(dp.clip, multiplier, expected)
+
+
+def find_account(scenario: Scenario, samples: int) -> Account | None:
+    """Return the account of a client; None where nothing is counted, or there is no guarantee."""
+    if not counts_spending(scenario) or find_spec("dp_accounting") is None:
+        return None
+    chosen = choose_guarantee(scenario)
+    return None if chosen is None else chosen.open_account(samples, scenario.epsilon_limit)
+
+
+def refuse_small_budgets(scenario: Scenario, parts: Sequence[np.ndarray]) -> None:
+    """Raise ScenarioError for a budget without a guarantee, or one that the first round passes.
+
+    `parts` are clients' rows.
+    """
+    samples = count_rows(parts).tolist()
+    dp, limit = scenario.train.dp, scenario.epsilon_limit
+    wants = limit is not None or (dp is not None and dp.epsilon is not None)
+    if not wants:
+        return
+    field = "stop.epsilon" if limit is not None else "train.dp.epsilon"
+    if find_spec("dp_accounting") is None:
+        raise ScenarioError(field, f"needs the package dp-accounting: {install_command('dp')}")
+    chosen = choose_guarantee(scenario)
+    if limit is None:
+        return
+    if chosen is None:
+        raise ScenarioError(
+            field, f"got {limit:g}, but no client can count: {explain_lack(scenario)}"
+        )
+    for client, count in enumerate(samples):
+        _refuse_first_round(scenario, chosen, client, count)
+
+
+def _refuse_first_round(
+    scenario: Scenario, chosen: Guarantee, client: ClientId, samples: int
+) -> None:
+    account = chosen.open_account(samples, scenario.epsilon_limit)
+    assert account.limit is not None, "checked where there is a budget"
+    if samples and (first := account.compute(1)) > account.limit:
+        raise ScenarioError(
+            "stop.epsilon",
+            f"got {account.limit:g}, but one step brings client {client} to {first:.4g} (delta "
+            f"{account.delta:.2g}); use more noise, or a larger budget",
+        )
+
+
+def is_amplified(scenario: Scenario) -> bool:
+    """Return whether clients count drawn batches, which nobody sees who is protected against."""
+    chosen = choose_guarantee(scenario)
+    learning = None if chosen is None else chosen.learning
+    return learning is not None and not learning.seen and learning.config.sampling == "poisson"
+
+
+def find_noise(
+    scenario: Scenario, times: Mapping[ClientId, int], samples: Sequence[int], epsilon: float
+) -> list[dict[str, object]]:
+    """Return the fields of noise, with the values by which no client passes a budget.
+
+    Raises:
+        ScenarioError: if there is no guarantee, or noise that stays as it is spends the budget.
+    """
+    chosen = choose_guarantee(scenario)
+    if chosen is None:
+        raise ScenarioError("train.dp", f"no noise reaches a budget: {explain_lack(scenario)}")
+    counts = {client: count for client, count in times.items() if count}
+    if chosen.learning is not None:
+        dp = chosen.learning.config
+        wanted = dp.model_copy(update={"multiplier": None, "epsilon": epsilon})
+        train = scenario.train.model_copy(update={"dp": wanted})
+        learning = replace(chosen.learning, scenario=scenario.model_copy(update={"train": train}))
+        found = max(learning.find_multiplier(samples[each]) for each in counts)
+        return [_make_line("train.dp.multiplier", found, dp.multiplier, epsilon)]
+    needed = max(
+        compute_gaussian_sigma(epsilon, choose_delta(chosen.delta, samples[client]))
+        * math.sqrt(count)
+        for client, count in counts.items()
+    )
+    return [*_scale_noise(scenario, needed / chosen.multiplier, epsilon)]
+
+
+def _scale_noise(scenario: Scenario, factor: float, epsilon: float) -> Iterator[dict[str, object]]:
+    """Yield the fields of the noise at the cut, all of it larger by a factor."""
+    for index, method in enumerate(scenario.method):
+        if not isinstance(method.release, Release):
+            continue
+        wanted, place = factor * method.release.multiplier, f"method.{index}"
+        if isinstance(method, DpForwardConfig):
+            alone = compute_epsilon(wanted, 1, method.delta)
+            yield _make_line(f"{place}.epsilon", alone, method.epsilon, epsilon)
+        elif isinstance(method, DpSgdConfig):
+            yield _make_line(f"{place}.multiplier", 2 * wanted, method.multiplier, epsilon)
+
+
+def _make_line(field: str, value: float, now: float | None, epsilon: float) -> dict[str, object]:
+    return {"field": field, "value": value, "now": now, "epsilon": epsilon}

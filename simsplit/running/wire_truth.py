@@ -1,0 +1,70 @@
+"""What a transcript of a run says beside its packets: facts, and the truth that a simulator has."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from simsplit.assembly import Assembly
+from simsplit.assembly.supplies import TARGETS
+from simsplit.data import Prepared
+from simsplit.data.samples import Samples
+from simsplit.packets import Packet
+from simsplit.parties.calls import RowsOf
+from simsplit.scenario import Scenario
+from simsplit.wire import SampleRows
+
+_MODALITIES = {"images": "images", "texts": "texts", "tables": "table"}
+
+
+def describe_wire(
+    scenario: Scenario, parts: Assembly, data: Prepared
+) -> tuple[Mapping[str, object], SampleRows | None]:
+    """Return the facts of a run's transcript and, unless clients are remote, its samples' rows."""
+    modality = _MODALITIES[scenario.data.source.modality]
+    facts: dict[str, object] = {
+        "modality": modality,
+        "legs": tuple(scenario.crossings.training.legs),
+        "classes": None if data.info.texts else data.info.classes,
+        "recorder": "simsplit run",
+    }
+    if modality == "images":
+        channels, *size = data.info.shape
+        facts["image"] = {
+            "channels": channels,
+            "size": size,
+            "mean": list(data.mean),
+            "std": list(data.std),
+        }
+    return facts, None if parts.pool.remote else _SimulatedRows(scenario, parts, data)
+
+
+class _SimulatedRows:
+    """The samples of a simulated run's packets: training's first, and then those held out."""
+
+    def __init__(self, scenario: Scenario, parts: Assembly, data: Prepared) -> None:
+        self.pool, self.moment, self.data = parts.pool, parts.wire.moment, data
+        self._targets: tuple[Tensor, ...] = ()
+        if scenario.attacks:
+            samples, rows = scenario.aims.choose(data)
+            after = len(data.train) if samples is data.test else 0
+            size = scenario.targets.choose_batch_size(scenario.train.batch_size)
+            self._targets = (rows + after).split(size)
+
+    def find(self, packet: Packet, exposed: str) -> tuple[int, ...]:
+        if exposed:
+            return tuple(self._targets[packet.step].tolist()) if exposed == TARGETS else ()
+        if self.moment.phase.source != "private":
+            return ()
+        return tuple(self.pool.ask(packet.client, RowsOf(packet.step)).tolist())
+
+    def take(self, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+        count = len(self.data.train)
+        parts = [self._take_one(row, count) for row in rows]
+        inputs, labels = zip(*parts, strict=True)
+        return torch.stack(inputs), torch.stack(labels)
+
+    def _take_one(self, row: int, count: int) -> tuple[Tensor, Tensor]:
+        samples: Samples = self.data.train if row < count else self.data.test
+        place = row if row < count else row - count
+        return samples.inputs[place], samples.labels[place]

@@ -1,0 +1,88 @@
+"""Under a vertical cut clients are parties that hold columns of the same samples.
+
+Each has a head of its own, and all feed one trunk in the same step. One party has the labels: it
+keeps the tail, as in a U shape, or sends its labels to the server, as under a vanilla cut.
+"""
+
+from dataclasses import replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from simsplit.data.samples import widen_labels
+from simsplit.legs import Leg
+from simsplit.parties import server_end
+from simsplit.parties.client_end import Pending
+from simsplit.parties.joined import JoinedEnd
+from simsplit.parties.server_end import ServerEnd
+from simsplit.topologies.u_shaped import U_SHAPED, UShapedClient
+from simsplit.topologies.vanilla import VANILLA, VanillaClient
+
+
+class VerticalClient(UShapedClient):
+    """A party; the one with the labels has the tail."""
+
+    def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
+        """Run the tail on features, which of texts are of all parties' tokens."""
+        return _fit_labels(super().through_tail(lifted, pending), pending)
+
+
+class VerticalTaillessClient(VanillaClient):
+    """A party where the server has the tail."""
+
+    def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
+        """Return the outputs, which of texts are of all parties' tokens."""
+        return _fit_labels(super().through_tail(lifted, pending), pending)
+
+
+def _fit_labels(outputs: Tensor, pending: Pending) -> Tensor:
+    """Let the step's labels reach over all outputs, and return these."""
+    pending.labels = widen_labels(pending.labels, outputs)
+    if pending.step.labels is not None:
+        pending.step.labels = pending.labels
+    return outputs
+
+
+class VerticalServer(JoinedEnd):
+    """The server of parties of which one has tail and labels."""
+
+    makes: ClassVar[server_end.Makes] = {
+        Leg.FEATURES: ServerEnd.send_features,
+        Leg.SMASHED_GRAD: ServerEnd.send_smashed_grads,
+    }
+    takes: ClassVar[server_end.Takes] = {
+        Leg.SMASHED: JoinedEnd.through_trunk,
+        Leg.FEATURES_GRAD: ServerEnd.carry_back,
+    }
+
+
+class VerticalTailServer(JoinedEnd):
+    """The server of parties that has the tail, and is sent labels."""
+
+    makes: ClassVar[server_end.Makes] = {
+        Leg.FEATURES: ServerEnd.send_outputs,
+        Leg.SMASHED_GRAD: ServerEnd.send_smashed_grads,
+    }
+    takes: ClassVar[server_end.Takes] = {
+        Leg.SMASHED: JoinedEnd.through_trunk,
+        Leg.LABELS: JoinedEnd.learn_labels,
+    }
+
+
+_MEANING = "clients are parties with columns of the same samples"
+VERTICAL = replace(
+    U_SHAPED,
+    meaning=_MEANING,
+    client=VerticalClient,
+    server=VerticalServer,
+    sessions=False,
+    joint=True,
+    at_server=replace(
+        VANILLA,
+        meaning=_MEANING,
+        client=VerticalTaillessClient,
+        server=VerticalTailServer,
+        sessions=False,
+        joint=True,
+    ),
+)

@@ -1,0 +1,104 @@
+"""Arrays of others are read here, rows at a time: numpy, torch, or files that hold no code.
+
+Files are mapped or read by parts, so that an export larger than the memory can be transcribed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simsplit.errors import RunError, format_list, suggest
+from simsplit.wires.confined import ConfinedFolder
+from simsplit.wires.tensor_file import TensorFile
+
+PICKLED = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib")
+"""Endings of files that are read by unpickling, which can run code."""
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """An array with a row for each sample, of which rows are read."""
+
+    shape: tuple[int, ...]
+    is_floating: bool
+    read: Callable[[slice], Tensor]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+def open_array(value: Any, field: str) -> ArrayRows:  # noqa: ANN401 - an array of any library
+    """Return the rows of an array, or of the array in a file; raise RunError with the field."""
+    if isinstance(value, str | Path):
+        rows = _open_file(str(value), field)
+    elif isinstance(value, Tensor):
+        rows = ArrayRows(tuple(value.shape), value.is_floating_point(), value.__getitem__)
+    else:
+        rows = _wrap_numpy(np.asarray(value), field)
+    if not rows.shape:
+        raise RunError(f"{field}: needs a row for each sample, got a single number")
+    return rows
+
+
+def _open_file(text: str, field: str) -> ArrayRows:
+    """Open `FILE` or `FILE:NAME`; what would be unpickled is refused."""
+    name = ""
+    if not Path(text).exists() and ":" in text:
+        text, _, name = text.rpartition(":")
+    path = Path(text)
+    if path.suffix in PICKLED:
+        raise RunError(
+            f"{field}: {path} would be unpickled, which can run code of whoever wrote it. Load it "
+            "where you trust it, and save the tensor with safetensors.torch.save_file or numpy.save"
+        )
+    if path.suffix == ".safetensors":
+        return _open_safetensors(path, name, field)
+    if path.suffix not in (".npy", ".npz"):
+        raise RunError(f"{field}: {path} must end with .npy, .npz or .safetensors")
+    try:
+        opened = np.load(path, mmap_mode="r", allow_pickle=False)
+        if path.suffix == ".npz":
+            with opened:
+                opened = opened[_choose(list(opened.files), name, path, field)]
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise RunError(f"{field}: cannot read {path}: {why}") from None
+    return _wrap_numpy(opened, field)
+
+
+def _open_safetensors(path: Path, name: str, field: str) -> ArrayRows:
+    file = TensorFile(ConfinedFolder.open(path.parent), path.name)
+    chosen = _choose(list(file.tensors), name, path, field)
+    stored = file.tensors[chosen]
+
+    def read(rows: slice) -> Tensor:
+        return file.read(chosen, rows.start, rows.stop - rows.start)
+
+    return ArrayRows(stored.shape, stored.dtype.is_floating_point, read)
+
+
+def _choose(names: list[str], name: str, path: Path, field: str) -> str:
+    """Return the array that is meant in a file that has several."""
+    if name in names or (not name and len(names) == 1):
+        return name or names[0]
+    hint = suggest(name, names) if name else ""
+    every = format_list(names) or "none"
+    raise RunError(f"{field}: name one array of {path} as FILE:NAME{hint}; it has: {every}")
+
+
+def _wrap_numpy(array: "np.ndarray[Any, Any]", field: str) -> ArrayRows:
+    if array.dtype.kind not in "fiub":
+        raise RunError(f"{field}: must hold numbers, got {array.dtype}")
+    native = array.dtype.newbyteorder("=")
+    kinds = {"u": np.dtype(np.uint8 if native.itemsize == 1 else np.int64)}
+    dtype = kinds.get(native.kind, native)
+
+    def read(rows: slice) -> Tensor:
+        return torch.from_numpy(np.array(array[rows], dtype=dtype))
+
+    return ArrayRows(array.shape, array.dtype.kind == "f", read)

@@ -1,0 +1,96 @@
+"""A mod of a Flower client app keeps what its messages carry across a cut.
+
+Messages are used by their attributes, so that Flower itself is not imported here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simsplit.errors import RunError
+from simsplit.legs import Leg
+from simsplit.wires.facts import FACTS, Content, Modality, check_facts
+from simsplit.wires.transcribing import describe_samples
+from simsplit.wires.transcript import Transcript
+from simsplit.wires.transcript_writer import TranscriptWriter, parse_size
+
+LEGS = ("smashed", "features", "features_grad", "smashed_grad", "labels")
+Mod = Callable[[Any, Any, Callable[[Any, Any], Any]], Any]
+TakeSamples = Callable[[Any], tuple[Sequence[int], Tensor | None, Tensor | None]]
+"""A function from a context to the samples that were just sent: ids, inputs and labels."""
+
+
+def transcribe_messages(
+    folder: Path | str,
+    *,
+    legs: Mapping[str, str] | None = None,
+    samples: TakeSamples | None = None,
+    modality: Modality | None = None,
+    content: Mapping[str, Content] | None = None,
+    most: int | str = "2 GiB",
+) -> Mod:
+    """Return a mod that keeps arrays of a client app's messages, in a transcript for each node.
+
+    An array is kept if its name in an `ArrayRecord`, or the record's own name if it has one array,
+    is a leg's; `legs` translates other names, such as `{"activations": "smashed"}`. What a node
+    receives comes before what it answers. A message that sends smashed data begins a step, and
+    `samples(context)` returns the ids, inputs and labels of what it sends (None: not known).
+
+    >>> app = ClientApp(mods=[transcribe_messages("wires")])  # doctest: +SKIP
+    """
+    names = {**dict(zip(LEGS, LEGS, strict=True)), **(legs or {})}
+    for leg in names.values():
+        if leg not in LEGS:
+            raise RunError(f"legs: '{leg}' is no leg; allowed: {', '.join(LEGS)}")
+    about: dict[str, Any] = {
+        "classes": None,
+        "legs": list(dict.fromkeys(names.values())),
+        "recorder": "simsplit.wires.flower",
+    }
+    legs_hold, size = dict(content or {}), parse_size(most)
+    kind = "vectors" if modality in (None, "images") else modality  # of images, the size is lacking
+    plain = {**describe_samples(inputs=None, **about), "modality": kind, "content": legs_hold}
+    checked = check_facts(plain, "transcribe_messages")
+
+    def mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:  # noqa: ANN401
+        answer = call_next(message, context)
+        crossed = [
+            (leg, array)
+            for each in (message, answer)
+            if each.has_content()
+            for leg, array in _list_arrays(each.content, names)
+        ]
+        if not crossed:
+            return answer
+        begins = any(leg is Leg.SMASHED for leg, _ in crossed)
+        ids, inputs, labels = samples(context) if samples and begins else ((), None, None)
+        # Each message may be handled by another process, so the transcript is opened anew.
+        path = Path(folder, f"node-{int(context.node_id)}")
+        facts = Transcript.open(path).facts if (path / FACTS).is_file() else checked
+        if inputs is not None:
+            said = describe_samples(inputs=inputs, modality=modality, **about)
+            facts = check_facts({**said, "content": legs_hold}, "transcribe_messages")
+        writer = TranscriptWriter(path, facts, size, append=True)
+        client = int(context.node_config.get("partition-id", 0))
+        step = writer.next_step if begins else max(0, writer.next_step - 1)
+        for leg, array in crossed:
+            writer.add(leg, [array], client=client, step=step, ids=ids, copy=False)
+        if inputs is not None or labels is not None:
+            writer.add_truth(ids, inputs, labels)
+        writer.close()
+        return answer
+
+    return mod
+
+
+def _list_arrays(content: Any, names: Mapping[str, str]) -> Iterator[tuple[Leg, Tensor]]:  # noqa: ANN401
+    """Yield the arrays of a message's content whose names are legs."""
+    for record_name, record in content.array_records.items():
+        for name, array in record.items():
+            own = name if name in names else record_name if len(record) == 1 else ""
+            if own in names:
+                yield Leg(names[own]), torch.from_numpy(np.array(array.numpy()))

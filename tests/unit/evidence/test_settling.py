@@ -1,0 +1,161 @@
+"""Seeds until settled: looks err in 5 % at most, the cheapest come first, the hopeless are left."""
+
+import json
+
+import numpy as np
+import pytest
+from gists import says
+from scipy.special import stdtrit
+
+from simsplit.evidence.evidence_tables import build_table
+from simsplit.evidence.looks import LOOKS, find_confidence
+from simsplit.evidence.measurements import Measurement, add, read
+from simsplit.evidence.papers import find_table
+from simsplit.evidence.row_code import write_code
+from simsplit.evidence.settling import HOPELESS, choose_next, find_chance, find_prospects
+from simsplit.evidence.statements import Comparison, Side
+from simsplit.evidence.verdicts import ClaimVerdict, Judged, judge
+
+DRAWS = 20_000
+
+
+def count_errors(draws, confidences):
+    """Return the share of draws in which a look says what is not so: that the mean is above 0."""
+    settled, wrong = np.zeros(len(draws), bool), np.zeros(len(draws), bool)
+    for seeds, confidence in confidences.items():
+        seen = draws[:, :seeds]
+        half = stdtrit(seeds - 1, (1 + confidence) / 2) * seen.std(1, ddof=1) / np.sqrt(seeds)
+        mean = seen.mean(1)
+        wrong |= ~settled & (mean > half)
+        settled |= np.abs(mean) > half
+    return wrong.mean()
+
+
+@pytest.mark.parametrize("planned", [3, 5])
+def test_verdicts_are_95_percent_sure_over_all_looks(planned):
+    draws = np.random.default_rng(7).standard_normal((DRAWS, max(LOOKS)))
+    looks = [each for each in LOOKS if each >= planned]
+    assert count_errors(draws, {n: find_confidence(n, planned) for n in looks}) <= 0.05
+    # the interval of each look by itself is not enough, which is why later ones are wider
+    assert count_errors(draws, dict.fromkeys(LOOKS, 0.95)) > 0.06
+
+
+ABOVE = Comparison(Side(("a",)), ">", Side(("b",)))
+
+
+def judge_values(values, planned=3):
+    rows = {"a": dict(enumerate(values)), "b": dict.fromkeys(range(len(values)), 0.0)}
+    return judge(ABOVE, rows, planned=planned)
+
+
+def test_the_verdict_has_the_interval_of_its_look():
+    values = [1.0, 3.0, 5.0, 0.5, 6.0]
+    planned, later = judge_values(values, 5), judge_values(values)
+    assert planned.verdict is ClaimVerdict.HOLDS
+    assert later.verdict is ClaimVerdict.NOT_SETTLED
+    assert later.interval[0] < 0 < planned.interval[0]
+
+
+@pytest.mark.parametrize(("mean", "seeds"), [(1.0, 5), (1.0, 10), (0.4, 10)])
+def test_the_chance_is_the_share_of_draws_that_settle(mean, seeds):
+    judged = Judged(ABOVE, ClaimVerdict.NOT_SETTLED, 3, mean, (-1.0, 3.0), spread=1.0)
+    draws = np.random.default_rng(3).normal(mean, 1.0, (DRAWS, seeds))
+    half = stdtrit(seeds - 1, (1 + find_confidence(seeds)) / 2) * draws.std(1, ddof=1)
+    share = (draws.mean(1) > half / np.sqrt(seeds)).mean()
+    assert find_chance(judged, seeds, 3) == pytest.approx(share, abs=0.01)
+
+
+@pytest.fixture
+def plant(paper):
+    """Write rows of a statement `raw > noise-50` by the differences of their seeds."""
+
+    def write(*differences, minutes=2.0):
+        paper.rows.unlink(missing_ok=True)
+        cells = build_table(find_table("tiny/table1"), "small", seeds=range(len(differences))).cells
+        add(
+            paper.rows,
+            [
+                Measurement(
+                    setting=cell.setting,
+                    seed=cell.seed,
+                    figure="accuracy",
+                    value=50 + differences[cell.seed] * (cell.axes["method"] == "raw"),
+                    digest=cell.digests["accuracy"],
+                    code=write_code(cell.uses.code),
+                    version="1",
+                    commit="c",
+                    command="x",
+                    machine="m",
+                    threads=1,
+                    minutes=minutes,
+                    date="2026-01-01",
+                )
+                for cell in cells
+            ],
+        )
+        return build_table(find_table("tiny/table1"), "small")
+
+    return write
+
+
+def test_an_open_statement_says_what_would_settle_it_and_at_what_price(plant, simsplit):
+    (prospect,) = find_prospects(plant(4.0, 10.0, 16.0), most=10)
+    assert prospect.seeds in LOOKS
+    assert prospect.chance > 0.8
+    seeds = range(3, prospect.seeds)
+    assert {chosen.cell.seed for chosen in prospect.cells} == {*seeds}
+    assert prospect.minutes == 2 * 2 * len(seeds)
+    (described,) = json.loads(simsplit("papers", "tiny/table1", "--json")[1])
+    assert described["prospects"][0]["seeds"] == prospect.seeds
+    assert says(simsplit("papers", "tiny/table1")[1], f"open ... {prospect.seeds} seeds ... min")
+
+
+def test_open_statements_of_all_tables_are_listed_with_their_price(plant, simsplit):
+    plant(4.0, 10.0, 16.0)
+    (listed,) = json.loads(simsplit("papers", "--open", "--json")[1])
+    assert (listed["table"], listed["why_not"]) == ("tiny/table1", "")
+    out = simsplit("papers", "--open")[1]
+    assert says(out, f"tiny/table1 ... {listed['seeds']} seeds ... min")
+    assert says(out, "1 statement open ... 1, in about ... min")
+    plant(10.0, 10.5, 11.0)
+    assert json.loads(simsplit("papers", "--open", "--json")[1]) == []
+
+
+def test_a_look_measures_no_more_than_its_seeds(plant):
+    (prospect,) = find_prospects(plant(1.0, 6.0, 14.0), most=10)
+    assert prospect.seeds > 5
+    assert {chosen.cell.seed for chosen in choose_next([prospect]).cells} == {3, 4}
+
+
+def test_what_is_settled_has_no_prospect(plant):
+    assert find_prospects(plant(10.0, 10.5, 11.0), most=10) == []
+
+
+def test_the_hopeless_is_left_with_its_reason(plant, simsplit):
+    (prospect,) = find_prospects(plant(-10.0, 0.5, 10.0), most=10)
+    assert prospect.chance < HOPELESS
+    assert (prospect.cells, choose_next([prospect]).cells) == ((), [])
+    assert "10 seeds" in prospect.why_not
+    code, out, err = simsplit("reproduce", "tiny/table1", "--settle")
+    assert code == 0
+    assert says(out + err, "raw > noise-50 ... 10 seeds ... chance")
+    (none_left,) = find_prospects(plant(*(1.0, 6.0, 14.0, -9.0, 2.0) * 2), most=10)
+    assert none_left.why_not
+
+
+def test_the_cheapest_for_its_chance_comes_first(plant):
+    (dear,) = find_prospects(plant(4.0, 10.0, 16.0, minutes=60.0), most=10)
+    (cheap,) = find_prospects(plant(4.0, 10.0, 16.0, minutes=1.0), most=10)
+    firsts = [choose_next(each).cells[0].minutes for each in ([dear, cheap], [cheap, dear])]
+    assert firsts == [1.0, 1.0]
+
+
+def test_settling_measures_until_a_look_settles(paper, plant, simsplit):
+    plant(3.0, 6.0, 14.0)
+    code, _, err = simsplit("reproduce", "tiny/table1", "--settle", "--most", 5, "--jobs", 1)
+    assert code == 0, err
+    assert {row.seed for row in read(paper.rows)} == {0, 1, 2, 3, 4}
+    code, _, err = simsplit("reproduce", "tiny/table1", "--settle", "--seeds", "0-4")
+    assert (code, says(err, "--settle ... --seeds")) == (2, True)
+    code, _, err = simsplit("reproduce", "tiny/table1", "--settle", "--most", 12)
+    assert code == 2

@@ -1,0 +1,91 @@
+"""A challenge gives away no truth, and its maker cannot change the truth afterwards."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gists import gist, says
+from numbered_images import NUM_SAMPLES, draw_images
+
+from simsplit.attacking.sealed_challenges import make_challenge, score_challenge
+from simsplit.errors import RunError
+from simsplit.wires.transcribing import transcribe
+from simsplit.wires.transcript import Transcript
+from simsplit.wires.truth import Truth
+
+
+@pytest.fixture
+def challenge(tmp_path: Path) -> Path:
+    """Return a challenge whose samples were rows 100, 99, ... of some public data."""
+    transcribe(
+        tmp_path / "wire",
+        smashed=torch.ones(NUM_SAMPLES, 3),
+        inputs=draw_images(),
+        labels=torch.arange(NUM_SAMPLES) % 4,
+        ids=range(100, 100 - NUM_SAMPLES, -1),
+        batch_size=7,
+    )
+    make_challenge(tmp_path / "wire", tmp_path / "challenge")
+    return tmp_path / "challenge"
+
+
+def test_what_is_published_has_no_truth_and_new_ids(challenge: Path) -> None:
+    wire = Transcript.open(challenge / "wire")
+    ids = [each for row in wire.rows() for each in row.ids]
+    assert ids == list(range(NUM_SAMPLES))
+    assert Truth.open(challenge / "wire") is None
+    published = b"".join(each.read_bytes() for each in challenge.rglob("*") if each.is_file())
+    assert draw_images()[5].numpy().tobytes() not in published
+    key = (challenge.parent / "challenge-truth" / "key").read_text()
+    assert key.encode() not in published
+
+
+def test_guesses_are_scored_in_the_order_of_ids(challenge: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.arange(NUM_SAMPLES) % 4)
+    scored = score_challenge(challenge, str(tmp_path / "labels.npy"), what="labels")
+    assert (scored.value, scored.floor, scored.samples) == (1.0, 0.25, NUM_SAMPLES)
+    np.save(tmp_path / "labels.npy", np.arange(NUM_SAMPLES) % 4 * (np.arange(NUM_SAMPLES) < 10))
+    assert score_challenge(challenge, str(tmp_path / "labels.npy"), what="labels").value < 1
+    np.save(tmp_path / "images.npy", draw_images().numpy())
+    scored = score_challenge(challenge, str(tmp_path / "images.npy"))
+    assert (scored.figure, scored.value) == ("mse", 0)
+    assert scored.floor > 0.01
+
+
+def test_a_truth_that_was_changed_is_refused(challenge: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.zeros(NUM_SAMPLES))
+    sealed = tmp_path / "challenge-truth"
+    (file,) = (sealed / "truth").glob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RunError, match=gist("challenge-truth ... digest")):
+        score_challenge(challenge, str(tmp_path / "labels.npy"), what="labels")
+
+
+def test_another_key_is_refused(challenge: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.zeros(NUM_SAMPLES))
+    (tmp_path / "challenge-truth" / "key").write_text("00" * 32)
+    with pytest.raises(RunError, match=gist("challenge-truth ... digest")):
+        score_challenge(challenge, str(tmp_path / "labels.npy"), what="labels")
+
+
+def test_the_commands_make_and_score(
+    challenge: Path, tmp_path: Path, simsplit: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, out, _ = simsplit("challenge", "make", tmp_path / "wire", "--out", tmp_path / "two")
+    assert (code, "two-truth" in out) == (0, True)
+    code, _, err = simsplit("challenge", "make", tmp_path, "--out", tmp_path / "three")
+    assert code == 2
+    assert says(err, "observers=[{kind: transcript}]")
+    np.save(tmp_path / "few.npy", np.zeros(3))
+    code, _, err = simsplit("challenge", "score", challenge, tmp_path / "few.npy")
+    assert code == 2
+    assert says(err, f"guesses ... {NUM_SAMPLES} ... 3")
+    np.save(tmp_path / "labels.npy", np.zeros(NUM_SAMPLES))
+    options = ("--what", "labels", "--json")
+    code, out, _ = simsplit("challenge", "score", challenge, tmp_path / "labels.npy", *options)
+    assert json.loads(out)["value"] == 0.25
