@@ -210,6 +210,8 @@ class Roster(Mapping[ClientId, Client]):
         self._sources: tuple[str, ...] = ()
         self._copied: set[ClientId] = set()
         """Clients that rest with copies of an average."""
+        self._crowded = seats
+        """The number of seats from which on one that is free is looked for."""
 
     def __getitem__(self, number: ClientId) -> Client:
         """Return the live client; its seat may become another client at the next call."""
@@ -311,10 +313,7 @@ class Roster(Mapping[ClientId, Client]):
         """Give a client a free seat."""
         if number not in self._numbers:
             raise KeyError(number)
-        free = None
-        if len(self._seats) >= self._most:
-            # Oldest first; a client in a step has a graph, which cannot be copied out.
-            free = next((each for each, seat in self._seats.items() if not seat.busy), None)
+        free = self._find_free()
         flat = self.rest.get(number)
         if free is None:
             seat = Seat(self._origin.make(number), self._layouts, self._kept)
@@ -326,6 +325,18 @@ class Roster(Mapping[ClientId, Client]):
             seat.become(number, self._origin, flat)
         seat.enter(self._entered.get(number, self._everyone))
         return seat
+
+    def _find_free(self) -> ClientId | None:
+        """Return the client that leaves its seat for another; None: a new seat is needed."""
+        if len(self._seats) < self._most:
+            self._crowded = self._most
+        if len(self._seats) < self._crowded:
+            return None
+        # Oldest first; a client in a step has a graph, which cannot be copied out.
+        free = next((each for each, seat in self._seats.items() if not seat.busy), None)
+        # While a whole round is in the middle of a step, each search would ask every seat.
+        self._crowded = self._most if free is not None else len(self._seats) * 9 // 8 + 1
+        return free
 
     def _enter(self, number: ClientId, call: Enter) -> None:
         self._entered[number] = call
