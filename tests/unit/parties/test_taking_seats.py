@@ -46,7 +46,7 @@ def crowd(monkeypatch: pytest.MonkeyPatch) -> Roster:
 
 def test_a_round_in_the_middle_of_a_step_asks_each_seat_few_times(crowd: Roster) -> None:
     live = [crowd[number] for number in range(1000)]
-    assert [client.number for client in live] == [*range(1000)]  # type: ignore[attr-defined]
+    assert [client.number for client in live] == [*range(1000)]
     assert len({id(client) for client in live}) == 1000
     assert seats.Seat.asked < 20_000  # type: ignore[attr-defined]
 
