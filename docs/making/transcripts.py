@@ -3,6 +3,7 @@
 import json
 
 from making.markup import code, fence, fold, plain, table
+from simsplit.config import Config, read_meanings
 from simsplit.wires.facts import (
     COLUMNS,
     SAMPLE_COLUMNS,
@@ -76,10 +77,9 @@ def page() -> str:
     )
 
 
-def _list_fields(title: str, config: type) -> tuple[str, str]:
+def _list_fields(title: str, config: type[Config]) -> tuple[str, str]:
     """Return the section of a config: a row for each field."""
-    fields = config.model_fields.items()  # type: ignore[attr-defined]
-    rows = [
-        (code(name), plain((each.description or "").replace("\n", " "))) for name, each in fields
-    ]
+    meanings = read_meanings(config)
+    fields = config.model_fields
+    rows = [(code(name), plain(meanings.get(name, "").replace("\n", " "))) for name in fields]
     return f"## {title}", table(("field", "meaning"), rows)

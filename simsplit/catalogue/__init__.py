@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from simsplit.catalogue.compatibility import group_kinds, tabulate_compatibility
 from simsplit.catalogue.threat_models import tabulate_rules, tabulate_threats
+from simsplit.config import read_meanings
 from simsplit.data.tasks import LAYOUTS
 from simsplit.detectors.thresholds import THRESHOLDS
 from simsplit.engine.engine_config import ENGINES
@@ -210,11 +211,12 @@ def _tabulate_part(kind: str, config: type[BaseModel]) -> Table:
 def _list_fields(config: type[BaseModel], place: str, *, inside: bool) -> list[tuple[str, ...]]:
     """List a row for each field; `inside`: and for each field of a field that has fields."""
     rows: list[tuple[str, ...]] = []
+    meanings = read_meanings(config)
     for name, field in config.model_fields.items():
         if name == "kind":
             continue
         kind, default = _format_type(field.annotation), _format_default(field)
-        rows.append((f"{place}{name}", kind, default, _join_lines(field.description)))
+        rows.append((f"{place}{name}", kind, default, _join_lines(meanings.get(name))))
         for member in get_args(field.annotation) or (field.annotation,):
             if inside and _is_config(member) and "kind" not in member.model_fields:
                 rows += _list_fields(member, f"{place}{name}.", inside=True)

@@ -13,6 +13,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from simsplit.config import read_meanings
 from simsplit.errors import ScenarioError, suggest
 from simsplit.scenario.kinds import Kinds, explain_missing_kind
 
@@ -135,7 +136,7 @@ def _explain(
         known = [word.strip("'") for word in str(ctx["expected"]).replace(" or ", ", ").split(", ")]
         return ScenarioError(field, describe_unknown(got, known))
     if kind == "string_pattern_mismatch" and owner is not None:
-        meaning = owner.model_fields[str(path[-1])].description or f"what matches {ctx['pattern']}"
+        meaning = read_meanings(owner).get(str(path[-1])) or f"what matches {ctx['pattern']}"
         reason = f"got {format_value(got)}; allowed: {' '.join(meaning.split())}"
         if (near := _find_allowed(str(got), ctx["pattern"])) is not None:
             reason = f"{reason.rstrip('.')}; such as '{near}'"
