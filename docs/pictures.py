@@ -11,11 +11,14 @@ from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from simsplit.metrics import METRICS
+from simsplit.report.along import read_along
 from simsplit.report.canvas import COLOURS, use_cycle
 from simsplit.report.figures import accuracy
 from simsplit.report.grouping import Entry, load_entries, name_rows
+from simsplit.report.numbers import make_frame
 from simsplit.report.rates import choose_headline
 from simsplit.report.run_figures import draw_bars_of_legs, sum_by_leg
 from simsplit.report.scatter import scatter
@@ -46,6 +49,13 @@ LINES: Mapping[str, Sequence[str]] = {
     "backdoor": ("test_accuracy", "attack_success"),
 }
 """Of sweeps whose settings differ as they train, the figures that are drawn over rounds."""
+BARS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "everything": {
+        "images": ("test_accuracy", "ridge_ssim"),
+        "texts": ("test_accuracy", "sip_token_accuracy"),
+    },
+}
+"""Of sweeps over several kinds of cells, the figures that are drawn as bars, by the cells' name."""
 INCHES = (8.6, 3.2)
 """The width of a page's text, so that letters have the size of the page's."""
 _FEW = 2
@@ -113,11 +123,33 @@ def draw_lines(entries: Sequence[Entry], names: Sequence[str]) -> Figure:
     return figure
 
 
+def draw_bars(entries: Sequence[Entry], panels: Mapping[str, Sequence[str]]) -> Figure:
+    """Draw shares as bars: a panel for each kind of cells, a row of bars for each setting."""
+    figure = Figure(figsize=INCHES, layout="constrained")
+    axes = figure.subplots(1, len(panels))
+    for ax, (kind, columns) in zip(axes, panels.items(), strict=True):
+        chosen = [entry for entry in entries if entry.settings["name"] == kind]
+        table, names = make_frame(chosen, "best_on_validation"), name_rows(chosen)
+        height = 0.8 / len(columns)
+        for place, (column, colour) in enumerate(zip(columns, COLOURS, strict=False)):
+            at = [-index - height * place for index in range(len(names))]
+            label = read_along(table, column).words
+            ax.barh(at, table[f"{column}_mean"], 0.9 * height, color=colour, label=label)
+        ax.set_yticks([-index - 0.4 + height / 2 for index in range(len(names))], names)
+        ax.set(xlim=(0, 1), title=kind)
+        ax.xaxis.set_major_formatter(PercentFormatter(1))
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False, fontsize=9)
+    return figure
+
+
 def draw_sweep(folder: Path) -> Figure:
     """Draw a sweep's settings over rounds, or by two of their figures."""
     entries, _ = load_entries([folder])
     if names := LINES.get(folder.name):
         return draw_lines(entries, names)
+    if panels := BARS.get(folder.name):
+        return draw_bars(entries, panels)
     pair = PLOTS.get(folder.name, "bytes_total,test_accuracy")
     return scatter(entries, pair, "best_on_validation", name_rows(entries))
 
