@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -54,8 +55,11 @@ BARS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "images": ("test_accuracy", "ridge_ssim"),
         "texts": ("test_accuracy", "sip_token_accuracy"),
     },
+    "reconstruction": {
+        "": ("ridge_ssim", "whitebox_ssim", "unsplit_ssim", "naive_sda_ssim", "mean_image_ssim"),
+    },
 }
-"""Of sweeps over several kinds of cells, the figures that are drawn as bars, by the cells' name."""
+"""Of sweeps whose figures are shares: what is drawn as bars, by the name of cells, or of all."""
 INCHES = (8.6, 3.2)
 """The width of a page's text, so that letters have the size of the page's."""
 _FEW = 2
@@ -126,21 +130,28 @@ def draw_lines(entries: Sequence[Entry], names: Sequence[str]) -> Figure:
 def draw_bars(entries: Sequence[Entry], panels: Mapping[str, Sequence[str]]) -> Figure:
     """Draw shares as bars: a panel for each kind of cells, a row of bars for each setting."""
     figure = Figure(figsize=INCHES, layout="constrained")
-    axes = figure.subplots(1, len(panels))
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (kind, columns) in zip(axes, panels.items(), strict=True):
-        chosen = [entry for entry in entries if entry.settings["name"] == kind]
-        table, names = make_frame(chosen, "best_on_validation"), name_rows(chosen)
-        height = 0.8 / len(columns)
-        for place, (column, colour) in enumerate(zip(columns, COLOURS, strict=False)):
-            at = [-index - height * place for index in range(len(names))]
-            label = read_along(table, column).words
-            ax.barh(at, table[f"{column}_mean"], 0.9 * height, color=colour, label=label)
-        ax.set_yticks([-index - 0.4 + height / 2 for index in range(len(names))], names)
-        ax.set(xlim=(0, 1), title=kind)
-        ax.xaxis.set_major_formatter(PercentFormatter(1))
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False, fontsize=9)
+        chosen = [entry for entry in entries if kind in ("", entry.settings.get("name"))]
+        _draw_panel(ax, chosen, columns)
+        ax.set_title(kind)
+        beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
+        ax.legend(**(below if len(panels) > 1 else beside), frameon=False, fontsize=9)
     return figure
+
+
+def _draw_panel(ax: Axes, entries: Sequence[Entry], columns: Sequence[str]) -> None:
+    table, names = make_frame(entries, "best_on_validation"), name_rows(entries)
+    height = 0.8 / len(columns)
+    for place, (column, colour) in enumerate(zip(columns, COLOURS, strict=False)):
+        at = [-index - height * place for index in range(len(names))]
+        label = read_along(table, column).words
+        ax.barh(at, table[f"{column}_mean"], 0.9 * height, color=colour, label=label)
+    ax.set_yticks([-index - 0.4 + height / 2 for index in range(len(names))], names)
+    ax.set(xlim=(0, 1))
+    ax.xaxis.set_major_formatter(PercentFormatter(1))
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 def draw_sweep(folder: Path) -> Figure:
