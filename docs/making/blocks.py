@@ -22,6 +22,7 @@ FILES = (
     "docs/index.md",
     "docs/threats.md",
     *(f"docs/results/{file.name}" for file in sorted((ROOT / "docs" / "results").glob("*.md"))),
+    *(str(file.relative_to(ROOT)) for file in sorted(papers.REMARKS.glob("*/*.md"))),
 )
 """The pages that may have blocks, or figures between marks."""
 

@@ -1,7 +1,7 @@
 """No figure that looks measured stands on a page by hand: each comes from a row.
 
-What rows give stands between marks, or in blocks that `docs/made_blocks.py` writes. The page of
-costs has timings, each under its command; `docs/results/remarks/` are comments on tables' rows.
+What rows give stands between marks, or in blocks that `docs/made_blocks.py` writes, in the remarks
+on papers' tables too. The page of costs has timings, each under its command.
 """
 
 import re
@@ -17,6 +17,7 @@ PAGES = [
     *sorted(DOCS.glob("*.md")),
     *sorted((DOCS / "howto").glob("*.md")),
     *sorted((DOCS / "results").glob("*.md")),
+    *sorted((DOCS / "results" / "remarks").glob("*/*.md")),
 ]
 _MADE = re.compile(
     r"<!-- figure: .*?<!-- end -->|<!-- made: (.*?) -->.*?<!-- end: \1 -->|```.*?```|`[^`\n]*`",
@@ -96,3 +97,10 @@ def test_settings_and_examples_of_output_are_no_figures():
 def test_no_reason_outlives_its_phrase():
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert [phrase for phrase in REASONED if phrase not in pages] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_begins_with_a_mark(page: Path):
+    """Markdown ends a paragraph at a line that begins with a comment."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.lstrip().startswith("<!-- figure: ")] == []
