@@ -4,6 +4,7 @@
 A run that lies in runs/gallery already is drawn and not made again.
 """
 
+import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,8 +18,10 @@ from matplotlib.ticker import PercentFormatter
 from simsplit.metrics import METRICS
 from simsplit.report.along import read_along
 from simsplit.report.canvas import COLOURS, use_cycle
+from simsplit.report.client_tables import list_detectors
+from simsplit.report.detections import list_flagged, list_malicious
 from simsplit.report.figures import accuracy
-from simsplit.report.grouping import Entry, load_entries, name_rows
+from simsplit.report.grouping import Entry, Row, group_rows, load_entries, name_rows
 from simsplit.report.numbers import make_frame
 from simsplit.report.rates import choose_headline
 from simsplit.report.run_figures import draw_bars_of_legs, sum_by_leg
@@ -60,6 +63,8 @@ BARS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
 }
 """Of sweeps whose figures are shares: what is drawn as bars, by the name of cells, or of all."""
+FLAGGED = ("poisons", "caught", "caught-root", "caught-samples", "late", "skewed", "watched")
+"""Sweeps that are drawn by the clients that detectors flag."""
 INCHES = (8.6, 3.2)
 """The width of a page's text, so that letters have the size of the page's."""
 _FEW = 2
@@ -154,11 +159,45 @@ def _draw_panel(ax: Axes, entries: Sequence[Entry], columns: Sequence[str]) -> N
     ax.spines[["top", "right"]].set_visible(False)
 
 
+def draw_flagged(entries: Sequence[Entry]) -> Figure:
+    """Draw which share of attackers, and of honest clients, each detector flags."""
+    rows, names = group_rows(entries), name_rows(entries)
+    detectors = list_detectors(rows[0].entries[0].run)
+    figure = Figure(figsize=(INCHES[0], 1.6 + 0.26 * len(rows)), layout="constrained")
+    for ax, attackers in zip(figure.subplots(1, 2, sharey=True), (True, False), strict=True):
+        shares = [
+            [_share_flagged(row, each, attackers=attackers) for each in detectors] for row in rows
+        ]
+        ax.imshow(shares, cmap="Oranges", vmin=0, vmax=1.4, aspect="auto")
+        for y, line in enumerate(shares):
+            for x, share in enumerate(line):
+                text = "" if math.isnan(share) else f"{share:.0%}"
+                ax.text(x, y, text, ha="center", va="center", fontsize=8)
+        ax.set_title("attackers flagged" if attackers else "honest clients flagged", fontsize=10)
+        ax.set_xticks(range(len(detectors)), detectors, rotation=35, ha="right", fontsize=8)
+        ax.set_yticks(range(len(rows)), names, fontsize=8)
+        ax.spines[:].set_visible(False)
+    return figure
+
+
+def _share_flagged(row: Row, detector: str, *, attackers: bool) -> float:
+    """Return the share of these clients that are flagged when last judged; NaN without any."""
+    flagged = clients = 0
+    for run in (entry.run for entry in row.entries):
+        bad = set(list_malicious(run))
+        chosen = bad if attackers else {*map(int, run.clients["client"])} - bad
+        flagged += len(chosen & set(list_flagged(run, detector)))
+        clients += len(chosen)
+    return flagged / clients if clients else math.nan
+
+
 def draw_sweep(folder: Path) -> Figure:
     """Draw a sweep's settings over rounds, or by two of their figures."""
     entries, _ = load_entries([folder])
     if names := LINES.get(folder.name):
         return draw_lines(entries, names)
+    if folder.name in FLAGGED:
+        return draw_flagged(entries)
     if panels := BARS.get(folder.name):
         return draw_bars(entries, panels)
     pair = PLOTS.get(folder.name, "bytes_total,test_accuracy")
