@@ -58,11 +58,20 @@ BARS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "images": ("test_accuracy", "ridge_ssim"),
         "texts": ("test_accuracy", "sip_token_accuracy"),
     },
+    "labels": {
+        "images": ("test_accuracy", "labels_leak"),
+        "texts": ("test_accuracy", "labels_leak"),
+    },
     "reconstruction": {
         "": ("ridge_ssim", "whitebox_ssim", "unsplit_ssim", "naive_sda_ssim", "mean_image_ssim"),
     },
 }
-"""Of sweeps whose figures are shares: what is drawn as bars, by the name of cells, or of all."""
+"""Of sweeps whose figures are shares: what is drawn as bars, by how cells' names begin."""
+READ: Mapping[str, tuple[str, Sequence[str]]] = {
+    "sessions": ("ap", ("_response", "_prompt")),
+    "texts": ("rouge_l", ("",)),
+}
+"""Of runs whose attacks read texts, by their kind: the metric, and the ends of its columns."""
 FLAGGED = ("poisons", "caught", "caught-root", "caught-samples", "late", "skewed", "watched")
 """Sweeps that are drawn by the clients that detectors flag."""
 INCHES = (8.6, 3.2)
@@ -82,19 +91,22 @@ def make_run(name: str, runs: Path) -> Path:
     return folder
 
 
-def draw_read_sessions(run: Run) -> Figure:
-    """Draw how much each attack read of prompts and responses; dotted is the best blind guess."""
-    means = average_by_attack(run.leaks, "sessions")
+def draw_read(run: Run, kind: str) -> Figure:
+    """Draw how much each attack read of texts, or of sessions; dotted is the best blind guess."""
+    means, (metric, ends) = average_by_attack(run.leaks, kind), READ[kind]
     figure = Figure(figsize=INCHES, layout="constrained")
     ax = figure.subplots()
     bars = means[~means["role"].isin((FLOOR, WRITTEN))][::-1]
-    for place, (side, colour) in enumerate(zip(("response", "prompt"), COLOURS, strict=False)):
-        at = [index + 0.4 * place for index in range(len(bars))]
-        ax.barh(at, bars[f"ap_{side}"], height=0.36, color=colour, label=side)
-        guess = has_role(means, FLOOR)[f"ap_{side}"].max()
-        ax.axvline(guess, color=colour, ls=":", lw=1.2, label=f"{side}, best guess")
-    ax.set_yticks([index + 0.2 for index in range(len(bars))], bars.index)
-    ax.set(xlim=(0, 1), xlabel=f"read of sessions ({METRICS['ap'].words})")
+    height = 0.8 / len(ends)
+    for place, (end, colour) in enumerate(zip(ends, COLOURS, strict=False)):
+        at = [index + height * place for index in range(len(bars))]
+        column, of = f"{metric}{end}", end[1:] or "what was read"
+        ax.barh(at, bars[column], height=0.9 * height, color=colour, label=of)
+        guess = has_role(means, FLOOR)[column].max()
+        label = f"{end[1:]}, best guess" if end else "the best guess"
+        ax.axvline(guess, color=colour, ls=":", lw=1.2, label=label)
+    ax.set_yticks([index + (0.8 - height) / 2 for index in range(len(bars))], bars.index)
+    ax.set(xlim=(0, 1), xlabel=f"read of {kind} ({METRICS[metric].words})")
     ax.spines[["top", "right"]].set_visible(False)
     handles, labels = ax.get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside right upper", frameon=False, fontsize=9)
@@ -103,8 +115,9 @@ def draw_read_sessions(run: Run) -> Figure:
 
 def draw_run(run: Run) -> Figure:
     """Draw a run's figure over rounds, of training where it was seldom tested, and its bytes."""
-    if not average_by_attack(run.leaks, "sessions").empty:
-        return draw_read_sessions(run)
+    for kind in READ:
+        if not average_by_attack(run.leaks, kind).empty:
+            return draw_read(run, kind)
     known = run.rounds.count()
     names = (f"test_{choose_headline(run)}", "train_accuracy")
     curves = [name for name in names if known.get(name, 0) > _FEW][:1]
@@ -137,7 +150,7 @@ def draw_bars(entries: Sequence[Entry], panels: Mapping[str, Sequence[str]]) -> 
     figure = Figure(figsize=INCHES, layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (kind, columns) in zip(axes, panels.items(), strict=True):
-        chosen = [entry for entry in entries if kind in ("", entry.settings.get("name"))]
+        chosen = [each for each in entries if each.settings.get("name", "").startswith(kind)]
         _draw_panel(ax, chosen, columns)
         ax.set_title(kind)
         beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
