@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
+from making.gallery import SHORT
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -87,6 +88,7 @@ def make_run(name: str, runs: Path) -> Path:
     if not folder.is_dir():
         command = "sweep" if has_sweep(Path(name)) else "run"
         words = [command, name, "--out", str(folder), "--quiet"]
+        words += ["--set", SHORT[name]] if name in SHORT else []
         subprocess.run([sys.executable, "-m", "simsplit", *words], check=True)
     return folder
 

@@ -1,5 +1,6 @@
 """The gallery: every scenario that ships, by the question that it answers."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from making.markup import code, fence, fold, plain, table
@@ -55,6 +56,13 @@ QUESTIONS = {
     ),
 }
 """Question -> the scenarios that answer it, as readers should meet them."""
+SHORT: Mapping[str, str] = {
+    "poisons": "sweep.grid.seed=[50, 51, 52]",
+    "caught-samples": "sweep.grid.seed=[50, 51, 52]",
+    "skewed": "sweep.seed=[30, 31, 32]",
+    "sixteen": "sweep.grid.seed=[0]",
+}
+"""Of pictures that are drawn of a shorter run, the field that is set for it."""
 _PAPERS = """\
 ## Tables and figures of papers
 
@@ -91,4 +99,8 @@ def _picture(shipped: Shipped) -> str:
     """Show what `make gallery` drew of a scenario; the text says what there is to see."""
     lies = (PICTURES / f"{shipped.name}.svg").is_file()
     says = plain(shipped.shows).rstrip(".").replace("[", "(").replace("]", ")")
-    return f"![Results of {shipped.name}: {says}](gallery/{shipped.name}.svg)" if lies else ""
+    if not lies:
+        return ""
+    set_to = SHORT.get(shipped.name)
+    shorter = f"\n\nThe picture is of a shorter run: {code(f'--set {set_to!r}')}." if set_to else ""
+    return f"![Results of {shipped.name}: {says}](gallery/{shipped.name}.svg){shorter}"
