@@ -63,6 +63,7 @@ BARS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "images": ("test_accuracy", "labels_leak"),
         "texts": ("test_accuracy", "labels_leak"),
     },
+    "generation-defences": {"": ("test_accuracy", "sessions_ap", "known_pairs_ap_both")},
     "reconstruction": {
         "": ("ridge_ssim", "whitebox_ssim", "unsplit_ssim", "naive_sda_ssim", "mean_image_ssim"),
     },
@@ -149,7 +150,8 @@ def draw_lines(entries: Sequence[Entry], names: Sequence[str]) -> Figure:
 
 def draw_bars(entries: Sequence[Entry], panels: Mapping[str, Sequence[str]]) -> Figure:
     """Draw shares as bars: a panel for each kind of cells, a row of bars for each setting."""
-    figure = Figure(figsize=INCHES, layout="constrained")
+    bars = len(name_rows(entries)) * max(map(len, panels.values())) / len(panels)
+    figure = Figure(figsize=(INCHES[0], max(INCHES[1], 0.13 * bars)), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (kind, columns) in zip(axes, panels.items(), strict=True):
         chosen = [each for each in entries if each.settings.get("name", "").startswith(kind)]
