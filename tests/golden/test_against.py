@@ -111,6 +111,43 @@ def test_columns_rows_and_tables_that_come_and_go():
     assert signals == "table signals: added"
 
 
+READ = {
+    "recovered": {"round": ["1"], "attack": ["ridge"], "target": ["0"], "mse": ["0.5"]},
+    "labels": {
+        "round": ["1"],
+        "attack": ["norm"],
+        "view": ["both"],
+        "figure": ["f1"],
+        "leak": ["0.75"],
+    },
+    "sessions": {
+        "round": ["1"],
+        "attack": ["mc"],
+        "session": ["0"],
+        "side": ["prompt"],
+        "ap": ["1.0"],
+    },
+}
+LEAKS = [
+    ["1", "ridge", "0", "", "mse", "0.5"],
+    ["1", "norm", "", "both", "f1", "0.75"],
+    ["1", "mc", "0", "prompt", "ap", "1.0"],
+]
+
+
+@pytest.mark.parametrize("lost", [None, 0, 1, 2])
+def test_tables_of_leaks_whose_figures_stand_in_one_are_not_missed(lost):
+    names = ("round", "attack", "target", "view", "metric", "value")
+    rows = [[*cells[:-1], "0.9"] if row == lost else cells for row, cells in enumerate(LEAKS)]
+    leaks = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    leaks |= dict.fromkeys(("label", "low", "high", "samples", "known"), [""] * len(rows))
+    older, newer = copy.deepcopy(OUTCOME), copy.deepcopy(OUTCOME)
+    older["tables"] |= {name: {"rows": 1, "columns": read} for name, read in READ.items()}
+    newer["tables"]["leaks"] = {"rows": len(rows), "columns": leaks}
+    missing = [] if lost is None else [f"table {[*READ][lost]}: missing"]
+    assert differences(older, newer) == [*missing, "table leaks: added"]
+
+
 def test_tensors_that_changed_moved_or_have_another_shape():
     def change(newer):
         held = newer["tensors"]["round-000002"]
