@@ -112,7 +112,7 @@ def test_columns_rows_and_tables_that_come_and_go():
 
 
 READ = {
-    "recovered": {"round": ["1"], "attack": ["ridge"], "target": ["0"], "mse": ["0.5"]},
+    "recovered": {"round": ["1"], "attack": ["ridge"], "image": ["0"], "mse": ["0.5"]},
     "labels": {
         "round": ["1"],
         "attack": ["norm"],

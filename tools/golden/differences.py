@@ -9,7 +9,8 @@ Found = Mapping[str, Any]
 
 MOVED = frozenset({"recovered", "labels", "sessions"})
 """Tables of one kind of leak each; their figures have stood in `leaks` since."""
-_KEYS = frozenset({"round", "attack", "target", "session", "view", "side", "adapter", "figure"})
+_TARGETS = ("target", "image", "text", "row", "session")
+_KEYS = frozenset({"round", "attack", *_TARGETS, "view", "side", "adapter", "figure"})
 _FIGURES = ("label", "value", "low", "high", "samples", "known")
 FEW = 4
 """How many names of columns, tensors or files are listed before the rest is counted."""
@@ -57,8 +58,8 @@ def _is_moved(older: Mapping[str, Sequence[str]], leaks: Mapping[str, Sequence[s
 
 def _place(cells: Mapping[str, str]) -> tuple[str, ...]:
     """Return where a figure was read, by the names that the columns have, or had."""
-    target, view = cells.get("session", ""), cells.get("side", "")
-    return cells["round"], cells["attack"], cells.get("target", target), cells.get("view", view)
+    target = next((cells[name] for name in _TARGETS if name in cells), "")
+    return cells["round"], cells["attack"], target, cells.get("view", cells.get("side", ""))
 
 
 def _rows(columns: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
