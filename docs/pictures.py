@@ -74,6 +74,8 @@ READ: Mapping[str, tuple[str, Sequence[str]]] = {
     "texts": ("rouge_l", ("",)),
 }
 """Of runs whose attacks read texts, by their kind: the metric, and the ends of its columns."""
+CONVERGING: Mapping[str, str] = {"convergence": "ssim"}
+"""Sweeps whose attacks are judged after every round, and the metric that is drawn."""
 FLAGGED = ("poisons", "caught", "caught-root", "caught-samples", "late", "skewed", "watched")
 """Sweeps that are drawn by the clients that detectors flag."""
 INCHES = (8.6, 3.2)
@@ -208,11 +210,32 @@ def _share_flagged(row: Row, detector: str, *, attackers: bool) -> float:
     return flagged / clients if clients else math.nan
 
 
+def draw_convergence(entries: Sequence[Entry], metric: str) -> Figure:
+    """Draw how much the attack of each cell reads over rounds; dotted is the best blind guess."""
+    figure = Figure(figsize=INCHES, layout="constrained")
+    ax = figure.subplots()
+    use_cycle(ax)
+    for entry, name in zip(entries, name_rows(entries), strict=True):
+        leaks = entry.run.leaks
+        read = leaks[leaks["metric"] == metric]
+        ours = read[~read["role"].isin((FLOOR, WRITTEN))].groupby("round")["value"].mean()
+        ax.plot(ours.index, ours, label=name)
+        guesses = has_role(read, FLOOR).groupby(["attack", "round"])["value"].mean()
+    ax.axhline(guesses.max(), color="0.35", ls=":", lw=1.2, label="the best guess")
+    ax.set(xlabel="round", ylabel=f"what is read ({METRICS[metric].words})")
+    ax.grid(color="0.92")
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
 def draw_sweep(folder: Path) -> Figure:
     """Draw a sweep's settings over rounds, or by two of their figures."""
     entries, _ = load_entries([folder])
     if names := LINES.get(folder.name):
         return draw_lines(entries, names)
+    if folder.name in CONVERGING:
+        return draw_convergence(entries, CONVERGING[folder.name])
     if folder.name in FLAGGED:
         return draw_flagged(entries)
     if panels := BARS.get(folder.name):
