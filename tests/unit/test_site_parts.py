@@ -32,7 +32,8 @@ def test_pictures_of_the_gallery_are_of_scenarios_small_and_of_letters():
     files = list((ROOT / "docs/gallery").iterdir())
     assert {file.stem for file in files} <= set(list_names())
     assert {file.suffix for file in files} == {".svg"}
-    assert 0 < sum(file.stat().st_size for file in files) < 600_000
+    # a page of 38 pictures loads within a second on a phone's link
+    assert 0 < sum(file.stat().st_size for file in files) < 1_000_000
     for file in files:
         text = file.read_text(encoding="utf-8")
         assert "</text>" in text, f"{file.name}: letters are outlines, which no zoom makes readable"
