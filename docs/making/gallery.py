@@ -61,6 +61,7 @@ SHORT: Mapping[str, str] = {
     "caught-samples": "sweep.grid.seed=[50, 51, 52]",
     "skewed": "sweep.seed=[30, 31, 32]",
     "sixteen": "sweep.grid.seed=[0]",
+    "watched": "sweep.grid.seed=[40]",
 }
 """Of pictures that are drawn of a shorter run, the field that is set for it."""
 _PAPERS = """\
