@@ -214,7 +214,7 @@ def _find_rule(layer: nn.Module) -> Callable[..., Found]:
 def find_unfit(segment: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield layers that have no gradient of a single sample, or whose one is not known here."""
     for name, module in list_learning(segment):
-        if isinstance(module, _BatchNorm) or any(True for _ in module.children()):
+        if isinstance(module, _BatchNorm | nn.RNNBase) or any(True for _ in module.children()):
             yield name or "itself", module
 
 

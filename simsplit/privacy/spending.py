@@ -39,11 +39,21 @@ def make_noise(scenario: Scenario, samples: int) -> WeightNoise | None:
 
 
 def find_account(scenario: Scenario, samples: int) -> Account | None:
-    """Return the account of a client; None where nothing is counted, or there is no guarantee."""
+    """Return the account of a client; None where nothing is counted, or there is no guarantee.
+
+    Raise ScenarioError if there is a budget, but no package to count it with.
+    """
+    if scenario.epsilon_limit is not None:
+        _require_accountant("stop.epsilon")
     if not counts_spending(scenario) or find_spec("dp_accounting") is None:
         return None
     chosen = choose_guarantee(scenario)
     return None if chosen is None else chosen.open_account(samples, scenario.epsilon_limit)
+
+
+def _require_accountant(field: str) -> None:
+    if find_spec("dp_accounting") is None:
+        raise ScenarioError(field, f"needs the package dp-accounting: {install_command('dp')}")
 
 
 def refuse_small_budgets(scenario: Scenario, parts: Sequence[np.ndarray]) -> None:
@@ -57,11 +67,10 @@ def refuse_small_budgets(scenario: Scenario, parts: Sequence[np.ndarray]) -> Non
     if not wants:
         return
     field = "stop.epsilon" if limit is not None else "train.dp.epsilon"
-    if find_spec("dp_accounting") is None:
-        raise ScenarioError(field, f"needs the package dp-accounting: {install_command('dp')}")
-    chosen = choose_guarantee(scenario)
+    _require_accountant(field)
     if limit is None:
         return
+    chosen = choose_guarantee(scenario)
     if chosen is None:
         raise ScenarioError(
             field, f"got {limit:g}, but no client can count: {explain_lack(scenario)}"

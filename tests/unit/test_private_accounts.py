@@ -12,11 +12,14 @@ from scipy.integrate import quad
 from scipy.special import comb, logsumexp
 from scipy.stats import norm
 from texts import text_scenario
+from torch import nn
 
 from simsplit.errors import BudgetSpentError, ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.forecasting.planning import plan
 from simsplit.legs import Leg
+from simsplit.parties.sample_gradients import find_unfit
+from simsplit.privacy import spending
 from simsplit.privacy.accounting import (
     account,
     choose_guarantee,
@@ -312,6 +315,24 @@ def test_a_plan_says_what_a_run_by_train_dp_then_spends(tmp_path):
         )
         (entry,) = plan(enough, timing=False).facts.privacy
         assert 2.9 < entry["epsilon"] <= 3.0 * (1 + 1e-6)
+
+
+def test_a_plan_counts_a_mini_batch_that_crosses_in_parts_once_as_its_run_does(tmp_path):
+    given = private(train={"batch_size": 16, "accumulate": 4}, stop={"epsilon": 500})
+    done = Run.load(run_to_end(given, tmp_path / "run").path)
+    assert [*plan(given, timing=False).facts.privacy] == done.summary["privacy"]
+
+
+def test_a_client_that_cannot_count_its_budget_does_not_take_part(monkeypatch):
+    monkeypatch.setattr(spending, "find_spec", lambda name: None)
+    assert find_account(private(), 100) is None, "without a budget it takes part"
+    with pytest.raises(ScenarioError) as refused:
+        find_account(private(**BUDGET), 100)
+    assert says(str(refused.value), "stop.epsilon ... dp-accounting")
+
+
+def test_a_recurrent_layer_has_no_known_gradient_of_a_sample():
+    assert [name for name, _ in find_unfit(nn.Sequential(nn.GRU(2, 3), nn.Linear(3, 2)))] == ["0"]
 
 
 def test_a_plan_counts_the_memory_of_norms_that_learn_by_train_dp(tmp_path):
