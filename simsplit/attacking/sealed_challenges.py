@@ -16,19 +16,19 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationError
 from torch import Tensor
 
 from simsplit.config import Config
 from simsplit.errors import RunError
-from simsplit.foreign import MOST_YAML, read_facts
+from simsplit.foreign import MOST_YAML, read_facts, strip_controls
 from simsplit.metrics.image_scores import score_images
 from simsplit.metrics.leaks import match_equal, measure_share
 from simsplit.results.directory import replace
 from simsplit.results.read_tables import explain_read_errors
 from simsplit.wires.array_rows import open_array
 from simsplit.wires.confined import ConfinedFolder
-from simsplit.wires.facts import ImageFacts
+from simsplit.wires.facts import TRUTH, ImageFacts
 from simsplit.wires.transcript import Transcript
 from simsplit.wires.transcript_writer import TranscriptWriter
 from simsplit.wires.truth import Truth
@@ -45,7 +45,7 @@ class ChallengeFacts(Config):
     version: Literal[1] = 1
     samples: int = Field(ge=1)
     """Samples whose truth is sealed; their ids are 0 and up, in the order in which they cross."""
-    has: tuple[Literal["inputs", "labels"], ...]
+    has: tuple[Literal["inputs", "labels"], ...] = Field(min_length=1)
     """What may be guessed."""
     digest: str = Field(pattern="^[0-9a-f]{64}$")
     """The commitment to the truth."""
@@ -73,20 +73,23 @@ def make_challenge(run: Path, out: Path) -> ChallengeFacts:
     for folder in (out, sealed):
         if folder.exists():
             raise RunError(f"{folder} is there already; give another --out")
+    columns = _list_columns(truth)
+    if not columns:
+        raise RunError(f"{source / TRUTH} lacks inputs and labels of some samples")
     numbers = _renumber(wire, truth)
     if not numbers:
         raise RunError(f"{source} has no packet whose samples are known")
     _copy_packets(wire, out / WIRE, numbers)
     keeper = TranscriptWriter(sealed, wire.facts)
     for ids in _split(list(numbers)):
-        values = {name: torch.stack(_find(truth, name, ids)) for name in _list_columns(truth)}
+        values = {name: truth.stack(ids, name) for name in columns}
         keeper.add_truth([numbers[each] for each in ids], **values)
     keeper.close()
     key = secrets.token_bytes(32)
     kept = Truth.open(sealed)
     assert kept is not None, "it was written above"
     digest = compute_commitment(key, kept)
-    facts = ChallengeFacts(samples=len(numbers), has=_list_columns(truth), digest=digest)
+    facts = ChallengeFacts(samples=len(numbers), has=columns, digest=digest)
     (sealed / KEY).touch(mode=0o600)
     replace(sealed / KEY, key.hex().encode())
     replace(out / FACTS, json.dumps(facts.model_dump(mode="json"), indent=2).encode())
@@ -107,7 +110,7 @@ def score_challenge(
     if len(rows) != facts.samples:
         raise RunError(f"guesses: need {facts.samples:,} rows, one for each id, got {len(rows):,}")
     made = rows.read(slice(0, len(rows)))
-    values = torch.stack(_find(kept, wanted, range(facts.samples)))
+    values = kept.stack(range(facts.samples), wanted)
     if made.shape != values.shape:
         raise RunError(
             f"guesses: need the shape {list(values.shape)} of the {wanted}, got {list(made.shape)}"
@@ -127,7 +130,8 @@ def compute_commitment(key: bytes, truth: Truth) -> str:
     digest = hmac.new(key, b"simsplit challenge 1", hashlib.sha256)
     for ids in _split(truth.ids.tolist()):
         for name in _list_columns(truth):
-            for number, value in zip(ids, _find(truth, name, ids), strict=True):
+            find = truth.find_inputs if name == "inputs" else truth.find_labels
+            for number, value in zip(ids, find(ids), strict=True):
                 digest.update(f"\n{number} {name} {value.dtype} {list(value.shape)}\n".encode())
                 digest.update(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
@@ -153,6 +157,8 @@ def _renumber(wire: Transcript, truth: Truth) -> dict[int, int]:
 
 def _copy_packets(wire: Transcript, out: Path, numbers: Mapping[int, int]) -> None:
     writer = TranscriptWriter(out, wire.facts)
+    # Anew, as ids are: a session's number may be its text's id.
+    sessions: dict[int | None, int | None] = {None: None}
     for crossing in wire.crossings():
         packet = crossing.packet
         ids = [numbers[each] for each in crossing.ids if each in numbers]
@@ -164,7 +170,7 @@ def _copy_packets(wire: Transcript, out: Path, numbers: Mapping[int, int]) -> No
             step=packet.step,
             ids=ids if len(ids) == len(crossing.ids) else (),
             phase=crossing.phase,
-            session=packet.session,
+            session=sessions.setdefault(packet.session, len(sessions) - 1),
             position=packet.position,
             copy=False,
         )
@@ -177,8 +183,10 @@ def _read_facts(folder: Path) -> ChallengeFacts:
     with explain_read_errors(folder / FACTS):
         try:
             return ChallengeFacts.model_validate(read_facts(folder / FACTS, MOST_YAML))
-        except ValueError as error:
-            raise ValueError(str(error).splitlines()[0]) from None
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            field = ".".join(str(each)[:60] for each in first["loc"])
+            raise ValueError(strip_controls(f"{field}: {first['msg']}")) from None
 
 
 def _open_sealed(sealed: Path, facts: ChallengeFacts) -> Truth:
@@ -199,10 +207,6 @@ def _open_sealed(sealed: Path, facts: ChallengeFacts) -> Truth:
 def _list_columns(truth: Truth) -> tuple[Literal["inputs", "labels"], ...]:
     names: tuple[Literal["inputs", "labels"], ...] = ("inputs", "labels")
     return tuple(name for name in names if truth.has(name))
-
-
-def _find(truth: Truth, name: str, ids: Sequence[int]) -> list[Tensor]:
-    return truth.find_inputs(ids) if name == "inputs" else truth.find_labels(ids)
 
 
 def _split(ids: Sequence[int]) -> Iterator[Sequence[int]]:

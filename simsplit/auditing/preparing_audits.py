@@ -54,7 +54,7 @@ from simsplit.auditing.truths import (
     make_text_samples,
 )
 from simsplit.data.samples import Samples
-from simsplit.errors import RunError
+from simsplit.errors import RunError, format_list
 from simsplit.legs import Leg
 from simsplit.needs import Given
 from simsplit.packets import Packet
@@ -102,6 +102,8 @@ def _prepare_foreign(
     used = _choose_recorded(options, transcript, truth, summary, client)
     chosen, batches = used.chosen, used.batches
     legs = find_sample_legs(batches, [len(step.ids) for step in chosen.targets])
+    if transcript.facts.modality != "texts":
+        _refuse_uneven(batches, legs)
     samples, notes, pixels, judged = _read_truth(options, transcript, truth, chosen)
     ground = lay_ground(
         Setting(f"audit-{options.name}", options.seed, options.device),
@@ -117,8 +119,9 @@ def _prepare_foreign(
     if len(pair_ids) >= LEAST_PAIRS:
         things.add(Knows.QUERIES)
         ground = replace(ground, pairs=make(pair_ids))
-    if (elsewhere := options.find_pairs(transcript)) is not None:
-        refuse_other_pairs(elsewhere, pair_batches, ground)
+    elsewhere = options.find_pairs(transcript)
+    if elsewhere is not None or ground.pairs is not None:
+        refuse_other_pairs(elsewhere or options.path, pair_batches, ground)
     things |= {Knows.WRITTEN} if len(used.sessions.known) >= LEAST_KNOWN else set()
     things |= {Knows.CLASSES, Knows.LABELS} if "labels" in judged else set()
     has = {Given.LABELLED} if "labels" in judged else set()
@@ -265,7 +268,7 @@ def _read_truth(
         if transcript.facts.modality == "images":
             image = transcript.facts.image
             scale = choose_scale(
-                torch.stack(truth.find_inputs(ids)),
+                truth.stack(ids),
                 image.mean if image else (),
                 image.std if image else (),
             )
@@ -289,15 +292,24 @@ def _make_samples(
     labels = stack_labels(truth.find_labels(ids) if truth.has("labels") else None)
     if not truth.has("inputs"):
         return make_row_samples(torch.zeros(len(ids), 1), labels)
-    inputs = truth.find_inputs(ids)
     if modality == "texts":
         model = require_model(options, transcript)
-        return make_text_samples(inputs, labels, model.make_reader().pad)
-    stacked = torch.stack(inputs)
+        return make_text_samples(truth.find_inputs(ids), labels, model.make_reader().pad)
+    stacked = truth.stack(ids)
     if modality == "images":
         scale = choose_scale(stacked, *pixels)
         return make_image_samples(stacked, labels, scale)
     return make_row_samples(stacked, labels)
+
+
+def _refuse_uneven(batches: Sequence[Sequence[Packet]], legs: frozenset[Leg]) -> None:
+    """Raise RunError where samples have several shapes on a leg; texts have several lengths."""
+    for leg in sorted(legs - {Leg.LABELS}):
+        own = (packet for batch in batches for packet in batch if packet.leg is leg)
+        shapes = sorted({tuple(packet.tensors[0].shape[1:]) for packet in own})
+        if len(shapes) > 1:
+            every = format_list(str(list(shape)) for shape in shapes[:3])
+            raise RunError(f"{leg}: samples of the targets need one shape, got {every}")
 
 
 def _measure_shapes(batches: Sequence[Sequence[Any]], legs: frozenset[Leg]) -> Shapes:
@@ -312,7 +324,10 @@ def _measure_shapes(batches: Sequence[Sequence[Any]], legs: frozenset[Leg]) -> S
             "no packet of the targets has a row for each sample on smashed or features, so no "
             "attack can tell samples apart"
         )
-    rows = max(len(packet.tensors[0]) for batch in batches for packet in batch[:1])
+    if cut.ndim < 2:
+        raise RunError("packets need an axis of values beside that of samples, got N alone")
+    sent = (packet.tensors[0] for batch in batches for packet in batch[:1])
+    rows = max((len(each) for each in sent if each.ndim), default=1)
     return Shapes(
         tuple(cut.shape[1:]), None if features is None else tuple(features.shape[1:]), rows, legs
     )

@@ -100,8 +100,10 @@ def draw_samples(run: Run, finding: AuditFinding, samples: Sequence[ReadSample])
     grid = figure.subplots(2, len(samples), squeeze=False)
     for axes, (label, images) in zip(grid, pictures.items(), strict=True):
         for ax, each in zip(axes, samples, strict=True):
-            image = images[each.target].transpose(1, 2, 0).squeeze()
-            ax.imshow(image, cmap="gray", vmin=0, vmax=255)
+            image = images[each.target].transpose(1, 2, 0)
+            ax.imshow(
+                image[..., 0] if image.shape[-1] == 1 else image, cmap="gray", vmin=0, vmax=255
+            )
             ax.set(xticks=[], yticks=[])
             ax.spines[:].set_visible(False)
         axes[0].set_ylabel(label, rotation=0, ha="right", va="center")

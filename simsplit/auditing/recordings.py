@@ -5,6 +5,7 @@ transcript of any size takes the memory of these. Of a large table the last step
 first, and of known inputs as many as fit in a bounded memory.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -23,6 +24,8 @@ TARGETS, TRAIN, QUERIES = "targets", "train", "queries"
 an attacker knows."""
 MOST_LISTED = 1_000_000
 """Samples of steps that are held at once, at most, repetitions included."""
+MOST_CLASSES = 1_000_000
+"""Classes of labels, at most; every one has a name, and a value for each sample."""
 MOST_PAIR_BYTES = 64 * 2**20
 """Bytes of what was sent for known inputs, at most, and of these inputs."""
 
@@ -160,7 +163,8 @@ def load_pairs(
         shown = step.ids[: most + len(seen)]
         for packet in (each.packet for each in transcript.read(sent, len(shown), of=step.count)):
             (tensor, *more) = packet.tensors
-            if more or len(tensor) != len(shown):
+            shape = rows[0].shape[1:] if rows else tensor.shape[1:]
+            if more or tensor.shape != (len(shown), *shape):
                 continue
             most = min(most, MOST_PAIR_BYTES // max(1, tensor[0].nbytes))
             fresh = [place for place, each in enumerate(shown) if each not in seen]
@@ -182,7 +186,11 @@ def find_sample_legs(batches: Sequence[Sequence[Packet]], counts: Sequence[int])
         packet.leg
         for batch, count in zip(batches, counts, strict=True)
         for packet in batch
-        if packet.leg is not Leg.LABELS and any(len(each) != count for each in packet.tensors)
+        if packet.leg is not Leg.LABELS
+        and any(each.shape[:1] != (count,) for each in packet.tensors)
+    }
+    uneven |= {
+        leg for batch in batches for leg, n in Counter(each.leg for each in batch).items() if n > 1
     }
     lacking = {
         leg for leg in legs for batch in batches if leg not in {packet.leg for packet in batch}
@@ -213,7 +221,9 @@ def get_ids(steps: Sequence[RecordedStep]) -> list[int]:
 
 
 def stack_labels(labels: Sequence[Tensor] | None) -> Tensor | None:
-    """Stack the labels of samples; None where a sample has no single class."""
+    """Stack the labels of samples; None where a sample has no single class, such as -1 or 0.5."""
     if labels is None or any(each.numel() != 1 for each in labels):
         return None
-    return torch.stack([each.flatten()[0].long() for each in labels])
+    stacked = torch.stack([each.flatten()[0].double() for each in labels])
+    is_class = (stacked == stacked.floor()) & (stacked >= 0) & (stacked < MOST_CLASSES)
+    return stacked.long() if bool(is_class.all()) else None

@@ -32,13 +32,23 @@ class PixelScale:
 
 def choose_scale(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> PixelScale:
     """Choose the scale of recorded images: the recorded one, or one by which all values fit."""
-    channels = images.shape[1]
-    if mean and std:
+    channels = images.shape[1] if images.ndim == 4 else 0
+    if channels not in (1, 3):
+        raise DataError(
+            "truth: images must be N x C x H x W with 1 or 3 channels, got "
+            f"{' x '.join(map(str, images.shape))}"
+        )
+    if mean or std:
+        if not len(mean) == len(std) == channels:
+            raise DataError(
+                f"image: mean and std need a number for each channel ({channels}), got "
+                f"{len(mean)} and {len(std)}"
+            )
         return PixelScale(tuple(mean), tuple(std))
     if images.dtype == torch.uint8 or (float(images.min()) >= 0 and float(images.max()) <= 1):
         return PixelScale((0.0,) * channels, (1.0,) * channels)
     low, high = float(images.min()), float(images.max())
-    width = high - low
+    width = high - low or 1.0
     note = (
         f"images have values from {low:.3g} to {high:.3g} and no mean and std were recorded; "
         "these values are drawn and scored as black to white"
@@ -47,14 +57,8 @@ def choose_scale(images: Tensor, mean: Sequence[float], std: Sequence[float]) ->
 
 
 def make_image_samples(images: Tensor, labels: Tensor | None, scale: PixelScale) -> Samples:
-    """Make samples of images, N x C x H x W or N x H x W."""
-    planes = images[:, None] if images.ndim == 3 else images
-    if planes.ndim != 4 or planes.shape[1] not in (1, 3):
-        raise DataError(
-            "truth: images must be N x C x H x W with 1 or 3 channels, got "
-            f"{' x '.join(map(str, images.shape))}"
-        )
-    return Samples(scale.to_pixels(planes), _fill_labels(labels, len(images)))
+    """Make samples of images, N x C x H x W."""
+    return Samples(scale.to_pixels(images), _fill_labels(labels, len(images)))
 
 
 def make_row_samples(rows: Tensor, labels: Tensor | None) -> Samples:

@@ -3,6 +3,8 @@
 Files are mapped or read by parts, so that an export larger than the memory can be transcribed.
 """
 
+import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from simsplit.wires.tensor_file import TensorFile
 
 PICKLED = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib")
 """Endings of files that are read by unpickling, which can run code."""
+_DAMAGED = (zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,11 @@ def _open_file(text: str, field: str) -> ArrayRows:
         raise RunError(f"{field}: {path} must end with .npy, .npz or .safetensors")
     try:
         opened = np.load(path, mmap_mode="r", allow_pickle=False)
-        if path.suffix == ".npz":
+        if not isinstance(opened, np.ndarray):  # of .npz, whatever the file's name is
             with opened:
                 opened = opened[_choose(list(opened.files), name, path, field)]
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
-        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    except (*_DAMAGED, OSError, ValueError, EOFError, SyntaxError, MemoryError) as error:
+        why = getattr(error, "strerror", None) or f"{error}".partition("\n")[0]
         raise RunError(f"{field}: cannot read {path}: {why}") from None
     return _wrap_numpy(opened, field)
 
@@ -92,7 +95,7 @@ def _choose(names: list[str], name: str, path: Path, field: str) -> str:
 
 
 def _wrap_numpy(array: "np.ndarray[Any, Any]", field: str) -> ArrayRows:
-    if array.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
         raise RunError(f"{field}: must hold numbers, got {array.dtype}")
     native = array.dtype.newbyteorder("=")
     kinds = {"u": np.dtype(np.uint8 if native.itemsize == 1 else np.int64)}

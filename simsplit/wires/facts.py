@@ -63,6 +63,8 @@ class ServerHoldings(Config):
                 f"'{path[:100]}' must be a path below the transcript's folder, without '..'; give "
                 "what lies elsewhere to the audit"
             )
+        if path is not None and TRUTH in path.split("/"):
+            raise ValueError(f"'{path[:100]}' is below {TRUTH}, which judges alone read")
         return path
 
 

@@ -133,6 +133,15 @@ class TensorFile:
         return b"".join(parts)
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Return whether all numbers of a tensor are finite."""
+    if not tensor.is_floating_point():
+        return True
+    return bool(
+        tensor.float().isfinite().all() if tensor.itemsize == 1 else tensor.isfinite().all()
+    )
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a new file of tensors, which are in the processor's memory, without copies of them.
 

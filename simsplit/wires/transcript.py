@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from simsplit.errors import RunError
 from simsplit.foreign import MOST_YAML, parse_yaml
 from simsplit.legs import ClientId, Leg
@@ -37,7 +35,7 @@ from simsplit.wires.facts import (
     TranscriptFacts,
     check_facts,
 )
-from simsplit.wires.tensor_file import MOST_FILE, TensorFile
+from simsplit.wires.tensor_file import MOST_FILE, TensorFile, is_finite
 
 MOST_PARTS = 64
 """Tensors of a packet, at most."""
@@ -153,7 +151,7 @@ class Transcript:
             if opened is None or opened.name != row.file:
                 opened = TensorFile(self._folder, row.file)
             packet = _read_packet(opened, row, most, of)
-            if all(_is_finite(tensor) for tensor in packet.tensors):
+            if all(is_finite(tensor) for tensor in packet.tensors):
                 yield RecordedPacket(packet, row.ids, row.phase)
             else:
                 self.left_out += 1
@@ -243,12 +241,4 @@ def _read_packet(file: TensorFile, row: PacketRow, most: int | None, of: int) ->
         tensors=tuple(tensors),
         session=row.session,
         position=row.position,
-    )
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    if not tensor.is_floating_point():
-        return True
-    return bool(
-        tensor.float().isfinite().all() if tensor.itemsize == 1 else tensor.isfinite().all()
     )

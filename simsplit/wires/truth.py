@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from simsplit.errors import RunError
+from simsplit.errors import RunError, format_list
 from simsplit.wires.confined import MOST_INDEX, ConfinedFolder
 from simsplit.wires.facts import SAMPLES, TRUTH, parse_ids
-from simsplit.wires.tensor_file import TensorFile
+from simsplit.wires.tensor_file import TensorFile, is_finite
 
 MOST_SAMPLES = 10_000_000
 """Samples of a truth, at most."""
@@ -67,6 +68,15 @@ class Truth:
         """Return the labels of samples, a tensor for each; raise RunError for an unknown id."""
         return self._find(ids, "labels")
 
+    def stack(self, ids: Sequence[int], column: _Column = "inputs") -> Tensor:
+        """Return samples of one shape; raise RunError for others, and for empty ones."""
+        found = self._find(ids, column)
+        shapes = sorted({tuple(each.shape) for each in found})
+        if len(shapes) > 1 or 0 in shapes[0]:
+            every = format_list(str(list(shape)) for shape in shapes[:3])
+            raise RunError(f"{self._folder.name}: {column} need one shape, got {every}")
+        return torch.stack(found)
+
     def has(self, column: _Column) -> bool:
         """Return whether every sample has inputs, or labels."""
         return bool(self._batches) and all(getattr(each, column) for each in self._batches)
@@ -87,7 +97,13 @@ class Truth:
                 raise RunError(f"{self._folder.name} has no {column} of some samples")
             file = TensorFile(self._folder, about.file)
             for number in numbers:
-                found[number] = file.read(name, int(self._row[places[number]]), 1)[0]
+                value = file.read(name, int(self._row[places[number]]), 1)[0]
+                if not is_finite(value):
+                    raise RunError(
+                        f"{self._folder.name}: {column} of sample {ids[number]} must be finite, so "
+                        "that guesses can be judged"
+                    )
+                found[number] = value
         return [each for each in found if each is not None]
 
     def _read_table(self) -> Iterator[tuple[_Batch, tuple[int, ...]]]:

@@ -12,8 +12,10 @@ from numbered_images import NUM_SAMPLES, draw_images
 
 from simsplit.attacking.sealed_challenges import make_challenge, score_challenge
 from simsplit.errors import RunError
+from simsplit.wires.facts import check_facts
 from simsplit.wires.transcribing import transcribe
 from simsplit.wires.transcript import Transcript
+from simsplit.wires.transcript_writer import TranscriptWriter
 from simsplit.wires.truth import Truth
 
 
@@ -89,3 +91,31 @@ def test_the_commands_make_and_score(
     options = ("--what", "labels", "--json")
     code, out, _ = simsplit("challenge", "score", challenge, tmp_path / "labels.npy", *options)
     assert json.loads(out)["value"] == 0.25
+
+
+def test_a_session_is_not_published_under_the_id_of_its_text(tmp_path: Path) -> None:
+    writer = TranscriptWriter(tmp_path / "wire", check_facts({"modality": "texts"}))
+    for number in (4711, 4712):
+        writer.add("smashed", [torch.ones(1, 3, 4)], ids=[number], session=number)
+        writer.add_truth([number], torch.arange(3)[None])
+    writer.close()
+    make_challenge(tmp_path / "wire", tmp_path / "challenge")
+    rows = [*Transcript.open(tmp_path / "challenge/wire").rows()]
+    assert [(row.session, row.ids) for row in rows] == [(0, (0,)), (1, (1,))]
+
+
+def test_truths_that_cannot_be_guessed_are_a_sentence(challenge: Path, tmp_path: Path) -> None:
+    facts = check_facts({"modality": "texts"})
+    for name, inputs in (("ragged", torch.arange(5)), ("lacking", None)):
+        writer = TranscriptWriter(tmp_path / name, facts)
+        writer.add("smashed", [torch.ones(2, 3)], ids=[0, 1])
+        writer.add_truth([0], torch.arange(3)[None])
+        given = (None, torch.ones(1)) if inputs is None else (inputs[None], None)
+        writer.add_truth([1], *given)
+        writer.close()
+        with pytest.raises(RunError, match=gist("truth")):
+            make_challenge(tmp_path / name, tmp_path / f"{name}-challenge")
+    file = challenge / "challenge.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "has": []}))
+    with pytest.raises(RunError, match=gist("challenge.json ... has")):
+        score_challenge(challenge, "none.npy")

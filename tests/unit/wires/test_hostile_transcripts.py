@@ -4,14 +4,17 @@ import json
 import os
 import random
 import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from gists import gist
 
 from simsplit.errors import SimsplitError
+from simsplit.wires.array_rows import open_array
 from simsplit.wires.transcript import Transcript
 from simsplit.wires.truth import Truth
 
@@ -205,6 +208,7 @@ def test_300_mutated_transcripts(wire: Path, part: int, monkeypatch: pytest.Monk
         "image: {channels: 3, size: [4, 4], mean: [.inf, 1, 1]}\n",
         "knows: {model: ../secret}\n",
         "knows: {public: /etc}\n",
+        "knows: {auxiliary: truth}\n",
         "legs: [smashed, sideways]\n",
     ],
 )
@@ -212,3 +216,31 @@ def test_facts_that_no_recorder_writes_are_refused_by_field(wire: Path, facts: s
     (wire / "transcript.yaml").write_text(facts)
     with pytest.raises(SimsplitError, match=gist(f"transcript.yaml: {facts.split(':')[0]}")):
         Transcript.open(wire)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file")  # of numpy, for a file that is no zip file
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["array.npz", "array.npy"])
+def test_arrays_that_are_damaged_are_a_sentence(tmp_path: Path, name: str) -> None:
+    """A zip file may be cut, claim any size, or be what its name does not say."""
+    file = tmp_path / name
+    np.savez_compressed(tmp_path / "whole.npz", a=np.arange(1000.0))
+    whole = (tmp_path / "whole.npz").read_bytes()
+    file.write_bytes(whole[:60] + b"\xff" * 30 + whole[90:])
+    with pytest.raises(SimsplitError, match=gist("guesses ... cannot read")):
+        open_array(file, "guesses")
+    file.write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(SimsplitError, match=gist("guesses ... cannot read")):
+        open_array(file, "guesses")
+    claim = b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000, 1000)}\n"
+    with zipfile.ZipFile(file, "w") as packed:
+        packed.writestr("a.npy", b"\x93NUMPY\x01\x00" + len(claim).to_bytes(2, "little") + claim)
+    with pytest.raises(SimsplitError, match=gist("guesses ... cannot read")):
+        open_array(file, "guesses")
+    with file.open("wb") as opened:
+        np.save(opened, np.ones((3, 2)))
+    assert open_array(file, "guesses").shape == (3, 2)
+    with file.open("wb") as opened:
+        np.save(opened, np.ones(3, np.longdouble))
+    with pytest.raises(SimsplitError, match=gist("guesses ... numbers")):
+        open_array(file, "guesses")
