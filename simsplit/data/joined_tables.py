@@ -170,11 +170,16 @@ def _load_cached(fields: str, changed: tuple[int, ...]) -> DataSet:
 
 
 def load_portion(
-    source: JoinedSource, party: str, file: Path, common: Sequence[str] | None = None
+    source: JoinedSource,
+    party: str,
+    file: Path,
+    common: Sequence[str] | None = None,
+    *,
+    has_labels: bool,
 ) -> DataSet:
     """Read one party's own rows; without the `common` ids, only these may be among them.
 
-    A party whose file has no target gets classes that mean nothing, which are to be masked.
+    A party without labels gets classes that mean nothing, which are to be masked.
     """
     frame = read_rows(source, party, file).sort_index().add_prefix(f"{party}.")
     if common is not None:
@@ -184,9 +189,14 @@ def load_portion(
                 "ids; it has changed since they were aligned"
             )
         frame = frame.loc[list(common)]
-    target = source.target if "." in source.target else f"{party}.{source.target}"
-    has_labels = target in frame
-    if not has_labels:
+    meant = (source.target, f"{party}.{source.target}")
+    target = next((name for name in meant if name in frame), None)
+    if target is None and has_labels:
+        raise DataError(
+            f"{FIELD}.target: {file} has no column '{source.target}', and {party} is the party "
+            "with the labels; name another one as vertical.party"
+        )
+    if target is None:
         target = f"{party}.(none)"
         frame[target] = [str(row % 2) for row in range(len(frame))]  # two classes that are not read
     own = tuple(each for each in source.drop if each.startswith(f"{party}."))

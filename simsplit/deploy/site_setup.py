@@ -109,7 +109,9 @@ def _load_own_portion(
         )
     if not path.exists():
         raise DataError(f"--data: there is no {path.absolute()}")
-    made = load_portion(source, scenario.party_names[client], path, common)
+    has_labels = client == scenario.label_party
+    party = scenario.party_names[client]
+    made = load_portion(source, party, path, common, has_labels=has_labels)
     plain = data.model_copy(update={"partition": Iid()})
     own = divide(plain, made, 1, scenario.seed, None, mixes=False, read_public=_read_nothing)
     parts = [np.arange(len(own.train))] * scenario.clients.count
@@ -117,7 +119,7 @@ def _load_own_portion(
     shapes = (own.info.shape,) * scenario.clients.count
     names, info = ClientNames(scenario.party_names), replace(own.info, parts=shapes)
     own = replace(own, parts=parts, info=info, client_names=names)
-    if client == scenario.label_party:
+    if has_labels:
         return own
     train, test = mask_labels(own.train), mask_labels(own.test)
     return replace(own, info=replace(info, shares=()), train=train, test=test)

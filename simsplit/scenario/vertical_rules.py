@@ -8,7 +8,7 @@ from simsplit.config import expand_kind
 from simsplit.data.joined_tables import JoinedSource
 from simsplit.data.portions import Joint
 from simsplit.data.tasks import Classification
-from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.errors import ScenarioError, SimsplitError, format_list
 from simsplit.legs import Leg
 from simsplit.methods import Method, MethodConfig
 from simsplit.methods.method import LabelDefenceConfig
@@ -86,6 +86,25 @@ def find_unfit_parties(scenario: ScenarioFields) -> Findings:
             "clients.count",
             f"must be that of the partition's parties, {count}, got {scenario.clients.count}",
         )
+    elif isinstance(scenario.data.source, JoinedSource):
+        yield from _find_strange_files(scenario, scenario.data.source)
+
+
+def _find_strange_files(scenario: ScenarioFields, source: JoinedSource) -> Findings:
+    """Refuse parties that are others than those of the files, or in another order."""
+    files = tuple(source.files)
+    groups = getattr(scenario.data.partition, "groups", {})
+    foreign = any(
+        not each.startswith(f"{name}.") for name, columns in groups.items() for each in columns
+    )
+    if foreign or tuple(groups) != files:
+        yield Finding(
+            "data.partition.groups",
+            f"must be {format_list(files)}, in this order, each with the columns of its own file; "
+            "leave data.partition out",
+        )
+    elif scenario.party_names != files:
+        yield Finding("clients.names", f"parties are called as their files, {format_list(files)}")
 
 
 def find_unknown_party(scenario: ScenarioFields) -> Findings:

@@ -10,6 +10,7 @@ import torch
 from gists import says
 
 from simsplit.assembly.ownership import Ownership
+from simsplit.data.joined_tables import JoinedSource, load_portion
 from simsplit.data.portions import ByParts
 from simsplit.data.samples import IGNORED, DataInfo, Samples
 from simsplit.errors import SimsplitError
@@ -167,3 +168,41 @@ def test_batches_do_not_depend_on_other_partys_rows(tmp_path: Path) -> None:
     more = pd.DataFrame({"id": [3, 1, 2, 8, 9], "income": [30.0, 10.0, 20.0, 4.0, 5.0]})
     second = parse(of_files(write_files(tmp_path, bank=more))).prepare_data()
     assert np.array_equal(first.train.inputs.numpy(), second.train.inputs.numpy())
+
+
+STRANGE_PARTIES: dict[str, tuple[dict[str, Any], str]] = {
+    "order": ({"groups": {"shop": ["shop.*"], "bank": ["bank.*"]}}, f"{GROUPS} ... bank, shop"),
+    "columns": ({"groups": {"bank": ["shop.*"], "shop": ["bank.*"]}}, f"{GROUPS} ... bank, shop"),
+    "names": ({"names": ["a", "b"]}, "clients.names ... bank, shop"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE_PARTIES)
+def test_parties_that_are_not_those_of_the_files_are_refused(name: str, tmp_path: Path) -> None:
+    fields, gist = STRANGE_PARTIES[name]
+    values = of_files(write_files(tmp_path))
+    if "groups" in fields:
+        values["data"]["partition"] = {"kind": "columns", **fields}
+    else:
+        values["clients"] = fields
+    with pytest.raises(SimsplitError) as caught:
+        parse(values)
+    assert says(str(caught.value), gist), str(caught.value)
+
+
+def test_a_party_without_the_target_does_not_have_the_labels(tmp_path: Path) -> None:
+    """Where files are on machines of their own, nobody else can tell."""
+    source = JoinedSource.model_validate(of_files(write_files(tmp_path))["data"]["source"])
+    with pytest.raises(SimsplitError) as caught:
+        load_portion(source, "bank", tmp_path / "bank.csv", has_labels=True)
+    assert says(str(caught.value), "data.source.target ... bank.csv ... bought ... vertical.party")
+
+
+def test_a_targets_name_may_have_a_dot(tmp_path: Path) -> None:
+    shop = pd.DataFrame({"id": [1, 2, 3], "items": [2, 3, 1], "is.bought": [*"yny"]})
+    files = write_files(tmp_path, shop=shop)
+    given = of_files(files)["data"]["source"] | {"target": "is.bought"}
+    made = load_portion(
+        JoinedSource.model_validate(given), "shop", Path(files["shop"]), has_labels=True
+    )
+    assert (made.columns, made.class_names) == (("shop.items",), ("n", "y"))
