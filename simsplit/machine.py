@@ -68,10 +68,10 @@ def find_accelerator() -> str | None:
     )
 
 
-def read_resident_bytes(pid: int | None = None) -> int | None:
-    """Return the resident bytes of a process (default: this one), including shared pages."""
+def read_resident_bytes() -> int | None:
+    """Return the resident bytes of this process, including shared pages."""
     try:
-        pages = Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii").split()[1]
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
         return None

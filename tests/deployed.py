@@ -21,7 +21,6 @@ from simsplit.results import Run
 from simsplit.results.checkpoints import _list_folders, _read
 from simsplit.scenario import Scenario
 
-STATES = ("own/", "shared/")
 needs_psi = pytest.mark.skipif(not has_psi(), reason="needs the extra psi: openmined-psi")
 
 

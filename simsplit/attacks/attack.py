@@ -59,8 +59,6 @@ class AttackConfig(Config, ABC):
     """Whether targets are encoded in a random order, unless `targets.order` says otherwise."""
     effort: ClassVar[tuple[str, ...]] = ("iterations",)
     """The fields that set how long it works; `targets.curve` scores it with smaller values."""
-    simulates: ClassVar[bool] = False
-    """Whether it has a client of its own, whose tail names the targets' classes under a U shape."""
     watches_all: ClassVar[bool] = False
     """Whether it watches all clients, whatever heads they have; others watch the targets' head."""
     splits: ClassVar[tuple[str, ...]] = ()
@@ -177,7 +175,6 @@ class SimulatingConfig(OnlineConfig, ABC):
     method_losses: bool = False
     """Whether that client learns with the loss terms of methods at the cut too, such as wcc's, as a
     real one does. The published attacks know no such methods; without one it changes nothing."""
-    simulates: ClassVar[bool] = True
 
 
 class TextAttackConfig(AttackConfig):

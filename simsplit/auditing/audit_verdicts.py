@@ -132,9 +132,7 @@ class AuditFinding:
         return {**asdict(self), "share": self.share, "sentence": self.sentence}
 
 
-def measure_findings(
-    leaks: "pd.DataFrame", bounds: Sequence[str], size: int = 1
-) -> list[AuditFinding]:
+def measure_findings(leaks: "pd.DataFrame", bounds: Sequence[str]) -> list[AuditFinding]:
     """Measure what each attack of a table of leaks has read, with an interval over samples.
 
     `bounds` are attacks that know what no attacker of this wire could.
@@ -143,7 +141,7 @@ def measure_findings(
     for kind in MEASURES:
         own = leaks[leaks["kind"] == kind] if len(leaks) else leaks
         if len(own):
-            found += _measure_labels(own) if kind == "labels" else _measure_kind(own, kind, size)
+            found += _measure_labels(own) if kind == "labels" else _measure_kind(own, kind)
     return [_mark_bound(each, bounds) for each in found]
 
 
@@ -153,7 +151,7 @@ def _mark_bound(finding: AuditFinding, bounds: Sequence[str]) -> AuditFinding:
     return AuditFinding(**{**asdict(finding), "role": CEILING})
 
 
-def _measure_kind(own: "pd.DataFrame", kind: str, size: int) -> list[AuditFinding]:
+def _measure_kind(own: "pd.DataFrame", kind: str) -> list[AuditFinding]:
     """Measure the attacks of a kind that has a figure for each target."""
     measure = MEASURES[kind]
     if measure.metric not in set(own["metric"]):
@@ -171,7 +169,7 @@ def _measure_kind(own: "pd.DataFrame", kind: str, size: int) -> list[AuditFindin
         if role not in (ATTACK, CEILING):
             continue
         values = own.loc[own["attack"] == name, "value"].to_numpy(dtype=np.float64)
-        low, high = bootstrap_interval([values], size) or (float(value), float(value))
+        low, high = bootstrap_interval([values], 1) or (float(value), float(value))
         place = (str(name), kind, str(role), measure.metric, float(value), low, high)
         words = KINDS[kind].guesses.get(guess, guess).strip("()")
         found.append(AuditFinding(*place, floors[guess], words, len(values)))

@@ -23,11 +23,6 @@ class Dealing(Config, ABC):
         assert np.array_equal(dealt, np.arange(len(labels))), "a row is lost or dealt twice"
         return parts
 
-    @property
-    def is_joint(self) -> bool:
-        """Whether all clients get the same samples, each a portion of every one."""
-        return False
-
     @abstractmethod
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
         """Draw each client's rows of the shuffled `labels`; a client may get too few, or none."""

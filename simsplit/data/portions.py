@@ -78,10 +78,6 @@ def mask_labels(samples: Samples) -> Samples:
 class Joint(Dealing):
     """The base of partitions that give all parties the same samples, each a portion of them."""
 
-    @property
-    def is_joint(self) -> bool:
-        return True
-
     @abstractmethod
     def count_parties(self) -> int:
         """Return the number of parties."""

@@ -82,7 +82,7 @@ def mark_whole_rounds(ax: "Axes") -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def put_legend_outside(ax: "Axes", title: str | None = None) -> None:
+def put_legend_outside(ax: "Axes") -> None:
     """Put the legend to the right of the axes, where it hides nothing; none where nothing is named.
 
     Small axes of a larger figure keep it inside, since their neighbours have no room for it.
@@ -90,9 +90,9 @@ def put_legend_outside(ax: "Axes", title: str | None = None) -> None:
     if not ax.get_legend_handles_labels()[1]:
         return
     if len(figure_of(ax).axes) > 1:
-        ax.legend(frameon=False, fontsize="small", title=title)
+        ax.legend(frameon=False, fontsize="small")
         return
-    ax.legend(frameon=False, fontsize="small", title=title, loc="upper left", bbox_to_anchor=(1, 1))
+    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def figure_of(ax: "Axes") -> "Figure":

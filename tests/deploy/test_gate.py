@@ -23,8 +23,7 @@ from simsplit.deploy.left_out import LeftOutTable
 from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import digest_terms
 from simsplit.errors import RunError
-from simsplit.parties.calls import Begin, CountSteps, Enter
-from simsplit.phases import Phase
+from simsplit.parties.calls import Begin, CountSteps
 
 pytestmark = pytest.mark.deploy
 
@@ -184,8 +183,6 @@ class TestWhoMayComeIn:
 
 class TestWhatAClientAnswers:
     """What is wrong costs the client its place."""
-
-    ENTER = Enter(Phase("train", 2), 1.0)
 
     @pytest.fixture
     def inside(self, door: Door) -> Guest:

@@ -105,7 +105,6 @@ MOMENTUM = {
     "clients": {"handover": "state"},
 }
 QUIET = {"kind": "safesplit", "threshold": {"kind": "fixed", "above": 1e9}}
-ROLLS_BACK = {"kind": "cosine_mad", "threshold": {"kind": "fixed", "above": 1e9}}
 COURSES: dict[str, tuple[dict[str, Any], list[Way]]] = {
     "in turn": ({}, OF_WEIGHTS),
     "client after client": ({"schedule": {"kind": "per_client", "rounds": 2}}, OF_WEIGHTS),

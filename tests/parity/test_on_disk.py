@@ -32,7 +32,6 @@ from simsplit.terminal.forecasts import tabulate_memory
 from simsplit.valuing.coalitions import copy_checkpoint
 
 OWN: dict[str, Any] = {"count": 6, "heads": "per_client"}
-DISK = {"kind": "inline", "rest": "disk"}
 CASES: dict[str, dict[str, Any]] = {
     "momentum, a cohort with dropouts": {
         "train": {"client": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}},

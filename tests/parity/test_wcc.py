@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from builders import enter_round, experiment, run_to_end, scenario
+from by_hand import Recorder
 
 from simsplit.bench.overhead import feed_of
 from simsplit.experiment import Experiment
@@ -14,17 +15,6 @@ from simsplit.packets import Packet
 from simsplit.parties.calls import SharedState
 
 PROJECTION = {"kind": "lightsplit", "ratio": 8}
-
-
-class Recorder:
-    """A tap that keeps copies."""
-
-    def __init__(self) -> None:
-        self.packets: list[Packet] = []
-
-    def observe(self, packet: Packet) -> None:
-        copies = tuple(tensor.clone() for tensor in packet.tensors)
-        self.packets.append(Packet(packet.client, packet.leg, packet.round, packet.step, copies))
 
 
 def one_step(path: Path, **changes: Any) -> tuple[Experiment, list[Packet]]:

@@ -75,18 +75,23 @@ class Axis:
         ]
 
 
-def choose_ticks(least: float, most: float, count: int = 5) -> list[float]:
-    """Return about `count` round values that span an interval.
+def choose_ticks(least: float, most: float) -> list[float]:
+    """Return about five round values that span an interval.
 
-    >>> nice(0.0, 1.0)
-    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    >>> choose_ticks(0.0, 1.0)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2]
     """
     span = (most - least) or 1.0
-    raw = span / count
+    raw = span / 5
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
     first = math.floor(least / step)
     return [round((first + i) * step, 12) for i in range(math.ceil((most - least) / step) + 2)]
+
+
+def write_whole(value: float) -> str:
+    """Write a whole number; nothing for others."""
+    return f"{value:g}" if value == round(value) else ""
 
 
 def draw_lines(

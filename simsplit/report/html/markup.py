@@ -96,9 +96,9 @@ def mark_up_rows(
         cells = [tag("th", first[0], scope="row", class_=_style_of(*first))]
         cells += [tag("td", cell, class_=_style_of(cell, side)) for cell, side in rest]
         lines.append(tag("tr", *cells))
-    caption = tag("caption", tag("span", _capitalise(title))) if title else None
+    caption = tag("caption", tag("span", capitalise(title))) if title else None
     inner = tag("table", caption, tag("thead", tag("tr", *head)), tag("tbody", *lines))
-    label = _capitalise(title) or " and ".join(filter(None, columns[:2])) or "figures"
+    label = capitalise(title) or " and ".join(filter(None, columns[:2])) or "figures"
     # a part that scrolls must be reachable by keyboard, so a screen reader needs its name
     return tag(
         "div", inner, class_="wide", tabindex="0", role="region", aria_label=f"Table: {label}"
@@ -121,5 +121,6 @@ def _style_of(cell: object, side: str) -> str:
     return f"{side} short" if side == "text" and len(str(cell)) <= _SHORT else side
 
 
-def _capitalise(text: str) -> str:
+def capitalise(text: str) -> str:
+    """Return a text with a capital first letter; the others are left as they are."""
     return text[:1].upper() + text[1:]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from simsplit.metrics import find_decimals, format_column
 from simsplit.report.grouping import Row
-from simsplit.report.html.chart import MOST, Series, Write, draw_lines
-from simsplit.report.html.markup import Markup, figure, mark_up, section, tag
+from simsplit.report.html.chart import MOST, Series, Write, draw_lines, write_whole
+from simsplit.report.html.markup import Markup, capitalise, figure, mark_up, section, tag
 from simsplit.report.html.subject import Subject, write_value
 from simsplit.report.run_tables import tabulate_figures
 from simsplit.report.timing import write_duration
@@ -41,7 +41,7 @@ class _Base:
 def _list_bases(subject: Subject) -> list[_Base]:
     """List the axes: rounds, bytes, and simulated time if all runs have it."""
     over = [
-        _Base("round", "round", "rounds", _write_whole, lambda value: f"round {value:g}"),
+        _Base("round", "round", "rounds", write_whole, lambda value: f"round {value:g}"),
         _Base(
             *("bytes_total", "MiB sent", "bytes sent", _write_plain),
             point=lambda value: f"{format_size(value)} sent",
@@ -64,16 +64,12 @@ def _draw_over(subject: Subject, name: str, base: _Base) -> Markup:
     drawings = draw_lines(
         format_column(name), scaled, (base.label, base.tick), (format_column(name), up)
     )
-    words = f"{_capitalise(format_column(name))} over {base.words}."
+    words = f"{capitalise(format_column(name))} over {base.words}."
     if several and any(len(row.entries) > 1 for row in subject.rows):
         words += " Lines are means over seeds, bands go from the lowest seed to the highest."
     if len(subject.rows) > MOST:
         words += f" The first {MOST} of {len(subject.rows)} settings."
     return figure(drawings, words) if drawings else Markup()
-
-
-def _write_whole(value: float) -> str:
-    return f"{value:g}" if value == round(value) else ""
 
 
 def _write_plain(value: float) -> str:
@@ -137,7 +133,3 @@ def _average_seeds(title: str, row: Row, name: str, base: _Base) -> Series | Non
     ]
     banded = len(parts) > 1
     return Series(title, x, y, words, low if banded else None, high if banded else None)
-
-
-def _capitalise(text: str) -> str:
-    return text[:1].upper() + text[1:]
