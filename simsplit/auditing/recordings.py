@@ -153,7 +153,8 @@ def load_pairs(
 
     There are fewer where these would take more than MOST_PAIR_BYTES.
     """
-    seen, rows = set(without), []
+    seen = set(without)
+    rows: list[Tensor] = []
     ids: list[int] = []
     for step in steps if most else ():
         if len(ids) >= most:

@@ -10,7 +10,6 @@ from simsplit.assembly.dry_step import Prober
 from simsplit.data.client_parts import count_rows
 from simsplit.forecasting.drafting import DraftRound, RunDraft
 from simsplit.legs import ClientId
-from simsplit.parties.training import PRIVATE
 from simsplit.privacy.accounting import count_releases, list_guarantees, summarise_privacy
 from simsplit.privacy.departures import counts_spending
 from simsplit.privacy.spending import find_noise, is_amplified, refuse_small_budgets
@@ -46,11 +45,11 @@ def _count_sendings(
     scenario: Scenario, prober: Prober, draft: RunDraft, rounds: Sequence[DraftRound]
 ) -> dict[ClientId, int]:
     """Count how often each client will send its samples, as the run's clients will count it."""
-    steps = draft.program.steps_per_epoch[PRIVATE]
+    steps = draft.program.steps_per_epoch["private"]
     played = all(each.times == 1 for each in rounds)
     if scenario.train.accumulate > 1 and counts_spending(scenario) and played:
         # Clients count whole mini-batches, whose parts cross.
-        taken = {client: draft.book.taken[client][PRIVATE] for client in steps}
+        taken = {client: draft.book.taken[client]["private"] for client in steps}
         return {client: -(-taken[client] // count) for client, count in steps.items() if count}
     # A round of a very long plan stands for several.
     wire = [replace(row, packets=row.packets * each.times) for each in rounds for row in each.sent]
@@ -60,5 +59,5 @@ def _count_sendings(
     taken = count_releases(wire, dict.fromkeys(steps, 1))
     if is_amplified(scenario):
         return taken
-    feeds = {client: prober.maker.feeds(client)[PRIVATE] for client in taken}
+    feeds = {client: prober.maker.feeds(client)["private"] for client in taken}
     return {client: feeds[client].count_most(count) for client, count in taken.items()}
