@@ -91,7 +91,7 @@ def make_run(name: str, runs: Path) -> Path:
     if not folder.is_dir():
         command = "sweep" if has_sweep(Path(name)) else "run"
         words = [command, name, "--out", str(folder), "--quiet"]
-        words += ["--set", SHORT[name]] if name in SHORT else []
+        words += [word for field in SHORT.get(name, ()) for word in ("--set", field)]
         subprocess.run([sys.executable, "-m", "simsplit", *words], check=True)
     return folder
 

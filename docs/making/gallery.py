@@ -1,6 +1,6 @@
 """The gallery: every scenario that ships, by the question that it answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from making.markup import code, fence, fold, plain, table
@@ -56,14 +56,27 @@ QUESTIONS = {
     ),
 }
 """Question -> the scenarios that answer it, as readers should meet them."""
-SHORT: Mapping[str, str] = {
-    "poisons": "sweep.grid.seed=[50, 51, 52]",
-    "caught-samples": "sweep.grid.seed=[50, 51, 52]",
-    "skewed": "sweep.seed=[30, 31, 32]",
-    "sixteen": "sweep.grid.seed=[0]",
-    "watched": "sweep.grid.seed=[40]",
+_SEEDS = ("sweep.grid.seed=[50, 51, 52]",)
+_FIFTH = (
+    "data.train_samples=10000",
+    "schedule.rounds=200",
+    "train.lr_schedule.warmup=46",
+    "evaluate.every=20",
+)
+SHORT: Mapping[str, Sequence[str]] = {
+    "poisons": _SEEDS,
+    "caught": _SEEDS,
+    "caught-root": _SEEDS,
+    "caught-samples": _SEEDS,
+    "late": _SEEDS,
+    "skewed": ("sweep.seed=[30, 31, 32]",),
+    "sixteen": ("sweep.grid.seed=[0]",),
+    "watched": ("sweep.grid.seed=[40]",),
+    "cifar10-fast": _FIFTH,
+    "cifar10-fast-table": ("sweep.grid.seed=[0]", *_FIFTH),
+    "sixteen-cifar10": ("sweep.grid.seed=[0]", *_FIFTH),
 }
-"""Of pictures that are drawn of a shorter run, the field that is set for it."""
+"""Of pictures that are drawn of a shorter run, the fields that are set for it."""
 _PAPERS = """\
 ## Tables and figures of papers
 
@@ -102,6 +115,6 @@ def _picture(shipped: Shipped) -> str:
     says = plain(shipped.shows).rstrip(".").replace("[", "(").replace("]", ")")
     if not lies:
         return ""
-    set_to = SHORT.get(shipped.name)
-    shorter = f"\n\nThe picture is of a shorter run: {code(f'--set {set_to!r}')}." if set_to else ""
+    fields = " ".join(f"--set {field!r}" for field in SHORT.get(shipped.name, ()))
+    shorter = f"\n\nThe picture is of a shorter run: {code(fields)}." if fields else ""
     return f"![Results of {shipped.name}: {says}](gallery/{shipped.name}.svg){shorter}"
