@@ -1,6 +1,5 @@
 """What every test shares: a flag to rewrite golden files, one torch thread, no wait for disks."""
 
-import functools
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -125,9 +124,11 @@ def clean_checkout() -> Iterator[Callable[[], str]]:
 def git_asked_once() -> Iterator[Callable[[], str | None]]:
     """Find the repository's commit once: every run records it, and git takes 10 ms each time.
 
+    Runs of tests lie outside it, and count as made at its commit while the code is worked on.
     Return the true function, for the test of it.
     """
     true = environment._find_commit
+    commit = (true() or "").removesuffix("-dirty") or None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(environment, "_find_commit", functools.cache(true))
+        patch.setattr(environment, "_find_commit", lambda: commit)
         yield true

@@ -159,6 +159,7 @@ def _run_cells(
     for group in dict.fromkeys(chosen.group for chosen in selection.cells):
         cells = [chosen for chosen in selection.cells if chosen.group == group]
         for chosen in cells:
+            _share_run(work, work / group / chosen.cell.name)
             _drop_outdated(work / group / chosen.cell.name, chosen)
         observer = _CellObserver(cells, work / group, watch, outcome, keep=keep, end=end)
         sweep = _make_sweep(group, cells, on_gpus=cluster is not None and cluster.gpus > 0)
@@ -168,6 +169,17 @@ def _run_cells(
             outcome.out_of_time = True
             break
     return outcome
+
+
+def _share_run(work: Path, folder: Path) -> None:
+    """Copy a cell's run from another table whose cell has the same scenario, seed and code."""
+    if folder.exists():
+        return
+    same = folder.name[folder.name.rindex("seed=") :]
+    for other in sorted(work.glob(f"*/*/*{same}")):
+        if read_summary(other).get("status") == "finished":
+            shutil.copytree(other, folder, ignore=shutil.ignore_patterns(CHECKPOINTS))
+            return
 
 
 def _drop_outdated(folder: Path, chosen: ChosenCell) -> None:

@@ -20,7 +20,7 @@ from simsplit import papers
 from simsplit.errors import RunError, SimsplitError
 from simsplit.evidence.evidence_tables import build_table, judge_table, read_known_rows
 from simsplit.evidence.measurements import add, hold_alone, read
-from simsplit.evidence.papers import find_table
+from simsplit.evidence.papers import find_table, load_papers
 from simsplit.evidence.reading_runs import find_runs
 from simsplit.evidence.selecting import estimate, parse_minutes, parse_seeds, select
 from simsplit.evidence.verdicts import ClaimVerdict
@@ -129,6 +129,30 @@ def test_a_finished_run_without_a_figure_that_a_table_came_to_ask_for_is_done_ag
     code, _, err = simsplit("reproduce", "tiny/table1", "--jobs", 1)
     assert code == 0, err
     assert {row.key: row.value for row in read(measured.rows)} == whole
+
+
+def test_tables_that_ask_for_the_same_run_share_it(measured, simsplit):
+    claims = measured.folder / "claims.yaml"
+    fields = yaml.safe_load(claims.read_text())
+    fields["tables"]["table4"] = {
+        **fields["tables"]["table1"],
+        "figures": {"loss": {"is": "test_loss", "at": "last", "better": "less"}},
+        "printed": "method, loss\nraw, 0.1\nnoise-50, 2.5\n",
+        "holds": [{"that": "raw < noise-50", "in": "loss"}],
+    }
+    claims.write_text(yaml.safe_dump(fields))
+    load_papers.cache_clear()
+    code, _, err = simsplit("reproduce", "tiny/table4", "--jobs", 1, "--seeds", 1)
+    assert code == 0, err
+    runs = measured.root / "runs" / "reproduce" / "tiny"
+    made, shared = (
+        {path.parent.name: path.read_bytes() for path in (runs / name).rglob("environment.json")}
+        for name in ("table1.small", "table4.small")
+    )
+    assert len(shared) == 2
+    assert made.items() >= shared.items()
+    rows = read(measured.rows.with_name("table4.small.csv"))
+    assert {(row.figure, row.seed) for row in rows} == {("loss", 1)}
 
 
 def test_an_interrupted_run_of_an_older_version_starts_again(measured, simsplit):
