@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from simsplit.config import Config
 from simsplit.errors import RunError
 from simsplit.foreign import MOST_YAML, read_facts, strip_controls
 from simsplit.metrics.image_scores import score_images
+from simsplit.metrics.intervals import Floats, bootstrap_interval
 from simsplit.metrics.leaks import match_equal, measure_share
 from simsplit.results.directory import replace
 from simsplit.results.read_tables import explain_read_errors
@@ -37,6 +39,8 @@ WIRE, FACTS, KEY = "wire", "challenge.json", "key"
 SEALED = "-truth"
 """Ends the name of the folder that the maker keeps."""
 _PART = 256
+_BATCHES = 1000
+"""Batches of samples, at most, that an interval draws again."""
 
 
 class ChallengeFacts(Config):
@@ -73,14 +77,25 @@ def make_challenge(run: Path, out: Path) -> ChallengeFacts:
     for folder in (out, sealed):
         if folder.exists():
             raise RunError(f"{folder} is there already; give another --out")
-    columns = _list_columns(truth)
-    if not columns:
+    if not _list_columns(truth):
         raise RunError(f"{source / TRUTH} lacks inputs and labels of some samples")
     numbers = _renumber(wire, truth)
     if not numbers:
         raise RunError(f"{source} has no packet whose samples are known")
+    try:
+        return _write_challenge(wire, truth, numbers, out, sealed)
+    except BaseException:  # half a challenge is none, and its folders would be in the way
+        for folder in (out, sealed):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _write_challenge(
+    wire: Transcript, truth: Truth, numbers: Mapping[int, int], out: Path, sealed: Path
+) -> ChallengeFacts:
     _copy_packets(wire, out / WIRE, numbers)
     keeper = TranscriptWriter(sealed, wire.facts)
+    columns = _list_columns(truth)
     for ids in _split(list(numbers)):
         values = {name: truth.stack(ids, name) for name in columns}
         keeper.add_truth([numbers[each] for each in ids], **values)
@@ -109,12 +124,12 @@ def score_challenge(
     rows = open_array(guesses, "guesses")
     if len(rows) != facts.samples:
         raise RunError(f"guesses: need {facts.samples:,} rows, one for each id, got {len(rows):,}")
-    made = rows.read(slice(0, len(rows)))
     values = kept.stack(range(facts.samples), wanted)
-    if made.shape != values.shape:
+    if rows.shape != values.shape:
         raise RunError(
-            f"guesses: need the shape {list(values.shape)} of the {wanted}, got {list(made.shape)}"
+            f"guesses: need the shape {list(values.shape)} of the {wanted}, got {list(rows.shape)}"
         )
+    made = rows.read(slice(0, len(rows)))
     if made.is_floating_point() and not bool(made.isfinite().all()):
         raise RunError("guesses: must be finite")
     image = Transcript.open(folder / WIRE).facts.image
@@ -229,14 +244,24 @@ def _score_images(made: Tensor, truth: Tensor) -> ChallengeScore:
     mean = truth.mean(0, keepdim=True).expand_as(truth)
     scored, floors = score_images(pixels, truth), score_images(mean, truth)
     figure = "ssim" if "ssim" in scored[0] else "mse"  # small images have no structure
-    value, floor = (_average(each, figure) for each in (scored, floors))
-    return ChallengeScore("inputs", figure, value, floor, len(truth))
+    values, guessed = (np.array([each[figure] for each in rows]) for rows in (scored, floors))
+    return _average(figure, values, guessed)
 
 
 def _score_rows(made: Tensor, truth: Tensor) -> ChallengeScore:
-    mean = truth.float().mean(0, keepdim=True)
-    value, floor = ((each - truth.float()).square().mean().item() for each in (made.float(), mean))
-    return ChallengeScore("inputs", "mse", value, floor, len(truth))
+    truth = truth.double().flatten(1)
+    values, guessed = (
+        (each - truth).square().mean(1).numpy()
+        for each in (made.double().flatten(1), truth.mean(0, keepdim=True))
+    )
+    return _average("mse", values, guessed)
+
+
+def _average(figure: str, values: Floats, guessed: Floats) -> ChallengeScore:
+    """Average a figure of inputs over samples, with the interval of other samples like these."""
+    interval = bootstrap_interval([values], -(-len(values) // _BATCHES))
+    floor = float(guessed.mean())
+    return ChallengeScore("inputs", figure, float(values.mean()), floor, len(values), interval)
 
 
 def _score_equal(what: str, made: Tensor, truth: Tensor) -> ChallengeScore:
@@ -248,7 +273,3 @@ def _score_equal(what: str, made: Tensor, truth: Tensor) -> ChallengeScore:
     return ChallengeScore(
         what, "accuracy", share.value, floor.value, len(truth), (share.low, share.high)
     )
-
-
-def _average(figures: Sequence[Mapping[str, float]], name: str) -> float:
-    return float(np.mean([each[name] for each in figures]))

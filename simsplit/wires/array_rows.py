@@ -6,6 +6,7 @@ Files are mapped or read by parts, so that an export larger than the memory can 
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from simsplit.wires.tensor_file import TensorFile
 
 PICKLED = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib")
 """Endings of files that are read by unpickling, which can run code."""
+MOST_UNPACKED = 2**32
+"""Bytes of an array in a packed file, at most: it is read whole."""
 _DAMAGED = (zipfile.BadZipFile, zlib.error)
 
 
@@ -51,8 +54,9 @@ def open_array(value: Any, field: str) -> ArrayRows:  # noqa: ANN401 - an array 
 def _open_file(text: str, field: str) -> ArrayRows:
     """Open `FILE` or `FILE:NAME`; what would be unpickled is refused."""
     name = ""
-    if not Path(text).exists() and ":" in text:
-        text, _, name = text.rpartition(":")
+    with suppress(OSError):  # a name may be longer than any file's
+        if not Path(text).exists() and ":" in text:
+            text, _, name = text.rpartition(":")
     path = Path(text)
     if path.suffix in PICKLED:
         raise RunError(
@@ -64,14 +68,31 @@ def _open_file(text: str, field: str) -> ArrayRows:
     if path.suffix not in (".npy", ".npz"):
         raise RunError(f"{field}: {path} must end with .npy, .npz or .safetensors")
     try:
-        opened = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(opened, np.ndarray):  # of .npz, whatever the file's name is
-            with opened:
-                opened = opened[_choose(list(opened.files), name, path, field)]
+        opened = _load(path, name, field)
     except (*_DAMAGED, OSError, ValueError, EOFError, SyntaxError, MemoryError) as error:
         why = getattr(error, "strerror", None) or f"{error}".partition("\n")[0]
         raise RunError(f"{field}: cannot read {path}: {why}") from None
     return _wrap_numpy(opened, field)
+
+
+def _load(path: Path, name: str, field: str) -> "np.ndarray[Any, Any]":
+    """Map an array's file, or read one array of a packed file, which may unpack to any size."""
+    opened = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(opened, np.ndarray):
+        return opened
+    with opened, zipfile.ZipFile(path) as members:  # whatever the file's name is
+        name = _choose(list(opened.files), name, path, field)
+        own = (each for each in members.infolist() if each.filename.removesuffix(".npy") == name)
+        size = max(each.file_size for each in own)
+        if size > MOST_UNPACKED:
+            raise ValueError(
+                f"its array '{name}' unpacks to {size:,} bytes, more than {MOST_UNPACKED:,}; "
+                "save it with numpy.save, whose files are read in parts"
+            )
+        array = opened[name]
+    if not isinstance(array, np.ndarray):  # any bytes may be packed
+        raise ValueError(f"its '{name}' is no array")  # noqa: TRY004 - said of the file
+    return array
 
 
 def _open_safetensors(path: Path, name: str, field: str) -> ArrayRows:

@@ -1,6 +1,8 @@
 """A challenge gives away no truth, and its maker cannot change the truth afterwards."""
 
+import errno
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +12,10 @@ import torch
 from gists import gist, says
 from numbered_images import NUM_SAMPLES, draw_images
 
+from simsplit.attacking import sealed_challenges
 from simsplit.attacking.sealed_challenges import make_challenge, score_challenge
 from simsplit.errors import RunError
+from simsplit.wires import array_rows
 from simsplit.wires.facts import check_facts
 from simsplit.wires.transcribing import transcribe
 from simsplit.wires.transcript import Transcript
@@ -55,6 +59,43 @@ def test_guesses_are_scored_in_the_order_of_ids(challenge: Path, tmp_path: Path)
     scored = score_challenge(challenge, str(tmp_path / "images.npy"))
     assert (scored.figure, scored.value) == ("mse", 0)
     assert scored.floor > 0.01
+    assert scored.interval == (0, 0)
+    images = draw_images()
+    images[::2] += 0.3
+    np.save(tmp_path / "images.npy", images.clamp(0, 1).numpy())
+    scored = score_challenge(challenge, str(tmp_path / "images.npy"))
+    low, high = scored.interval
+    assert 0 < low < scored.value < high
+
+
+def test_a_challenge_that_cannot_be_made_whole_leaves_nothing(
+    challenge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "disk")
+
+    monkeypatch.setattr(sealed_challenges, "replace", fail)
+    with pytest.raises(OSError, match="disk"):
+        make_challenge(tmp_path / "wire", tmp_path / "two")
+    assert {each.name for each in tmp_path.glob("two*")} == set()
+    assert challenge.is_dir()
+
+
+def test_guesses_of_strangers_cannot_fill_the_memory(
+    challenge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = np.arange(NUM_SAMPLES) % 4
+    np.savez_compressed(tmp_path / "labels.npz", guesses=labels)
+    assert score_challenge(challenge, str(tmp_path / "labels.npz"), what="labels").value == 1
+    with zipfile.ZipFile(tmp_path / "bytes.npz", "w") as file:
+        file.writestr("guesses", b"no array")
+    with pytest.raises(RunError, match=gist("guesses ... bytes.npz ... 'guesses'")):
+        score_challenge(challenge, str(tmp_path / "bytes.npz"), what="labels")
+    monkeypatch.setattr(array_rows, "MOST_UNPACKED", 99)
+    with pytest.raises(RunError, match=gist("guesses ... labels.npz ... 'guesses' ... 99")):
+        score_challenge(challenge, str(tmp_path / "labels.npz"), what="labels")
+    with pytest.raises(RunError, match=gist("guesses ... npy")):
+        score_challenge(challenge, "a" * 300, what="labels")
 
 
 def test_a_truth_that_was_changed_is_refused(challenge: Path, tmp_path: Path) -> None:
