@@ -51,7 +51,8 @@ class AuditOptions:
         """Find the transcript whose inputs are known; None: this one's other samples are."""
         value = self.knows.get("pairs")
         if value is None:
-            return transcript.find_holding(transcript.facts.knows.pairs)
+            held = transcript.find_holding(transcript.facts.knows.pairs)
+            return None if held is None else self._refuse_itself(held)
         if str(value).isdecimal():
             return None
         if not Path(str(value)).is_dir():
@@ -59,4 +60,13 @@ class AuditOptions:
                 "--knows: pairs must be a whole number, or a folder with a transcript and its "
                 f"truth, got '{value}'"
             )
-        return Path(str(value))
+        return self._refuse_itself(Path(str(value)))
+
+    def _refuse_itself(self, pairs: Path) -> Path:
+        """Raise SimsplitError if known inputs are those of the wire that is audited."""
+        if pairs.resolve() in (self.path.resolve(), (self.path / "transcript").resolve()):
+            raise SimsplitError(
+                f"--knows: pairs: {pairs} is what is audited, and an attack would learn from its "
+                "own targets; give a number, for samples beside them, or another transcript"
+            )
+        return pairs

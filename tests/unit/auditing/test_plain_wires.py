@@ -123,6 +123,15 @@ def test_mistakes_are_named(simsplit, wires, tmp_path, words, named) -> None:  #
     assert not (tmp_path / "out").exists(), "a mistake leaves nothing behind"
 
 
+def test_the_audited_wire_is_refused_as_known_inputs(simsplit, wires, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """An attack would learn from what it is to read, and read all of it."""
+    wire = wires["identity"]
+    knows = ("--knows", f"pairs={wire / '..' / wire.name}")
+    code, _, err = simsplit("audit", wire, "--out", tmp_path / "out", *knows)
+    assert code == 2, err
+    assert "--knows: pairs" in err
+
+
 def test_a_folder_that_is_none_is_named(simsplit, tmp_path) -> None:  # type: ignore[no-untyped-def]
     code, _, err = simsplit("audit", tmp_path / "nothing")
     assert code == 2
