@@ -234,7 +234,8 @@ class SampleGradients:
     def record(self, segment: nn.Module) -> Iterator[None]:
         """Open a context in which the forward pass of a segment is noted."""
         handles: list[RemovableHandle] = [
-            module.register_forward_hook(self._note) for _, module in list_learning(segment)
+            module.register_forward_hook(self._note, with_kwargs=True)
+            for _, module in list_learning(segment)
         ]
         try:
             yield
@@ -257,8 +258,13 @@ class SampleGradients:
         weights_B = scales_B * (clip / norms_B.clamp_min(1e-12)).clamp(max=1.0)
         return {weight: each.add_up(weights_B) for weight, each in self._found.items()}
 
-    def _note(self, layer: nn.Module, given: tuple[Tensor, ...], out: object) -> Tensor | None:
-        if not (isinstance(out, Tensor) and out.requires_grad):
+    def _note(
+        self, layer: nn.Module, given: tuple[Tensor, ...], named: Mapping[str, object], out: object
+    ) -> Tensor | None:
+        if len(given) != 1 or named or not isinstance(out, Tensor):  # its gradient would be lost
+            kind = type(layer).__name__
+            raise ProtocolError(f"a layer {kind} that is no function of one tensor to another")
+        if not out.requires_grad:
             return None
         x = given[0].detach()
         shared = len(x) == 1 < self.rows  # positions, which all samples have in common

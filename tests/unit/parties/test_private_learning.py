@@ -172,6 +172,32 @@ def test_layers_that_mix_samples_are_named():
         given[0](torch.ones(3, 1, 5, 5))
 
 
+class Pair(nn.Module):
+    """A layer whose weight learns, of several tensors, by position or by name, to several."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Tensor, y: Tensor | None = None, *, several: bool = False):
+        x = self.weight * (x if y is None else x + y)
+        return (x, x) if several else x
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [(2, {}), (1, {"several": True}), (1, {"y": torch.ones(3, 2)})],
+    ids=["several in", "several out", "one by name"],
+)
+def test_a_layer_whose_gradient_would_be_lost_is_named(given, named):
+    """Its weights would learn from noise alone."""
+    segment, x = Pair(), torch.ones(3, 2)
+    with SampleGradients(3).record(segment), pytest.raises(ProtocolError, match="Pair"):
+        segment(*[x] * given, **named)
+    with SampleGradients(3).record(segment):
+        segment(x)
+
+
 def test_a_sample_weighs_as_much_as_if_it_were_alone():
     labels = torch.tensor([[1, 2, IGNORED], [3, IGNORED, IGNORED]])
     logits = torch.randn(2, 3, 4, generator=rng_for(0, "logits")).requires_grad_()
