@@ -99,10 +99,13 @@ class JoinedSource(SourceConfig):
         """
         known = {f"{party}.{column}" for party, frame in frames.items() for column in frame}
         meant = [name for name in sorted(known) if self.target in (name, name.split(".", 1)[1])]
+        if len(meant) > 1:  # a column that is left out is no label
+            meant = [name for name in meant if name not in self.drop] or meant
         if len(meant) > 1:
             raise DataError(
                 f"{FIELD}.target: '{self.target}' is a column of {format_list(meant)}, and one "
-                "party has the labels; name one of them, and leave the others out with drop"
+                "party has the labels; leave the others out with drop, or name one, such as "
+                f"{meant[0]}: then the others are features"
             )
         if not meant:
             raise DataError(

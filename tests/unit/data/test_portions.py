@@ -155,6 +155,20 @@ def test_files_that_cannot_be_joined_are_refused(name: str, tmp_path: Path) -> N
     assert says(str(caught.value), gist), str(caught.value)
 
 
+def test_the_target_is_the_column_that_is_not_left_out(tmp_path: Path) -> None:
+    """Another party's column of that name is a feature where the target is named in full."""
+    bank = pd.DataFrame({"id": [1, 2, 3, 8], "income": [9, 8, 7, 6], "bought": [*"nyny"]})
+    fields = of_files(write_files(tmp_path, bank=bank))
+    source = fields["data"]["source"]
+    source["drop"] = ["bank.bought"]
+    assert parse(fields).label_party == 1
+    assert parse(fields).prepare_data().columns == ("bank.income", "shop.items")
+    source |= {"drop": [], "target": "shop.bought"}
+    assert "bank.bought" in " ".join(parse(fields).prepare_data().columns)
+    source["target"] = "bank.bought"
+    assert parse(fields).label_party == 0
+
+
 def test_labels_of_another_party_than_the_files_say_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SimsplitError) as caught:
         parse(of_files(write_files(tmp_path), vertical={"party": "bank"}))
