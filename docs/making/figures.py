@@ -69,7 +69,11 @@ def _write_of_board(track: str, attack: str, name: str) -> str:
 def _write_row(built: EvidenceTable, figure: str, axes: Mapping[str, str]) -> str:
     rows = [row for row in built.rows if axes.items() <= row.axes.items()]
     if len(rows) != 1:
-        raise SimsplitError(f"{built.table.full_name} has {len(rows)} rows with {dict(axes)}")
+        why = ": code that they used has changed (CONTRIBUTING.md, the golden rule)"
+        raise SimsplitError(
+            f"{built.table.full_name} has {len(rows)} rows with {dict(axes)}"
+            f"{why if built.stale else ''}"
+        )
     (row,) = rows
     if figure not in row.known:
         return ""
