@@ -68,6 +68,14 @@ def find_accelerator() -> str | None:
     )
 
 
+def lacks_bf16(name: str) -> bool:
+    """Return whether a device is a processor that computes bf16 without instructions for it."""
+    if (find_accelerator() or "cpu" if name == "auto" else name) != "cpu":
+        return False
+    supports = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return supports is not None and not supports()
+
+
 def read_resident_bytes() -> int | None:
     """Return the resident bytes of this process, including shared pages."""
     try:

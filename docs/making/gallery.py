@@ -57,10 +57,12 @@ QUESTIONS = {
 }
 """Question -> the scenarios that answer it, as readers should meet them."""
 _SEEDS = ("sweep.grid.seed=[50, 51, 52]",)
-_FIFTH = (
-    "data.train_samples=10000",
-    "schedule.rounds=200",
-    "train.lr_schedule.warmup=46",
+_TENTH = (
+    "data.train_samples=5000",
+    "data.test_samples=2000",
+    "schedule.rounds=100",
+    "train.lr_schedule.warmup=23",
+    "train.precision=fp32",
     "evaluate.every=20",
 )
 SHORT: Mapping[str, Sequence[str]] = {
@@ -72,9 +74,9 @@ SHORT: Mapping[str, Sequence[str]] = {
     "skewed": ("sweep.seed=[30, 31, 32]",),
     "sixteen": ("sweep.grid.seed=[0]",),
     "watched": ("sweep.grid.seed=[40]",),
-    "cifar10-fast": _FIFTH,
-    "cifar10-fast-table": ("sweep.grid.seed=[0]", *_FIFTH),
-    "sixteen-cifar10": ("sweep.grid.seed=[0]", *_FIFTH),
+    "cifar10-fast": _TENTH,
+    "cifar10-fast-table": ("sweep.grid.seed=[0]", *_TENTH),
+    "sixteen-cifar10": ("sweep.grid.seed=[0]", *_TENTH),
 }
 """Of pictures that are drawn of a shorter run, the fields that are set for it."""
 _PAPERS = """\

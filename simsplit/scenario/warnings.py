@@ -15,7 +15,7 @@ from simsplit.data.texts import TextTable
 from simsplit.detectors.by_class import ByClassConfig
 from simsplit.detectors.root_class import RootClassConfig
 from simsplit.errors import ScenarioError, format_count, format_list
-from simsplit.machine import count_processors, find_device
+from simsplit.machine import count_processors, find_device, lacks_bf16
 from simsplit.methods.lightsplit import LightSplitConfig
 from simsplit.methods.quantise import QuantiseConfig
 from simsplit.scenario.fields import ScenarioFields
@@ -40,6 +40,16 @@ def find_many_threads(scenario: ScenarioFields) -> Findings:
     if threads > available:
         has = format_count(available, "processor")
         yield Finding("threads", f"got {threads}, but this machine has {has}")
+
+
+def find_slow_precision(scenario: ScenarioFields) -> Findings:
+    """Warn of half precision on a processor that computes it many times slower."""
+    if scenario.train.precision == "bf16" and lacks_bf16(scenario.device):
+        yield Finding(
+            "train.precision",
+            "got bf16, for which this processor has no instructions: steps of convolutions can "
+            "take 18 times as long as with fp32",
+        )
 
 
 def find_missing_files(scenario: ScenarioFields) -> Findings:
