@@ -247,7 +247,7 @@ def draw_sweep(folder: Path) -> Figure:
 def draw(names: Sequence[str], runs: Path = RUNS, out: Path = OUT) -> None:
     """Draw a picture for each of these scenarios."""
     out.mkdir(parents=True, exist_ok=True)
-    # letters stay letters, of one font: each has a list of all; and the same run gives the same file
+    # letters stay letters, of one font, else each names ten; and the same run gives the same file
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "simsplit"})
     mpl.rcParams["font.sans-serif"] = ["DejaVu Sans"]
     for name in names:
