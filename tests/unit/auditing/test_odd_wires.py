@@ -59,8 +59,8 @@ def test_a_truth_that_cannot_be_judged_is_named(
 @pytest.mark.parametrize(
     ("packets", "steps", "said"),
     [
-        ([SENT[:40], SENT[40:]], (0, 0), "a row for each"),
-        ([torch.tensor(1.0), SENT[40:]], (0, 1), "a row for each"),
+        ([SENT[:40], SENT[40:]], (0, 0), "for each sample"),
+        ([torch.tensor(1.0), SENT[40:]], (0, 1), "for each sample"),
         ([SENT[:40, 0], SENT[40:, 0]], (0, 1), "axis"),
         ([SENT[:40], SENT[40:, :3]], (0, 1), "one shape"),
     ],
