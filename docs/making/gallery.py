@@ -76,7 +76,15 @@ SHORT: Mapping[str, Sequence[str]] = {
     "watched": ("sweep.grid.seed=[40]",),
     "cifar10-fast": _TENTH,
     "cifar10-fast-table": ("sweep.grid.seed=[0]", *_TENTH),
-    "sixteen-cifar10": ("sweep.grid.seed=[0]", *_TENTH),
+    "sixteen-cifar10": (
+        "sweep.grid.seed=[0]",
+        "data.train_samples=2000",
+        "data.test_samples=1000",
+        "schedule.rounds=40",
+        "train.lr_schedule.warmup=9",
+        "train.precision=fp32",
+        "evaluate.every=20",
+    ),
 }
 """Of pictures that are drawn of a shorter run, the fields that are set for it."""
 _PAPERS = """\
