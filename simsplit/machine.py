@@ -70,7 +70,7 @@ def find_accelerator() -> str | None:
 
 def lacks_bf16(name: str) -> bool:
     """Return whether a device is a processor that computes bf16 without instructions for it."""
-    if (find_accelerator() or "cpu" if name == "auto" else name) != "cpu":
+    if name != "cpu" and not (name == "auto" and find_accelerator() is None):
         return False
     supports = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return supports is not None and not supports()

@@ -17,15 +17,17 @@ from typing import Protocol
 
 from simsplit.errors import RunError, SimsplitError
 from simsplit.evidence import code_sources
+from simsplit.evidence.digests import digest_of
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, path_of
+from simsplit.evidence.measuring_cells import MeasuringCell
 from simsplit.evidence.reading_runs import find_runs, read_run
 from simsplit.evidence.selecting import ChosenCell, Selection
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.plugins import NO_PLUGINS
 from simsplit.progress import SweepObserver
-from simsplit.results import CHECKPOINTS, Run, checkpoints, read_summary
-from simsplit.scenario import Cell, Sweep
+from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints, read_summary
+from simsplit.scenario import Cell, Sweep, load_scenario
 from simsplit.seeds import numpy_rng_for
 from simsplit.sweep import Cluster, run_sweep
 
@@ -159,7 +161,7 @@ def _run_cells(
     for group in dict.fromkeys(chosen.group for chosen in selection.cells):
         cells = [chosen for chosen in selection.cells if chosen.group == group]
         for chosen in cells:
-            _share_run(work, work / group / chosen.cell.name)
+            _share_run(work, work / group / chosen.cell.name, chosen.cell)
             _drop_outdated(work / group / chosen.cell.name, chosen)
         observer = _CellObserver(cells, work / group, watch, outcome, keep=keep, end=end)
         sweep = _make_sweep(group, cells, on_gpus=cluster is not None and cluster.gpus > 0)
@@ -171,15 +173,27 @@ def _run_cells(
     return outcome
 
 
-def _share_run(work: Path, folder: Path) -> None:
+def _share_run(work: Path, folder: Path, cell: MeasuringCell) -> None:
     """Copy a cell's run from another table whose cell has the same scenario, seed and code."""
     if folder.exists():
         return
     same = folder.name[folder.name.rindex("seed=") :]
     for other in sorted(work.glob(f"*/*/*{same}")):
-        if read_summary(other).get("status") == "finished":
-            shutil.copytree(other, folder, ignore=shutil.ignore_patterns(CHECKPOINTS))
+        if _is_run_of(cell, other):
+            copy = work / f"{same}.copy"  # whole or not at all
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(other, copy, ignore=shutil.ignore_patterns(CHECKPOINTS))
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            copy.rename(folder)
             return
+
+
+def _is_run_of(cell: MeasuringCell, folder: Path) -> bool:
+    """Return whether a folder has the finished run of a cell: names have a part of its digest."""
+    if read_summary(folder).get("status") != "finished":
+        return False
+    scenario = load_scenario(folder / SCENARIO)
+    return digest_of(scenario) == cell.digest and scenario.device == cell.scenario.device
 
 
 def _drop_outdated(folder: Path, chosen: ChosenCell) -> None:

@@ -331,7 +331,12 @@ def _reset(module: nn.Module, start: Start) -> None:
             nn.init.zeros_(module.bias)
     elif any(True for _ in module.parameters(recurse=False)):
         reset = getattr(module, "reset_parameters", None)
-        assert reset is not None, f"{type(module).__name__} cannot be initialised"
+        if reset is None:
+            raise ScenarioError(
+                "model",
+                f"its layer {type(module).__name__} has weights of its own, and no method "
+                "reset_parameters that draws them; write one",
+            )
         reset()
 
 

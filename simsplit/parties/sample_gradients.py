@@ -19,7 +19,7 @@ from torch.nn.functional import unfold
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
-from simsplit.errors import ProtocolError
+from simsplit.errors import ScenarioError
 
 
 class Factors(Protocol):
@@ -218,6 +218,14 @@ def find_unfit(segment: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name or "itself", module
 
 
+def _refuse(layer: nn.Module, why: str) -> ScenarioError:
+    return ScenarioError(
+        "train.dp",
+        f"no gradient of a single sample is known for a layer {type(layer).__name__} that {why}; "
+        "use another cut, or take this part out of model.learns",
+    )
+
+
 def _widen(x: Tensor) -> Tensor:
     """Return numbers that are at least as wide as single precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
@@ -262,8 +270,7 @@ class SampleGradients:
         self, layer: nn.Module, given: tuple[Tensor, ...], named: Mapping[str, object], out: object
     ) -> Tensor | None:
         if len(given) != 1 or named or not isinstance(out, Tensor):  # its gradient would be lost
-            kind = type(layer).__name__
-            raise ProtocolError(f"a layer {kind} that is no function of one tensor to another")
+            raise _refuse(layer, "takes or returns more than one tensor")
         if not out.requires_grad:
             return None
         x = given[0].detach()
@@ -272,7 +279,7 @@ class SampleGradients:
             x = x.expand(self.rows, *x.shape[1:])
             out = out.expand(self.rows, *out.shape[1:])
         if len(x) != self.rows:
-            raise ProtocolError(f"a layer {type(layer).__name__} whose rows are not samples")
+            raise _refuse(layer, "has rows that are not samples")
         out.register_hook(partial(self._take, layer, x))
         return out if shared else None
 

@@ -64,7 +64,7 @@ RULES: Mapping[Occasion, tuple[Rule, ...]] = {
         Rule(misfits.find_refused_by_torch, "train.client..., train.server..."),
         warn(hardly_meant.find_missing_devices, "device"),
         warn(hardly_meant.find_many_threads, "threads"),
-        warn(hardly_meant.find_slow_precision, "train.precision"),
+        warn(hardly_meant.find_slow_precision, "train.precision, attacks.N.precision"),
         warn(hardly_meant.find_missing_files, "data.source.path"),
         warn(hardly_meant.find_crowded_data, "clients.count"),
         warn(hardly_meant.find_telling_messages, "servers"),

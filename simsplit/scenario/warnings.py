@@ -44,12 +44,14 @@ def find_many_threads(scenario: ScenarioFields) -> Findings:
 
 def find_slow_precision(scenario: ScenarioFields) -> Findings:
     """Warn of half precision on a processor that computes it many times slower."""
-    if scenario.train.precision == "bf16" and lacks_bf16(scenario.device):
-        yield Finding(
-            "train.precision",
-            "got bf16, for which this processor has no instructions: steps of convolutions can "
-            "take 18 times as long as with fp32",
-        )
+    attacks = {f"attacks.{index}": each for index, each in enumerate(scenario.attacks)}
+    for place, part in {"train": scenario.train, **attacks}.items():
+        if getattr(part, "precision", None) == "bf16" and lacks_bf16(scenario.device):
+            yield Finding(
+                f"{place}.precision",
+                "got bf16, for which this processor has no instructions: layers can take 5 to 30 "
+                "times as long as with fp32; use fp32 here",
+            )
 
 
 def find_missing_files(scenario: ScenarioFields) -> Findings:

@@ -166,6 +166,7 @@ def _train_cells(
     begun.update(names)
     for cell in fresh:
         if cell not in todo:
+            directory.note(cell.name, None)  # a worker that was given up may have ended its run
             watch.end_cell(cell.name, "pruned" if directory.is_pruned(cell.name) else "kept")
     if cluster is not None and todo:
         endings = train_on_cluster(

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from simsplit.errors import ScenarioError
 from simsplit.models import MODELS, SimpleCNN
+from simsplit.models.fresh import copy_fresh
 from simsplit.models.vision import MicronNet, ResNet18
 from simsplit.seeds import isolate
 
@@ -128,3 +130,16 @@ def test_every_model_says_which_segments_learn():
         assert config().learning == expected, kind
         if "learns" in config.model_fields:
             assert config(learns=["tail"]).learning == ("tail",), kind
+
+
+class Scale(nn.Module):
+    """A layer of a stranger's, with a weight and nothing that draws it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(3))
+
+
+def test_a_layer_that_cannot_draw_its_weights_is_named():
+    with pytest.raises(ScenarioError, match="Scale"):
+        copy_fresh(Scale(), "head", 0)

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from simsplit.assembly import Assembler
 from simsplit.data.samples import IGNORED
-from simsplit.errors import ProtocolError
+from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
 from simsplit.methods.method import Step
 from simsplit.parties.learner import Learner
@@ -168,7 +168,7 @@ def test_layers_that_mix_samples_are_named():
     given[2].requires_grad_(False)
     assert [*find_unfit(given)] == []
     samples = SampleGradients(6)
-    with samples.record(given[0]), pytest.raises(ProtocolError, match="rows"):
+    with samples.record(given[0]), pytest.raises(ScenarioError, match="rows"):
         given[0](torch.ones(3, 1, 5, 5))
 
 
@@ -192,7 +192,7 @@ class Pair(nn.Module):
 def test_a_layer_whose_gradient_would_be_lost_is_named(given, named):
     """Its weights would learn from noise alone."""
     segment, x = Pair(), torch.ones(3, 2)
-    with SampleGradients(3).record(segment), pytest.raises(ProtocolError, match="Pair"):
+    with SampleGradients(3).record(segment), pytest.raises(ScenarioError, match="Pair"):
         segment(*[x] * given, **named)
     with SampleGradients(3).record(segment):
         segment(x)

@@ -176,9 +176,12 @@ def test_a_cell_that_fails_leaves_the_others_alone_and_is_tried_again(swept, tmp
     assert "finite" in result.failed[hot]
     assert SweepDirectory.load(tmp_path / "one").failed == result.failed
     assert result.why().splitlines()[0] == "1 of 2 cells failed"
+    # A worker that does not answer is given up, and may still end its run.
+    SweepDirectory.load(tmp_path / "one").note(good, "its worker failed")
     heard = Heard()
-    run_sweep(sweep, tmp_path / "one", resume=True, watch=heard)
+    again = run_sweep(sweep, tmp_path / "one", resume=True, watch=heard)
     assert heard.events == [("kept", good), ("starts", hot), ("failed", hot)]
+    assert set(again.failed) == {hot}
 
 
 def test_a_defect_is_reported_with_its_place(swept, tmp_path, plugin):
