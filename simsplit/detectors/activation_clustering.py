@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.per_sample import ClassByClass, PerSampleConfig, project_on_directions
+from simsplit.detectors.per_sample import PerSampleConfig, project_on_directions
 
 STARTS = 4
 """Number of starts of k-means, the best of which counts."""
@@ -29,25 +29,15 @@ class ActivationClusteringConfig(PerSampleConfig):
     silhouette: float = Field(default=0.2, ge=-1, le=1)
     """Smallest mean silhouette of two clusters that are apart."""
 
-    def build(self) -> "ActivationClustering":
-        return ActivationClustering(self)
-
-
-class ActivationClustering(ClassByClass):
-    """A detector that suspects small clusters that lie apart."""
-
-    config: ActivationClusteringConfig
-
-    def judge_class(self, rows_ND: Tensor) -> Tensor:
-        """Return a mask of the samples in the smaller of two clusters, if they lie apart."""
+    def judge_class(self, rows_ND: Tensor, labels_N: Tensor, mine_M: Tensor) -> Tensor:
         from sklearn.cluster import KMeans
         from sklearn.metrics import silhouette_score
 
-        reduced = project_on_directions(rows_ND, self.config.components).numpy()
+        reduced = project_on_directions(rows_ND[mine_M], self.components).numpy()
         found = KMeans(2, n_init=STARTS, random_state=0).fit_predict(reduced)
         member = torch.from_numpy(found).bool()
         small = member if 2 * int(member.sum()) <= len(member) else ~member
-        if not 0 < small.double().mean() <= self.config.smaller:
+        if not 0 < small.double().mean() <= self.smaller:
             return torch.zeros_like(small)
-        apart = bool(silhouette_score(reduced, found) >= self.config.silhouette)
+        apart = bool(silhouette_score(reduced, found) >= self.silhouette)
         return small & apart

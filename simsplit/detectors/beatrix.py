@@ -15,7 +15,6 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.detectors.per_sample import (
-    ClassByClass,
     PerSampleConfig,
     measure_robust_z,
     project_on_directions,
@@ -32,24 +31,14 @@ class BeatrixConfig(PerSampleConfig):
     """Number of robust standard deviations above the median, of the logarithm of the deviation,
     beyond which a sample is suspicious."""
 
-    def build(self) -> "Beatrix":
-        return Beatrix(self)
-
-
-class Beatrix(ClassByClass):
-    """A detector that suspects samples with unusual Gram matrices."""
-
-    config: BeatrixConfig
-
-    def judge_class(self, rows_ND: Tensor) -> Tensor:
-        """Return a mask of the samples whose Gram matrices are far from the class's."""
-        reduced = project_on_directions(rows_ND, self.config.directions)
+    def judge_class(self, rows_ND: Tensor, labels_N: Tensor, mine_M: Tensor) -> Tensor:
+        reduced = project_on_directions(rows_ND[mine_M], self.directions)
         # Around the median: a trigger moves the mean of its class away from the clean samples.
         grams = compute_grams(reduced - reduced.quantile(0.5, dim=0))
         away = grams - grams.quantile(0.5, dim=0)
         usual = away.abs().quantile(0.5, dim=0).clamp_min(1e-12)
         deviation = (away.abs() / usual).mean(1).clamp_min(1e-12).log()
-        return measure_robust_z(deviation) > self.config.beyond
+        return measure_robust_z(deviation) > self.beyond
 
 
 def compute_grams(rows_ND: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ et al., 2017) compares each client with its nearest others.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -62,7 +62,6 @@ class RootCosineConfig(SignalDetectorConfig):
 
     @property
     def trusted(self) -> tuple[ClientId, ...]:
-        """The clients of `root`."""
         return self.root
 
     def build(self) -> "RootCosine":
@@ -91,10 +90,8 @@ class KrumDetectorConfig(SignalDetectorConfig):
     nearest others."""
     side = "high"
 
-    @property
-    def least_clients(self) -> int:
-        """Three, so that each client has a nearest other besides a possibly malicious one."""
-        return 3
+    # Each client has a nearest other besides a possibly malicious one.
+    least_clients: ClassVar[int] = 3
 
     def build(self) -> "KrumDetector":
         return KrumDetector(self)

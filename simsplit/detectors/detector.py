@@ -152,7 +152,7 @@ def measure_distances(rows: Tensor) -> Tensor:
 
 
 class Detector(ABC):
-    """Base class of detectors; a subclass defines `scores`, and extends `state` and `load`."""
+    """Base class of detectors; a subclass defines `score`, and has by `remember` what lasts."""
 
     def __init__(self, config: DetectorConfig) -> None:
         self.config = config
@@ -160,8 +160,13 @@ class Detector(ABC):
         self._rounds = 0
         self._sums: dict[ClientId, float] = {}
         self._flagged: set[ClientId] = set()
+        self._remembered: dict[str, dict[ClientId, Tensor]] = {}
         self.floor = 0.0
         """Smallest standard deviation of honest clients' scores that is assumed."""
+
+    def remember(self, name: str) -> dict[ClientId, Tensor]:
+        """Return a dict of tensors by client; a checkpoint has them as `name.CLIENT`."""
+        return self._remembered.setdefault(name, {})
 
     @abstractmethod
     def score(self, view: RoundView) -> Scores:
@@ -216,6 +221,8 @@ class Detector(ABC):
         if self._sums:
             state["sums.clients"] = torch.tensor(list(self._sums))
             state["sums.values"] = torch.tensor(list(self._sums.values()), dtype=torch.float64)
+        for name, kept in self._remembered.items():
+            state |= {f"{name}.{client}": tensor for client, tensor in kept.items()}
         return state | {f"window.{name}": tensor for name, tensor in self.window.state().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -226,6 +233,9 @@ class Detector(ABC):
         if "sums.clients" in state:
             pairs = zip(state["sums.clients"].tolist(), state["sums.values"].tolist(), strict=True)
             self._sums = dict(pairs)
+        for name, kept in self._remembered.items():
+            kept.clear()
+            kept |= {int(c): tensor for c, tensor in select_below(state, f"{name}.").items()}
         self.window.load(select_below(state, "window."))
 
 

@@ -21,9 +21,7 @@ A client that is found stays found, and nobody is compared with its samples any 
 relabels would make the centre of its target's class look like another class.
 """
 
-import math
-from collections.abc import Mapping
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import model_validator
@@ -34,7 +32,6 @@ from simsplit.detectors.strays import Compared, StraysConfig, StraysDetector
 from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
 from simsplit.legs import ClientId, Leg
 from simsplit.needs import Needs, need_leg
-from simsplit.states import select_below
 
 
 class MislabelledConfig(StraysConfig):
@@ -62,7 +59,6 @@ class MislabelledConfig(StraysConfig):
 
     @property
     def title(self) -> str:
-        """The detector's name, or its kind, and `latest` if the latest rounds are judged."""
         return self.name or ("mislabelled_latest" if self.rounds == "latest" else "mislabelled")
 
     @property
@@ -82,49 +78,29 @@ class ByFirstRounds(StraysDetector):
 
     def __init__(self, config: MislabelledConfig) -> None:
         super().__init__(config)
-        self._first_rounds: dict[ClientId, tuple[float, int]] = {}
-        """The sum of each client's scores in its first rounds, and the number of these rounds."""
+        # The sum of each client's scores in its first rounds, and the number of these rounds.
+        self._found = self.remember("found")
 
     def score(self, view: RoundView) -> Scores:
         """Return the mean scores over their first rounds of the clients that could be compared."""
-        # a round costs time: skip it if no client is within its first rounds
-        if any(self._is_open(client) for client in view.readings.samples):
-            for client, each in self.compare_clients(view).items():
-                self._remember(client, each.score(each.strays, torch.zeros_like(each.strays)))
         seen = sorted(view.readings.samples)
-        known = {
-            client: self._first_rounds[client] for client in seen if client in self._first_rounds
-        }
-        return {client: total / rounds for client, (total, rounds) in known.items()}
+        # a round costs time: skip it if no client is within its first rounds
+        if any(map(self._is_open, seen)):
+            for client, each in self.compare_clients(view).items():
+                if self._is_open(client):
+                    score = each.score(each.strays, torch.zeros_like(each.strays))
+                    added = torch.tensor([score, 1], dtype=torch.float64)
+                    self._found[client] = self._found.get(client, 0) + added
+        known = {client: self._found[client] for client in seen if client in self._found}
+        return {client: float(total / rounds) for client, (total, rounds) in known.items()}
 
     def pool_scores(self, view: RoundView) -> Scores:
         """Return the scores unchanged: they are averaged over the first rounds already."""
         return self.score(view)
 
     def _is_open(self, client: ClientId) -> bool:
-        window = self.config.window
-        rounds = self._first_rounds.get(client, (0.0, 0))[1]
-        return window is None or rounds < max(1, window)
-
-    def _remember(self, client: ClientId, score: float) -> None:
-        if self._is_open(client):
-            total, rounds = self._first_rounds.get(client, (0.0, 0))
-            self._first_rounds[client] = total + score, rounds + 1
-
-    def state(self) -> dict[str, Tensor]:
-        """Return also the sums of the first rounds' scores."""
-        totals = {
-            f"found.{client}": torch.tensor([total, rounds], dtype=torch.float64)
-            for client, (total, rounds) in self._first_rounds.items()
-        }
-        return {**super().state(), **totals}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        super().load(state)
-        self._first_rounds = {
-            int(client): (float(pair[0]), int(pair[1]))
-            for client, pair in select_below(state, "found.").items()
-        }
+        window, found = self.config.window, self._found.get(client)
+        return window is None or found is None or bool(found[1] < max(1, window))
 
 
 class ByLatestRounds(StraysDetector):
@@ -134,9 +110,13 @@ class ByLatestRounds(StraysDetector):
 
     def __init__(self, config: MislabelledConfig) -> None:
         super().__init__(config)
-        self._largest: dict[ClientId, float] = {}
-        """Each client's largest score of any round."""
-        self._pasts: dict[ClientId, _Past] = {}
+        # Each client's largest score of any round.
+        self._largest = self.remember("largest")
+        # By class, NaN where there was none to judge: a row of shares of strays for each round that
+        # is still in the window; the sums over the rounds before, and how many are in each.
+        self._recent = self.remember("recent")
+        self._totals = self.remember("totals")
+        self._summed = self.remember("rounds")
 
     def score(self, view: RoundView) -> Scores:
         """Return the largest scores so far of the clients that could be compared."""
@@ -147,15 +127,26 @@ class ByLatestRounds(StraysDetector):
             left_out = found
             compared = self.compare_clients(view, left_out)
             for client, each in compared.items():
-                past = self._pasts.setdefault(client, _Past.start(len(each.counts)))
-                late = past.average_with(each.strays / each.counts)
-                score = each.score(late * each.counts, past.early)
-                self._largest[client] = max(score, self._largest.get(client, -math.inf))
+                late = self._list_shares(client, each).nanmean(0)
+                early = torch.zeros_like(late)
+                if client in self._totals:
+                    early = self._totals[client] / self._summed[client].clamp_min(1)
+                score = torch.tensor(each.score(late * each.counts, early), dtype=torch.float64)
+                self._largest[client] = max(score, self._largest.get(client, score))
         for client, each in compared.items():
-            past, shares = self._pasts[client], each.strays / each.counts
-            self._pasts[client] = past.add(shares, self.config.window or 1)
+            shares = self._list_shares(client, each)
+            leave = max(0, len(shares) - (self.config.window or 1) + 1)
+            gone, self._recent[client] = shares[:leave], shares[leave:]
+            self._totals[client] = self._totals.get(client, 0) + gone.nansum(0)
+            self._summed[client] = self._summed.get(client, 0) + gone.isfinite().sum(0).double()
         seen = sorted(view.readings.samples)
-        return {client: self._largest[client] for client in seen if client in self._largest}
+        return {client: float(self._largest[client]) for client in seen if client in self._largest}
+
+    def _list_shares(self, client: ClientId, compared: Compared) -> Tensor:
+        """Return a client's shares of strays over the window; this round's are the last row."""
+        shares = compared.strays / compared.counts
+        recent = self._recent.get(client, shares.new_empty(0, len(shares)))
+        return torch.cat([recent, shares[None]])
 
     def pool_scores(self, view: RoundView) -> Scores:
         """Return the scores unchanged: they are the largest of all rounds already."""
@@ -164,54 +155,3 @@ class ByLatestRounds(StraysDetector):
     def _list_found(self) -> set[ClientId]:
         cut = self.config.threshold.cut(0, self.config.side, 0)
         return {client for client, score in self._largest.items() if score > cut}
-
-    def state(self) -> dict[str, Tensor]:
-        """Return also the largest scores, and the shares of strays in former rounds."""
-        state = super().state()
-        for client, score in self._largest.items():
-            state[f"largest.{client}"] = torch.tensor(score, dtype=torch.float64)
-        for client, past in self._pasts.items():
-            state |= {f"{name}.{client}": value for name, value in past._asdict().items()}
-        return state
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        super().load(state)
-        largest = select_below(state, "largest.")
-        self._largest = {int(client): float(score) for client, score in largest.items()}
-        self._pasts = {
-            int(client): _Past(*(state[f"{name}.{client}"] for name in _Past._fields))
-            for client in select_below(state, "recent.")
-        }
-
-
-class _Past(NamedTuple):
-    """One client's shares of strays in former rounds, by class; NaN where it had none to judge."""
-
-    recent: Tensor
-    """A row for each of the rounds that are still in the window."""
-    totals: Tensor
-    """Sums over the rounds before."""
-    rounds: Tensor
-    """Number of rounds in each sum."""
-
-    @classmethod
-    def start(cls, classes: int) -> Self:
-        nothing = torch.zeros(classes, dtype=torch.float64)
-        return cls(nothing.new_empty(0, classes), nothing, nothing)
-
-    @property
-    def early(self) -> Tensor:
-        """The mean shares before the window; 0 where there are none."""
-        return self.totals / self.rounds.clamp_min(1)
-
-    def average_with(self, shares: Tensor) -> Tensor:
-        """Return the mean shares over the window, of which this round's are the last."""
-        return torch.cat([self.recent, shares[None]]).nanmean(0)
-
-    def add(self, shares: Tensor, window: int) -> Self:
-        """Return the past one round later."""
-        rows = torch.cat([self.recent, shares[None]])
-        leave = max(0, len(rows) - (window - 1))
-        gone = rows[:leave]
-        totals = self.totals + gone.nansum(0)
-        return type(self)(rows[leave:], totals, self.rounds + gone.isfinite().sum(0))

@@ -14,7 +14,6 @@ so scores of honest clients are about zero or below, whatever shape the classes 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 
 import torch
 from pydantic import Field
@@ -45,11 +44,17 @@ class PerSampleConfig(ByClassConfig, ABC):
 
     @property
     def title(self) -> str:
-        """The detector's name, or its kind without a signal."""
         return self.name or self.kind_name
 
+    @abstractmethod
+    def judge_class(self, rows_ND: Tensor, labels_N: Tensor, mine_M: Tensor) -> Tensor:
+        """Return a mask of the suspicious samples of one class, whose places are `mine_M`."""
 
-class PerSample(Detector, ABC):
+    def build(self) -> "PerSample":
+        return PerSample(self)
+
+
+class PerSample(Detector):
     """A detector that scores clients by their share of suspicious samples."""
 
     config: PerSampleConfig
@@ -65,7 +70,11 @@ class PerSample(Detector, ABC):
         )
         together = torch.cat(list(rows.values())).double()
         classed = torch.cat(list(labels.values()))
-        suspicious = self.find_suspicious(together, classed, classes)
+        suspicious = torch.zeros(len(together), dtype=torch.bool)
+        for label in range(classes):
+            mine = (classed == label).nonzero()[:, 0]
+            if len(mine) >= 2 * self.config.fewest:
+                suspicious[mine] = self.config.judge_class(together, classed, mine)
         places = classed * len(rows) + owners
         size = classes * len(rows)
         counts = places.bincount(minlength=size).view(classes, len(rows)).double()
@@ -76,17 +85,6 @@ class PerSample(Detector, ABC):
             if score > -math.inf:
                 scores[client] = score
         return scores
-
-    @abstractmethod
-    def find_suspicious(self, rows_ND: Tensor, labels_N: Tensor, classes: int) -> Tensor:
-        """Return a mask of the samples that differ from the others of their class."""
-
-    def list_judged(self, labels_N: Tensor, classes: int) -> Iterator[tuple[int, Tensor]]:
-        """Yield each class that has enough samples to be judged, with the samples' places."""
-        for label in range(classes):
-            mine = (labels_N == label).nonzero()[:, 0]
-            if len(mine) >= 2 * self.config.fewest:
-                yield label, mine
 
     def _score_client(self, index: int, hits_CK: Tensor, counts_CK: Tensor) -> float:
         """Return a client's largest score over classes; -inf if no class can be judged."""
@@ -102,21 +100,6 @@ class PerSample(Detector, ABC):
             bound = compute_lower_bound(hits_K[index], counts_K[index])
             best = max(best, float(bound - usual))
         return best
-
-
-class ClassByClass(PerSample, ABC):
-    """A detector that judges the samples of each class without regard to the others."""
-
-    def find_suspicious(self, rows_ND: Tensor, labels_N: Tensor, classes: int) -> Tensor:
-        """Return a mask of the samples that are suspicious within their class."""
-        suspicious = torch.zeros(len(rows_ND), dtype=torch.bool)
-        for _, mine in self.list_judged(labels_N, classes):
-            suspicious[mine] = self.judge_class(rows_ND[mine])
-        return suspicious
-
-    @abstractmethod
-    def judge_class(self, rows_ND: Tensor) -> Tensor:
-        """Return a mask of the suspicious samples of one class."""
 
 
 def measure_robust_z(values_N: Tensor) -> Tensor:

@@ -38,7 +38,6 @@ from simsplit.detectors.by_class import (
 from simsplit.detectors.detector import Detector, RoundView, Scores
 from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
 from simsplit.legs import ClientId
-from simsplit.states import select_below
 
 LEAST_ELSE = 2
 """Smallest number of a client's samples of another class that enters a contrast; the root client
@@ -72,17 +71,14 @@ class RootClassConfig(ByClassConfig):
 
     @property
     def trusted(self) -> tuple[ClientId, ...]:
-        """The clients of `root`."""
         return self.root
 
     @property
     def fewest_trusted(self) -> int:
-        """The value of `fewest_root`."""
         return self.fewest_root
 
     @property
     def title(self) -> str:
-        """The detector's name, or its kind without a signal, since it reads only one."""
         return self.name or "root_class"
 
     def build(self) -> "RootClass":
@@ -98,8 +94,8 @@ class RootClass(Detector):
         super().__init__(config)
         self._centres: Tensor | None = None
         """Mean direction of the gradients of each of the last round's classes."""
-        self._effects: dict[ClientId, Tensor] = {}
-        """Each client's effects: a row per round, a column per class; NaN if it is not judged."""
+        # Each client's effects: a row per round, a column per class; NaN if it is not judged.
+        self._effects = self.remember("effects")
 
     def score(self, view: RoundView) -> Scores:
         """Score the clients that can be compared in some class, over the window."""
@@ -109,7 +105,10 @@ class RootClass(Detector):
                 c: x.double() for c, x in select_samples(view, self.config.signal, labels).items()
             }
             for client, effects in self._compare(rows, labels, classes).items():
-                self._remember(client, effects)
+                known = self._effects.get(client, effects.new_empty(0, len(effects)))
+                kept = torch.cat([known, effects[None]])
+                window = self.config.window
+                self._effects[client] = kept if window is None else kept[-max(1, window) :]
         scores = {
             client: self._find_largest(client) for client in labels if client in self._effects
         }
@@ -171,12 +170,6 @@ class RootClass(Detector):
             effects[label] = effect
         return effects
 
-    def _remember(self, client: ClientId, effects: Tensor) -> None:
-        known = self._effects.get(client, effects.new_empty(0, len(effects)))
-        rows = torch.cat([known, effects[None]])
-        window = self.config.window
-        self._effects[client] = rows if window is None else rows[-max(1, window) :]
-
     def _find_largest(self, client: ClientId) -> float | None:
         """Return a client's largest mean effect over classes judged in two rounds or more.
 
@@ -188,17 +181,13 @@ class RootClass(Detector):
         return float(rows.nanmean(0)[enough].max()) if enough.any() else None
 
     def state(self) -> dict[str, Tensor]:
-        """Return also the rounds' effects, and the classes' gradients."""
+        """Return also the classes' gradients."""
         centres = {} if self._centres is None else {"centres": self._centres}
-        effects = {f"effects.{client}": rows for client, rows in self._effects.items()}
-        return {**super().state(), **centres, **effects}
+        return {**super().state(), **centres}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         super().load(state)
         self._centres = state.get("centres")
-        self._effects = {
-            int(client): rows for client, rows in select_below(state, "effects.").items()
-        }
 
 
 Classes = tuple[Tensor, Tensor]

@@ -5,8 +5,8 @@ which compare updates accumulated over rounds. Under split learning a client's u
 gradient that it returns for the features, from which the trunk learns; it is the default signal.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -16,7 +16,6 @@ from simsplit.detectors.detector import SignalDetector, SignalDetectorConfig
 from simsplit.detectors.readings import Signal
 from simsplit.detectors.thresholds import FixedConfig, Rounds, Threshold
 from simsplit.legs import ClientId
-from simsplit.states import select_below
 
 
 class UpdatesConfig(SignalDetectorConfig):
@@ -50,7 +49,6 @@ class FoolsGold(SignalDetector):
     config: FoolsGoldConfig
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        """Return one minus each client's weight."""
         cosines = _compute_cosines(means)
         largest = cosines.max(1).values
         # pardon an honest client that resembles a sybil, but less than sybils resemble each other
@@ -75,10 +73,8 @@ class ContraConfig(UpdatesConfig):
     change: float = Field(default=0.1, gt=0, le=1)
     """Change of a client's reputation per round (delta)."""
 
-    @property
-    def least_clients(self) -> int:
-        """Three: two clients have equal alignments, so neither is ever above the median."""
-        return 3
+    # Two clients have equal alignments, so neither is ever above the median.
+    least_clients: ClassVar[int] = 3
 
     def build(self) -> "Contra":
         return Contra(self)
@@ -91,30 +87,18 @@ class Contra(SignalDetector):
 
     def __init__(self, config: ContraConfig) -> None:
         super().__init__(config)
-        self._reputation: dict[ClientId, float] = {}
+        self._reputation = self.remember("reputation")
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        """Return one minus each client's reputation after this round."""
         near = min(self.config.nearest, len(clients) - 1)
         alignment = _compute_cosines(means).topk(near, dim=1).values.mean(1)
         alike = alignment > alignment.median() + self.config.alike
         for client, fall in zip(clients, alike.tolist(), strict=True):
             step = -self.config.change if fall else self.config.change
-            known = self._reputation.get(client, 1.0)
-            self._reputation[client] = min(1.0, max(0.0, known + step))
-        return torch.tensor([1 - self._reputation[client] for client in clients])
-
-    def state(self) -> dict[str, Tensor]:
-        """Return also every client's reputation."""
-        state = super().state()
-        for client, reputation in self._reputation.items():
-            state[f"reputation.{client}"] = torch.tensor(reputation, dtype=torch.float64)
-        return state
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        super().load(state)
-        own = select_below(state, "reputation.")
-        self._reputation = {int(client): float(value) for client, value in own.items()}
+            known = float(self._reputation.get(client, 1.0))
+            changed = min(1.0, max(0.0, known + step))
+            self._reputation[client] = torch.tensor(changed, dtype=torch.float64)
+        return torch.tensor([1 - float(self._reputation[client]) for client in clients])
 
 
 def _compute_cosines(means: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.detectors.per_sample import (
-    ClassByClass,
     PerSampleConfig,
     measure_robust_z,
     project_on_directions,
@@ -26,16 +25,6 @@ class SpectralSignaturesConfig(PerSampleConfig):
     beyond: float = Field(default=4.0, gt=0)
     """Number of robust standard deviations from the median beyond which a sample is suspicious."""
 
-    def build(self) -> "SpectralSignatures":
-        return SpectralSignatures(self)
-
-
-class SpectralSignatures(ClassByClass):
-    """A detector that suspects samples far out in the top direction."""
-
-    config: SpectralSignaturesConfig
-
-    def judge_class(self, rows_ND: Tensor) -> Tensor:
-        """Return a mask of the samples far from the median of the class's top direction."""
-        along = project_on_directions(rows_ND, 1)[:, 0]
-        return measure_robust_z(along).abs() > self.config.beyond
+    def judge_class(self, rows_ND: Tensor, labels_N: Tensor, mine_M: Tensor) -> Tensor:
+        along = project_on_directions(rows_ND[mine_M], 1)[:, 0]
+        return measure_robust_z(along).abs() > self.beyond

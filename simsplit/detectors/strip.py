@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.detectors.by_class import sum_by_class
-from simsplit.detectors.per_sample import PerSample, PerSampleConfig, measure_robust_z
+from simsplit.detectors.per_sample import PerSampleConfig, measure_robust_z
 from simsplit.seeds import rng_for
 
 
@@ -35,30 +35,17 @@ class StripConfig(PerSampleConfig):
     """Number of robust standard deviations below the median entropy beyond which a sample is
     suspicious."""
 
-    def build(self) -> "StripDetector":
-        return StripDetector(self)
-
-
-class StripDetector(PerSample):
-    """A detector that suspects samples whose blends have low entropy."""
-
-    config: StripConfig
-
-    def find_suspicious(self, rows_ND: Tensor, labels_N: Tensor, classes: int) -> Tensor:
-        """Return a mask of the samples whose blends are less uncertain than their class's."""
-        suspicious = torch.zeros(len(rows_ND), dtype=torch.bool)
-        totals, counts = sum_by_class(rows_ND, labels_N, classes)
+    def judge_class(self, rows_ND: Tensor, labels_N: Tensor, mine_M: Tensor) -> Tensor:
+        totals, counts = sum_by_class(rows_ND, labels_N, int(labels_N.max()) + 1)
         known = counts > 0
         if int(known.sum()) < 2:
-            return suspicious
+            return torch.zeros(len(mine_M), dtype=torch.bool)
         centres = totals[known] / counts[known][:, None]
         apart = torch.cdist(centres, centres).square()
         scale = (apart.sum() / (len(centres) * (len(centres) - 1))).clamp_min(1e-12)
-        for label, mine in self.list_judged(labels_N, classes):
-            others = (labels_N != label).nonzero()[:, 0]
-            entropies = self._measure_entropies(rows_ND[mine], rows_ND[others], centres, scale)
-            suspicious[mine] = measure_robust_z(entropies) < -self.config.beyond
-        return suspicious
+        others_MD = rows_ND[labels_N != labels_N[mine_M[0]]]
+        entropies = self._measure_entropies(rows_ND[mine_M], others_MD, centres, scale)
+        return measure_robust_z(entropies) < -self.beyond
 
     def _measure_entropies(
         self, rows_ND: Tensor, others_MD: Tensor, centres_CD: Tensor, scale: Tensor
@@ -66,10 +53,10 @@ class StripDetector(PerSample):
         """Return each row's mean entropy over its blends with other rows."""
         # One draw for all: rows of a class are compared with each other.
         rng = rng_for(0, "detectors", "strip")
-        drawn = torch.randint(len(others_MD), (self.config.blends,), generator=rng)
+        drawn = torch.randint(len(others_MD), (self.blends,), generator=rng)
         total = torch.zeros(len(rows_ND), dtype=rows_ND.dtype)
         for other in others_MD[drawn]:
-            blend = self.config.weight * rows_ND + (1 - self.config.weight) * other
+            blend = self.weight * rows_ND + (1 - self.weight) * other
             logits = -torch.cdist(blend, centres_CD).square() / scale
             total += torch.distributions.Categorical(logits=logits).entropy()
-        return total / self.config.blends
+        return total / self.blends

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from simsplit.detectors.detector import Detector, DetectorConfig, RoundView, TrunkTurn, Verdict
+from simsplit.detectors.detector import Detector, DetectorConfig, RoundView, TrunkTurn
 from simsplit.detectors.readings import Readings, Signal
 from simsplit.detectors.thresholds import format_window
 from simsplit.legs import ClientId
@@ -62,28 +62,24 @@ class Watch:
             for client, norm in readings.compute_norms(signal).items():
                 findings.clients.setdefault(client, {})[f"{signal}_norm"] = norm
         for detector in self.detectors:
-            self._enter(findings, detector.config, detector.judge(view), number)
+            config, verdicts = detector.config, detector.judge(view)
+            for client, verdict in verdicts.items():
+                row = findings.clients.setdefault(client, {})
+                row |= {config.title: verdict.score, f"{config.title}_z": verdict.z}
+                row[f"{config.title}_flagged"] = int(verdict.flagged)
+            flagged = {client for client, verdict in verdicts.items() if verdict.flagged}
+            findings.flagged[config.title] = flagged
+            # trusted clients are known to be honest: they would only flatter a detector's figures
+            judged = {c: v.suspicion for c, v in verdicts.items() if c not in config.trusted}
+            cells = {
+                "round": number,
+                "detector": config.title,
+                "window": format_window(config.window),
+                "threshold": config.threshold.description,
+                **score_detection(judged, flagged, self.malicious),
+            }
+            findings.detections.append(DetectionRow.of(cells))
         return findings
-
-    def _enter(
-        self,
-        findings: Findings,
-        config: DetectorConfig,
-        verdicts: Mapping[ClientId, Verdict],
-        number: int,
-    ) -> None:
-        for client, verdict in verdicts.items():
-            row = findings.clients.setdefault(client, {})
-            row |= {config.title: verdict.score, f"{config.title}_z": verdict.z}
-            row[f"{config.title}_flagged"] = int(verdict.flagged)
-        flagged = {client for client, verdict in verdicts.items() if verdict.flagged}
-        findings.flagged[config.title] = flagged
-        # trusted clients are known to be honest: they would only flatter a detector's figures
-        judged = {c: v.suspicion for c, v in verdicts.items() if c not in config.trusted}
-        figures = score_detection(judged, flagged, self.malicious)
-        how = {"window": format_window(config.window), "threshold": config.threshold.description}
-        cells = {"round": number, "detector": config.title, **how, **figures}
-        findings.detections.append(DetectionRow.of(cells))
 
     def state(self) -> dict[str, Tensor]:
         """Return what the detectors remember between rounds."""

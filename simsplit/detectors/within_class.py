@@ -61,17 +61,14 @@ class WithinClassConfig(ByClassConfig):
 
     @property
     def trusted(self) -> tuple[ClientId, ...]:
-        """The clients of `root`, with which others are compared if `reference` says so."""
         return self.root
 
     @property
     def fewest_trusted(self) -> int:
-        """The value of `fewest`, as for other clients."""
         return self.fewest
 
     @property
     def title(self) -> str:
-        """The detector's name, or its kind and signal, and `root` if clients are trusted."""
         beside = "_root" if self.trusted else ""
         return self.name or f"within_class_{self.signal}{beside}"
 

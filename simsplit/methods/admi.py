@@ -149,8 +149,7 @@ class Admi(Method):
             step.figures["admi_kl"] = divergence.detach()
             step.memo[self, "divergence"] = divergence
         if step.training or self.config.inference == "sample":
-            rng = step.make_rng("admi", step.phase, device=code.device)
-            noise = torch.randn(code.shape, generator=rng, device=rng.device)
+            noise = step.draw_rows(torch.randn, code.shape, "admi", step.phase, device=code.device)
             code = code + sigma * noise.to(code)
         sent: Tensor = self.bottleneck.decoder(code)
         return sent

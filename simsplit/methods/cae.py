@@ -68,7 +68,6 @@ class Cae(Method):
         self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step
     ) -> Tensor | None:
         """Return the cross entropy to the soft labels."""
-        del loss
         if not step.training:
             return None
         rows = labels >= 0
@@ -79,7 +78,6 @@ class Cae(Method):
 
     def read_outputs(self, outputs: Tensor, step: Step) -> Tensor:
         """Return the logarithms of the decoded probabilities."""
-        del step
         decoded: Tensor = self._autoencoder(outputs).decoder(outputs.float().softmax(-1))
         return decoded.log_softmax(-1)
 

@@ -10,7 +10,6 @@ gradients knows which rows are private. Made-up gradients for the covers would t
 them.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -50,18 +49,8 @@ class CoverConfig(MethodConfig):
         return Cover(self, site.seed) if site.side == "client" else Method()
 
 
-@dataclass
-class _Covered:
-    """The client's state of a step."""
-
-    places: Tensor
-    """B: which of the k rows is the private text's."""
-    own: Tensor
-    """Mask of the private texts' tokens, without padding."""
-
-
 class Cover(Method):
-    """The client's half; the server has none."""
+    """The client's half; a step's memo holds the private texts' places and tokens (a mask)."""
 
     def __init__(self, config: CoverConfig, seed: int) -> None:
         self.config, self.seed = config, seed
@@ -82,23 +71,23 @@ class Cover(Method):
         order[-1], order[places, rows] = places, count - 1
         mixed = every[order.to(every.device), rows.to(every.device)]
         own = pad_tokens(torch.ones_like(batch.inputs, dtype=torch.bool), longest, 0)
-        step.memo[self] = _Covered(places.to(every.device), own)
+        step.memo[self] = places.to(every.device), own
         labels = pad_tokens(batch.labels, longest, IGNORED)
         return Batch(mixed.flatten(0, 1), labels, batch.indices)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
         """Return the rows of the private texts."""
-        covered: _Covered | None = step.memo.get(self)
-        if covered is None:
+        if self not in step.memo:
             return u
+        places, _ = step.memo[self]
         u_KBLD = u.unflatten(0, (self.config.messages, -1))
-        picked: Tensor = u_KBLD[covered.places, torch.arange(len(covered.places), device=u.device)]
+        picked: Tensor = u_KBLD[places, torch.arange(len(places), device=u.device)]
         return picked
 
     def get_own_tokens(self, step: Step) -> Tensor | None:
         """Return a mask of the private texts' tokens, without the padding up to their covers."""
-        covered: _Covered | None = step.memo.get(self)
-        return None if covered is None else covered.own
+        _, own = step.memo.get(self, (None, None))
+        return own
 
     def _draw_covers(
         self, batch: Batch, step: Step, stock: Stock, rng: torch.Generator

@@ -57,7 +57,7 @@ class DistanceCorrelationConfig(LabelDefenceConfig):
 
 
 class DistanceCorrelation(Method):
-    """The client's loss term.
+    """The client's loss term; a step's memo holds the mask of real tokens and the features.
 
     In the table of clients, `dcor` is a round's mean distance correlation, and `dcor_left_out` the
     share of batches without one.
@@ -67,13 +67,11 @@ class DistanceCorrelation(Method):
         self.alpha, self.adapters = alpha, adapters
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Store the batch's mask of real tokens for the loss."""
         if step.training and self.alpha > 0:
             step.memo[self] = [get_real_mask(batch)]
         return batch
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """Return u unchanged, and store it for the loss."""
         if self in step.memo:
             step.memo[self].append(u)
         return u
@@ -113,7 +111,10 @@ def compute_log_distance_correlation(features: Tensor, labels: Tensor) -> Tensor
 def compute_centred_distances(x_BD: Tensor) -> Tensor:
     """Return pairwise distances, minus the means of their row and column, plus the total mean."""
     # The faster mode by a matrix product loses the digits of small distances.
-    x_BB = torch.cdist(x_BD, x_BD, compute_mode="donot_use_mm_for_euclid_dist")
+    return _centre(torch.cdist(x_BD, x_BD, compute_mode="donot_use_mm_for_euclid_dist"))
+
+
+def _centre(x_BB: Tensor) -> Tensor:
     return x_BB - x_BB.mean(0, keepdim=True) - x_BB.mean(1, keepdim=True) + x_BB.mean()
 
 
@@ -151,13 +152,11 @@ class Nopeek(Method):
         self.weight = alpha / (1 - alpha)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Return the batch unchanged, and store its inputs for the loss."""
         if step.training and self.weight > 0:
             step.memo[self] = [batch.inputs]
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Return z unchanged, and store it for the loss."""
         if self in step.memo:
             step.memo[self].append(z)
         return z
@@ -185,7 +184,4 @@ def _compute_floored_distances(x_BD: Tensor) -> Tensor:
     square_B = x_BD.square().sum(1)
     square_BB = square_B[:, None] + square_B[None, :] - 2 * x_BD @ x_BD.T
     same = torch.eye(len(x_BD), dtype=torch.bool, device=x_BD.device)
-    distance_BB = square_BB.masked_fill(same, 0).clamp_min(_NOPEEK_FLOOR).sqrt()
-    return (
-        distance_BB - distance_BB.mean(0) - distance_BB.mean(1, keepdim=True) + distance_BB.mean()
-    )
+    return _centre(square_BB.masked_fill(same, 0).clamp_min(_NOPEEK_FLOOR).sqrt())

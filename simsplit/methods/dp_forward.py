@@ -21,8 +21,16 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from simsplit.legs import Leg
-from simsplit.methods.clipping import Release, clip_rows
-from simsplit.methods.method import ANYTHING, Method, MethodConfig, Site, Step, Trait
+from simsplit.methods.method import (
+    ANYTHING,
+    Method,
+    MethodConfig,
+    Release,
+    Site,
+    Step,
+    Trait,
+    clip_rows,
+)
 from simsplit.needs import Given, Need, Needs
 
 
@@ -120,8 +128,7 @@ class DpForward(Method):
             size = sigma * clipped.detach().square().mean().sqrt()
         else:
             size = self.scale * torch.as_tensor(limit)
-        rng = step.make_rng("dp_forward", device=z.device)
-        draws = torch.randn(z.shape, generator=rng, device=rng.device)
+        draws = step.draw_rows(torch.randn, z.shape, "dp_forward", device=z.device)
         return (clipped + size * draws.to(clipped)).to(z)
 
 

@@ -17,7 +17,7 @@ added as a loss term with the value 0, which has this gradient at the tail's inp
 in the tail.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -26,7 +26,6 @@ from torch.nn.functional import cross_entropy
 
 from simsplit.data.samples import get_classes
 from simsplit.legs import Leg
-from simsplit.methods.clipping import Release, Response
 from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.needs import Given, Need, need_leg
 
@@ -47,11 +46,9 @@ class GradPerturbConfig(LabelDefenceConfig):
         Need(Given.CLASSIFIES),
         Need(Given.TASK_GRADIENT),
     )
-
-    @property
-    def release(self) -> Release | Response | str | None:
-        """Return why a run has no guarantee."""
-        return "each message has its own budget, and budgets add up over the steps of a run"
+    release: ClassVar[str] = (
+        "each message has its own budget, and budgets add up over the steps of a run"
+    )
 
     def build(self, site: Site) -> Method:
         return GradPerturb(self.epsilon) if site.side == "client" else Method()
@@ -97,9 +94,9 @@ class GradPerturb(Method):
         of_row = draws.to(outputs.device)[rows.nonzero()[:, 0]]
         kind = torch.promote_types(outputs.dtype, torch.float32)
         noise = cross_entropy(outputs[rows].to(kind), of_row.to(kind))
-        grads: tuple[Tensor | None, ...]
-        grads = torch.autograd.grad(noise, u, retain_graph=True, allow_unused=True)
-        return grads[0]
+        grad: Tensor | None
+        (grad,) = torch.autograd.grad(noise, u, retain_graph=True, allow_unused=True)
+        return grad
 
 
 def draw_laplace(shape: tuple[int, ...], scale: float, rng: torch.Generator) -> Tensor:

@@ -41,22 +41,14 @@ class Learned1x1Config(CodecConfig):
     once = True
 
     def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
-        """Return the shape with fewer channels, and the same height and width."""
         return (max(1, int(shape[0] / self.ratio)), *shape[1:])
 
     def build(self, site: Site) -> Method:
-        """Build the layer to fewer channels for the sender, and the layer back for the receiver."""
         wide, narrow = site.shape[0], self.compute_sent_shape(site.shape, site.where)[0]
         sizes = (wide, narrow) if site.sends else (narrow, wide)
         with isolate(site.seed, "learned1x1"):
-            layer = _make_layer(*sizes, site)
-        return LearnedLayers(layer)
-
-
-def _make_layer(inputs: int, outputs: int, site: Site) -> nn.Module:
-    if len(site.shape) == 1:
-        return nn.Linear(inputs, outputs)
-    return nn.Conv2d(inputs, outputs, kernel_size=1)
+            flat = len(site.shape) == 1
+            return LearnedLayers(nn.Linear(*sizes) if flat else nn.Conv2d(*sizes, kernel_size=1))
 
 
 class LearnedLayers(Method):

@@ -78,7 +78,6 @@ class Marvell(Method):
         self.sum_kl, self.power = config.sum_kl, config.power
 
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """Return the noised gradient as one message."""
         assert step.labels is not None, "clients know their labels"
         rng = step.make_next_rng(self, "marvell", device=grad.device)
         rows = grad.flatten(1).double()
@@ -191,20 +190,13 @@ def _solve_along(problem: Problem, power: float, lam20: Values) -> tuple[Values,
     free = (left / p + v - ratio * u) / (ratio + (1 - p) / p)
     lam10 = np.clip(free, lam20, np.maximum(left / (1 - p), lam20))
     lam11 = np.maximum((left - (1 - p) * lam10) / p, 0.0)
-    noise = lam10, lam20, lam11, np.zeros_like(lam20)
-    return lam10, lam11, _compute_divergence(problem, noise)
-
-
-def _compute_divergence(problem: Problem, noise: tuple[Values, Values, Values, Values]) -> Values:
-    """Return the sum of both Kullback-Leibler divergences between the noised classes."""
-    lam10, lam20, lam11, lam21 = noise
-    along0, across0 = lam10 + problem.u, lam20 + problem.u
-    along1, across1 = lam11 + problem.v, lam21 + problem.v
+    # The sum of both Kullback-Leibler divergences between the noised classes; lam21 is 0.
+    along0, across0, along1 = lam10 + u, lam20 + u, lam11 + v
     with np.errstate(divide="ignore", invalid="ignore"):
-        total = (along0 + problem.g) / along1 + (along1 + problem.g) / along0
-        if problem.d > 1:
-            total = total + (problem.d - 1) * (across0 / across1 + across1 / across0)
-    return np.where(np.isfinite(total), total / 2 - problem.d, math.inf)
+        total = (along0 + g) / along1 + (along1 + g) / along0
+        if d > 1:
+            total = total + (d - 1) * (across0 / v + v / across0)
+    return lam10, lam11, np.where(np.isfinite(total), total / 2 - d, math.inf)
 
 
 class MaxNormConfig(LabelDefenceConfig):
@@ -222,7 +214,6 @@ class MaxNorm(Method):
     """The client's half, which scales the rows of the feature gradients that it sends."""
 
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """Return the scaled gradient as one message."""
         rng = step.make_next_rng(self, "max_norm", device=grad.device)
         rows = grad.flatten(1).double()
         norms = rows.norm(dim=1, keepdim=True)

@@ -70,8 +70,7 @@ class Mid(Method):
                 step.memo[self] = divergence
         code = mean
         if step.training or self.samples:
-            rng = step.make_rng("mid", step.phase, device=mean.device)
-            noise = torch.randn(mean.shape, generator=rng, device=rng.device)
+            noise = step.draw_rows(torch.randn, mean.shape, "mid", step.phase, device=mean.device)
             code = mean + sigma * noise.to(mean)
         sent: Tensor = self.decoder(code)
         return sent.movedim(-1, 1) if self.images else sent

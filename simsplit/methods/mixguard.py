@@ -174,9 +174,8 @@ class MixguardConfig(MethodConfig):
 
     def draw_secrets(self, rng: np.random.Generator, rows: int = 1) -> Secrets:
         """Draw the secrets of a batch of `rows` texts."""
-
-        def draw_one() -> Secrets:
-            return draw_secrets(
+        several = [
+            draw_secrets(
                 self.messages,
                 self.inputs,
                 self.sampler,
@@ -186,10 +185,9 @@ class MixguardConfig(MethodConfig):
                 purest=self.purest,
                 draws=self.draws,
             )
-
-        if self.secrets == "batch":
-            return draw_one()
-        return combine_rows([draw_one() for _ in range(rows)])
+            for _ in range(1 if self.secrets == "batch" else rows)
+        ]
+        return several[0] if self.secrets == "batch" else combine_rows(several)
 
     def parse_reading(self, reading: str) -> tuple[bool, bool]:
         """Return whether an evaluation mixes texts, and whether it corrects features."""

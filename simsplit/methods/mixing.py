@@ -85,10 +85,23 @@ def draw_secrets(
     one whose weights have the least sum of sizes is taken, since that sum bounds how much unmixing
     amplifies the trunk's errors.
     """
+    affine = sampler == "affine"
+
+    def draw_once() -> Secrets:
+        target = int(rng.integers(inputs))
+        signs_M = _draw_signs(messages, rng, affine=affine)
+        draw_mixture = _draw_affine_mixture if affine else _draw_mixture
+        mixing_MK = draw_mixture(signs_M, inputs, target, rng)
+        blinding_MM = np.eye(messages)
+        if blind:
+            blinding_MM = _draw_blinding(messages, rng, condition, affine=affine)
+        decode_M: Matrix = np.linalg.solve(blinding_MM.T, signs_M).astype(np.float64)
+        return Secrets(target, blinding_MM @ mixing_MK, decode_M)
+
     drawn: list[Secrets] = []
     sound: list[Secrets] = []
     while len(drawn) < draws or (not sound and len(drawn) < _DRAWS):
-        each = _draw_once(messages, inputs, sampler, rng, blind=blind, condition=condition)
+        each = draw_once()
         drawn.append(each)
         if measure_purity(each.encode) < purest or purest >= 1:
             sound.append(each)
@@ -107,27 +120,6 @@ def measure_purity(encode_MK: Matrix) -> float:
     """Return the largest share of a single text in a message: 1 if a message is one text only."""
     shares = np.abs(encode_MK) / np.linalg.norm(encode_MK, axis=1, keepdims=True)
     return float(shares.max())
-
-
-def _draw_once(
-    messages: int,
-    inputs: int,
-    sampler: Sampler,
-    rng: np.random.Generator,
-    *,
-    blind: bool,
-    condition: float,
-) -> Secrets:
-    target = int(rng.integers(inputs))
-    affine = sampler == "affine"
-    signs_M = _draw_signs(messages, rng, affine=affine)
-    draw_mixture = _draw_affine_mixture if affine else _draw_mixture
-    mixing_MK = draw_mixture(signs_M, inputs, target, rng)
-    blinding_MM = np.eye(messages)
-    if blind:
-        blinding_MM = _draw_blinding(messages, rng, condition, affine=affine)
-    decode_M: Matrix = np.linalg.solve(blinding_MM.T, signs_M).astype(np.float64)
-    return Secrets(target, blinding_MM @ mixing_MK, decode_M)
 
 
 def _draw_signs(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:
@@ -184,8 +176,7 @@ def can_blind(messages: int, sampler: Sampler, condition: float) -> bool:
     Otherwise drawing until one has it could take forever.
     """
     rng = np.random.default_rng(0)
-    affine = sampler == "affine"
-    drawn = (_draw_matrix(messages, rng, affine=affine) for _ in range(200))
+    drawn = (_draw_matrix(messages, rng, affine=sampler == "affine") for _ in range(200))
     return any(np.linalg.cond(matrix) < condition for matrix in drawn)
 
 

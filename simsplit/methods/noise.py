@@ -9,13 +9,13 @@ reaches `privacy`. In the paper, noise is learned after training, for a fixed ne
 learned together with the head.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.methods.method import ANYTHING, Method, MethodConfig, Shape, Site, Step, Trait
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Site, Step, Trait
 from simsplit.seeds import isolate
 
 
@@ -35,14 +35,13 @@ class NoiseConfig(MethodConfig):
     """Unit of `sigma`: `value` (absolute), `batch_std` or `batch_rms` (the standard deviation or
     the root mean square of a batch's smashed data; dp_forward uses the latter, after clipping)."""
 
+    release: ClassVar[str] = (
+        "smashed data is not clipped, so its noise does not surely hide a sample"
+    )
+
     def is_rowwise(self) -> bool:
         """Return whether the noise's size is the same for all rows."""
         return self.unit == "value"
-
-    @property
-    def release(self) -> str:
-        """The reason why there is no guarantee: the noised values are not bounded."""
-        return "smashed data is not clipped, so its noise does not surely hide a sample"
 
     def build(self, site: Site) -> Method:
         return Noise(self)
@@ -96,22 +95,12 @@ class ShredderConfig(MethodConfig):
     """Ratio of noise power to signal power from which on more noise is not rewarded."""
     required_traits = frozenset({Trait.VALUES})
     once = True
-
-    @property
-    def release(self) -> str:
-        """The reason why there is no guarantee: there are few tensors, and they learn."""
-        return "noise is one of a few tensors that learn from samples, and nothing is clipped"
+    release: ClassVar[str] = (
+        "noise is one of a few tensors that learn from samples, and nothing is clipped"
+    )
 
     def build(self, site: Site) -> Method:
         return Shredder(self, site) if site.side == "client" else Method()
-
-
-class Bank(nn.Module):
-    """The learned noise tensors."""
-
-    def __init__(self, tensors: int, shape: Shape, scale: float) -> None:
-        super().__init__()
-        self.noise = nn.Parameter(scale * draw_laplace(torch.Size((tensors, *shape))))
 
 
 class Shredder(Method):
@@ -120,22 +109,21 @@ class Shredder(Method):
     def __init__(self, config: ShredderConfig, site: Site) -> None:
         self.config = config
         with isolate(site.seed, "shredder"):
-            self.bank = Bank(config.tensors, site.shape, config.scale)
-        self.module = self.bank
+            start = config.scale * draw_laplace(torch.Size((config.tensors, *site.shape)))
+        self.noise = nn.Parameter(start)
+        self.module = nn.ParameterDict({"noise": self.noise})
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Add one of the tensors to each sample."""
         rng = step.make_rng("shredder", device=z.device)
         which = torch.randint(self.config.tensors, (len(z),), generator=rng, device=rng.device)
         if step.training and self.config.weight > 0:
             step.memo[self] = z.detach().square().mean()
-        return z + self.bank.noise[which.to(z.device)]
+        return z + self.noise[which.to(z.device)]
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the reward for noise, or 0 if the noise has reached the ratio `privacy`."""
         if self not in step.memo:
             return None
-        noise, power = self.bank.noise, step.memo.pop(self)
-        is_low = noise.detach().square().mean() < self.config.privacy * power
-        term: Tensor = -self.config.weight * noise.abs().mean() * is_low
+        is_low = self.noise.detach().square().mean() < self.config.privacy * step.memo.pop(self)
+        term: Tensor = -self.config.weight * self.noise.abs().mean() * is_low
         return term

@@ -5,9 +5,9 @@ Both are exact: they are computed for one payload, with its number of rows and i
 
 import copy
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
-from torch import Tensor
 
 from simsplit.legs import Leg
 from simsplit.methods.method import BACK, Method, MethodConfig, Step
@@ -37,11 +37,10 @@ class PackedForms:
             return declared
         forth = _FORTH.get(leg, leg)
         if (forth, before) not in self._measured:
-            try:
-                messages = self._measure(forth, before)
-            except Exception:  # noqa: BLE001 - a plugin's method may need more than blanks
-                messages = None
-            self._measured[forth, before] = messages
+            self._measured[forth, before] = None
+            # a plugin's method may need more than blanks
+            with suppress(Exception):
+                self._measured[forth, before] = self._measure(forth, before)
         both = self._measured[forth, before]
         return None if both is None else both[leg != forth]
 
@@ -66,7 +65,8 @@ class PackedForms:
                 return None
             message = sender.pack(leg, x, here)
             grad = torch.zeros_like(receiver.unpack(leg, message, there))
-            return _list_forms(message), _list_forms(receiver.pack(BACK[leg], grad, there))
+            back = receiver.pack(BACK[leg], grad, there)
+        return tuple(map(TensorForm.of, message)), tuple(map(TensorForm.of, back))
 
     def keeps_rows(self, blanks: Sequence[TensorForm]) -> bool:
         """Return whether a message has one row for each sample, as far as is known.
@@ -86,10 +86,6 @@ class PackedForms:
 def packs(method: Method) -> bool:
     """Return whether a method has a wire format of its own."""
     return type(method).pack is not Method.pack
-
-
-def _list_forms(message: Sequence[Tensor]) -> Forms:
-    return tuple(map(TensorForm.of, message))
 
 
 def _copy_packing(stack: Stack) -> Stack:

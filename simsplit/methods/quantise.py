@@ -18,7 +18,6 @@ payload's shape, which packed codes do not show.
 """
 
 import math
-from abc import ABC, abstractmethod
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -80,29 +79,27 @@ class QuantiseConfig(CodecConfig):
         return frozenset(self.acts_on)
 
     def build(self, site: Site) -> Method:
-        """Build one side's half; the sender of payloads receives gradients, and vice versa."""
-        ways = self.bits, self.gradient_bits or self.bits
-        packed, unpacked = ways if site.sends else reversed(ways)
-        if self.levels == "normal":
-            return NormalLevels(packed, unpacked)
-        return EvenLevels(packed, unpacked, stochastic=self.rounding == "stochastic")
+        return Quantise(self, sends=site.sends)
 
 
-class _Quantise(Method, ABC):
-    """The packing of values as integer codes, with numbers per sample to decode them."""
+class Quantise(Method):
+    """The packing of values as integer codes, with numbers per sample to decode them.
 
-    count: int
-    """The numbers per sample."""
+    Even levels have two, the minimum and the step; normal levels have a scale.
+    """
 
-    def __init__(self, packed: int, unpacked: int) -> None:
-        self.packed, self.unpacked = packed, unpacked
+    def __init__(self, config: QuantiseConfig, *, sends: bool) -> None:
+        self.normal, self.stochastic = config.levels == "normal", config.rounding == "stochastic"
+        # The sender of payloads receives gradients, and vice versa.
+        ways = config.bits, config.gradient_bits or config.bits
+        self.packed, self.unpacked = ways if sends else reversed(ways)
 
     def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
         """Return bytes of codes, fp32 numbers, and a shape."""
         rows, *shape = x.shape
         return (
             TensorForm((rows, count_packed(math.prod(shape), self.packed)), torch.uint8),
-            TensorForm((rows, self.count), torch.float32),
+            TensorForm((rows, 1 if self.normal else 2), torch.float32),
             TensorForm((len(shape),), torch.int32),
         )
 
@@ -117,47 +114,18 @@ class _Quantise(Method, ABC):
         packed, numbers, of_shape = tensors
         shape = of_shape.tolist()
         codes_BD = unpack_bits(packed, self.unpacked, math.prod(shape))
-        return self._dequantise(codes_BD, numbers).view(-1, *shape)
-
-    @abstractmethod
-    def _quantise(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]: ...
-
-    @abstractmethod
-    def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor: ...
-
-
-class EvenLevels(_Quantise):
-    """Evenly spaced levels over each sample's range, given by its minimum and the step."""
-
-    count = 2
-
-    def __init__(self, packed: int, unpacked: int, *, stochastic: bool) -> None:
-        super().__init__(packed, unpacked)
-        self.stochastic = stochastic
+        if self.normal:
+            values_BD = dequantise_normal(codes_BD, numbers, self.unpacked)
+        else:
+            values_BD = dequantise_even(codes_BD.float(), numbers)
+        return values_BD.view(-1, *shape)
 
     def _quantise(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
-        noise: Tensor | float = 0.5
-        if self.stochastic:
-            # Counted, so that payload and gradient do not share their noise.
-            step.memo["quantise"] = step.memo.get("quantise", -1) + 1
-            scope = ("quantise", step.memo["quantise"])
-            noise = step.draw_rows(torch.rand, x_BD.shape, *scope, device=x_BD.device)
-        return quantise_even(x_BD, self.packed, noise)
-
-    def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor:
-        return dequantise_even(codes_BD.float(), numbers)
-
-
-class NormalLevels(_Quantise):
-    """Levels for normally distributed values, times a scale per sample."""
-
-    count = 1
-
-    def _quantise(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
-        return quantise_normal(x_BD, self.packed)
-
-    def _dequantise(self, codes_BD: Tensor, numbers: Tensor) -> Tensor:
-        return dequantise_normal(codes_BD, numbers, self.unpacked)
+        if self.normal:
+            return quantise_normal(x_BD, self.packed)
+        return quantise_even(
+            x_BD, self.packed, _draw_rounding(x_BD, step, "quantise") if self.stochastic else 0.5
+        )
 
 
 class CastConfig(CodecConfig):
@@ -190,11 +158,9 @@ class Cast(Method):
         self.dtype = dtype
 
     def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
-        """Return the same shape in the narrow format."""
         return (x._replace(dtype=self.dtype),)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """Round to the narrow format."""
         return (x.to(self.dtype),)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
@@ -214,9 +180,7 @@ class Int8(Method):
         largest_B1 = x_BD.abs().amax(1, keepdim=True)
         # Below the upper bound, 127 times the scale is finite.
         scale_B1 = (largest_B1 / 127).clamp(_FLOAT.tiny, _FLOAT.max / 128)
-        scope = ("int8", _count_packs(step))
-        noise = step.draw_rows(torch.rand, x_BD.shape, *scope, device=x.device)
-        rounded = (x_BD / scale_B1 + noise).floor_().clamp_(-127, 127)
+        rounded = (x_BD / scale_B1 + _draw_rounding(x_BD, step, "int8")).floor_().clamp_(-127, 127)
         return rounded.to(torch.int8).view(x.shape), scale_B1.squeeze(1)
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
@@ -224,7 +188,7 @@ class Int8(Method):
         return values.float() * scale_B.view(-1, *([1] * (values.dim() - 1)))
 
 
-def _count_packs(step: Step) -> int:
-    """Return how often this step has packed before, so that no two tensors share their noise."""
-    step.memo["int8"] = step.memo.get("int8", -1) + 1
-    return int(step.memo["int8"])
+def _draw_rounding(x_BD: Tensor, step: Step, name: str) -> Tensor:
+    """Draw from 0 to 1; counted, so that no two tensors of a step share their noise."""
+    count = step.memo[name] = step.memo.get(name, -1) + 1
+    return step.draw_rows(torch.rand, x_BD.shape, name, count, device=x_BD.device)

@@ -26,7 +26,7 @@ what the server wrote; here nobody does.
 
 import math
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -52,14 +52,10 @@ class RantextConfig(ReplacingConfig):
     time."""
     columns = ("rantext_changed",)
     changed_share_column = "rantext_changed"
-
-    @property
-    def release(self) -> str:
-        """The reason why there is no guarantee: the list depends on the token."""
-        return (
-            "epsilon is that of a choice from a list, and which tokens are on the list depends on "
-            "the token that it replaces"
-        )
+    release: ClassVar[str] = (
+        "epsilon is that of a choice from a list, and which tokens are on the list depends on "
+        "the token that it replaces"
+    )
 
     @property
     def noise_divisor(self) -> float:
@@ -89,10 +85,6 @@ class Rantext(Replacing):
         assert tokens is not None, "transform checks that there is a vocabulary"
         table_CD = tokens.embeddings[tokens.ordinary].float()
         return (table_CD.amax(0) - table_CD.amin(0)) / self.config.noise_divisor
-
-    def compute_probabilities(self, tokens: Tokens) -> Tensor:
-        """Return 1 for every token: all are replaced, possibly by themselves."""
-        return torch.ones(len(tokens.counts), device=tokens.embeddings.device)
 
     def count_values(self, tokens: Tokens) -> int:
         """Return the number of tokens, to which distances are computed."""

@@ -17,7 +17,7 @@ replacement depends on its position only, so a text that grows token by token ke
 import math
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -53,9 +53,9 @@ class Replacing(Method, ABC):
     def __init__(self, kind: str, tokens: Tokens | None, *, fixed: bool) -> None:
         self.kind, self.tokens, self.fixed = kind, tokens, fixed
 
-    @abstractmethod
     def compute_probabilities(self, tokens: Tokens) -> Tensor:
         """Return the probability that each of the V tokens is replaced (possibly by itself)."""
+        return torch.ones(len(tokens.counts), device=tokens.embeddings.device)
 
     @abstractmethod
     def count_values(self, tokens: Tokens) -> int:
@@ -235,11 +235,9 @@ class CustextConfig(ReplacingConfig):
     time."""
     columns = ("custext_changed",)
     changed_share_column = "custext_changed"
-
-    @property
-    def release(self) -> str:
-        """The reason why there is no guarantee: a token's group is shown."""
-        return "epsilon holds between tokens of one group alone, and a token's group is shown"
+    release: ClassVar[str] = (
+        "epsilon holds between tokens of one group alone, and a token's group is shown"
+    )
 
     def build(self, site: Site) -> Method:
         return Custext(self, site.tokens) if site.side == "client" else Method()
@@ -268,10 +266,6 @@ class Custext(Replacing):
     def __init__(self, config: CustextConfig, tokens: Tokens | None) -> None:
         super().__init__(config.kind, tokens, fixed=config.fixed)
         self.config = config
-
-    def compute_probabilities(self, tokens: Tokens) -> Tensor:
-        """Return 1 for every token: all are replaced, possibly by themselves."""
-        return torch.ones(len(tokens.counts), device=tokens.embeddings.device)
 
     def count_values(self, tokens: Tokens) -> int:
         """Return the size of the embeddings of one group, which are gathered for each token."""

@@ -15,7 +15,7 @@ starts as the identity, and is causal like the trunk.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -65,11 +65,9 @@ class SndConfig(MethodConfig):
     required_traits = frozenset({Trait.VALUES})
     ended_traits = frozenset({Trait.SAMPLES})
     once = True
-
-    @property
-    def release(self) -> str:
-        """The reason why there is no guarantee: the privacy is metric."""
-        return "noise is per unit of distance between embeddings (d_chi privacy, which is metric)"
+    release: ClassVar[str] = (
+        "noise is per unit of distance between embeddings (d_chi privacy, which is metric)"
+    )
 
     @property
     def needs(self) -> Needs:

@@ -6,8 +6,9 @@ rules of composition follow from these two lists.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,7 @@ from simsplit.states import select_below
 
 _FEATURE_LEGS = frozenset({Leg.FEATURES, Leg.FEATURES_GRAD})
 _UNKNOWN = Labels()
+Found = TypeVar("Found")
 _WHY = {
     Trait.SAMPLES: "{method} needs one row per sample, and {before} before it mixes rows",
     Trait.ALONE: "{method} adds texts, and {before} before it needs the batch's texts alone",
@@ -172,8 +174,7 @@ class Stack:
 
     def stand_in(self, z: Tensor, step: Step) -> Tensor | None:
         """Return the first substitute for the trunk's output that a method has, or None."""
-        substitutes = (method.stand_in(z, step) for method in self.smashed)
-        return next((made for made in substitutes if made is not None), None)
+        return _find_first(method.stand_in(z, step) for method in self.smashed)
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the sum of the methods' terms on what was encoded, or None without any."""
@@ -317,16 +318,11 @@ class Stack:
 
     def plan_interleaved_steps(self) -> Interleaved | None:
         """Return the phase between training steps that a method has; at most one method has one."""
-        return next(
-            filter(None, (method.plan_interleaved_steps() for method in self.smashed)), None
-        )
+        return _find_first(method.plan_interleaved_steps() for method in self.smashed)
 
     def get_own_tokens(self, step: Step) -> Tensor | None:
         """Return the mask of the private texts' own tokens among the sent ones; None: all."""
-        return next(
-            (own for method in self.smashed if (own := method.get_own_tokens(step)) is not None),
-            None,
-        )
+        return _find_first(method.get_own_tokens(step) for method in self.smashed)
 
     def pack_form(self, leg: Leg, x: TensorForm) -> tuple[TensorForm, ...] | None:
         """Return the forms of what `pack` makes; None if a method does not declare its own."""
@@ -380,6 +376,10 @@ def _trim_storage(tensor: Tensor) -> Tensor:
     if tensor.untyped_storage().nbytes() == tensor.nbytes:
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _find_first(found: Iterable[Found | None]) -> Found | None:
+    return next((each for each in found if each is not None), None)
 
 
 def _add_up(terms: Sequence[Tensor | None]) -> Tensor | None:
@@ -453,10 +453,10 @@ def refuse_disorder(methods: Listed) -> None:
     listed = _list_places(methods)
     configs = [config for _, config in listed]
     for leg in (Leg.SMASHED, Leg.FEATURES):
-        chain = {index: each for index, each in enumerate(configs) if leg in each.acts_on}
-        for index, method in chain.items():
-            for place in range(index):
-                if place in chain and (why := _find_conflict(chain[place], method)):
+        chain = [index for index, each in enumerate(configs) if leg in each.acts_on]
+        for count, index in enumerate(chain):
+            for place in chain[:count]:
+                if why := _find_conflict(configs[place], configs[index]):
                     fix = _suggest_fix(configs, place, index)
                     raise ScenarioError(f"method.{listed[index][0]}.kind", f"{why}; {fix}")
 

@@ -14,7 +14,7 @@ the first one), and k-means weights tokens by their counts in training (there, e
 gets noise too. H is not bounded, so the noise has no guarantee; its effect depends on the model.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -44,11 +44,9 @@ class TextObfuscatorConfig(MethodConfig):
     once = True
     reads_tokens = True
     works_in_sessions = True
-
-    @property
-    def release(self) -> str:
-        """The reason why there is no guarantee: what is noised is not bounded."""
-        return "what is sent is not clipped, so its noise does not surely hide a token"
+    release: ClassVar[str] = (
+        "what is sent is not clipped, so its noise does not surely hide a token"
+    )
 
     def build(self, site: Site) -> Method:
         return TextObfuscator(self, site) if site.side == "client" else Method()

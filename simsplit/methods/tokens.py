@@ -69,40 +69,8 @@ class Tokens:
         From the most frequent token on, each token that has no group yet forms one with the
         tokens nearest by cosine that have none either. The last group may be smaller.
         """
-        if size not in self._groups:
-            self._groups[size] = self._make_groups(size)
-        return self._groups[size]
-
-    def get_clusters(self, count: int) -> Clusters:
-        """Return `count` clusters of embeddings (at most one per token), computed once.
-
-        K-means runs on the tokens that occur, weighted by their counts; all other tokens belong to
-        the nearest cluster.
-        """
-        if count not in self._clusters:
-            self._clusters[count] = self._make_clusters(count)
-        return self._clusters[count]
-
-    def _make_clusters(self, count: int) -> Clusters:
-        from sklearn.cluster import KMeans
-
-        counts = self.counts.to(self.ordinary.device)
-        chosen = self.ordinary[counts[self.ordinary] > 0]
-        # K-means needs at least as many tokens as clusters: then rare tokens are used as well.
-        if len(chosen) < count:
-            chosen = self.ordinary[:count]
-        rows, table = chosen.cpu().numpy(), self.embeddings.float().cpu().numpy()
-        weights = self.counts.cpu().numpy()[rows].clip(1)
-        means = KMeans(min(count, len(rows)), n_init=1, random_state=0)
-        means.fit(table[rows], sample_weight=weights)
-        centres, of = (
-            torch.from_numpy(means.cluster_centers_),
-            torch.from_numpy(means.predict(table)),
-        )
-        device = self.embeddings.device
-        return Clusters(centres.to(device), of.long().to(device))
-
-    def _make_groups(self, size: int) -> Groups:
+        if size in self._groups:
+            return self._groups[size]
         # One row of cosines at a time, since a table of V x V would not fit in memory.
         taken, left = ~self.is_ordinary, len(self.ordinary)
         of = torch.full_like(self.counts, -1, device=taken.device)
@@ -117,7 +85,32 @@ class Tokens:
             taken[members], of[members] = True, len(rows)
             left -= len(members)
             rows.append(torch.nn.functional.pad(members, (0, size - len(members)), value=-1))
-        return Groups(torch.stack(rows), of)
+        self._groups[size] = Groups(torch.stack(rows), of)
+        return self._groups[size]
+
+    def get_clusters(self, count: int) -> Clusters:
+        """Return `count` clusters of embeddings (at most one per token), computed once.
+
+        K-means runs on the tokens that occur, weighted by their counts; all other tokens belong to
+        the nearest cluster.
+        """
+        if count in self._clusters:
+            return self._clusters[count]
+        from sklearn.cluster import KMeans
+
+        counts = self.counts.to(self.ordinary.device)
+        chosen = self.ordinary[counts[self.ordinary] > 0]
+        # K-means needs at least as many tokens as clusters: then rare tokens are used as well.
+        if len(chosen) < count:
+            chosen = self.ordinary[:count]
+        rows, table = chosen.cpu().numpy(), self.embeddings.float().cpu().numpy()
+        weights = self.counts.cpu().numpy()[rows].clip(1)
+        means = KMeans(min(count, len(rows)), n_init=1, random_state=0)
+        means.fit(table[rows], sample_weight=weights)
+        centres = torch.from_numpy(means.cluster_centers_).to(self.embeddings.device)
+        of = torch.from_numpy(means.predict(table)).long().to(self.embeddings.device)
+        self._clusters[count] = Clusters(centres, of)
+        return self._clusters[count]
 
 
 class Stock(Protocol):

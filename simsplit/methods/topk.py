@@ -148,17 +148,13 @@ class Topk(Method):
         if not (self.alpha and step.training and self.k < self.d):
             return largest_BK
         # Gumbel noise on log weights: the k highest sums are a draw without replacement.
-        noise_BD = _draw_uniform(z_BD, step).clamp_min_(1e-30)
+        rng = step.make_rng("randtopk", device=z_BD.device)
+        noise_BD = torch.rand(z_BD.shape, generator=rng, device=rng.device).clamp_min_(1e-30)
         key_BD = -torch.log(-torch.log(noise_BD)).to(z_BD.device)
         odds = (1 - self.alpha) / self.alpha * (self.d - self.k) / self.k
         bonus = torch.tensor(odds).log().to(key_BD)
         key_BD.scatter_add_(1, largest_BK, bonus.expand_as(largest_BK))
         return key_BD.topk(self.k, dim=1).indices
-
-
-def _draw_uniform(z_BD: Tensor, step: Step) -> Tensor:
-    rng = step.make_rng("randtopk", device=z_BD.device)
-    return torch.rand(z_BD.shape, generator=rng, device=rng.device)
 
 
 class SparsifyConfig(MethodConfig):

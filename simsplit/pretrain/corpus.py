@@ -78,17 +78,17 @@ def read_sentences(module: str) -> tuple[str, ...]:
     return tuple(first for first in dict.fromkeys(firsts) if len(first) >= _SENTENCE)
 
 
-def read_text(path: Path) -> list[str]:
-    """Read the documents of a .txt, .md or .parquet file, or of all such files below a folder."""
+def read_documents(path: Path | None) -> list[str]:
+    """Read the documents of a .txt, .md or .parquet file, or of all such files below a folder.
+
+    Without a path, read the default text.
+    """
+    if path is None:
+        return read_default_text()
     documents = [document for file in _list_files(path) for document in _read(file)]
     if not documents:
         raise DataError(f"text: {path} has no text; name another file or folder")
     return documents
-
-
-def read_documents(path: Path | None) -> list[str]:
-    """Read the documents at `path`, or the default text."""
-    return read_default_text() if path is None else read_text(path)
 
 
 def compute_fingerprint(path: Path | None) -> str:

@@ -302,23 +302,18 @@ def build_model(config: PretrainConfig) -> "PreTrainedModel":
     """Build a causal language model on the CPU, with weights drawn by the config's seed."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    shape = _shape_gpt2(config) if config.family == "gpt2" else _shape_gated(config)
-    ids = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
-    common = {"vocab_size": config.vocabulary, "tie_word_embeddings": False}
-    spread = {"initializer_range": _SPREAD / math.sqrt(config.width)}
-    with isolate(config.seed, "pretrain", "model"):
-        made = AutoConfig.for_model(config.family, **shape, **ids, **common, **spread)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(made)  # type: ignore[no-untyped-call]
-    return model
-
-
-def _shape_gated(config: PretrainConfig) -> dict[str, int]:
-    """Return the fields of Llama and Qwen3.
-
-    A gated MLP has three matrices instead of two, so each has two thirds of the usual width 4 d.
-    """
-    return {
+    gpt2 = {
+        "n_embd": config.width,
+        "n_layer": config.layers,
+        "n_head": config.heads,
+        "n_positions": config.context,
+        "embd_pdrop": 0.0,  # no dropout, since text is seen about once
+        "attn_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+    }
+    gated = {
         "hidden_size": config.width,
+        # a gated MLP has three matrices instead of two: each has two thirds of the usual 4 d
         "intermediate_size": -(-config.width * 8 // 3 // 8) * 8,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,
@@ -326,19 +321,14 @@ def _shape_gated(config: PretrainConfig) -> dict[str, int]:
         "head_dim": config.width // config.heads,
         "max_position_embeddings": config.context,
     }
-
-
-def _shape_gpt2(config: PretrainConfig) -> dict[str, float]:
-    """Return the fields of GPT-2, without dropout, since text is seen about once."""
-    return {
-        "n_embd": config.width,
-        "n_layer": config.layers,
-        "n_head": config.heads,
-        "n_positions": config.context,
-        "embd_pdrop": 0.0,
-        "attn_pdrop": 0.0,
-        "resid_pdrop": 0.0,
-    }
+    shape = gpt2 if config.family == "gpt2" else gated
+    ids = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+    common = {"vocab_size": config.vocabulary, "tie_word_embeddings": False}
+    spread = {"initializer_range": _SPREAD / math.sqrt(config.width)}
+    with isolate(config.seed, "pretrain", "model"):
+        made = AutoConfig.for_model(config.family, **shape, **ids, **common, **spread)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(made)  # type: ignore[no-untyped-call]
+    return model
 
 
 class Tenths:

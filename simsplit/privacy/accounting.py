@@ -56,10 +56,10 @@ from typing import Any
 from simsplit.errors import install_command
 from simsplit.legs import ClientId, Leg
 from simsplit.methods import MethodConfig
-from simsplit.methods.clipping import Release, Response
+from simsplit.methods.method import Release, Response
 from simsplit.models.language import LanguageConfig
 from simsplit.phases import EVALUATE
-from simsplit.privacy.accounts import Account, Learning, open_account
+from simsplit.privacy.accounts import Account, Learning, choose_delta
 from simsplit.privacy.composition import Releases, compose
 from simsplit.privacy.departures import SamplePart, find_uncovered, list_withheld
 from simsplit.rows import WireRow
@@ -105,7 +105,11 @@ class Guarantee:
     def open_account(self, samples: int, limit: float | None = None) -> Account:
         """Open the account of a client with so many samples."""
         precision = self.multiplier**-2 if self.multiplier else 0.0
-        return open_account(self.learning, precision, self.delta, samples, limit)
+        noise, rate = None, 1.0
+        if self.learning is not None:
+            noise = self.learning.find_multiplier(samples) / 2
+            rate = self.learning.get_rate(samples)
+        return Account(precision, noise, rate, choose_delta(self.delta, samples), limit)
 
 
 @dataclass(frozen=True)
@@ -347,13 +351,14 @@ def _make_guarantee(scenario: Scenario, index: int, method: MethodConfig) -> Gua
         return Guarantee(name, "", lacks=release)
     assert release is not None, "only methods with a release have a guarantee"
     if isinstance(release, Response):
-        gaps = chain(_find_label_gaps(scenario, index, release), _find_gaps_of(scenario, _LABEL))
-        lacks = next(gaps, "")
+        gaps = _find_label_gaps(scenario, index, release)
+        lacks = next(chain(gaps, find_uncovered(scenario, PARTS[_LABEL])), "")
         return Guarantee(name, _LABEL, lacks=lacks, epsilon=release.epsilon, client=owner)
     protects = _LABEL if release.leg is Leg.FEATURES_GRAD else _INPUT
     protects = _TOKEN if release.of == "token" else protects
     delta = getattr(method, "report_delta", None)
-    lacks = next(chain(_find_gaps(scenario, index, release), _find_gaps_of(scenario, protects)), "")
+    gaps = _find_gaps(scenario, index, release)
+    lacks = next(chain(gaps, find_uncovered(scenario, PARTS[protects])), "")
     made = Guarantee(name, protects, release.multiplier, delta, lacks, client=owner)
     if not _learns_privately(scenario, PARTS[protects]):
         return made
@@ -366,17 +371,7 @@ def _add_learning(scenario: Scenario, alone: Guarantee) -> Guarantee:
     assert dp is not None, "asked for where weights learn by it"
     delta = min((each for each in (alone.delta, dp.delta) if each is not None), default=None)
     learning = Learning(scenario, alone.multiplier**-2, seen=True, delta=delta)
-    return replace(
-        alone,
-        method=f"{alone.method} and train.dp",
-        delta=delta,
-        learning=learning,
-    )
-
-
-def _find_gaps_of(scenario: Scenario, protects: str) -> Iterator[str]:
-    """Yield what leaves a client beside packets and voids a guarantee."""
-    return find_uncovered(scenario, PARTS[protects])
+    return replace(alone, method=f"{alone.method} and train.dp", delta=delta, learning=learning)
 
 
 def _find_label_gaps(scenario: Scenario, index: int, release: Response) -> Iterator[str]:

@@ -137,18 +137,3 @@ class Learning:
                 "sendings of a sample; use more noise there, fewer rounds, or a larger budget",
             )
         return found
-
-
-def open_account(
-    learning: Learning | None,
-    precision: float,
-    delta: float | None,
-    samples: int,
-    limit: float | None,
-) -> Account:
-    """Open the account of a client with so many samples."""
-    own = choose_delta(delta, samples)
-    if learning is None:
-        return Account(precision, None, 1.0, own, limit)
-    noise = learning.find_multiplier(samples) / 2
-    return Account(precision, noise, learning.get_rate(samples), own, limit)

@@ -40,18 +40,12 @@ def compose(releases: Sequence[Releases], delta: float, width: float = WIDTH) ->
 
     known = [each for each in releases if each.times]
     sigmas = [each.multiplier / math.sqrt(each.times) for each in known if each.rate == 1]
-    sigma = _combine(sigmas)
+    # The noise of the one Gaussian release that equals all of them; 0 for none.
+    sigma = sum(sigmas) if len(sigmas) < 2 else float(sum(each**-2 for each in sigmas) ** -0.5)
     drawn = [each for each in known if each.rate < 1]
     if drawn:
         return _compose_drawn(drawn, sigma, delta, width)
     return float(get_epsilon_gaussian(sigma, delta)) if sigma else 0.0
-
-
-def _combine(sigmas: Sequence[float]) -> float:
-    """Return the noise of the one Gaussian release that equals all; 0 for none."""
-    if len(sigmas) < 2:
-        return sum(sigmas)
-    return float(sum(each**-2 for each in sigmas) ** -0.5)
 
 
 def _compose_drawn(drawn: Sequence[Releases], sigma: float, delta: float, width: float) -> float:

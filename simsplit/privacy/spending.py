@@ -1,7 +1,7 @@
 """What clients get by `train.dp` and `stop.epsilon`: their noise, accounts and budgets."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -11,11 +11,11 @@ from simsplit.data.batches import compute_rate
 from simsplit.data.client_parts import count_rows
 from simsplit.errors import ScenarioError, install_command
 from simsplit.legs import ClientId
-from simsplit.methods.clipping import Release
 from simsplit.methods.dp_forward import DpForwardConfig, compute_gaussian_sigma
 from simsplit.methods.dp_sgd import DpSgdConfig
+from simsplit.methods.method import Release
 from simsplit.parties.private_learning import WeightNoise
-from simsplit.privacy.accounting import Guarantee, choose_guarantee, compute_epsilon, explain_lack
+from simsplit.privacy.accounting import choose_guarantee, compute_epsilon, explain_lack
 from simsplit.privacy.accounts import Account, Learning, choose_delta
 from simsplit.privacy.departures import counts_spending
 from simsplit.scenario import Scenario
@@ -61,35 +61,25 @@ def refuse_small_budgets(scenario: Scenario, parts: Sequence[np.ndarray]) -> Non
 
     `parts` are clients' rows.
     """
-    samples = count_rows(parts).tolist()
     dp, limit = scenario.train.dp, scenario.epsilon_limit
-    wants = limit is not None or (dp is not None and dp.epsilon is not None)
-    if not wants:
-        return
-    field = "stop.epsilon" if limit is not None else "train.dp.epsilon"
-    _require_accountant(field)
     if limit is None:
+        if dp is not None and dp.epsilon is not None:
+            _require_accountant("train.dp.epsilon")
         return
+    _require_accountant("stop.epsilon")
     chosen = choose_guarantee(scenario)
     if chosen is None:
         raise ScenarioError(
-            field, f"got {limit:g}, but no client can count: {explain_lack(scenario)}"
+            "stop.epsilon", f"got {limit:g}, but no client can count: {explain_lack(scenario)}"
         )
-    for client, count in enumerate(samples):
-        _refuse_first_round(scenario, chosen, client, count)
-
-
-def _refuse_first_round(
-    scenario: Scenario, chosen: Guarantee, client: ClientId, samples: int
-) -> None:
-    account = chosen.open_account(samples, scenario.epsilon_limit)
-    assert account.limit is not None, "checked where there is a budget"
-    if samples and (first := account.compute(1)) > account.limit:
-        raise ScenarioError(
-            "stop.epsilon",
-            f"got {account.limit:g}, but one step brings client {client} to {first:.4g} (delta "
-            f"{account.delta:.2g}); use more noise, or a larger budget",
-        )
+    for client, samples in enumerate(count_rows(parts).tolist()):
+        account = chosen.open_account(samples, limit)
+        if samples and (first := account.compute(1)) > limit:
+            raise ScenarioError(
+                "stop.epsilon",
+                f"got {limit:g}, but one step brings client {client} to {first:.4g} (delta "
+                f"{account.delta:.2g}); use more noise, or a larger budget",
+            )
 
 
 def is_amplified(scenario: Scenario) -> bool:
@@ -123,20 +113,18 @@ def find_noise(
         * math.sqrt(count)
         for client, count in counts.items()
     )
-    return [*_scale_noise(scenario, needed / chosen.multiplier, epsilon)]
-
-
-def _scale_noise(scenario: Scenario, factor: float, epsilon: float) -> Iterator[dict[str, object]]:
-    """Yield the fields of the noise at the cut, all of it larger by a factor."""
+    factor, lines = needed / chosen.multiplier, []
     for index, method in enumerate(scenario.method):
         if not isinstance(method.release, Release):
             continue
         wanted, place = factor * method.release.multiplier, f"method.{index}"
         if isinstance(method, DpForwardConfig):
             alone = compute_epsilon(wanted, 1, method.delta)
-            yield _make_line(f"{place}.epsilon", alone, method.epsilon, epsilon)
+            lines.append(_make_line(f"{place}.epsilon", alone, method.epsilon, epsilon))
         elif isinstance(method, DpSgdConfig):
-            yield _make_line(f"{place}.multiplier", 2 * wanted, method.multiplier, epsilon)
+            now = method.multiplier
+            lines.append(_make_line(f"{place}.multiplier", 2 * wanted, now, epsilon))
+    return lines
 
 
 def _make_line(field: str, value: float, now: float | None, epsilon: float) -> dict[str, object]:

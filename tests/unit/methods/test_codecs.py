@@ -9,7 +9,7 @@ from simsplit.legs import Leg
 from simsplit.methods import METHODS, Method, Site, Step
 from simsplit.methods.bits import compute_normal_levels, count_bits, pack_bits, unpack_bits
 from simsplit.methods.distance_correlation import compute_distance_correlation
-from simsplit.methods.projections import draw_projection
+from simsplit.methods.lightsplit import draw_projection
 
 CPU = torch.device("cpu")
 
@@ -242,7 +242,7 @@ def test_shredders_reward_ends_at_the_privacy_asked_for():
         method = build("shredder", (5,), tensors=3, weight=1.0, privacy=privacy)
         here = step()
         method.encode(z, here)
-        expected = -method.bank.noise.abs().mean() if rewarded else torch.tensor(0.0)
+        expected = -method.noise.abs().mean() if rewarded else torch.tensor(0.0)
         assert method.compute_encode_loss(here).item() == pytest.approx(expected.item())
 
 

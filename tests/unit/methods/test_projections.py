@@ -5,7 +5,7 @@ import torch
 from pace import quick
 from torch import Tensor
 
-from simsplit.methods.projections import Kind, draw_projection, factorise
+from simsplit.methods.lightsplit import Kind, draw_projection, factorise
 
 CPU = torch.device("cpu")
 KINDS: tuple[Kind, ...] = ("gaussian", "uniform", "hadamard")

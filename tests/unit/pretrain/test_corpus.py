@@ -63,15 +63,15 @@ def test_files_of_every_kind_are_read_in_order(tmp_path):
     pd.DataFrame(rows).to_parquet(tmp_path / "deep" / "c.parquet")
     (tmp_path / "image.png").write_bytes(b"\x89PNG")
     expected = ["first\n\nand more", "# Zweite\n\nMit Umlauten: äöü", "one\na\n\nb", "c"]
-    assert corpus.read_text(tmp_path) == expected
-    assert corpus.read_text(tmp_path / "a.txt") == expected[:1]
+    assert corpus.read_documents(tmp_path) == expected
+    assert corpus.read_documents(tmp_path / "a.txt") == expected[:1]
 
 
 def test_a_long_file_becomes_documents_that_lose_nothing(tmp_path):
     paragraphs = [f"paragraph {number} " + "word " * (number % 90) for number in range(200)]
     paragraphs.insert(50, "x" * 20_001)
     (tmp_path / "long.txt").write_text("\n\n".join(paragraphs))
-    documents = corpus.read_text(tmp_path / "long.txt")
+    documents = corpus.read_documents(tmp_path / "long.txt")
     assert len(documents) > 20
     assert max(map(len, documents)) < 10_000
     assert "".join(documents).replace("\n", "") == "".join(paragraphs)
@@ -112,15 +112,15 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, reason):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
-        corpus.read_text(tmp_path / name)
+        corpus.read_documents(tmp_path / name)
     assert says(str(caught.value), reason)
 
 
 def test_folders_and_tables_without_text_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"files must.*\.txt"):
-        corpus.read_text(tmp_path)
+        corpus.read_documents(tmp_path)
     pd.DataFrame({"a": [1], "b": [2.0]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"strings.*a, b"):
-        corpus.read_text(tmp_path)
+        corpus.read_documents(tmp_path)
     with pytest.raises(DataError, match=r"two documents.*one"):
         corpus.hold_out(["one"], 0.05, 0)

@@ -7,7 +7,7 @@ from gists import gist
 
 from simsplit.errors import DataError, RunError, RunFailedError
 from simsplit.pretrain import pretrain, read_facts
-from simsplit.pretrain.corpus import encode_stream, hold_out, read_text, train_tokenizer
+from simsplit.pretrain.corpus import encode_stream, hold_out, read_documents, train_tokenizer
 from simsplit.pretrain.pretraining import _compute_factor
 
 
@@ -76,7 +76,7 @@ def test_the_loss_falls_on_a_text_that_repeats_itself(tiny, tmp_path):
 
 def test_the_validation_loss_is_that_of_the_saved_model_on_what_was_held_out(tiny, folder):
     model, tokenizer = load(folder)
-    _, judged = hold_out(read_text(tiny.text), 0.05, tiny.seed)
+    _, judged = hold_out(read_documents(tiny.text), 0.05, tiny.seed)
     stream = encode_stream(tokenizer._tokenizer, judged).long()
     losses = []
     for start in range(0, len(stream) - tiny.length, tiny.length):
