@@ -34,14 +34,10 @@ class BeatrixConfig(PerSampleConfig):
     def judge_class(self, rows_ND: Tensor, labels_N: Tensor, mine_M: Tensor) -> Tensor:
         reduced = project_on_directions(rows_ND[mine_M], self.directions)
         # Around the median: a trigger moves the mean of its class away from the clean samples.
-        grams = compute_grams(reduced - reduced.quantile(0.5, dim=0))
+        features = reduced - reduced.quantile(0.5, dim=0)
+        first, second = torch.triu_indices(features.shape[1], features.shape[1])
+        grams = features[:, first] * features[:, second]
         away = grams - grams.quantile(0.5, dim=0)
         usual = away.abs().quantile(0.5, dim=0).clamp_min(1e-12)
         deviation = (away.abs() / usual).mean(1).clamp_min(1e-12).log()
         return measure_robust_z(deviation) > self.beyond
-
-
-def compute_grams(rows_ND: Tensor) -> Tensor:
-    """Return the upper triangle of each row's Gram matrix, flat."""
-    first, second = torch.triu_indices(rows_ND.shape[1], rows_ND.shape[1])
-    return rows_ND[:, first] * rows_ND[:, second]

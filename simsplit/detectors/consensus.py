@@ -42,14 +42,12 @@ class CosineMad(SignalDetector):
     config: CosineMadConfig
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
-        return cosine_similarity(means, self._compute_consensus(means), dim=1)
-
-    def _compute_consensus(self, means: Tensor) -> Tensor:
+        consensus = means.mean(0)[None]
         if self.config.consensus == "median":
-            return means.median(0).values[None]
-        if self.config.consensus == "leave_one_out":
-            return (means.sum(0) - means) / (len(means) - 1)
-        return means.mean(0)[None]
+            consensus = means.median(0).values[None]
+        elif self.config.consensus == "leave_one_out":
+            consensus = (means.sum(0) - means) / (len(means) - 1)
+        return cosine_similarity(means, consensus, dim=1)
 
 
 class RootCosineConfig(SignalDetectorConfig):

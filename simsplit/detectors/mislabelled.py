@@ -122,8 +122,9 @@ class ByLatestRounds(StraysDetector):
         """Return the largest scores so far of the clients that could be compared."""
         compared: dict[ClientId, Compared] = {}
         left_out: set[ClientId] | None = None
+        cut = self.config.threshold.cut(0, self.config.side, 0)
         # whom this round shows is left out, and the others are scored again
-        while (found := self._list_found()) != left_out:
+        while (found := {c for c, score in self._largest.items() if score > cut}) != left_out:
             left_out = found
             compared = self.compare_clients(view, left_out)
             for client, each in compared.items():
@@ -151,7 +152,3 @@ class ByLatestRounds(StraysDetector):
     def pool_scores(self, view: RoundView) -> Scores:
         """Return the scores unchanged: they are the largest of all rounds already."""
         return self.score(view)
-
-    def _list_found(self) -> set[ClientId]:
-        cut = self.config.threshold.cut(0, self.config.side, 0)
-        return {client for client, score in self._largest.items() if score > cut}

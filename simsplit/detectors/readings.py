@@ -83,10 +83,8 @@ class Readings:
     def merge(self, other: "Readings") -> None:
         """Add the readings of another sensor."""
         for key, sums in other.sums.items():
-            if key in self.sums:
+            if self.sums.setdefault(key, sums) is not sums:
                 self.sums[key].add(sums)
-            else:
-                self.sums[key] = sums
         self.samples |= other.samples
 
     def compute_means(self, signal: Signal) -> dict[ClientId, Tensor]:
@@ -136,14 +134,23 @@ class Sensor:
         if not self.moment.is_training:
             return
         if packet.leg is Leg.LABELS and self.sketched:
-            self._keep_labels(packet)
+            kept = self._readings.samples.setdefault(packet.client, Sampled())
+            room = self.at_most - sum(map(len, kept.labels))
+            if room > 0:
+                kept.labels.append(packet.tensors[0][:room])
             return
         signal = SIGNALS.get(packet.leg)
         if signal is None or signal not in self.signals | self.sketched:
             return
-        values = _flatten_samples(self.decode(packet).detach().float())
+        values = self.decode(packet).detach().float()
+        # A text's row is the mean over its tokens, since lengths differ.
+        values = values.mean(1) if values.ndim == 3 else values.flatten(1)
         if signal in self.signals:
-            self._sum(signal, packet.client, values)
+            norm = torch.linalg.vector_norm(values, dim=1).sum()
+            added = Sums(values.sum(0), norm, len(values))
+            known = self._readings.sums.setdefault((signal, packet.client), added)
+            if known is not added and known.total.shape == added.total.shape:
+                known.add(added)
         if signal in self.sketched:
             self._keep(signal, packet.client, values)
 
@@ -156,15 +163,6 @@ class Sensor:
         """Add the readings of another sensor."""
         self._readings.merge(readings)
 
-    def _sum(self, signal: Signal, client: ClientId, values: Tensor) -> None:
-        norm = torch.linalg.vector_norm(values, dim=1).sum()
-        added = Sums(values.sum(0), norm, len(values))
-        known = self._readings.sums.get((signal, client))
-        if known is None:
-            self._readings.sums[signal, client] = added
-        elif known.total.shape == added.total.shape:
-            known.add(added)
-
     def _keep(self, signal: Signal, client: ClientId, values: Tensor) -> None:
         kept = self._readings.samples.setdefault(client, Sampled())
         rows = kept.rows.setdefault(signal, [])
@@ -172,12 +170,6 @@ class Sensor:
         if room > 0:
             # half the memory of float32; a sketch is an approximation in any case
             rows.append(self._sketch(signal, values[:room]).bfloat16())
-
-    def _keep_labels(self, packet: Packet) -> None:
-        kept = self._readings.samples.setdefault(packet.client, Sampled())
-        room = self.at_most - sum(map(len, kept.labels))
-        if room > 0:
-            kept.labels.append(packet.tensors[0][:room])
 
     def _sketch(self, signal: Signal, values: Tensor) -> Tensor:
         """Project samples on random directions; distances stay (Johnson and Lindenstrauss)."""
@@ -191,8 +183,3 @@ class Sensor:
             drawn = torch.randn(wide, SKETCH, generator=rng) / SKETCH**0.5
             projection = self._projections[signal, wide] = drawn.to(values)
         return values @ projection
-
-
-def _flatten_samples(values: Tensor) -> Tensor:
-    """Return a row per sample; a text's row is the mean over its tokens, since lengths differ."""
-    return values.mean(1) if values.ndim == 3 else values.flatten(1)

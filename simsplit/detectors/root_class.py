@@ -100,6 +100,7 @@ class RootClass(Detector):
     def score(self, view: RoundView) -> Scores:
         """Score the clients that can be compared in some class, over the window."""
         labels, classes = self._match_labels(view)
+        window = self.config.window
         if view.round >= self.config.since and set(labels) & set(self.config.root):
             rows = {
                 c: x.double() for c, x in select_samples(view, self.config.signal, labels).items()
@@ -107,12 +108,16 @@ class RootClass(Detector):
             for client, effects in self._compare(rows, labels, classes).items():
                 known = self._effects.get(client, effects.new_empty(0, len(effects)))
                 kept = torch.cat([known, effects[None]])
-                window = self.config.window
                 self._effects[client] = kept if window is None else kept[-max(1, window) :]
-        scores = {
-            client: self._find_largest(client) for client in labels if client in self._effects
-        }
-        return {client: score for client, score in scores.items() if score is not None}
+        scores = {}
+        # A class is judged in two rounds or more; a window of one round makes one enough.
+        least = 1 if window is not None and window <= 1 else 2
+        for client in (each for each in labels if each in self._effects):
+            kept = self._effects[client]
+            enough = (~kept.isnan()).sum(0) >= least
+            if enough.any():
+                scores[client] = float(kept.nanmean(0)[enough].max())
+        return scores
 
     def pool_scores(self, view: RoundView) -> Scores:
         """Return the scores unchanged: each class's score is averaged over the window already."""
@@ -169,16 +174,6 @@ class RootClass(Detector):
                 effect = min(effect, _bound_effect(contrast, spread))
             effects[label] = effect
         return effects
-
-    def _find_largest(self, client: ClientId) -> float | None:
-        """Return a client's largest mean effect over classes judged in two rounds or more.
-
-        A window of one round makes one round enough.
-        """
-        rows, window = self._effects[client], self.config.window
-        judged = (~rows.isnan()).sum(0)
-        enough = judged >= (1 if window is not None and window <= 1 else 2)
-        return float(rows.nanmean(0)[enough].max()) if enough.any() else None
 
     def state(self) -> dict[str, Tensor]:
         """Return also the classes' gradients."""

@@ -89,9 +89,8 @@ class SafeSplit(Detector):
         return self._score(view.turns)
 
     def _score(self, turns: Sequence[TrunkTurn]) -> Scores:
-        if (
-            len(turns) < 3 or not turns[0].after
-        ):  # turns of a trunk that never learns have no weights
+        # Turns of a trunk that never learns have no weights.
+        if len(turns) < 3 or not turns[0].after:
             return {}
         self._known = [(turn, self._get_signature(turn)) for turn in turns]
         changes, rotations = zip(*(signature for _, signature in self._known), strict=True)

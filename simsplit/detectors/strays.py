@@ -140,18 +140,16 @@ class StraysDetector(Detector, ABC):
         for row, client in enumerate(rows):
             mine = away[client].gather(1, labels[client][:, None])[:, 0]
             nearest, where = away[client].min(1)
-            reach = torch.stack([self._measure_reach(*each, row) for each in lengths])
+            # The distance to each class's centre that holds most of the others' samples of it.
+            reach = torch.zeros(classes, dtype=nearest.dtype)
+            for label, (distances, owners) in enumerate(lengths):
+                if len(known := distances[owners != row]):
+                    reach[label] = known[int(self.config.inside * (len(known) - 1))]
             stray = (nearest < mine) & (nearest <= reach[where])
             strays = labels[client][stray].bincount(minlength=classes).double()
-            known = others[row] >= self.config.fewest_others
-            counts[row, known] = strays[known]
+            enough = others[row] >= self.config.fewest_others
+            counts[row, enough] = strays[enough]
         return counted, counts
-
-    def _measure_reach(self, distances: Tensor, owners: Tensor, judged: int) -> Tensor:
-        """Return the distance to a class's centre that holds most of the others' samples of it."""
-        known = distances[owners != judged]
-        last = int(self.config.inside * (len(known) - 1))
-        return known[last] if len(known) else distances.new_zeros(())
 
 
 def _find_factors(rows: ByClient) -> dict[ClientId, float]:

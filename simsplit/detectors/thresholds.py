@@ -53,19 +53,17 @@ class Window:
         """Add this round's values, and return the means of the clients that took part."""
         if self.rounds == 1:
             return dict(values)
-        add = self._add_to_total if self.rounds is None else self._add_to_latest
-        return {client: add(client, value) for client, value in values.items()}
-
-    def _add_to_total(self, client: ClientId, value: Tensor) -> Tensor:
-        total, count = self._totals.get(client, (torch.zeros_like(value), 0))
-        self._totals[client] = total + value, count + 1
-        return self._totals[client][0] / (count + 1)
-
-    def _add_to_latest(self, client: ClientId, value: Tensor) -> Tensor:
-        row = value[None]
-        rows = torch.cat([self._latest[client], row]) if client in self._latest else row
-        self._latest[client] = rows[-(self.rounds or 1) :]
-        return self._latest[client].mean(0)
+        means = {}
+        for client, value in values.items():
+            if self.rounds is None:
+                total, count = self._totals.get(client, (torch.zeros_like(value), 0))
+                self._totals[client] = total + value, count + 1
+                means[client] = (total + value) / (count + 1)
+            else:
+                known = self._latest.get(client, value[None][:0])
+                self._latest[client] = torch.cat([known, value[None]])[-self.rounds :]
+                means[client] = self._latest[client].mean(0)
+        return means
 
     def state(self) -> dict[str, Tensor]:
         """Return what the window remembers between rounds, as tensors for a checkpoint."""

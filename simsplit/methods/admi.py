@@ -163,7 +163,6 @@ class Admi(Method):
         return self.adapter.refine(u, step.memo.pop(self), step)
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:
-        """Return the divergence, times alpha."""
         divergence: Tensor | None = step.memo.pop((self, "divergence"), None)
         return (
             self.config.alpha * divergence if self.config.alpha and divergence is not None else None

@@ -36,7 +36,6 @@ class C3slConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """Batches of at least `ratio` samples."""
         return (*super().needs, Need(Given.BATCH, "ratio", least=self.ratio))
 
     def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
@@ -58,11 +57,9 @@ class C3sl(Method):
         self.keys_RF = self._draw_keys(site.seed) if site.side == "server" else None
 
     def announce(self) -> tuple[Tensor, ...]:
-        """Return the seed of the keys."""
         return (torch.tensor(self.seed),)
 
     def receive_announcement(self, tensors: tuple[Tensor, ...]) -> None:
-        """Draw the keys from the announced seed."""
         self.keys_RF = self._draw_keys(int(tensors[0]))
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
@@ -82,11 +79,9 @@ class C3sl(Method):
         return out_GRD.flatten(0, 1)[:count].view(-1, *self.shape)
 
     def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
-        """Return the payload as it is, and a number of samples on the forward leg."""
         return (x, TensorForm((1,), torch.int32)) if leg in BACK else (x,)
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
-        """Return the payload and its number of samples; for gradients only the payload."""
         if not self.sends:
             return (x,)
         return x, torch.tensor([step.memo[self]], dtype=torch.int32, device=x.device)

@@ -67,17 +67,16 @@ class Cae(Method):
     def compute_task_loss(
         self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step
     ) -> Tensor | None:
-        """Return the cross entropy to the soft labels."""
         if not step.training:
             return None
         rows = labels >= 0
-        soft_KK = self._autoencoder(outputs).make_soft_labels()
+        autoencoder = self._autoencoder(outputs)
+        soft_KK = autoencoder.make_soft_labels()
         step.figures["cae_confusion"] = soft_KK.diagonal().max()
-        step.figures["cae_decoded"] = self._autoencoder(outputs).compute_decoded_share()
+        step.figures["cae_decoded"] = autoencoder.compute_decoded_share()
         return cross_entropy(outputs[rows].float(), soft_KK[labels[rows]])
 
     def read_outputs(self, outputs: Tensor, step: Step) -> Tensor:
-        """Return the logarithms of the decoded probabilities."""
         decoded: Tensor = self._autoencoder(outputs).decoder(outputs.float().softmax(-1))
         return decoded.log_softmax(-1)
 

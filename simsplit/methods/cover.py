@@ -76,7 +76,6 @@ class Cover(Method):
         return Batch(mixed.flatten(0, 1), labels, batch.indices)
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """Return the rows of the private texts."""
         if self not in step.memo:
             return u
         places, _ = step.memo[self]
@@ -86,6 +85,7 @@ class Cover(Method):
 
     def get_own_tokens(self, step: Step) -> Tensor | None:
         """Return a mask of the private texts' tokens, without the padding up to their covers."""
+        own: Tensor | None
         _, own = step.memo.get(self, (None, None))
         return own
 

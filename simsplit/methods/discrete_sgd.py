@@ -51,30 +51,17 @@ class DiscreteSgd(Method):
     def __init__(self, config: DiscreteSgdConfig, site: Site) -> None:
         self.half, self.clip = (config.bins + 1) // 2, config.clip
         # A buffer, so that a resumed run goes on with the same step.
-        self.interval = RoundingInterval().to(site.device)
-        self.module = self.interval
+        self.module = self.interval = RoundingInterval().to(site.device)
 
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """Return the rounded gradient as one message."""
-        size = self.interval.size
-        if not size:
-            size = compute_interval(grad, self.half)
+        size, values = self.interval.size, grad.float().flatten()
+        if not size and len(values) > 1:
+            size = 2 * values.std() / self.half
             if step.training:  # what only attacks see must not set the step of training
                 self.interval.size.copy_(size)
         if not size:  # equal values, or a single one, have no spread to divide
             return (Share(grad),)
-        return (Share(round_to_steps(grad, size, self.half if self.clip else None)),)
-
-
-def compute_interval(grad: Tensor, half: int) -> Tensor:
-    """Return the distance of values of which `half` lie on each side within two deviations."""
-    values = grad.float().flatten()
-    return 2 * values.std() / half if len(values) > 1 else values.new_zeros(())
-
-
-def round_to_steps(grad: Tensor, size: Tensor, most: int | None = None) -> Tensor:
-    """Return the nearest multiples of `size`, at most `most` of them from zero."""
-    steps = (grad.float() / size).round()
-    if most is not None:
-        steps = steps.clamp(-most, most)
-    return (steps * size).to(grad.dtype)
+        steps = (grad.float() / size).round()
+        if self.clip:
+            steps = steps.clamp(-self.half, self.half)
+        return (Share((steps * size).to(grad.dtype)),)

@@ -162,7 +162,6 @@ class Nopeek(Method):
         return z
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:
-        """Return the distance correlation of inputs and smashed data times its weight."""
         if self not in step.memo:
             return None
         inputs, sent = step.memo.pop(self)

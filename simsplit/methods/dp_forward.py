@@ -75,7 +75,6 @@ class DpForwardConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """Texts, if tokens are clipped."""
         of_texts = {"per": self.per == "token", "at": self.at == "embeddings"}
         return (
             *super().needs,
@@ -92,7 +91,6 @@ class DpForwardConfig(MethodConfig):
         return Release(Leg.SMASHED, compute_gaussian_sigma(self.epsilon, self.delta), self.per)
 
     def can_run_in_sessions(self, reading: str = "") -> bool:
-        """Return whether tokens are clipped separately, or not at all in evaluation."""
         return self.per == "token" or not self.inference
 
     def build(self, site: Site) -> Method:
@@ -110,11 +108,9 @@ class DpForward(Method):
             self.scale = 2 * compute_gaussian_sigma(config.epsilon, config.delta)
 
     def embed(self, x: Tensor, step: Step) -> Tensor:
-        """Clip the embeddings, then add Gaussian noise, if they are what is noised."""
         return self._add_noise(x, step)
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Clip what is sent, then add Gaussian noise, unless embeddings are noised."""
         return z if self.changes_embeddings else self._add_noise(z, step)
 
     def _add_noise(self, z: Tensor, step: Step) -> Tensor:

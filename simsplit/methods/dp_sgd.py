@@ -53,7 +53,6 @@ class DpSgdConfig(LabelDefenceConfig):
 
     @property
     def release(self) -> Release | str:
-        """The Gaussian mechanism, if clipping is absolute."""
         if self.noise == "laplace":
             return "the noise is relative to the gradient's size, so it depends on the data"
         if self.relative:
@@ -74,7 +73,6 @@ class DpSgd(Method):
         self.config = config
 
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        """Return the noised gradient as one message."""
         config = self.config
         rng = step.make_next_rng(self, "dp_sgd", device=grad.device)
         if config.noise == "laplace":

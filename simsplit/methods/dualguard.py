@@ -108,7 +108,12 @@ class Dualguard(Method):
         self.config, self.public_tail, width = config, site.tail, site.shape[-1]
         self.inverter: FrozenReader | None = None
         with isolate(site.seed, "dualguard"):
-            self.trunk = _build_three_layers(width)
+            into, middle, out = (
+                nn.Linear(width, 2 * width),
+                nn.Linear(2 * width, 2 * width),
+                nn.Linear(2 * width, width),
+            )
+            self.trunk = nn.Sequential(into, nn.ReLU(), middle, nn.ReLU(), out)
             if site.tokens is not None:
                 vocabulary = len(site.tokens.embeddings)
                 self.inverter = FrozenReader(width, config.hidden, vocabulary)
@@ -148,12 +153,10 @@ class Dualguard(Method):
         return z
 
     def stand_in(self, z: Tensor, step: Step) -> Tensor:
-        """Return the MLP's output for z."""
         output: Tensor = self.trunk(z)
         return output
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        """Return u unchanged, and store it for the pretrained tail."""
         if step.training and step.phase != INVERTER:
             step.memo[self] = u
         return u
@@ -193,10 +196,3 @@ class Dualguard(Method):
             frozen = {name: weight.detach() for name, weight in inverter.named_parameters()}
             scores = functional_call(inverter, frozen, (z,))
         return nn.functional.cross_entropy(scores[real_BL], tokens_N)
-
-
-def _build_three_layers(width: int) -> nn.Sequential:
-    wide = 2 * width
-    return nn.Sequential(
-        nn.Linear(width, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, width)
-    )

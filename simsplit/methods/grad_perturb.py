@@ -75,18 +75,10 @@ class GradPerturb(Method):
         u = step.memo.pop(self, None)
         if u is None or step.outputs is None or step.labels is None:
             return None
-        grad = self._draw_gradient(u, step.outputs, step)
-        step.figures["perturbed"] = float(grad is not None)
-        if grad is None:
+        step.figures["perturbed"] = 0.0
+        if not step.outputs.requires_grad:
             return None
-        term: Tensor = (grad * (u - u.detach())).sum()
-        return term
-
-    def _draw_gradient(self, u: Tensor, outputs: Tensor, step: Step) -> Tensor | None:
-        """Draw the sum over classes; None if the outputs do not depend on u."""
-        if not outputs.requires_grad:
-            return None
-        assert step.labels is not None, "clients know their labels"
+        outputs = step.outputs
         rng = step.make_rng("grad_perturb", device=outputs.device)
         draws = draw_laplace((len(get_classes(step.labels)), outputs.shape[-1]), self.scale, rng)
         # A text's class stands at one of its positions, and only there is it predicted.
@@ -96,7 +88,11 @@ class GradPerturb(Method):
         noise = cross_entropy(outputs[rows].to(kind), of_row.to(kind))
         grad: Tensor | None
         (grad,) = torch.autograd.grad(noise, u, retain_graph=True, allow_unused=True)
-        return grad
+        if grad is None:  # the outputs do not depend on u
+            return None
+        step.figures["perturbed"] = 1.0
+        term: Tensor = (grad * (u - u.detach())).sum()
+        return term
 
 
 def draw_laplace(shape: tuple[int, ...], scale: float, rng: torch.Generator) -> Tensor:

@@ -92,31 +92,27 @@ class GradientsScrutinizer(Method):
 
     def __init__(self, config: GradientsScrutinizerConfig) -> None:
         self.config = config
-        self.series = SeriesSums()
-        self.module = self.series
+        self.module = self.series = SeriesSums()
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Keep the batch's labels until its gradients come."""
         if step.training:
             step.memo[self] = batch.labels
         return batch
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Score the gradients of a training step, and return them as they are."""
         labels = step.memo.pop(self, None) if step.leg is Leg.SMASHED_GRAD else None
-        if labels is not None and labels.ndim == 1 and len(labels) == len(tensors[0]):
-            self._score(tensors[0].detach().flatten(1), labels, step)
+        if labels is None or labels.ndim != 1 or len(labels) != len(tensors[0]):
+            return tensors[0]
+        gradients_ND = tensors[0].detach().flatten(1)
+        # With one label, or one sample of each, one of the two kinds of pairs is missing.
+        paired = len(labels.unique()) not in (1, len(labels))
+        if paired and gradients_ND.isfinite().all():
+            means_2, stds_2 = compare_pairs(gradients_ND, labels)
+            self.series.add(means_2)
+            if step.number >= self.config.after:
+                error = self.series.measure_error()
+                step.figures["gradients_scrutinizer"] = compute_score(means_2, stds_2, error)
         return tensors[0]
-
-    def _score(self, gradients_ND: Tensor, labels_N: Tensor, step: Step) -> None:
-        distinct = len(labels_N.unique())
-        if distinct in (1, len(labels_N)) or not gradients_ND.isfinite().all():
-            return  # one of the two kinds of pairs is missing
-        means_2, stds_2 = compare_pairs(gradients_ND, labels_N)
-        self.series.add(means_2)
-        if step.number >= self.config.after:
-            error = self.series.measure_error()
-            step.figures["gradients_scrutinizer"] = compute_score(means_2, stds_2, error)
 
 
 def compare_pairs(gradients_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:

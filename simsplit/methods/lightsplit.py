@@ -68,7 +68,6 @@ class Structured:
         self.k = k
 
     def project(self, z: Tensor) -> Tensor:
-        """Project from (B, d) to (B, k)."""
         P, _, Q = self.rows_PMQ.shape
         x_BPQ = (z * self.signs_D).unflatten(1, (P, Q))
         x_BPQ = torch.bmm(self.mix_PP.expand(len(z), P, P), x_BPQ)
@@ -76,7 +75,6 @@ class Structured:
         return x_PBM.permute(1, 2, 0).flatten(1)[:, : self.k]
 
     def lift(self, z: Tensor) -> Tensor:
-        """Lift from (B, k) to (B, d), by R^T."""
         P, M, _ = self.rows_PMQ.shape
         x_BMP = torch.nn.functional.pad(z, (0, M * P - self.k)).unflatten(1, (M, P))
         x_BPQ = torch.bmm(x_BMP.permute(2, 0, 1), self.rows_PMQ).transpose(0, 1)
@@ -202,7 +200,10 @@ class LightSplit(Method):
         self.projection: Projection | None = None
         if not site.sends and config.lift == "learned":
             with isolate(site.seed, "lift"):
-                self.module = make_learned_lift(k, config.hidden, self.d)
+                # With biases, as the paper's parameter counts show.
+                layers = nn.Linear(k, config.hidden), nn.Linear(config.hidden, self.d)
+                norm, relu = BatchNorm1d(config.hidden), nn.ReLU(inplace=True)
+                self.module = nn.Sequential(layers[0], norm, relu, layers[1])
         if site.side == "server":
             self.seed = site.seed
             self.projection = self._draw(site.seed)
@@ -214,7 +215,6 @@ class LightSplit(Method):
         return (torch.tensor(self.seed),)
 
     def receive_announcement(self, tensors: tuple[Tensor, ...]) -> None:
-        """Store the announced R, or draw it from the announced seed."""
         (announced,) = tensors
         if self.config.broadcast == "matrix":
             self.projection = Dense(announced.to(self.device))
@@ -238,10 +238,3 @@ class LightSplit(Method):
         if self.projection is None:
             raise ProtocolError("lightsplit: the projection was used before it was announced")
         return self.projection
-
-
-def make_learned_lift(k: int, hidden: int, d: int) -> nn.Module:
-    """Make the MLP of Eq. 7; its layers have biases, as the paper's parameter counts show."""
-    return nn.Sequential(
-        nn.Linear(k, hidden), BatchNorm1d(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, d)
-    )

@@ -76,7 +76,6 @@ class Mid(Method):
         return sent.movedim(-1, 1) if self.images else sent
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:
-        """Return the mean divergence times its weight."""
         return self.weight * step.memo.pop(self) if self in step.memo else None
 
 

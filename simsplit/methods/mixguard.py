@@ -290,7 +290,6 @@ class Mixguard(Method):
         return [build_public_phase(CALIBRATE, self.config.warm_up)]
 
     def plan_interleaved_steps(self) -> Interleaved | None:
-        """Return the refinement of calibration between private steps."""
         if not (self.config.calibrate and self.config.refine_every):
             return None
         return Interleaved(build_public_phase(REFINE, 0), self.config.refine_every)
@@ -364,7 +363,10 @@ class Mixguard(Method):
         if mixed is None:
             return [Share(grad)]
         if self.config.gradients == "remixed":
-            mixed.scale = self._draw_scale(mixed, step).to(grad)
+            # Each row's factor from its old weight to its new one.
+            fresh = self.config.draw_secrets(_secrets_rng(step, "gradients"), mixed.rows).decode
+            ratio = torch.as_tensor(fresh / mixed.secrets.decode).view(len(fresh), -1)
+            mixed.scale = ratio.expand(-1, mixed.rows).reshape(-1, 1, 1).to(grad)
             grad = grad * mixed.scale
         if self.config.message_noise:
             real = mixed.real.repeat(len(mixed.secrets.decode), 1)
@@ -380,19 +382,12 @@ class Mixguard(Method):
             return tensors[0]
         return tensors[0] / mixed.scale
 
-    def _draw_scale(self, mixed: _MixedBatch, step: Step) -> Tensor:
-        """Draw fresh weights, and return each row's factor from its old weight to its new one."""
-        fresh = self.config.draw_secrets(_secrets_rng(step, "gradients"), mixed.rows)
-        ratio = torch.as_tensor(fresh.decode / mixed.secrets.decode).view(len(fresh.decode), -1)
-        return ratio.expand(-1, mixed.rows).reshape(-1, 1, 1)
-
     def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return, on public data, the distance of the corrected features from the plain ones."""
         mixed: _MixedBatch | None = step.memo.get(self)
         return None if mixed is None else mixed.error
 
     def get_own_tokens(self, step: Step) -> Tensor | None:
-        """Return a mask of the sent tokens that are not secret tokens."""
         mixed: _MixedBatch | None = step.memo.get(self)
         return None if mixed is None else mixed.own
 
@@ -416,8 +411,7 @@ class Mixguard(Method):
         ):
             return z
         if learning:
-            out: Tensor = model(z, learning=True)
-            return out
+            return model(z, learning=True)  # type: ignore[no-any-return]
         # Gradients pass through the frozen model to z, but private data do not train it.
         frozen = {name: weight.detach() for name, weight in model.named_parameters()}
         return functional_call(model, frozen, (z,))  # type: ignore[no-any-return]

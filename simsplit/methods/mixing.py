@@ -92,9 +92,9 @@ def draw_secrets(
         signs_M = _draw_signs(messages, rng, affine=affine)
         draw_mixture = _draw_affine_mixture if affine else _draw_mixture
         mixing_MK = draw_mixture(signs_M, inputs, target, rng)
-        blinding_MM = np.eye(messages)
-        if blind:
-            blinding_MM = _draw_blinding(messages, rng, condition, affine=affine)
+        blinding_MM = _draw_matrix(messages, rng, affine=affine) if blind else np.eye(messages)
+        while blind and not np.linalg.cond(blinding_MM) < condition:
+            blinding_MM = _draw_matrix(messages, rng, affine=affine)
         decode_M: Matrix = np.linalg.solve(blinding_MM.T, signs_M).astype(np.float64)
         return Secrets(target, blinding_MM @ mixing_MK, decode_M)
 
@@ -178,15 +178,6 @@ def can_blind(messages: int, sampler: Sampler, condition: float) -> bool:
     rng = np.random.default_rng(0)
     drawn = (_draw_matrix(messages, rng, affine=sampler == "affine") for _ in range(200))
     return any(np.linalg.cond(matrix) < condition for matrix in drawn)
-
-
-def _draw_blinding(
-    messages: int, rng: np.random.Generator, condition: float, *, affine: bool
-) -> Matrix:
-    while True:
-        drawn = _draw_matrix(messages, rng, affine=affine)
-        if np.linalg.cond(drawn) < condition:
-            return drawn
 
 
 def _draw_matrix(messages: int, rng: np.random.Generator, *, affine: bool) -> Matrix:

@@ -44,7 +44,6 @@ class NaiveMixConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """Batches of at least two texts, where each is mixed with another."""
         pairs = (Need(Given.BATCH, "partners", least=2),) if self.partners == "others" else ()
         return (*super().needs, *pairs)
 
@@ -82,7 +81,6 @@ class NaiveMix(Method):
         return partners
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Mix each text with its partner."""
         if self not in step.memo:
             return z
         partners, share = step.memo[self]

@@ -40,7 +40,6 @@ class NoiseConfig(MethodConfig):
     )
 
     def is_rowwise(self) -> bool:
-        """Return whether the noise's size is the same for all rows."""
         return self.unit == "value"
 
     def build(self, site: Site) -> Method:
@@ -55,13 +54,12 @@ class Noise(Method):
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         noise = step.draw_rows(self._draw, z.shape, "noise", device=z.device).to(z)
-        # The unit is detached: the size of the noise is no way for gradients.
-        return z + self.sigma * self._compute_unit(z.detach()) * noise
-
-    def _compute_unit(self, z: Tensor) -> Tensor | float:
-        if self.config.unit == "batch_std":
-            return z.std(correction=0)
-        return z.square().mean().sqrt() if self.config.unit == "batch_rms" else 1.0
+        unit: Tensor | float = 1.0
+        if self.config.unit != "value":
+            # Detached: the size of the noise is no way for gradients.
+            values, as_std = z.detach(), self.config.unit == "batch_std"
+            unit = values.std(correction=0) if as_std else values.square().mean().sqrt()
+        return z + self.sigma * unit * noise
 
     def _draw(
         self, size: torch.Size, *, generator: torch.Generator, device: torch.device

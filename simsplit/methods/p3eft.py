@@ -32,7 +32,7 @@ then the regulariser reads the mean over a text's real positions, since padding 
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -46,9 +46,6 @@ from simsplit.methods.method import ANYTHING, Method, MethodConfig, Shape, Share
 from simsplit.methods.private_backprop import PrivateBackprop, PrivateBackpropConfig
 from simsplit.needs import Given, Need, Needs, need_leg
 from simsplit.seeds import rng_for
-
-if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression
 
 FIT_ITERATIONS = 150
 LENGTH = 4.0
@@ -102,7 +99,6 @@ class P3eftConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """Clients with labels and the loss; adapter sets and a frozen trunk for some options."""
         own = [Need(Given.SCORING), Need(Given.CLASSIFIES), need_leg(Leg.FEATURES_GRAD)]
         if self.mixing:
             least = 3 if self.shift_alpha else 2
@@ -214,24 +210,20 @@ def compute_opposite_loss(h: Tensor, labels: Tensor, seed: int) -> Tensor | None
 
     The classifier is fitted to the batch's true labels; gradients reach h only.
     """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     classes, targets = np.unique(labels.cpu().numpy(), return_inverse=True)
     if len(classes) < 2:
         return None
-    classifier = _fit_classifier(h.detach().float().cpu().numpy(), targets, seed)
+    # As the published code does: C = 1, no scaling, at most 150 iterations.
+    classifier = LogisticRegression(random_state=seed % 2**32, max_iter=FIT_ITERATIONS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        classifier.fit(h.detach().float().cpu().numpy(), targets)
     weight = torch.as_tensor(classifier.coef_, dtype=h.dtype, device=h.device)
     bias = torch.as_tensor(classifier.intercept_, dtype=h.dtype, device=h.device)
     scores, wanted = F.linear(h, weight, bias), torch.as_tensor(targets, device=h.device)
     if len(classes) == 2:
         return F.binary_cross_entropy_with_logits(scores[:, 0], 1 - wanted.to(h.dtype))
     return F.cross_entropy(-scores, wanted)
-
-
-def _fit_classifier(rows: np.ndarray, targets: np.ndarray, seed: int) -> "LogisticRegression":
-    """Fit as the published code does: C = 1, no scaling, at most 150 iterations."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        classifier = LogisticRegression(random_state=seed % 2**32, max_iter=FIT_ITERATIONS)
-        return classifier.fit(rows, targets)

@@ -49,7 +49,17 @@ class PackedForms:
 
         None if `encode` changes the rows: then those of a message do not say how many there were.
         """
-        sides = client, server = tuple(map(_copy_packing, self._stacks))
+        # Idle methods in place of those that do not pack, and copies of the others, since what is
+        # measured must not move what the run's own methods remember.
+        sides = client, server = [
+            Stack(
+                [copy.deepcopy(each) if packs(each) else Method() for each in stack.smashed],
+                [copy.deepcopy(each) if packs(each) else Method() for each in stack.features],
+                stack.side,
+                stack.sent,
+            )
+            for stack in self._stacks
+        ]
         client.receive_announcements(server.announce())
         sender, receiver = sides[not leg.up], sides[leg.up]
         here, there = (Step(0, 1, 0, 0) for _ in range(2))
@@ -86,13 +96,3 @@ class PackedForms:
 def packs(method: Method) -> bool:
     """Return whether a method has a wire format of its own."""
     return type(method).pack is not Method.pack
-
-
-def _copy_packing(stack: Stack) -> Stack:
-    """Return a stack with copies of the methods that pack, and idle ones for the others."""
-    smashed, features = (
-        # Copies, since what is measured must not move what the run's own methods remember.
-        [copy.deepcopy(each) if packs(each) else Method() for each in methods]
-        for methods in (stack.smashed, stack.features)
-    )
-    return Stack(smashed, features, stack.side, stack.sent)

@@ -38,6 +38,7 @@ from torch import Tensor
 from simsplit.legs import Leg
 from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
 from simsplit.needs import Given, Need, need_leg
+from simsplit.seeds import continue_on
 
 MOST = 0.8
 """The largest magnitude of the gradient's coefficient in a message, an entry of a unit row of C."""
@@ -78,7 +79,8 @@ class PrivateBackprop(Method):
         rng = step.make_next_rng(self, "private_backprop")
         mixing_MM = draw_blinding(num, rng)
         rows = grad.flatten(1).double()
-        rng = step.continue_rng(rng, grad.device)
+        if step.noise == "device" and grad.device.type != "cpu":
+            rng = continue_on(rng, grad.device)
         noise = (self._draw_noise(rows, rng) for _ in range(num - 1))
         stacked = torch.stack([rows, *noise])
         messages = torch.tensordot(mixing_MM.to(stacked), stacked, 1).to(grad.dtype)

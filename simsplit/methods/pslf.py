@@ -28,7 +28,6 @@ from simsplit.methods.method import (
     Method,
     Release,
     Response,
-    Shape,
     Site,
     Step,
     Trait,
@@ -81,13 +80,13 @@ class Pslf(Method):
         share = shares[1] if len(shares) > 1 else 0.5
         self.num_positive = count_positive(self.num_pseudo, share)
         self.draws = SampleDraws("pslf", 3)
-        with isolate(site.seed, "pslf"):
-            self.classifier = nn.Linear(_compute_width(site.features), self.num_pseudo)
-        self.module = self.classifier
+        # The first of two axes is averaged over.
         self.flat = len(site.features) != 2
+        width = int(torch.Size(site.features).numel()) if self.flat else site.features[-1]
+        with isolate(site.seed, "pslf"):
+            self.module = self.classifier = nn.Linear(width, self.num_pseudo)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Return the batch unchanged, and store its pseudo-labels."""
         if step.training:
             true = get_classes(batch.labels)
             flipped, pseudo = self._draw_labels(true, self.draws.get(batch.indices, step))
@@ -125,11 +124,6 @@ class Pslf(Method):
 def count_positive(num_pseudo: int, share: float) -> int:
     """Return the number of pseudo-classes that belong to positives."""
     return min(max(round(share * num_pseudo), 1), num_pseudo - 1)
-
-
-def _compute_width(features: Shape) -> int:
-    """Return the pseudo-classifier's number of inputs; the first of two axes is averaged over."""
-    return features[-1] if len(features) == 2 else int(torch.Size(features).numel())
 
 
 def _pool(features: Tensor, real: Tensor | None) -> Tensor:

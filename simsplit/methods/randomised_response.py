@@ -57,7 +57,6 @@ class RandomisedResponse(Method):
         self.draws = SampleDraws("randomised_response", 2)
 
     def transform(self, batch: Batch, step: Step) -> Batch:
-        """Return the batch with the labels that were drawn for its samples."""
         if not step.training:
             return batch
         draws = self.draws.get(batch.indices, step)
@@ -67,16 +66,11 @@ class RandomisedResponse(Method):
         return replace(batch, labels=replace_classes(batch.labels, drawn))
 
 
-def compute_keep_probability(epsilon: float, classes: int) -> float:
-    """Return the probability that a label is kept."""
-    return 1 / (1 + (classes - 1) * math.exp(-epsilon))
-
-
 def randomise(true_N: Tensor, draws_N2: Tensor, epsilon: float, classes: int) -> Tensor:
     """Apply K-ary randomised response to classes; negative ones (no class) stay unchanged."""
     whether, which = draws_N2.to(true_N.device).unbind(1)
     offset = 1 + (which * (classes - 1)).long()
-    keep = compute_keep_probability(epsilon, classes)
+    keep = 1 / (1 + (classes - 1) * math.exp(-epsilon))
     changed = (whether >= keep) & (true_N >= 0) & (classes > 1)
     return torch.where(changed, (true_N + offset) % max(classes, 1), true_N)
 
@@ -100,13 +94,11 @@ class SampleDraws:
         numbers = rows.div(BLOCK, rounding_mode="floor")
         draws = torch.empty(len(rows), self.count, dtype=torch.float64)
         for number in numbers.unique().tolist():
+            key = (step.seed, step.client, number)
+            if key not in self._blocks:
+                rng = rng_for(step.seed, self.purpose, step.client, number)
+                drawn = torch.rand(BLOCK, self.count, generator=rng, dtype=torch.float64)
+                self._blocks[key] = drawn
             here = numbers == number
-            draws[here] = self._get_block(number, step)[rows[here] - number * BLOCK]
+            draws[here] = self._blocks[key][rows[here] - number * BLOCK]
         return draws
-
-    def _get_block(self, number: int, step: Step) -> Tensor:
-        key = (step.seed, step.client, number)
-        if key not in self._blocks:
-            rng = rng_for(step.seed, self.purpose, step.client, number)
-            self._blocks[key] = torch.rand(BLOCK, self.count, generator=rng, dtype=torch.float64)
-        return self._blocks[key]

@@ -150,7 +150,6 @@ class Snd(Method):
                 self.module = Denoiser(site.shape[-1], config.layers, config.heads)
 
     def plan_phases(self, rounds: int) -> list[Phase]:
-        """Return the phase in which the denoiser learns from public data."""
         if not (self.config.denoise and self.config.warm_up):
             return []
         return [build_public_phase(DENOISE, self.config.warm_up)]
@@ -218,24 +217,22 @@ class Snd(Method):
         return None if noised is None else noised.error
 
     def _draw_noise(self, z: Tensor, mean_norm: Tensor, step: Step) -> Tensor:
+        """Draw directions, and gamma-distributed lengths: on the CPU, these from numpy's stream."""
         width = z.shape[-1]
         rng = step.make_rng("direction", device=z.device)
         draws = torch.randn(z.shape, generator=rng, device=rng.device)
-        lengths = self._draw_lengths(z, step, rng)
+        shape = z.shape if self.config.lengths == "element" else (*z.shape[:-1], 1)
+        if rng.device.type != "cpu":
+            widths = torch.full(shape, float(width), device=rng.device)
+            lengths = torch._standard_gamma(widths, generator=rng)
+        else:
+            mode = "train" if step.training else "evaluate"
+            scope = ("length", mode, step.phase, step.client, step.round, step.number)
+            gamma = numpy_rng_for(step.seed, *scope).standard_gamma(width, shape)
+            lengths = torch.from_numpy(gamma).float()
         if self.config.eta is not None:
             lengths = lengths / self.config.eta
         else:
             lengths = lengths * (self.config.noise * mean_norm.to(rng.device) / width)
         noise: Tensor = draws / draws.norm(dim=-1, keepdim=True) * lengths
         return noise.to(z)
-
-    def _draw_lengths(self, z: Tensor, step: Step, rng: torch.Generator) -> Tensor:
-        """Draw gamma-distributed lengths, from numpy's stream or, on a device, from its own."""
-        shape = z.shape if self.config.lengths == "element" else (*z.shape[:-1], 1)
-        if rng.device.type != "cpu":
-            widths = torch.full(shape, float(z.shape[-1]), device=rng.device)
-            return torch._standard_gamma(widths, generator=rng)
-        mode = "train" if step.training else "evaluate"
-        scope = ("length", mode, step.phase, step.client, step.round, step.number)
-        gamma = numpy_rng_for(step.seed, *scope).standard_gamma(z.shape[-1], shape)
-        return torch.from_numpy(gamma).float()

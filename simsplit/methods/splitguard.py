@@ -70,8 +70,7 @@ class Splitguard(Method):
 
     def __init__(self, config: SplitguardConfig, site: Site) -> None:
         self.config, self.seed = config, site.seed
-        self.kept = GradientSums()
-        self.module = self.kept
+        self.module = self.kept = GradientSums()
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Make the batch fake at random: shift all labels by the same amount."""
@@ -102,7 +101,6 @@ class Splitguard(Method):
         return which > 0
 
     def report(self) -> dict[str, float]:
-        """Return the score, if there are gradients of all three kinds."""
         if not self.kept.counts.all():
             return {}
         counts = self.kept.counts

@@ -1,6 +1,6 @@
 """A step as methods see it: one side's view of one mini-batch, or of those of a cohort at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from simsplit.legs import ClientId, Leg
 from simsplit.methods.tokens import Stock
 from simsplit.phases import TRAIN
-from simsplit.seeds import Scope, continue_on, rng_for
+from simsplit.seeds import Scope, rng_for
 
 NoiseSource = Literal["cpu", "device"]
 
@@ -25,15 +25,6 @@ class SessionState(Protocol):
 
     def get_cache(self, name: str) -> Any:  # noqa: ANN401 - transformers is not imported for its types
         """Return this session's cache (transformers' DynamicCache) with this name."""
-
-
-class Draw(Protocol):
-    """A function that draws a tensor, such as `torch.randn`."""
-
-    def __call__(
-        self, size: torch.Size, *, generator: torch.Generator, device: torch.device
-    ) -> Tensor:
-        """Draw a tensor of this size from a stream."""
 
 
 @dataclass(slots=True)
@@ -95,9 +86,16 @@ class Step:
         return rng_for(self.seed, *at, device=device if self.noise == "device" else None)
 
     def draw_rows(
-        self, draw: Draw, shape: Sequence[int], *scope: Scope, device: torch.device
+        self,
+        draw: Callable[..., Tensor],
+        shape: Sequence[int],
+        *scope: Scope,
+        device: torch.device,
     ) -> Tensor:
-        """Return the draws of one purpose for rows on a device: of a cohort, each client's own."""
+        """Return the draws of one purpose for rows on a device: of a cohort, each client's own.
+
+        `draw` is a function such as `torch.randn`.
+        """
         if self.parts:
             every = [
                 step.draw_rows(draw, (rows, *shape[1:]), *scope, device=device)
@@ -113,8 +111,3 @@ class Step:
         """Return another random stream at each call, for hooks that run several times in a step."""
         count = self.memo[method] = self.memo.get(method, 0) + 1
         return self.make_rng(name, count, device=device)
-
-    def continue_rng(self, rng: torch.Generator, device: torch.device) -> torch.Generator:
-        """Return a stream of the CPU for noise on a device: that stream, or one drawn there."""
-        on_device = self.noise == "device" and device.type != "cpu"
-        return continue_on(rng, device) if on_device else rng

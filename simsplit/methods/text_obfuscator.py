@@ -74,7 +74,6 @@ class TextObfuscator(Method):
         return batch
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Add noise, and store z for the loss."""
         if self in step.memo:
             step.memo[self].append(z)
         rng = step.make_rng("text_obfuscator", step.phase, device=z.device)

@@ -173,7 +173,6 @@ class SparsifyConfig(MethodConfig):
 
     @property
     def needs(self) -> Needs:
-        """Texts, if the unit is a token."""
         return (*super().needs, *([Need(Given.TEXTS, "per")] if self.per == "token" else []))
 
     def can_run_in_sessions(self, reading: str = "") -> bool:
@@ -230,7 +229,6 @@ class Sparsify(Method):
         return values_BK, pack_bits(kept_BK, count_bits(self._count_values(shape))), shape_tensor
 
     def unpack(self, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
-        """Return the values at their positions, and zeros elsewhere."""
         values_BK, *beside = tensors
         if beside:
             indices, shape_tensor = beside

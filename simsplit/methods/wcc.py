@@ -40,7 +40,6 @@ class Wcc(Method):
         self.normalise = config.normalise
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
-        """Return z unchanged, and store it for the loss."""
         if step.training and self.weight > 0:
             step.memo[self] = z
         return z

@@ -14,7 +14,6 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,8 +55,13 @@ def read_default_text() -> list[str]:
 
     seen: set[str] = set()
     texts = [text for _, text in sorted(topics.items())]
-    with _without_collector():
+    collects = gc.isenabled()
+    gc.disable()  # it would visit every syntax tree repeatedly
+    try:
         texts += ["\n\n".join(_read_docstrings(file)) for file in _list_library()]
+    finally:
+        if collects:
+            gc.enable()
     return [document for text in texts if (document := _keep_unseen(text, seen))]
 
 
@@ -71,10 +75,8 @@ def read_sentences(module: str) -> tuple[str, ...]:
     files = [root / f"{module}.py"] if (root / f"{module}.py").is_file() else []
     if (root / module).is_dir():
         files = list(_list_modules(root / module))
-    texts = [text for file in files for text in _read_docstrings(file)]
-    firsts = (
-        " ".join(_split_paragraphs(text)[0].split()) for text in texts if _split_paragraphs(text)
-    )
+    every = (_split_paragraphs(text) for file in files for text in _read_docstrings(file))
+    firsts = (" ".join(paragraphs[0].split()) for paragraphs in every if paragraphs)
     return tuple(first for first in dict.fromkeys(firsts) if len(first) >= _SENTENCE)
 
 
@@ -155,18 +157,6 @@ def _list_modules(folder: Path) -> Iterator[Path]:
             yield from _list_modules(entry)
         elif entry.suffix == ".py":
             yield entry
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Disable the garbage collector within a block: it would visit every syntax tree repeatedly."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _read_docstrings(file: Path) -> list[str]:

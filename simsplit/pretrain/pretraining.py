@@ -69,17 +69,13 @@ class PretrainProgress:
     elapsed_s: float
 
     @property
-    def rate(self) -> float:
-        """Tokens per second since training began."""
-        return self.tokens / max(self.elapsed_s, 1e-9)
-
-    @property
     def left_s(self) -> float:
         """Estimated seconds until the last step."""
         return self.elapsed_s * (self.steps - self.step) / self.step
 
     def __str__(self) -> str:
-        return f"loss {self.loss:.3f}  {self.rate:,.0f} tokens/s  {self.left_s:,.0f} s left"
+        rate = self.tokens / max(self.elapsed_s, 1e-9)
+        return f"loss {self.loss:.3f}  {rate:,.0f} tokens/s  {self.left_s:,.0f} s left"
 
 
 Watch = Callable[[PretrainProgress], None]

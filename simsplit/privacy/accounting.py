@@ -180,14 +180,12 @@ def explain_lack(scenario: Scenario) -> str:
 def void_repeated(guarantees: Iterable[Guarantee]) -> list[Guarantee]:
     """Return the guarantees of a deployed run that has gone back to a checkpoint."""
     why = "the run went back to a checkpoint, and gradients of its rounds get the same noise again"
-    return [replace(each, lacks=why) if _is_of_gradients(each) else each for each in guarantees]
-
-
-def _is_of_gradients(guarantee: Guarantee) -> bool:
-    """Return whether a guarantee depends on noise on gradients."""
-    if guarantee.lacks or guarantee.epsilon is not None:
-        return False
-    return guarantee.learning is not None or SamplePart.LABEL in PARTS[guarantee.protects]
+    made = []
+    for each in guarantees:
+        counted = not each.lacks and each.epsilon is None
+        noised = counted and (each.learning or SamplePart.LABEL in PARTS[each.protects])
+        made.append(replace(each, lacks=why) if noised else each)
+    return made
 
 
 def list_withheld_figures(scenario: Scenario) -> tuple[str, ...]:
