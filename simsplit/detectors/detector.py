@@ -23,7 +23,6 @@ from simsplit.detectors.thresholds import (
     Side,
     ThreeSigmaConfig,
     Threshold,
-    Window,
     compute_mad_z,
     to_suspicion,
 )
@@ -156,17 +155,35 @@ class Detector(ABC):
 
     def __init__(self, config: DetectorConfig) -> None:
         self.config = config
-        self.window = Window(config.window)
         self._rounds = 0
         self._sums: dict[ClientId, float] = {}
         self._flagged: set[ClientId] = set()
         self._remembered: dict[str, dict[ClientId, Tensor]] = {}
+        # For a window of all rounds: each client's sum of values, and the number of its rounds.
+        self._totals, self._counts = map(self.remember, ("window.total", "window.rounds"))
+        # For a window of several rounds: a row for each of a client's latest ones.
+        self._latest = self.remember("window.latest")
         self.floor = 0.0
         """Smallest standard deviation of honest clients' scores that is assumed."""
 
     def remember(self, name: str) -> dict[ClientId, Tensor]:
         """Return a dict of tensors by client; a checkpoint has them as `name.CLIENT`."""
         return self._remembered.setdefault(name, {})
+
+    def average(self, values: Mapping[ClientId, Tensor]) -> dict[ClientId, Tensor]:
+        """Add a round's values; return the means over the window of the clients that took part."""
+        window, means = self.config.window, dict(values)
+        for client, value in values.items():
+            if window is None:
+                self._totals[client] = self._totals.get(client, torch.zeros_like(value)) + value
+                count = int(self._counts.get(client, 0)) + 1
+                self._counts[client] = torch.tensor(count)
+                means[client] = self._totals[client] / count
+            elif window > 1:
+                known = self._latest.get(client, value[None][:0])
+                self._latest[client] = torch.cat([known, value[None]])[-window:]
+                means[client] = self._latest[client].mean(0)
+        return means
 
     @abstractmethod
     def score(self, view: RoundView) -> Scores:
@@ -175,7 +192,7 @@ class Detector(ABC):
     def pool_scores(self, view: RoundView) -> Scores:
         """Return scores over the window: each client's mean score over its rounds."""
         values = {c: torch.tensor(v, dtype=torch.float64) for c, v in self.score(view).items()}
-        return {client: float(mean) for client, mean in self.window.mean(values).items()}
+        return {client: float(mean) for client, mean in self.average(values).items()}
 
     def judge(self, view: RoundView) -> dict[ClientId, Verdict]:
         """Score all clients, and flag the clients beyond the threshold."""
@@ -223,7 +240,7 @@ class Detector(ABC):
             state["sums.values"] = torch.tensor(list(self._sums.values()), dtype=torch.float64)
         for name, kept in self._remembered.items():
             state |= {f"{name}.{client}": tensor for client, tensor in kept.items()}
-        return state | {f"window.{name}": tensor for name, tensor in self.window.state().items()}
+        return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned."""
@@ -236,19 +253,16 @@ class Detector(ABC):
         for name, kept in self._remembered.items():
             kept.clear()
             kept |= {int(c): tensor for c, tensor in select_below(state, f"{name}.").items()}
-        self.window.load(select_below(state, "window."))
 
 
 class SignalDetector(Detector, ABC):
     """Base class of detectors that compare clients by the mean of one signal, over the window."""
 
-    def __init__(self, config: SignalDetectorConfig) -> None:
-        super().__init__(config)
-        self.signal = config.signal
+    config: SignalDetectorConfig
 
     def score(self, view: RoundView) -> Scores:
         """Score the clients' means; return no scores for fewer than two clients."""
-        means = self.window.mean(view.readings.compute_means(self.signal))
+        means = self.average(view.readings.compute_means(self.config.signal))
         if len(means) < 2:
             return {}
         values = self.compare(list(means), torch.stack(list(means.values())).double())

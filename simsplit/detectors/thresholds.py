@@ -13,18 +13,13 @@ compared only at equal windows and thresholds.
 
 import functools
 import math
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from pydantic import BeforeValidator, Discriminator, Field
-from torch import Tensor
 
 from simsplit.config import Config
-from simsplit.legs import ClientId
 from simsplit.seeds import numpy_rng_for
-from simsplit.states import select_below
 
 _WORDS = {"round": 1, "running": None}
 """Values that earlier versions had instead of a number."""
@@ -37,48 +32,6 @@ def _replace_word(value: object) -> object:
 
 Rounds = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_replace_word)]
 """The field `window`: a number of rounds; null: all rounds so far."""
-
-
-class Window:
-    """Each client's mean over its latest rounds; `rounds` is the field `window`."""
-
-    def __init__(self, rounds: int | None) -> None:
-        self.rounds = None if rounds is None else max(1, rounds)
-        self._totals: dict[ClientId, tuple[Tensor, int]] = {}
-        """The sum and number of a client's rounds, for a window of all rounds."""
-        self._latest: dict[ClientId, Tensor] = {}
-        """A row for each of a client's latest rounds, for a window of several rounds."""
-
-    def mean(self, values: Mapping[ClientId, Tensor]) -> dict[ClientId, Tensor]:
-        """Add this round's values, and return the means of the clients that took part."""
-        if self.rounds == 1:
-            return dict(values)
-        means = {}
-        for client, value in values.items():
-            if self.rounds is None:
-                total, count = self._totals.get(client, (torch.zeros_like(value), 0))
-                self._totals[client] = total + value, count + 1
-                means[client] = (total + value) / (count + 1)
-            else:
-                known = self._latest.get(client, value[None][:0])
-                self._latest[client] = torch.cat([known, value[None]])[-self.rounds :]
-                means[client] = self._latest[client].mean(0)
-        return means
-
-    def state(self) -> dict[str, Tensor]:
-        """Return what the window remembers between rounds, as tensors for a checkpoint."""
-        state = {f"latest.{client}": rows for client, rows in self._latest.items()}
-        for client, (total, count) in self._totals.items():
-            state |= {f"total.{client}": total, f"rounds.{client}": torch.tensor(count)}
-        return state
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a state that `state` returned."""
-        totals = select_below(state, "total.")
-        self._totals = {int(c): (total, int(state[f"rounds.{c}"])) for c, total in totals.items()}
-        self._latest = {
-            int(client): rows for client, rows in select_below(state, "latest.").items()
-        }
 
 
 def format_window(rounds: int | None) -> str:

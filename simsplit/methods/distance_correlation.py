@@ -51,9 +51,7 @@ class DistanceCorrelationConfig(LabelDefenceConfig):
     )
 
     def build(self, site: Site) -> Method:
-        if site.side == "server":
-            return Method()
-        return DistanceCorrelation(self.alpha, adapters=site.adapters)
+        return DistanceCorrelation(self, site) if site.side == "client" else Method()
 
 
 class DistanceCorrelation(Method):
@@ -63,8 +61,8 @@ class DistanceCorrelation(Method):
     share of batches without one.
     """
 
-    def __init__(self, alpha: float, *, adapters: bool = False) -> None:
-        self.alpha, self.adapters = alpha, adapters
+    def __init__(self, config: DistanceCorrelationConfig, site: Site) -> None:
+        self.alpha, self.adapters = config.alpha, site.adapters
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         if step.training and self.alpha > 0:

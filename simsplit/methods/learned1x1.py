@@ -61,9 +61,7 @@ class LearnedLayers(Method):
         out: Tensor = self.module(z)
         return out
 
-    def lift(self, z: Tensor, step: Step) -> Tensor:
-        out: Tensor = self.module(z)
-        return out
+    lift = encode
 
 
 class BottlenetConfig(MethodConfig):
@@ -85,13 +83,8 @@ class BottlenetConfig(MethodConfig):
 
     def build(self, site: Site) -> Method:
         wide, narrow = site.shape[0], self.compute_sent_shape(site.shape, site.where)[0]
+        inputs, outputs = (wide, narrow) if site.sends else (narrow, wide)
         with isolate(site.seed, "bottlenet"):
-            if site.sends:
-                return LearnedLayers(_build_layers(wide, narrow, nn.Sigmoid()))
-            return LearnedLayers(_build_layers(narrow, wide, nn.ReLU()))
-
-
-def _build_layers(inputs: int, outputs: int, activation: nn.Module) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), BatchNorm2d(outputs), activation
-    )
+            convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+            activation = nn.Sigmoid() if site.sends else nn.ReLU()
+            return LearnedLayers(nn.Sequential(convolution, BatchNorm2d(outputs), activation))

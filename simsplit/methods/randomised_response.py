@@ -44,16 +44,14 @@ class RandomisedResponseConfig(LabelDefenceConfig):
         return Response(self.epsilon)
 
     def build(self, site: Site) -> Method:
-        if site.side == "server":
-            return Method()
-        return RandomisedResponse(self.epsilon, site.labels.classes)
+        return RandomisedResponse(self, site) if site.side == "client" else Method()
 
 
 class RandomisedResponse(Method):
     """Replacement of a batch's labels; `labels_changed` is a round's share of changed labels."""
 
-    def __init__(self, epsilon: float, classes: int) -> None:
-        self.epsilon, self.classes = epsilon, classes
+    def __init__(self, config: RandomisedResponseConfig, site: Site) -> None:
+        self.epsilon, self.classes = config.epsilon, site.labels.classes
         self.draws = SampleDraws("randomised_response", 2)
 
     def transform(self, batch: Batch, step: Step) -> Batch:

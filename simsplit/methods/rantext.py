@@ -72,9 +72,10 @@ class RantextConfig(ReplacingConfig):
 class Rantext(Replacing):
     """The client's half, which draws a list of near tokens for each occurrence of a token."""
 
+    config: RantextConfig
+
     def __init__(self, config: RantextConfig, tokens: Tokens | None) -> None:
-        super().__init__(config.kind, tokens, fixed=config.fixed)
-        self.config = config
+        super().__init__(config, tokens, fixed=config.fixed)
         if tokens is not None:
             self.noises = tokens.embeddings.shape[1]
 

@@ -50,8 +50,9 @@ class Replacing(Method, ABC):
     noises = 0
     """How many uniform numbers each token has beside the two that choose its replacement."""
 
-    def __init__(self, kind: str, tokens: Tokens | None, *, fixed: bool) -> None:
-        self.kind, self.tokens, self.fixed = kind, tokens, fixed
+    def __init__(self, config: ReplacingConfig, tokens: Tokens | None, *, fixed: bool) -> None:
+        self.config, self.tokens, self.fixed = config, tokens, fixed
+        self.kind = config.kind_name
 
     def compute_probabilities(self, tokens: Tokens) -> Tensor:
         """Return the probability that each of the V tokens is replaced (possibly by itself)."""
@@ -166,7 +167,7 @@ class SantextConfig(ReplacingConfig):
         return f"epsilon is per unit of distance between tokens (metric privacy){stay}"
 
     def build(self, site: Site) -> Method:
-        return Santext(self, site.tokens) if site.side == "client" else Method()
+        return Santext(self, site.tokens, fixed=self.fixed) if site.side == "client" else Method()
 
 
 class Santext(Replacing):
@@ -189,9 +190,7 @@ class Santext(Replacing):
     keeps its length, since it is not tokenised again.
     """
 
-    def __init__(self, config: SantextConfig, tokens: Tokens | None) -> None:
-        super().__init__(config.kind, tokens, fixed=config.fixed)
-        self.config = config
+    config: SantextConfig
 
     @cached_property
     def _partition(self) -> tuple[Tensor, Tensor]:
@@ -240,7 +239,7 @@ class CustextConfig(ReplacingConfig):
     )
 
     def build(self, site: Site) -> Method:
-        return Custext(self, site.tokens) if site.side == "client" else Method()
+        return Custext(self, site.tokens, fixed=self.fixed) if site.side == "client" else Method()
 
 
 class Custext(Replacing):
@@ -263,9 +262,7 @@ class Custext(Replacing):
     texts, and a text keeps its length, since it is not tokenised again.
     """
 
-    def __init__(self, config: CustextConfig, tokens: Tokens | None) -> None:
-        super().__init__(config.kind, tokens, fixed=config.fixed)
-        self.config = config
+    config: CustextConfig
 
     def count_values(self, tokens: Tokens) -> int:
         """Return the size of the embeddings of one group, which are gathered for each token."""

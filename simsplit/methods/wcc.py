@@ -36,8 +36,7 @@ class Wcc(Method):
     """The client's loss term; a step's memo holds its smashed data."""
 
     def __init__(self, config: WccConfig) -> None:
-        self.weight = config.weight
-        self.normalise = config.normalise
+        self.weight, self.normalise = config.weight, config.normalise
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         if step.training and self.weight > 0:

@@ -117,13 +117,13 @@ def find_noise(
     for index, method in enumerate(scenario.method):
         if not isinstance(method.release, Release):
             continue
-        wanted, place = factor * method.release.multiplier, f"method.{index}"
+        size, place = factor * method.release.multiplier, f"method.{index}"
         if isinstance(method, DpForwardConfig):
-            alone = compute_epsilon(wanted, 1, method.delta)
+            alone = compute_epsilon(size, 1, method.delta)
             lines.append(_make_line(f"{place}.epsilon", alone, method.epsilon, epsilon))
         elif isinstance(method, DpSgdConfig):
             now = method.multiplier
-            lines.append(_make_line(f"{place}.multiplier", 2 * wanted, now, epsilon))
+            lines.append(_make_line(f"{place}.multiplier", 2 * size, now, epsilon))
     return lines
 
 

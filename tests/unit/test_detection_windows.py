@@ -11,7 +11,7 @@ import torch
 from simsplit.detectors import DETECTORS, RoundView, thresholds
 from simsplit.detectors.detector import Detector
 from simsplit.detectors.readings import Readings, Sums
-from simsplit.detectors.thresholds import SequentialConfig, Window, compute_mad_z, format_window
+from simsplit.detectors.thresholds import SequentialConfig, compute_mad_z, format_window
 from simsplit.seeds import rng_for
 
 ROUNDS, CLIENTS = 6, 5
@@ -67,13 +67,14 @@ def test_any_detector_s_scores_are_averaged_over_it(window: int | None) -> None:
 @pytest.mark.parametrize("window", [1, 3, None])
 def test_what_a_window_remembers_is_all_that_it_needs(window: int | None) -> None:
     values = [{c: SIGNALS[n, c] for c in range(CLIENTS)} for n in range(ROUNDS)]
-    whole, first, second = Window(window), Window(window), Window(window)
-    before = [whole.mean(each) for each in values]
+    config = DETECTORS["cosine_mad"].model_validate({"window": window})
+    whole, first, second = (config.build() for _ in range(3))
+    before = [whole.average(each) for each in values]
     for each in values[:4]:
-        first.mean(each)
+        first.average(each)
     second.load(first.state())
     for number in (4, 5):
-        result = second.mean(values[number])
+        result = second.average(values[number])
         assert all(torch.equal(result[c], before[number][c]) for c in range(CLIENTS))
 
 
