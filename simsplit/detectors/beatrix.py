@@ -14,11 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.per_sample import (
-    PerSampleConfig,
-    measure_robust_z,
-    project_on_directions,
-)
+from simsplit.detectors.per_sample import PerSampleConfig, measure_robust_z, project_on_directions
 
 
 class BeatrixConfig(PerSampleConfig):

@@ -153,6 +153,9 @@ def measure_distances(rows: Tensor) -> Tensor:
 class Detector(ABC):
     """Base class of detectors; a subclass defines `score`, and has by `remember` what lasts."""
 
+    averages: ClassVar[bool] = True
+    """Whether scores are averaged over the window; if not, they are of several rounds already."""
+
     def __init__(self, config: DetectorConfig) -> None:
         self.config = config
         self._rounds = 0
@@ -191,7 +194,10 @@ class Detector(ABC):
 
     def pool_scores(self, view: RoundView) -> Scores:
         """Return scores over the window: each client's mean score over its rounds."""
-        values = {c: torch.tensor(v, dtype=torch.float64) for c, v in self.score(view).items()}
+        scores = self.score(view)
+        if not self.averages:
+            return scores
+        values = {c: torch.tensor(v, dtype=torch.float64) for c, v in scores.items()}
         return {client: float(mean) for client, mean in self.average(values).items()}
 
     def judge(self, view: RoundView) -> dict[ClientId, Verdict]:
@@ -259,6 +265,7 @@ class SignalDetector(Detector, ABC):
     """Base class of detectors that compare clients by the mean of one signal, over the window."""
 
     config: SignalDetectorConfig
+    averages = False  # the signal is averaged over the window already
 
     def score(self, view: RoundView) -> Scores:
         """Score the clients' means; return no scores for fewer than two clients."""
@@ -267,10 +274,6 @@ class SignalDetector(Detector, ABC):
             return {}
         values = self.compare(list(means), torch.stack(list(means.values())).double())
         return dict(zip(means, values.tolist(), strict=True))
-
-    def pool_scores(self, view: RoundView) -> Scores:
-        """Return the scores unchanged: the signal is averaged over the window already."""
-        return self.score(view)
 
     @abstractmethod
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:

@@ -75,6 +75,7 @@ class ByFirstRounds(StraysDetector):
     """A detector that scores clients by their strays in the first rounds that they take part in."""
 
     config: MislabelledConfig
+    averages = False  # scores are averaged over the first rounds already
 
     def __init__(self, config: MislabelledConfig) -> None:
         super().__init__(config)
@@ -94,10 +95,6 @@ class ByFirstRounds(StraysDetector):
         known = {client: self._found[client] for client in seen if client in self._found}
         return {client: float(total / rounds) for client, (total, rounds) in known.items()}
 
-    def pool_scores(self, view: RoundView) -> Scores:
-        """Return the scores unchanged: they are averaged over the first rounds already."""
-        return self.score(view)
-
     def _is_open(self, client: ClientId) -> bool:
         window, found = self.config.window, self._found.get(client)
         return window is None or found is None or bool(found[1] < max(1, window))
@@ -107,6 +104,7 @@ class ByLatestRounds(StraysDetector):
     """A detector that scores clients by how much their strays increased in their latest rounds."""
 
     config: MislabelledConfig
+    averages = False  # scores are the largest of all rounds already
 
     def __init__(self, config: MislabelledConfig) -> None:
         super().__init__(config)
@@ -148,7 +146,3 @@ class ByLatestRounds(StraysDetector):
         shares = compared.strays / compared.counts
         recent = self._recent.get(client, shares.new_empty(0, len(shares)))
         return torch.cat([recent, shares[None]])
-
-    def pool_scores(self, view: RoundView) -> Scores:
-        """Return the scores unchanged: they are the largest of all rounds already."""
-        return self.score(view)

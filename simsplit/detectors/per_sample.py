@@ -42,10 +42,6 @@ class PerSampleConfig(ByClassConfig, ABC):
     """Threshold that decides which scores flag a client; scores have an absolute meaning."""
     side = "high"
 
-    @property
-    def title(self) -> str:
-        return self.name or self.kind_name
-
     @abstractmethod
     def judge_class(self, rows_ND: Tensor, labels_N: Tensor, mine_M: Tensor) -> Tensor:
         """Return a mask of the suspicious samples of one class, whose places are `mine_M`."""

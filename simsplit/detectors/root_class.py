@@ -77,10 +77,6 @@ class RootClassConfig(ByClassConfig):
     def fewest_trusted(self) -> int:
         return self.fewest_root
 
-    @property
-    def title(self) -> str:
-        return self.name or "root_class"
-
     def build(self) -> "RootClass":
         return RootClass(self)
 
@@ -89,6 +85,7 @@ class RootClass(Detector):
     """A detector that scores clients by the largest difference of a class from the root's."""
 
     config: RootClassConfig
+    averages = False  # each class's score is averaged over the window already
 
     def __init__(self, config: RootClassConfig) -> None:
         super().__init__(config)
@@ -118,10 +115,6 @@ class RootClass(Detector):
             if enough.any():
                 scores[client] = float(kept.nanmean(0)[enough].max())
         return scores
-
-    def pool_scores(self, view: RoundView) -> Scores:
-        """Return the scores unchanged: each class's score is averaged over the window already."""
-        return self.score(view)
 
     def _match_labels(self, view: RoundView) -> tuple[ByClient, int]:
         """Return the samples' classes, numbered as in the last round, and the number of classes."""

@@ -11,11 +11,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.detectors.per_sample import (
-    PerSampleConfig,
-    measure_robust_z,
-    project_on_directions,
-)
+from simsplit.detectors.per_sample import PerSampleConfig, measure_robust_z, project_on_directions
 
 
 class SpectralSignaturesConfig(PerSampleConfig):

@@ -21,16 +21,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from simsplit.legs import Leg
-from simsplit.methods.method import (
-    ANYTHING,
-    Method,
-    MethodConfig,
-    Release,
-    Site,
-    Step,
-    Trait,
-    clip_rows,
-)
+from simsplit.methods.clipping import Release, clip_rows
+from simsplit.methods.method import ANYTHING, Method, MethodConfig, Site, Step, Trait
 from simsplit.needs import Given, Need, Needs
 
 

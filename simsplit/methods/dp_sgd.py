@@ -18,15 +18,8 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.legs import Leg
-from simsplit.methods.method import (
-    LabelDefenceConfig,
-    Method,
-    Release,
-    Share,
-    Site,
-    Step,
-    clip_rows,
-)
+from simsplit.methods.clipping import Release, clip_rows
+from simsplit.methods.method import LabelDefenceConfig, Method, Share, Site, Step
 from simsplit.needs import need_leg
 
 

@@ -22,16 +22,9 @@ from torch import Tensor, nn
 from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes
 from simsplit.legs import Leg
+from simsplit.methods.clipping import Release, Response
 from simsplit.methods.distance_correlation import get_real_mask
-from simsplit.methods.method import (
-    LabelDefenceConfig,
-    Method,
-    Release,
-    Response,
-    Site,
-    Step,
-    Trait,
-)
+from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.methods.randomised_response import SampleDraws, randomise
 from simsplit.needs import Given, Need, need_leg
 from simsplit.seeds import isolate

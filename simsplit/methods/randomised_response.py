@@ -17,7 +17,8 @@ from torch import Tensor
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes, replace_classes
-from simsplit.methods.method import LabelDefenceConfig, Method, Release, Response, Site, Step, Trait
+from simsplit.methods.clipping import Release, Response
+from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.needs import Given, Need
 from simsplit.seeds import rng_for
 

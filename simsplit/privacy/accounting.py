@@ -56,7 +56,7 @@ from typing import Any
 from simsplit.errors import install_command
 from simsplit.legs import ClientId, Leg
 from simsplit.methods import MethodConfig
-from simsplit.methods.method import Release, Response
+from simsplit.methods.clipping import Release, Response
 from simsplit.models.language import LanguageConfig
 from simsplit.phases import EVALUATE
 from simsplit.privacy.accounts import Account, Learning, choose_delta

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from simsplit.methods import MethodConfig
-from simsplit.methods.method import Response
+from simsplit.methods.clipping import Response
 from simsplit.scenario import Scenario
 
 SPENDING_COLUMNS = ("times_sent", "epsilon", "epsilon_next")

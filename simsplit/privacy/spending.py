@@ -11,9 +11,9 @@ from simsplit.data.batches import compute_rate
 from simsplit.data.client_parts import count_rows
 from simsplit.errors import ScenarioError, install_command
 from simsplit.legs import ClientId
+from simsplit.methods.clipping import Release
 from simsplit.methods.dp_forward import DpForwardConfig, compute_gaussian_sigma
 from simsplit.methods.dp_sgd import DpSgdConfig
-from simsplit.methods.method import Release
 from simsplit.parties.private_learning import WeightNoise
 from simsplit.privacy.accounting import choose_guarantee, compute_epsilon, explain_lack
 from simsplit.privacy.accounts import Account, Learning, choose_delta

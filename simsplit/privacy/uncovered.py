@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simsplit.legs import Leg
-from simsplit.methods.method import Release
+from simsplit.methods.clipping import Release
 from simsplit.privacy.accounting import PARTS, Guarantee, find_weights_gap, list_guarantees
 from simsplit.privacy.departures import SamplePart
 from simsplit.scenario import Scenario
