@@ -35,30 +35,22 @@ class DiscreteSgdConfig(LabelDefenceConfig):
         return DiscreteSgd(self, site) if site.side == "client" else Method()
 
 
-class RoundingInterval(nn.Module):
-    """The distance between neighbouring values; 0 before the first gradient."""
-
-    size: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("size", torch.zeros(()))
-
-
 class DiscreteSgd(Method):
     """The client's half, which rounds the feature gradients that it sends."""
 
     def __init__(self, config: DiscreteSgdConfig, site: Site) -> None:
         self.half, self.clip = (config.bins + 1) // 2, config.clip
-        # A buffer, so that a resumed run goes on with the same step.
-        self.module = self.interval = RoundingInterval().to(site.device)
+        # The distance between neighbouring values; 0 before the first gradient. A buffer, so that a
+        # resumed run goes on with the same step.
+        self.module = self.interval = nn.Module()
+        self.interval.register_buffer("size", torch.zeros((), device=site.device))
 
     def split_gradient(self, grad: Tensor, step: Step) -> Sequence[Share]:
-        size, values = self.interval.size, grad.float().flatten()
+        size, values = self.interval.get_buffer("size"), grad.float().flatten()
         if not size and len(values) > 1:
             size = 2 * values.std() / self.half
             if step.training:  # what only attacks see must not set the step of training
-                self.interval.size.copy_(size)
+                self.interval.get_buffer("size").copy_(size)
         if not size:  # equal values, or a single one, have no spread to divide
             return (Share(grad),)
         steps = (grad.float() / size).round()

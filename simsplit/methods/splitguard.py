@@ -46,44 +46,32 @@ class SplitguardConfig(MethodConfig):
         return Splitguard(self, site) if site.side == "client" else Method()
 
 
-class GradientSums(nn.Module):
-    """Sums, sums of norms and counts of three kinds of gradients, and the largest label so far.
-
-    The kinds are: fake, and two halves of the regular ones.
-    """
-
-    sums: Tensor
-    norms: Tensor
-    counts: Tensor
-    largest: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("sums", torch.zeros(3, WIDTH))
-        self.register_buffer("norms", torch.zeros(3))
-        self.register_buffer("counts", torch.zeros(3))
-        self.register_buffer("largest", torch.tensor(1))
-
-
 class Splitguard(Method):
     """The client's half, which sends fake batches and compares gradients."""
 
     def __init__(self, config: SplitguardConfig, site: Site) -> None:
         self.config, self.seed = config, site.seed
-        self.module = self.kept = GradientSums()
+        self.module = self.kept = nn.Module()
+        # Of three kinds of gradients: fake, and two halves of the regular ones.
+        self.kept.register_buffer("sums", torch.zeros(3, WIDTH))
+        self.kept.register_buffer("norms", torch.zeros(3))
+        self.kept.register_buffer("counts", torch.zeros(3))
+        self.kept.register_buffer("largest", torch.tensor(1))
+        """The largest label so far."""
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Make the batch fake at random: shift all labels by the same amount."""
         if not step.training or step.number < self.config.after:
             return batch
-        self.kept.largest.copy_(torch.maximum(self.kept.largest, batch.labels.max()))
+        largest = self.kept.get_buffer("largest")
+        largest.copy_(torch.maximum(largest, batch.labels.max()))
         rng = step.make_rng("splitguard")
         chance, half = torch.rand(2, generator=rng).tolist()
         is_fake = chance < self.config.probability
         step.memo[self] = 0 if is_fake else 1 + int(half < 0.5)
         if not is_fake:
             return batch
-        classes = self.kept.largest + 1
+        classes = largest + 1
         shift = 1 + int(torch.randint(int(classes) - 1, (), generator=rng))
         return Batch(batch.inputs, (batch.labels + shift) % classes, batch.indices)
 
@@ -95,17 +83,17 @@ class Splitguard(Method):
         first = next((p.grad for p in head.parameters() if p.grad is not None), None)
         if first is not None:
             gradient = first.flatten().float()
-            self.kept.sums[which] += self._sketch(gradient)
-            self.kept.norms[which] += gradient.norm()
-            self.kept.counts[which] += 1
+            sums, norms, counts = map(self.kept.get_buffer, ("sums", "norms", "counts"))
+            sums[which] += self._sketch(gradient)
+            norms[which] += gradient.norm()
+            counts[which] += 1
         return which > 0
 
     def report(self) -> dict[str, float]:
-        if not self.kept.counts.all():
+        sums, norms, counts = map(self.kept.get_buffer, ("sums", "norms", "counts"))
+        if not counts.all():
             return {}
-        counts = self.kept.counts
-        means, norms = self.kept.sums / counts[:, None], self.kept.norms / counts
-        return {"splitguard": float(compute_score(means, norms))}
+        return {"splitguard": float(compute_score(sums / counts[:, None], norms / counts))}
 
     def _sketch(self, gradient: Tensor) -> Tensor:
         """Project a gradient to `WIDTH` values, or pad it to them."""
