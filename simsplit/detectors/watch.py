@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from simsplit.detectors.detector import Detector, DetectorConfig, RoundView, TrunkTurn
+from simsplit.detectors.detector import DetectorConfig, RoundView, TrunkTurn
 from simsplit.detectors.readings import Readings, Signal
 from simsplit.detectors.thresholds import format_window
 from simsplit.legs import ClientId
@@ -103,6 +103,3 @@ def list_signals(configs: Sequence[DetectorConfig]) -> list[Signal]:
 def list_sketched(configs: Sequence[DetectorConfig]) -> list[Signal]:
     """Return the signals of which a detector uses single samples."""
     return list(dict.fromkeys(signal for config in configs for signal in config.sketched_signals))
-
-
-__all__ = ["Detector", "Findings", "Watch", "list_signals", "list_sketched"]

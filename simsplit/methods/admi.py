@@ -147,7 +147,8 @@ class Admi(Method):
         if step.training:
             divergence = code.shape[-1] * compute_mean_divergence(code, sigma)
             step.figures["admi_kl"] = divergence.detach()
-            step.memo[self, "divergence"] = divergence
+            if self.config.alpha:
+                step.memo[self, "divergence"] = divergence
         if step.training or self.config.inference == "sample":
             noise = step.draw_rows(torch.randn, code.shape, "admi", step.phase, device=code.device)
             code = code + sigma * noise.to(code)
@@ -164,9 +165,7 @@ class Admi(Method):
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:
         divergence: Tensor | None = step.memo.pop((self, "divergence"), None)
-        return (
-            self.config.alpha * divergence if self.config.alpha and divergence is not None else None
-        )
+        return None if divergence is None else self.config.alpha * divergence
 
     def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the inverse distance from the pretrained tail, times beta and ada."""

@@ -170,6 +170,8 @@ class SparsifyConfig(MethodConfig):
     ended_traits = frozenset({Trait.VALUES})
     once = True
     reencodes = True
+    # Gradients are sent without indices.
+    unreadable_legs: ClassVar[frozenset[Leg]] = frozenset({Leg.SMASHED_GRAD})
 
     @property
     def needs(self) -> Needs:
@@ -178,11 +180,6 @@ class SparsifyConfig(MethodConfig):
     def can_run_in_sessions(self, reading: str = "") -> bool:
         """Return whether the unit is a token; a whole text's quantile needs all of its tokens."""
         return self.per == "token"
-
-    @property
-    def unreadable_legs(self) -> frozenset[Leg]:
-        """The gradients of smashed data, which are sent without indices."""
-        return frozenset({Leg.SMASHED_GRAD})
 
     def build(self, site: Site) -> Method:
         return Sparsify(self.sparsity, sends=site.sends, by_token=self.per == "token")
