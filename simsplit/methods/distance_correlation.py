@@ -29,9 +29,7 @@ from torch.nn.functional import one_hot
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes
-from simsplit.legs import Leg
 from simsplit.methods.method import LabelDefenceConfig, Method, MethodConfig, Site, Step, Trait
-from simsplit.needs import Given, Need, need_leg
 
 _NOPEEK_FLOOR = 1e-10
 
@@ -44,11 +42,7 @@ class DistanceCorrelationConfig(LabelDefenceConfig):
     """Weight of the loss term. Published runs use 0.3 to 10; 0: no term."""
     required_traits = frozenset({Trait.SAMPLES})
     columns = ("dcor", "dcor_left_out")
-    requires = (
-        need_leg(Leg.FEATURES_GRAD),
-        Need(Given.SCORING),
-        Need(Given.CLASSIFIES),
-    )
+    requires = LabelDefenceConfig.by_labels
 
     def build(self, site: Site) -> Method:
         return DistanceCorrelation(self, site) if site.side == "client" else Method()

@@ -108,11 +108,9 @@ class Dualguard(Method):
         self.config, self.public_tail, width = config, site.tail, site.shape[-1]
         self.inverter: FrozenReader | None = None
         with isolate(site.seed, "dualguard"):
-            into, middle, out = (
-                nn.Linear(width, 2 * width),
-                nn.Linear(2 * width, 2 * width),
-                nn.Linear(2 * width, width),
-            )
+            wide = 2 * width
+            into, middle = nn.Linear(width, wide), nn.Linear(wide, wide)
+            out = nn.Linear(wide, width)
             self.trunk = nn.Sequential(into, nn.ReLU(), middle, nn.ReLU(), out)
             if site.tokens is not None:
                 vocabulary = len(site.tokens.embeddings)

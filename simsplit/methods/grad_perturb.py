@@ -25,9 +25,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from simsplit.data.samples import get_classes
-from simsplit.legs import Leg
 from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
-from simsplit.needs import Given, Need, need_leg
+from simsplit.needs import Given, Need
 
 
 class GradPerturbConfig(LabelDefenceConfig):
@@ -40,12 +39,7 @@ class GradPerturbConfig(LabelDefenceConfig):
     accounted = True
     required_traits = frozenset({Trait.SAMPLES})
     columns = ("perturbed",)
-    requires = (
-        need_leg(Leg.FEATURES_GRAD),
-        Need(Given.SCORING),
-        Need(Given.CLASSIFIES),
-        Need(Given.TASK_GRADIENT),
-    )
+    requires = (*LabelDefenceConfig.by_labels, Need(Given.TASK_GRADIENT))
     release: ClassVar[str] = (
         "each message has its own budget, and budgets add up over the steps of a run"
     )

@@ -56,12 +56,7 @@ class MarvellConfig(LabelDefenceConfig):
     this is the first power that is tried."""
     required_traits = frozenset({Trait.SAMPLES})
     columns = ("sum_kl", "noise_power", "marvell_left_out")
-    requires = (
-        need_leg(Leg.FEATURES_GRAD),
-        Need(Given.SCORING),
-        Need(Given.CLASSIFIES),
-        Need(Given.TWO_CLASSES),
-    )
+    requires = (*LabelDefenceConfig.by_labels, Need(Given.TWO_CLASSES))
 
     def build(self, site: Site) -> Method:
         return Marvell(self) if site.side == "client" else Method()

@@ -416,3 +416,9 @@ class LabelDefenceConfig(MethodConfig):
     works_in_sessions = True
     once = True
     everywhere = True
+    # The needs of a defence that changes gradients by the labels of their samples.
+    by_labels: ClassVar[Needs] = (
+        need_leg(Leg.FEATURES_GRAD),
+        Need(Given.SCORING),
+        Need(Given.CLASSIFIES),
+    )

@@ -21,12 +21,11 @@ from torch import Tensor, nn
 
 from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes
-from simsplit.legs import Leg
 from simsplit.methods.clipping import Release, Response
 from simsplit.methods.distance_correlation import get_real_mask
 from simsplit.methods.method import LabelDefenceConfig, Method, Site, Step, Trait
 from simsplit.methods.randomised_response import SampleDraws, randomise
-from simsplit.needs import Given, Need, need_leg
+from simsplit.needs import Given, Need
 from simsplit.seeds import isolate
 
 
@@ -44,12 +43,7 @@ class PslfConfig(LabelDefenceConfig):
     keeps_task = True
     columns = ("labels_flipped", "pseudo_accuracy")
     changed_share_column = "labels_flipped"
-    requires = (
-        need_leg(Leg.FEATURES_GRAD),
-        Need(Given.SCORING),
-        Need(Given.CLASSIFIES),
-        Need(Given.TWO_CLASSES),
-    )
+    requires = (*LabelDefenceConfig.by_labels, Need(Given.TWO_CLASSES))
 
     @property
     def release(self) -> Release | Response | str | None:
