@@ -117,15 +117,11 @@ def infer_labels(readings: Readings, classes: int) -> ByClient:
     together = torch.nn.functional.normalize(torch.cat(list(seen.values())), dim=1)
     if len(together) < classes:
         return {}
-    clusters = _cluster(together, classes)
-    return dict(zip(seen, clusters.split([len(rows) for rows in seen.values()]), strict=True))
-
-
-def _cluster(rows: Tensor, classes: int) -> Tensor:
-    """Cluster by k-means, with one thread and a fixed start, so that results are reproducible."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
+    # One thread and a fixed start, so that results are reproducible.
     with threadpool_limits(1):
-        fitted = KMeans(classes, n_init=4, max_iter=50, random_state=0).fit(rows.numpy())
-    return torch.from_numpy(fitted.labels_).long()
+        fitted = KMeans(classes, n_init=4, max_iter=50, random_state=0).fit(together.numpy())
+    clusters = torch.from_numpy(fitted.labels_).long()
+    return dict(zip(seen, clusters.split([len(rows) for rows in seen.values()]), strict=True))

@@ -127,7 +127,11 @@ class RootClass(Detector):
         )
         order = torch.arange(classes)
         if self._centres is not None and self._centres.shape == centres.shape:
-            order = _match(centres, self._centres)
+            from scipy.optimize import linear_sum_assignment
+
+            # The number that each class had in the round before.
+            alike = normalize(centres) @ normalize(self._centres).T
+            order = torch.from_numpy(linear_sum_assignment(-alike.numpy())[1])
         self._centres = torch.empty_like(centres)
         self._centres[order] = centres
         return {client: order[each] for client, each in labels.items()}, classes
@@ -192,12 +196,3 @@ def _bound_effect(apart: Tensor, chance: Tensor) -> float:
     size = len(apart)
     beyond = apart.square().sum() - (size + 3 * math.sqrt(2 * size)) * chance
     return float(10 * beyond / size)
-
-
-def _match(centres: Tensor, before: Tensor) -> Tensor:
-    """Return the number that each class had in the round before."""
-    from scipy.optimize import linear_sum_assignment
-
-    alike = normalize(centres) @ normalize(before).T
-    _, columns = linear_sum_assignment(-alike.numpy())
-    return torch.from_numpy(columns)

@@ -76,9 +76,14 @@ class Pslf(Method):
     def transform(self, batch: Batch, step: Step) -> Batch:
         if step.training:
             true = get_classes(batch.labels)
-            flipped, pseudo = self._draw_labels(true, self.draws.get(batch.indices, step))
+            draws_N3 = self.draws.get(batch.indices, step)
+            flipped = randomise(true, draws_N3[:, :2], self.epsilon, 2)
             step.figures["labels_flipped"] = (flipped != true).double().mean()
-            step.memo[self] = [pseudo, get_real_mask(batch)]
+            # Negatives have the first pseudo-classes.
+            positive, num_negative = flipped == 1, self.num_pseudo - self.num_positive
+            of_label = torch.where(positive, self.num_positive, num_negative)
+            within = (draws_N3[:, 2].to(of_label.device) * of_label).long()
+            step.memo[self] = [within + positive * num_negative, get_real_mask(batch)]
         return batch
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
@@ -97,15 +102,6 @@ class Pslf(Method):
         outputs: Tensor = self.classifier(flat.to(self.classifier.weight.dtype))
         step.figures["pseudo_accuracy"] = (outputs.argmax(1) == pseudo).double().mean()
         return nn.functional.cross_entropy(outputs, pseudo)
-
-    def _draw_labels(self, true_N: Tensor, draws_N3: Tensor) -> tuple[Tensor, Tensor]:
-        """Return flipped labels and pseudo-labels; negatives have the first pseudo-classes."""
-        flipped = randomise(true_N, draws_N3[:, :2], self.epsilon, 2)
-        positive = flipped == 1
-        num_negative = self.num_pseudo - self.num_positive
-        of_label = torch.where(positive, self.num_positive, num_negative)
-        within = (draws_N3[:, 2].to(of_label.device) * of_label).long()
-        return flipped, within + positive * num_negative
 
 
 def count_positive(num_pseudo: int, share: float) -> int:

@@ -105,7 +105,12 @@ class Quantise(Method):
 
     def pack(self, x: Tensor, step: Step) -> tuple[Tensor, ...]:
         """Return the packed codes (uint8), the samples' numbers (fp32), and the shape (int32)."""
-        codes_BD, numbers = self._quantise(x.float().flatten(1), step)
+        x_BD = x.float().flatten(1)
+        if self.normal:
+            codes_BD, numbers = quantise_normal(x_BD, self.packed)
+        else:
+            noise = _draw_rounding(x_BD, step, "quantise") if self.stochastic else 0.5
+            codes_BD, numbers = quantise_even(x_BD, self.packed, noise)
         shape = torch.tensor(x.shape[1:], dtype=torch.int32)  # on the CPU, where it is read again
         return pack_bits(codes_BD, self.packed), numbers, shape
 
@@ -119,13 +124,6 @@ class Quantise(Method):
         else:
             values_BD = dequantise_even(codes_BD.float(), numbers)
         return values_BD.view(-1, *shape)
-
-    def _quantise(self, x_BD: Tensor, step: Step) -> tuple[Tensor, Tensor]:
-        if self.normal:
-            return quantise_normal(x_BD, self.packed)
-        return quantise_even(
-            x_BD, self.packed, _draw_rounding(x_BD, step, "quantise") if self.stochastic else 0.5
-        )
 
 
 class CastConfig(CodecConfig):

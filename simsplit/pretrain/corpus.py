@@ -241,7 +241,8 @@ def _read_rows(file: Path) -> list[str]:
 
     try:
         schema = pq.read_schema(file)
-        names = [field.name for field in schema if _is_text(field.type)]
+        are_text = pa.types.is_string, pa.types.is_large_string
+        names = [field.name for field in schema if any(each(field.type) for each in are_text)]
         columns = pq.ParquetFile(file).read(names).to_pydict() if names else {}
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"text: {file} cannot be read ({error}); download it again") from error
@@ -251,12 +252,6 @@ def _read_rows(file: Path) -> list[str]:
         )
     rows = ("\n".join(filter(None, row)) for row in zip(*columns.values(), strict=True))
     return [row for row in rows if row.strip()]
-
-
-def _is_text(kind: object) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def train_tokenizer(documents: Sequence[str], vocabulary: int) -> "Tokenizer":
