@@ -182,10 +182,9 @@ class Stack:
 
     def compute_task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor:
         """Return the first task loss that a method defines, or else the loss on the labels."""
-        for method in self.smashed:
-            if (own := method.compute_task_loss(outputs, labels, loss, step)) is not None:
-                return own
-        return loss(outputs, labels)
+        hooks = (method.compute_task_loss for method in self.smashed)
+        own = _find_first(hook(outputs, labels, loss, step) for hook in hooks)
+        return loss(outputs, labels) if own is None else own
 
     def read_outputs(self, outputs: Tensor, step: Step) -> Tensor:
         """Let the methods turn the tail's outputs into those of predictions, in order."""
@@ -227,8 +226,6 @@ class Stack:
         """Turn x into the wire format: the payload, then each method's side tensors in order."""
         beside: list[Tensor] = []
         step.leg = leg
-        if not self.get_chain(leg):
-            return (_trim_storage(x),)
         for method, declared in zip(self.get_chain(leg), self._count_beside(leg), strict=True):
             x, *side = method.pack(x, step)
             if len(side) != declared:
@@ -243,8 +240,6 @@ class Stack:
     def unpack(self, leg: Leg, tensors: tuple[Tensor, ...], step: Step) -> Tensor:
         """Invert `pack`, the last method first; the context after the payload is ignored."""
         step.leg = leg
-        if not self.get_chain(leg):
-            return tensors[0]
         x, *beside = tensors[: self.count_tensors(leg)]
         counts = reversed(self._count_beside(leg))
         for method, count in zip(reversed(self.get_chain(leg)), counts, strict=True):
