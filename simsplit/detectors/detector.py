@@ -163,9 +163,10 @@ class Detector(ABC):
         self._flagged: set[ClientId] = set()
         self._remembered: dict[str, dict[ClientId, Tensor]] = {}
         # For a window of all rounds: each client's sum of values, and the number of its rounds.
-        self._totals, self._counts = map(self.remember, ("window.total", "window.rounds"))
+        self._window_totals = self.remember("window.total")
+        self._window_counts = self.remember("window.rounds")
         # For a window of several rounds: a row for each of a client's latest ones.
-        self._latest = self.remember("window.latest")
+        self._window_rows = self.remember("window.latest")
         self.floor = 0.0
         """Smallest standard deviation of honest clients' scores that is assumed."""
 
@@ -178,14 +179,15 @@ class Detector(ABC):
         window, means = self.config.window, dict(values)
         for client, value in values.items():
             if window is None:
-                self._totals[client] = self._totals.get(client, torch.zeros_like(value)) + value
-                count = int(self._counts.get(client, 0)) + 1
-                self._counts[client] = torch.tensor(count)
-                means[client] = self._totals[client] / count
+                total = self._window_totals.get(client, torch.zeros_like(value)) + value
+                count = int(self._window_counts.get(client, 0)) + 1
+                self._window_totals[client] = total
+                self._window_counts[client] = torch.tensor(count)
+                means[client] = total / count
             elif window > 1:
-                known = self._latest.get(client, value[None][:0])
-                self._latest[client] = torch.cat([known, value[None]])[-window:]
-                means[client] = self._latest[client].mean(0)
+                known = self._window_rows.get(client, value[None][:0])
+                self._window_rows[client] = torch.cat([known, value[None]])[-window:]
+                means[client] = self._window_rows[client].mean(0)
         return means
 
     @abstractmethod

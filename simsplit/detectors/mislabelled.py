@@ -113,7 +113,7 @@ class ByLatestRounds(StraysDetector):
         # By class, NaN where there was none to judge: a row of shares of strays for each round that
         # is still in the window; the sums over the rounds before, and how many are in each.
         self._recent = self.remember("recent")
-        self._totals = self.remember("totals")
+        self._before = self.remember("totals")
         self._summed = self.remember("rounds")
 
     def score(self, view: RoundView) -> Scores:
@@ -128,15 +128,15 @@ class ByLatestRounds(StraysDetector):
             for client, each in compared.items():
                 late = self._list_shares(client, each).nanmean(0)
                 early = torch.zeros_like(late)
-                if client in self._totals:
-                    early = self._totals[client] / self._summed[client].clamp_min(1)
+                if client in self._before:
+                    early = self._before[client] / self._summed[client].clamp_min(1)
                 score = torch.tensor(each.score(late * each.counts, early), dtype=torch.float64)
                 self._largest[client] = max(score, self._largest.get(client, score))
         for client, each in compared.items():
             shares = self._list_shares(client, each)
             leave = max(0, len(shares) - (self.config.window or 1) + 1)
             gone, self._recent[client] = shares[:leave], shares[leave:]
-            self._totals[client] = self._totals.get(client, 0) + gone.nansum(0)
+            self._before[client] = self._before.get(client, 0) + gone.nansum(0)
             self._summed[client] = self._summed.get(client, 0) + gone.isfinite().sum(0).double()
         seen = sorted(view.readings.samples)
         return {client: float(self._largest[client]) for client in seen if client in self._largest}
