@@ -14,7 +14,7 @@ Our choices: the noise is a multiple of the tokens' mean norm unless `eta` is gi
 starts as the identity, and is causal like the trunk.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -127,19 +127,11 @@ class Denoiser(nn.Module):
         return out
 
 
-@dataclass
-class _Noised:
-    """The state that a client keeps during a step."""
-
-    clean: Tensor
-    noise: Tensor
-    public: bool
-    """Whether plain data is sent too, for the denoiser's targets."""
-    error: Tensor | None = None
-
-
 class Snd(Method):
-    """The client's half, which noises smashed data and denoises features."""
+    """The client's half, which noises smashed data and denoises features.
+
+    A step's memo holds what was noised, and the noise; on public data also the denoiser's error.
+    """
 
     def __init__(self, config: SndConfig, site: Site) -> None:
         self.config = config
@@ -192,29 +184,29 @@ class Snd(Method):
             limit = self.config.clip * norms_BL1.mean()
             noisy = noisy * (limit / noisy.detach().norm(dim=-1, keepdim=True)).clamp(max=1.0)
         clean = x.detach()
-        step.memo[self] = _Noised(clean, noisy.detach() - clean, step.phase == DENOISE)
+        step.memo[self] = clean, noisy.detach() - clean
         return noisy
 
     def decode(self, u: Tensor, step: Step) -> Tensor:
-        noised: _Noised | None = step.memo.get(self)
         model = self.module
-        if noised is None or model is None:
+        if self not in step.memo or model is None:
             return u
-        if noised.public:
-            # Detached: the denoiser alone learns from public data.
+        clean, noise = step.memo[self]
+        if step.phase == DENOISE:
+            # Detached: the denoiser alone learns from public data, of the plain data sent beside.
             noisy, plain = u.detach().chunk(2)
-            denoised: Tensor = model(noisy, noised.clean, noised.noise)
-            noised.error = mse_loss(denoised, plain)
+            denoised: Tensor = model(noisy, clean, noise)
+            step.memo[self, "error"] = mse_loss(denoised, plain)
             return denoised
         # In training proper, gradients pass through the denoiser and do not change it.
         frozen = {name: weight.detach() for name, weight in model.named_parameters()}
-        inputs = (u, noised.clean, noised.noise)
+        inputs = (u, clean, noise)
         return functional_call(model, frozen, inputs)  # type: ignore[no-any-return]
 
     def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return, on public data, the distance of denoised features from plain ones."""
-        noised: _Noised | None = step.memo.get(self)
-        return None if noised is None else noised.error
+        error: Tensor | None = step.memo.get((self, "error"))
+        return error
 
     def _draw_noise(self, z: Tensor, mean_norm: Tensor, step: Step) -> Tensor:
         """Draw directions, and gamma-distributed lengths: on the CPU, these from numpy's stream."""

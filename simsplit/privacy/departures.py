@@ -127,7 +127,7 @@ def _list_figures(scenario: Scenario) -> Iterator[Departure]:
     """List the figures that a client reports, each with what it exposes."""
     held, by = Handling.WITHHELD, ("ReportRound",)
     if scenario.crossings.tail_with_client:
-        labels = _LABEL if _has_true_labels(scenario) else _NOTHING
+        labels = _NOTHING if _has_drawn_labels(scenario.method) else _LABEL
         for name, what in (
             ("train_loss", "mean loss of a round"),
             ("train_accuracy", "share of a round's samples that are predicted right"),
@@ -142,7 +142,7 @@ def _list_figures(scenario: Scenario) -> Iterator[Departure]:
             what = f"figure that {method.kind_name} reports"
             yield Departure(column, what, held, by, _BOTH if changed else parts)
     # What a tail that learns by `train.dp` scores is made of weights that the noise has passed.
-    learned = _has_true_labels(scenario) and "tail" in scenario.model.learning
+    learned = not _has_drawn_labels(scenario.method) and "tail" in scenario.model.learning
     learned = learned and scenario.train.dp is None
     yield Departure(
         SCORES,
@@ -209,10 +209,10 @@ def _list_derived(scenario: Scenario) -> Iterator[Departure]:
     )
 
 
-def _has_true_labels(scenario: Scenario) -> bool:
-    """Return whether a client's tail sees its true labels in training."""
-    releases = [method.release for method in scenario.method]
-    return not any(isinstance(each, Response) and not each.keeps_tail for each in releases)
+def _has_drawn_labels(methods: Sequence[MethodConfig]) -> bool:
+    """Return whether methods draw the labels that the tail too gets in training."""
+    releases = [method.release for method in methods]
+    return any(isinstance(each, Response) and not each.keeps_tail for each in releases)
 
 
 def _find_exposed(methods: Sequence[MethodConfig], index: int) -> frozenset[SamplePart]:
@@ -223,6 +223,4 @@ def _find_exposed(methods: Sequence[MethodConfig], index: int) -> frozenset[Samp
     method = methods[index]
     if method.reencodes or method.accounted:
         return _NOTHING
-    before = [each.release for each in methods[:index]]
-    drawn = any(isinstance(each, Response) and not each.keeps_tail for each in before)
-    return frozenset({SamplePart.INPUT}) if drawn else _BOTH
+    return frozenset({SamplePart.INPUT}) if _has_drawn_labels(methods[:index]) else _BOTH
