@@ -182,9 +182,10 @@ class Stack:
 
     def compute_task_loss(self, outputs: Tensor, labels: Tensor, loss: Loss, step: Step) -> Tensor:
         """Return the first task loss that a method defines, or else the loss on the labels."""
-        hooks = (method.compute_task_loss for method in self.smashed)
-        own = _find_first(hook(outputs, labels, loss, step) for hook in hooks)
-        return loss(outputs, labels) if own is None else own
+        for method in self.smashed:
+            if (own := method.compute_task_loss(outputs, labels, loss, step)) is not None:
+                return own
+        return loss(outputs, labels)
 
     def read_outputs(self, outputs: Tensor, step: Step) -> Tensor:
         """Let the methods turn the tail's outputs into those of predictions, in order."""
