@@ -54,7 +54,7 @@ class Generator:
         if not wanted:
             return {}
         chosen = samples.take(torch.arange(min(self.texts, len(samples))))
-        prompts, references = self.split_prompts(chosen)
+        prompts, references = split_prompts(self.reader, chosen)
         texts = self.generate(client, prompts, round_number)
         return {name: GENERATION_METRICS[name](texts, references) for name in wanted}
 
@@ -62,12 +62,6 @@ class Generator:
         """Return a continuation of each prompt by a client's model, up to its end or the limit."""
         texts = self.writer.write(client, prompts, self.tokens, round_number)
         return [self.reader.decode(text).strip() for text in texts]
-
-    def split_prompts(
-        self, samples: Samples, *, halved: bool = False
-    ) -> tuple[list[Tensor], list[str]]:
-        """Return the samples' prompts, and the reference answers to them."""
-        return split_prompts(self.reader, samples, halved=halved)
 
 
 def split_prompts(

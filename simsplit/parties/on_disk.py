@@ -16,7 +16,6 @@ from torch import Tensor
 
 from simsplit.legs import ClientId
 from simsplit.parties.flat import Flat, FlatTensors, Layout, Place
-from simsplit.parties.resting import Rest
 from simsplit.parties.sharing import collect_own_state
 from simsplit.parties.tally import Tally
 from simsplit.results import checkpoints
@@ -40,8 +39,8 @@ def count_row_bytes(learned: int, others: int, parameters: int, slots: int) -> i
     return -(-(whole + 8 * ALIGNED) // ALIGNED) * ALIGNED
 
 
-class OnDisk(Rest):
-    """Rows of the clients that have begun to train."""
+class OnDisk:
+    """A place for clients at rest: rows of those that have begun to train."""
 
     def __init__(self, folder: Path, count: int, width: int, sources: Sequence[str]) -> None:
         """Rest `count` clients in a folder of checkpoints; the file is made with the first row.
@@ -313,13 +312,13 @@ def _describe(layout: Layout) -> list[list[Any]]:
 def _build_layout(described: Sequence[Sequence[Any]]) -> Layout:
     """Build the layout that `_describe` has described, to read rows by the tensors' names."""
     # Tensors of one type lie apart where they were on two devices: numbers stand for these.
-    return Layout.of(
-        [
+    return Layout(
+        tuple(
             Place(
                 name, (_find_dtype(dtype), torch.device("cpu", kind)), torch.Size(shape), (*stride,)
             )
             for name, dtype, shape, stride, kind in described
-        ]
+        )
     )
 
 

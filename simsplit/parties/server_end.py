@@ -108,11 +108,6 @@ class Flight:
         return [member.features for member in self.readers]
 
     @property
-    def outputs(self) -> list[Tensor]:
-        """Return the trunk's output for all rows, where there is one."""
-        return [] if self.made is None else [self.made]
-
-    @property
     def leaves(self) -> list[Tensor]:
         """Return what arrived, as the leaves that collect the trunk's gradient."""
         if self.together is not None:
@@ -172,10 +167,6 @@ class ServerEnd:
         known = self.takes.get(Leg.SMASHED) is ServerEnd.through_trunk
         return self.joins_rows and self.stack.joins_rows and known
 
-    def get_stack(self, member: Member) -> Stack:
-        """Return the server's side of a member's methods."""
-        return self.get_client_stack(member.client)
-
     def get_client_stack(self, client: ClientId) -> Stack:
         """Return the server's side of a client's methods."""
         del client
@@ -212,8 +203,6 @@ class ServerEnd:
         first = members[0].step
         # Only clients with one cut can make a common batch: `fused` refuses others.
         trunk: Callable[..., Tensor] = self.entries.get(first.client, self.trunk)
-        if flight.skips_trunk:
-            trunk = _skip_trunk
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         with grad, self.autocast(), self._seed_dropout(first):
             if copies is not None:
@@ -222,7 +211,8 @@ class ServerEnd:
             # Only one client's batch can have masks or a session: `fused` refuses texts.
             if len(members) == 1:
                 lifted = self.stack.lift(members[0].arrived, first)
-                out = trunk(lifted, *members[0].beside("trunk", lifted))
+                beside = members[0].beside("trunk", lifted)
+                out = lifted if flight.skips_trunk else trunk(lifted, *beside)
                 members[0].features = self.stack.encode(out, first)
                 return
             rows = [len(member.arrived) for member in members]
@@ -241,8 +231,8 @@ class ServerEnd:
             made = flight.made.detach()
             return self.stack.pack_rows(Leg.FEATURES, made, flight.rows, flight.step)
         return [
-            self.get_stack(member).pack(Leg.FEATURES, member.features.detach(), member.step)
-            for member in flight.readers
+            self.get_client_stack(m.client).pack(Leg.FEATURES, m.features.detach(), m.step)
+            for m in flight.readers
         ]
 
     def send_outputs(self, flight: Flight) -> list[Tensors]:
@@ -253,8 +243,10 @@ class ServerEnd:
             return self.stack.pack_rows(
                 Leg.FEATURES, torch.cat(outputs).detach(), flight.rows, flight.step
             )
-        pairs = zip(flight.readers, outputs, strict=True)
-        return [self.get_stack(m).pack(Leg.FEATURES, out.detach(), m.step) for m, out in pairs]
+        return [
+            self.get_client_stack(m.client).pack(Leg.FEATURES, out.detach(), m.step)
+            for m, out in zip(flight.readers, outputs, strict=True)
+        ]
 
     def carry_back(self, flight: Flight, packets: Sequence[Packet]) -> None:
         """Run the backward pass of feature gradients through the trunk.
@@ -263,8 +255,8 @@ class ServerEnd:
         """
         readers = flight.readers
         sent = [
-            self.get_stack(member).split_messages(Leg.FEATURES_GRAD, packet.tensors)
-            for member, packet in zip(readers, packets, strict=True)
+            self.get_client_stack(packet.client).split_messages(Leg.FEATURES_GRAD, packet.tensors)
+            for packet in packets
         ]
         if len({len(each) for each in sent}) > 1:
             raise ProtocolError("a fused cohort's clients sent differing numbers of gradients")
@@ -275,11 +267,20 @@ class ServerEnd:
             # All messages pass through one graph, which the last of them frees.
             more = index < count - 1
             if flight.rows:
-                grad = self.stack.unpack_rows(Leg.FEATURES_GRAD, parts, flight.step)
-                roots, grads = flight.outputs, [_scale_rows(flight, grad, Member.weigh)]
+                grads = [self.stack.unpack_rows(Leg.FEATURES_GRAD, parts, flight.step)]
             else:
-                roots, grads = _weigh_all(flight, self._unpack_grads(readers, parts))
-            torch.autograd.backward(roots, grads, retain_graph=more)
+                grads = [
+                    self.get_client_stack(m.client).unpack(Leg.FEATURES_GRAD, part, m.step)
+                    for m, part in zip(readers, parts, strict=True)
+                ]
+            if flight.made is None:
+                roots = flight.features
+                weighed = [m.weigh(grad) for m, grad in zip(readers, grads, strict=True)]
+            else:
+                roots = [flight.made]
+                rows = grads[0] if flight.rows else torch.cat(grads)
+                weighed = [_scale_rows(flight, rows, Member.weigh)]
+            torch.autograd.backward(roots, weighed, retain_graph=more)
             self._note_grads(flight)
 
     def learn_labels(self, flight: Flight, packets: Sequence[Packet]) -> None:
@@ -309,16 +310,10 @@ class ServerEnd:
         return [
             tuple(
                 chain.from_iterable(
-                    self.get_stack(member).pack(leg, grad, member.step) for grad in member.grads
+                    self.get_client_stack(m.client).pack(leg, grad, m.step) for grad in m.grads
                 )
             )
-            for member in flight.members
-        ]
-
-    def _unpack_grads(self, readers: Sequence[Member], parts: Sequence[Tensors]) -> list[Tensor]:
-        return [
-            self.get_stack(member).unpack(Leg.FEATURES_GRAD, part, member.step)
-            for member, part in zip(readers, parts, strict=True)
+            for m in flight.members
         ]
 
     def _take_rows(self, flight: Flight, packets: Sequence[Packet]) -> None:
@@ -382,35 +377,18 @@ class ServerEnd:
         return isolate(self.seed, *scope, device=self.device)
 
 
-def _weigh_all(flight: Flight, grads: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the roots of a backward pass, and the weighted gradients of each."""
-    readers = flight.readers
-    if flight.made is None:
-        weighed = [m.weigh(grad) for m, grad in zip(readers, grads, strict=True)]
-        return flight.features, weighed
-    # Weights are mostly equal: then one product serves all rows, with the same bits.
-    if len({(member.share, member.trust) for member in readers}) == 1:
-        return [flight.made], [readers[0].weigh(torch.cat(grads))]
-    weighed = [m.weigh(grad) for m, grad in zip(readers, grads, strict=True)]
-    return [flight.made], [torch.cat(weighed)]
-
-
 def _scale_rows(flight: Flight, rows: Tensor, scale: Callable[[Member, Tensor], Tensor]) -> Tensor:
-    """Scale each member's rows, at once if all members have one share and trust."""
+    """Scale each member's rows."""
     members = flight.members
+    # Weights are mostly equal: then one product serves all rows, with the same bits.
     if len({(member.share, member.trust) for member in members}) == 1:
         return scale(members[0], rows)
-    pairs = zip(members, rows.split([*flight.rows]), strict=True)
+    pairs = zip(members, rows.split([member.rows for member in members]), strict=True)
     return torch.cat([scale(member, part) for member, part in pairs])
 
 
 def _undo_share(member: Member, grad: Tensor) -> Tensor:
     return grad if member.share == 1.0 else grad / member.share
-
-
-def _skip_trunk(x: Tensor, *context: Tensor) -> Tensor:
-    """Return the input, in place of a trunk."""
-    return x
 
 
 def _count_rows(members: Sequence[Member], rows: Sequence[int], *, shared: bool) -> None:

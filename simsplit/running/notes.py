@@ -6,7 +6,7 @@ A run warns its user of likely mistakes before the first round, and of idle meth
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +41,17 @@ PRIVACY = "privacy"
 """The table of the privacy that noise guarantees to each client's samples."""
 
 
+@dataclass(eq=False)
 class Notes(Observer):
     """The observer that writes `summary.json`, and `traceback.txt` if the run fails."""
 
-    def __init__(
-        self,
-        live: LiveRun,
-        path: Path,
-        writer: RunWriter,
-        withheld: Sequence[str] = (),
-        no_guarantee: str = "",
-    ) -> None:
-        """Write notes of a run into its directory.
-
-        `withheld` are figures that clients do not send. `no_guarantee` says why noise gives none.
-        """
-        self.live, self.path, self.writer = live, path, writer
-        self.withheld, self.no_guarantee = withheld, no_guarantee
+    live: LiveRun
+    path: Path
+    writer: RunWriter
+    withheld: Sequence[str] = ()
+    """Figures that clients do not send."""
+    no_guarantee: str = ""
+    """Why noise gives no guarantee."""
 
     def begin(self, plan: RunPlan) -> None:
         """Write into the summary that the run is running."""

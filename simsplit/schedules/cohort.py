@@ -32,11 +32,6 @@ class AvailabilityConfig(Config):
     phases: Literal["random", "same"] = "random"
     """Whether each client's window starts at a random round, or all start together."""
 
-    def covers(self, client: ClientId, round_number: int, seed: int) -> bool:
-        """Tell whether a client is available in a round."""
-        start = _draw_start(client, self.period, seed) if self.phases == "random" else 0
-        return (round_number - 1 + start) % self.period < self.window
-
     def mark_available(self, count: int, round_number: int, seed: int) -> np.ndarray:
         """Mark the clients, of so many, that are available in a round."""
         random = self.phases == "random"
@@ -45,15 +40,11 @@ class AvailabilityConfig(Config):
         return available
 
 
-def _draw_start(client: ClientId, period: int, seed: int) -> int:
-    return int(numpy_rng_for(seed, "availability", client).integers(period))
-
-
 @lru_cache(maxsize=4)
 def _draw_starts(count: int, period: int, seed: int) -> np.ndarray:
     """Draw the starts of all clients' windows; a crowd's take seconds, so they are kept."""
-    starts = (_draw_start(client, period, seed) for client in range(count))
-    return np.fromiter(starts, np.int64, count)
+    rngs = (numpy_rng_for(seed, "availability", client) for client in range(count))
+    return np.fromiter((rng.integers(period) for rng in rngs), np.int64, count)
 
 
 class CohortConfig(Config):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simsplit.engine.pool import Job, Outcome
 from simsplit.legs import ClientId
-from simsplit.parties.stackable import find_trunk_obstacle
+from simsplit.parties.stackable import list_trunk_obstacles
 from simsplit.parties.stacked_trunks import StackedTrunks
 from simsplit.schedules.cohort import RoundPace
 from simsplit.schedules.exchange import Exchange
@@ -81,13 +81,14 @@ class TrunkCopies:
             return f"in phase {phase.name} not every step is one of the trunk"
         if self.exchange.parts > 1:
             return "mini-batches cross in parts"
-        return find_trunk_obstacle(self.exchange.server.end)
+        return next(list_trunk_obstacles(self.exchange.server.end), None)
 
     def train_together(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
         """Take all these clients' steps lap by lap, against stacked copies of the trunk."""
-        exchange, learner, job = self.exchange, self.exchange.server.learner, _get_first(jobs)
+        exchange, learner = self.exchange, self.exchange.server.learner
+        job = next(iter(jobs.values()))
         counts = exchange.wire.take()  # of broadcasts, which come before all steps in a table
         with exchange.moment.enter_round(job.round, job.phase, [*jobs]), exchange.name_failures():
             exchange.server.enter(job.phase, job.lr_factor)
@@ -150,10 +151,6 @@ class TrunkCopies:
             client, name = key.split("/", 1)
             kept = self._methods if name.startswith(_METHOD) else self._moments
             kept.setdefault(int(client), {})[name.removeprefix(_METHOD)] = tensor
-
-
-def _get_first(jobs: Mapping[ClientId, Job]) -> Job:
-    return next(iter(jobs.values()))
 
 
 def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

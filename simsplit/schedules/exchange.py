@@ -136,11 +136,13 @@ class Exchange:
 
     def predict(self, client: ClientId, probe: Probing) -> Tensor:
         """Return a client's outputs for what it is probed with; nobody learns."""
-        return self.pool.ask(client, Predict(*self._probe(client, self._add_reading(probe))))
+        probe = replace(probe, reading=self.reading)
+        return self.pool.ask(client, Predict(*self._probe(client, probe)))
 
     def note(self, client: ClientId, probe: Probing) -> None:
         """Probe a client that keeps its outputs to itself."""
-        self.pool.ask(client, Note(*self._probe(client, self._add_reading(probe))))
+        probe = replace(probe, reading=self.reading)
+        self.pool.ask(client, Note(*self._probe(client, probe)))
 
     def write(self, client: ClientId, split: str, round_number: int) -> None:
         """Have a client that keeps its texts to itself write some, pass by pass."""
@@ -150,9 +152,6 @@ class Exchange:
         while packets:
             packets, leg = self._probe(client, WriteOn(packets, leg))
         self.server.end.sessions.close(client, begin.session)
-
-    def _add_reading(self, probe: Probing) -> Probing:
-        return replace(probe, reading=self.reading)
 
     def _probe(self, client: ClientId, probe: Call[Packets]) -> tuple[Packets, Leg]:
         """Probe a client, and return what comes back to it and the leg that it comes on."""
@@ -259,7 +258,8 @@ class Exchange:
                 self.pool.ask_all(others, Receive(packet))
 
     def _plan_training(self, number: int | None = None) -> _Walk:
-        manner = _choose_manner(gradients=self.moment.phase.gradients)
+        # A phase without its gradients leaves the server unchanged.
+        manner: Manner = "train" if self.moment.phase.gradients else "infer"
         return _Walk(Begin(self.moment.round, number), self.topology.training.turns, manner)
 
     def _step_in_parts(self, client: ClientId, walk: _Walk) -> None:
@@ -281,7 +281,7 @@ class Exchange:
         interleaved = self.moment.phase.interleaved
         if interleaved is None:
             return
-        manner = _choose_manner(gradients=interleaved.phase.gradients)
+        manner: Manner = "train" if interleaved.phase.gradients else "infer"
         walk = _Walk(BeginInterleaved(self.moment.round), self.topology.training.turns, manner)
         with self.moment.count_as(interleaved.phase.name):
             _exhaust(self._walk([client], walk))
@@ -372,8 +372,3 @@ class Exchange:
             who = self.names.describe(client)
             where = f"round {self.moment.round}, {who}, leg {leg} (at the server)"
             raise RunFailedError(f"{where}: {type(error).__name__}: {error}") from error
-
-
-def _choose_manner(*, gradients: bool) -> Manner:
-    """Choose how the server walks; a phase without its gradients leaves the server unchanged."""
-    return "train" if gradients else "infer"

@@ -14,9 +14,8 @@ from simsplit.legs import Leg
 from simsplit.parties import server_end
 from simsplit.parties.client_end import Pending
 from simsplit.parties.joined import JoinedEnd
-from simsplit.parties.server_end import ServerEnd
-from simsplit.topologies.u_shaped import U_SHAPED, UShapedClient
-from simsplit.topologies.vanilla import VANILLA, VanillaClient
+from simsplit.topologies.u_shaped import U_SHAPED, UShapedClient, UShapedServer
+from simsplit.topologies.vanilla import VANILLA, VanillaClient, VanillaServer
 
 
 class VerticalClient(UShapedClient):
@@ -46,23 +45,17 @@ def _fit_labels(outputs: Tensor, pending: Pending) -> Tensor:
 class VerticalServer(JoinedEnd):
     """The server of parties of which one has tail and labels."""
 
-    makes: ClassVar[server_end.Makes] = {
-        Leg.FEATURES: ServerEnd.send_features,
-        Leg.SMASHED_GRAD: ServerEnd.send_smashed_grads,
-    }
+    makes = UShapedServer.makes
     takes: ClassVar[server_end.Takes] = {
+        **UShapedServer.takes,
         Leg.SMASHED: JoinedEnd.through_trunk,
-        Leg.FEATURES_GRAD: ServerEnd.carry_back,
     }
 
 
 class VerticalTailServer(JoinedEnd):
     """The server of parties that has the tail, and is sent labels."""
 
-    makes: ClassVar[server_end.Makes] = {
-        Leg.FEATURES: ServerEnd.send_outputs,
-        Leg.SMASHED_GRAD: ServerEnd.send_smashed_grads,
-    }
+    makes = VanillaServer.makes
     takes: ClassVar[server_end.Takes] = {
         Leg.SMASHED: JoinedEnd.through_trunk,
         Leg.LABELS: JoinedEnd.learn_labels,
