@@ -232,7 +232,7 @@ class Experiment:
         self.ledger.time(number, trained - started, evaluated - trained, progress.elapsed_s)
         progress.simulated_s = row.simulated_total_s or 0.0
         progress.round = number
-        main = live.program.is_last(lineup.phase)
+        main = lineup.phase is live.program.phases[-1]
         self.observers.round(RoundEnded(number, row, clients, figures, progress.elapsed_s, main))
 
     def _list_rows(self, *tables: Collection[ClientId]) -> Sequence[ClientId]:

@@ -1,8 +1,7 @@
 """The client's end of a step: how it makes each leg's tensors, and what it does with what arrives.
 
 An end knows nothing of the server beyond the packets it gets. Two tables name the functions that
-make each leg and take it; a topology's own end fills them from the functions here (see
-`simsplit.topologies`). Between two turns a step waits as a `Pending`.
+make each leg and take it; a topology's own end may have others (see `simsplit.topologies`). Between two turns a step waits as a `Pending`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -114,11 +113,6 @@ Takes = Mapping[Leg, Callable[[Any, Packet, Pending], None]]
 
 class ClientEnd:
     """The client's side of a step, leg by leg."""
-
-    makes: ClassVar[Makes] = {}
-    """For each leg that the client sends: the function that makes its tensors."""
-    takes: ClassVar[Takes] = {}
-    """For each leg that it receives in training: the function that processes it."""
 
     def __init__(
         self,
@@ -390,3 +384,15 @@ class ClientEnd:
         phase = () if step.phase == "train" else (step.phase,)
         scope = ("dropout", segment, step.round, step.number, *phase)
         return isolate(self.seed, *scope, device=self.device)
+
+    makes: ClassVar[Makes] = {
+        Leg.SMASHED: smash,
+        Leg.LABELS: send_labels,
+        Leg.FEATURES_GRAD: answer,
+    }
+    """For each leg that the client may send: the function that makes its tensors."""
+    takes: ClassVar[Takes] = {
+        Leg.FEATURES: score,
+        Leg.SMASHED_GRAD: carry_back,
+    }
+    """For each leg that it may receive in training: the function that processes it."""

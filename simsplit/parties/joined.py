@@ -7,6 +7,7 @@ labels gets the features, or sends the labels.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from simsplit.legs import ClientId, Leg
 from simsplit.methods.stack import Stack
 from simsplit.models.joins import Join, join_parts
 from simsplit.packets import Packet
-from simsplit.parties.server_end import Flight, Member, ServerEnd
+from simsplit.parties.server_end import Flight, Member, ServerEnd, Takes
 from simsplit.parties.tally import Tally
 from simsplit.states import select_below
 
@@ -167,3 +168,9 @@ class JoinedEnd(ServerEnd):
         lifted = self.get_client_stack(member.client).lift(member.arrived, member.step)
         # A factor of 0 keeps the graph, so that the party gets gradients, which are 0.
         return lifted * 0.0 if member.client in self.joining.muted else lifted
+
+    takes: ClassVar[Takes] = {
+        **ServerEnd.takes,
+        Leg.SMASHED: through_trunk,
+        Leg.LABELS: learn_labels,
+    }

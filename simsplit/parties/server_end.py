@@ -5,7 +5,7 @@ the mean loss over all rows, so a client with more rows weighs more. A client ge
 of its own mean loss, as in any other step. One client is a cohort of one.
 
 As at the client, two tables name the functions that take and make each leg; a topology's own end
-fills them from the functions here.
+may have others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -122,10 +122,6 @@ Takes = Mapping[Leg, Callable[[Any, Flight, Sequence[Packet]], None]]
 class ServerEnd:
     """The server's side of a step, leg by leg."""
 
-    makes: ClassVar[Makes] = {}
-    """For each leg that the server sends: the function that makes its tensors, by member."""
-    takes: ClassVar[Takes] = {}
-    """For each leg that it receives: the function that processes one packet per member."""
     to_readers: ClassVar[frozenset[Leg]] = frozenset()
     """The legs on which readers alone are sent something; on all others every member is."""
 
@@ -375,6 +371,18 @@ class ServerEnd:
             return nullcontext()
         scope: tuple[Scope, ...] = ("dropout", *segment, step.client, step.round, step.number)
         return isolate(self.seed, *scope, device=self.device)
+
+    makes: ClassVar[Makes] = {
+        Leg.FEATURES: send_features,
+        Leg.SMASHED_GRAD: send_smashed_grads,
+    }
+    """For each leg that the server may send: the function that makes its tensors, by member."""
+    takes: ClassVar[Takes] = {
+        Leg.SMASHED: through_trunk,
+        Leg.LABELS: learn_labels,
+        Leg.FEATURES_GRAD: carry_back,
+    }
+    """For each leg that it may receive: the function that processes one packet per member."""
 
 
 def _scale_rows(flight: Flight, rows: Tensor, scale: Callable[[Member, Tensor], Tensor]) -> Tensor:

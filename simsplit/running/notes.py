@@ -106,7 +106,7 @@ class Notes(Observer):
             guarantees = [replace(each, lacks=self.no_guarantee) for each in guarantees]
         elif live.has_returned and live.parts.pool.remote:
             guarantees = void_repeated(guarantees)
-        steps = live.program.steps_per_epoch["private"]
+        steps = dict(enumerate(live.program.steps_per_epoch["private"].tolist()))
         run = Run.load(self.path)
         times = count_releases(WireRow.in_frame(run.wire), steps)
         if "times_sent" in run.clients:  # what clients have counted themselves
