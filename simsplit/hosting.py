@@ -46,10 +46,11 @@ def count_hosts(engine: HostsConfig, clients: int, available: int | None = None)
 
 def _find_obstacle(scenario: Scenario, hosts: int) -> str | None:
     """Return why hosts would not save time; None if they can."""
-    clients = scenario.clients
+    clients, device = scenario.clients, scenario.device
+    uses_gpu = find_accelerator() is not None if device == "auto" else device != "cpu"
     reasons = {
         "Ray is not installed": find_spec("ray") is None,
-        "a GPU is shared best within one process": _uses_gpu(scenario.device),
+        "a GPU is shared best within one process": uses_gpu,
         "there is one client": clients.count < 2,
         "a crowd rests in one process": is_crowd(clients.count),
         "there is room for one host": hosts < 2,
@@ -59,10 +60,6 @@ def _find_obstacle(scenario: Scenario, hosts: int) -> str | None:
         "steps as they come are played one after another": scenario.schedule.kind == "asynchronous",
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def _uses_gpu(device: str) -> bool:
-    return find_accelerator() is not None if device == "auto" else device != "cpu"
 
 
 @contextmanager

@@ -114,10 +114,7 @@ class Wire:
             self._add(key, more)
 
     def _add(self, key: WireKey, more: Sequence[int]) -> None:
-        count = self._counts.get(key)
-        if count is None:
-            self._counts[key] = list(more)
-            return
+        count = self._counts.setdefault(key, [0, 0, 0, 0])
         for place, number in enumerate(more):
             count[place] += number
 

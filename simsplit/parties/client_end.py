@@ -1,7 +1,8 @@
 """The client's end of a step: how it makes each leg's tensors, and what it does with what arrives.
 
 An end knows nothing of the server beyond the packets it gets. Two tables name the functions that
-make each leg and take it; a topology's own end may have others (see `simsplit.topologies`). Between two turns a step waits as a `Pending`.
+make each leg and take it; a topology's own end may have others (see `simsplit.topologies`). Between
+two turns a step waits as a `Pending`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -294,7 +295,14 @@ class ClientEnd:
         else:
             pending.over = True
             if whole.requires_grad:
-                whole.backward(inputs=self._list_learning(phase))
+                learning = [
+                    parameter
+                    for learner in self.learners
+                    for name, module in learner.modules.items()
+                    for parameter in module.parameters()
+                    if name in phase.learns and parameter.requires_grad
+                ]
+                whole.backward(inputs=learning)
 
     def answer(self, pending: Pending) -> Tensors:
         """Return the gradient of the features, in as many messages as methods make of it."""
@@ -341,16 +349,6 @@ class ClientEnd:
         if weights == [1.0]:
             return grads[0]
         return torch.stack([w * g for w, g in zip(weights, grads, strict=True)]).sum(0)
-
-    def _list_learning(self, phase: Phase) -> list[nn.Parameter]:
-        """List the parameters that learn in a phase."""
-        return [
-            parameter
-            for learner in self.learners
-            for name, module in learner.modules.items()
-            for parameter in module.parameters()
-            if name in phase.learns and parameter.requires_grad
-        ]
 
     @contextmanager
     def _keep_embedding(self, step: Step) -> Iterator[None]:

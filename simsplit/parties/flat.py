@@ -34,8 +34,8 @@ class Layout:
     def __init__(self, places: tuple[Place, ...]) -> None:
         self.places = places
         self.kinds = tuple(dict.fromkeys(place.kind for place in self.places))
-        self._of_kind = [[p for p in self.places if p.kind == kind] for kind in self.kinds]
-        self._sizes = [[p.shape.numel() for p in places] for places in self._of_kind]
+        self.of_kind = [[p for p in self.places if p.kind == kind] for kind in self.kinds]
+        self._sizes = [[p.shape.numel() for p in places] for places in self.of_kind]
         self.spare: list[tuple[Tensor, ...]] = []
         """Flat tensors that no client has."""
 
@@ -65,21 +65,12 @@ class Layout:
         # `flatten` would copy a channels-last tensor, and writes would miss the live one.
         return [
             [tensors[p.name].detach().as_strided((p.shape.numel(),), (1,)) for p in places]
-            for places in self._of_kind
+            for places in self.of_kind
         ]
 
     def cut(self, flats: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """Divide the flat tensors into the tensors' rows of numbers, kind by kind."""
         return [flat.split(sizes) for flat, sizes in zip(flats, self._sizes, strict=True)]
-
-    def split_by_name(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return the parts of flat tensors by name, in their own shapes and strides."""
-        parts = {
-            place.name: line.as_strided(place.shape, place.stride)
-            for places, lines in zip(self._of_kind, self.cut(flats), strict=True)
-            for place, line in zip(places, lines, strict=True)
-        }
-        return {place.name: parts[place.name] for place in self.places}
 
 
 @dataclass(slots=True)
@@ -90,8 +81,14 @@ class FlatTensors:
     flats: tuple[Tensor, ...]
 
     def split_by_name(self) -> dict[str, Tensor]:
-        """Return each tensor by its name, as a view."""
-        return self.layout.split_by_name(self.flats)
+        """Return each tensor by its name, as a view in its own shape and strides."""
+        layout = self.layout
+        parts = {
+            place.name: line.as_strided(place.shape, place.stride)
+            for places, lines in zip(layout.of_kind, layout.cut(self.flats), strict=True)
+            for place, line in zip(places, lines, strict=True)
+        }
+        return {place.name: parts[place.name] for place in layout.places}
 
     def give_back(self) -> None:
         """Leave the flat tensors to another client."""

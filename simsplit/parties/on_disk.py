@@ -94,18 +94,14 @@ class OnDisk:
         row, slot = self._row[:length], int(self._slots[number])
         forms = [self._number_layout(each) for each in (flat.weights, flat.moments)]
         now = (compute_sum(row), *forms, *flat.taken)
-        if slot != NOWHERE and now == self._get_facts(number):
+        before = (self._sums[number], *self._forms[number], *self._taken[number])
+        if slot != NOWHERE and now == before:
             return
         if slot == NOWHERE or self._named[slot]:
             slot = self._find_free_slot()
         self.file.write(slot, row)
         self._slots[number], self._sums[number] = slot, now[0]
         self._forms[number], self._taken[number] = forms, flat.taken
-
-    def _get_facts(self, number: ClientId) -> tuple[int, ...]:
-        """Return what tells a client's row from another: its digest, layouts, and batches taken."""
-        facts = (self._forms[number], self._taken[number])
-        return (int(self._sums[number]), *(int(n) for each in facts for n in each))
 
     def _open(self) -> None:
         """Make the file before the first row is written, unless checkpoints name rows of one."""

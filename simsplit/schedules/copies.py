@@ -5,6 +5,7 @@ each. Packets of different clients then cross in the order of laps; each client'
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from simsplit.schedules.exchange import Exchange
 _METHOD = "method/"
 
 
+@dataclass(eq=False)
 class TrunkCopies:
     """One process's clients, trained round by round against copies of the trunk.
 
@@ -25,21 +27,18 @@ class TrunkCopies:
     in one server's modules; only optimizer moments are kept apart between rounds.
     """
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        pace: RoundPace,
-        *,
-        keep_moments: bool,
-        elsewhere: "Callable[[], TrunkCopies]",
-    ) -> None:
-        """Train here; `elsewhere` makes another one, with its own trunk."""
-        self.exchange, self.pace, self._elsewhere = exchange, pace, elsewhere
-        self.keep_moments = keep_moments
-        self._moments: dict[ClientId, dict[str, Tensor]] = {}
-        self._methods: dict[ClientId, dict[str, Tensor]] = {}
-        """What the server's methods remember of each copy."""
-        self._fresh = _copy(exchange.server.stack.state())
+    exchange: Exchange
+    pace: RoundPace
+    _: KW_ONLY
+    keep_moments: bool
+    elsewhere: "Callable[[], TrunkCopies]"
+    """Makes another one, with its own trunk."""
+    _moments: dict[ClientId, dict[str, Tensor]] = field(default_factory=dict)
+    _methods: dict[ClientId, dict[str, Tensor]] = field(default_factory=dict)
+    """What the server's methods remember of each copy."""
+
+    def __post_init__(self) -> None:
+        self._fresh = _copy(self.exchange.server.stack.state())
 
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Take a client's steps, and return its trunk's weights unless it dropped out."""
@@ -129,7 +128,7 @@ class TrunkCopies:
 
     def make_another(self) -> "TrunkCopies":
         """Make another one with its own trunk; both share moments, methods and trust."""
-        made = self._elsewhere()
+        made = self.elsewhere()
         made._moments, made._methods = self._moments, self._methods
         made.exchange.server.trust = self.exchange.server.trust
         return made

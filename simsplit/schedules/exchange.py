@@ -16,7 +16,7 @@ from itertools import zip_longest
 
 from torch import Tensor
 
-from simsplit.client_names import NO_NAMES
+from simsplit.client_names import NO_NAMES, ClientNames
 from simsplit.detectors import Sensor
 from simsplit.engine.pool import ClientError, Pool, StepWatch
 from simsplit.errors import RunFailedError, SimsplitError
@@ -69,40 +69,35 @@ class _Walk:
     proceed: Proceeding = Proceed
 
 
+@dataclass(eq=False)
 class Exchange:
     """Steps of clients with the server, over one wire."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        server: Server,
-        wire: Wire,
-        topology: Topology,
-        parts: int = 1,
-        *,
-        parties: Sequence[ClientId] = (),
-    ) -> None:
-        """Connect both sides.
+    pool: Pool
+    server: Server
+    wire: Wire
+    topology: Topology
+    parts: int = 1
+    """The number of parts in which each mini-batch crosses."""
+    parties: Sequence[ClientId] = ()
+    """The clients that take part in every pass, each with columns of its own; empty: a pass is of
+    one client."""
+    names: ClientNames = NO_NAMES
+    """What messages call the clients."""
+    sensor: Sensor | None = None
+    """The tap of the wire by which detectors see."""
+    watch: StepWatch | None = None
+    """The watch over the trunk, where clients are remote."""
+    holder: ClientId | None = None
+    """The client that trained last, and so holds what is handed from client to client."""
+    reading: str = ""
+    """The control whose outputs are asked for; empty: none."""
+    _sessions: int = 0
+    _at: tuple[ClientId, Leg] | None = None
+    """Whose walk is under way, and on which leg it is."""
 
-        `parts` is the number of parts in which each mini-batch crosses. `parties` are the clients
-        that take part in every pass, each with columns of its own; empty: a pass is of one client.
-        """
-        self.parts, self.parties = parts, parties
-        self.pool, self.server, self.wire, self.topology = pool, server, wire, topology
-        self.moment = wire.moment
-        self.names = NO_NAMES
-        """What messages call the clients."""
-        self.sensor: Sensor | None = None
-        """The tap of the wire by which detectors see."""
-        self.watch: StepWatch | None = None
-        """The watch over the trunk, where clients are remote."""
-        self.holder: ClientId | None = None
-        """The client that trained last, and so holds what is handed from client to client."""
-        self.reading = ""
-        """The control whose outputs are asked for; empty: none."""
-        self._sessions = 0
-        self._at: tuple[ClientId, Leg] | None = None
-        """Whose walk is under way, and on which leg it is."""
+    def __post_init__(self) -> None:
+        self.moment = self.wire.moment
 
     def step(self, client: ClientId) -> None:
         """Let one client take one training step."""
