@@ -1,7 +1,7 @@
 """This module chooses where clients live: the scenario's engine, or the one that `auto` chooses."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -70,10 +70,7 @@ def provide_hosts(scenario: Scenario, data_bytes: int) -> "Iterator[Hosts | None
         yield None
         return
     count = count_hosts(config, scenario.clients.count)
-    if _kept is None:
-        with keep_hosts():
-            yield _start_hosts(config, count, data_bytes)
-    else:
+    with keep_hosts() if _kept is None else nullcontext():
         yield _start_hosts(config, count, data_bytes)
 
 

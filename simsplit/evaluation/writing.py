@@ -7,7 +7,7 @@ one by one (`MethodConfig.in_sessions`) send whole texts in every pass, with new
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -127,7 +127,8 @@ class Writer(Pen):
         self, client: ClientId, prompts: Sequence[Tensor], tokens: int, round_number: int = 0
     ) -> list[list[int]]:
         """Return what a client's model writes after each prompt, at most `tokens` tokens each."""
-        with self._open_session(client) as session:
+        sessions = self.in_sessions(self.exchange.reading)
+        with self.exchange.open_session(client) if sessions else nullcontext() as session:
             passes = self.iterate_passes(client, prompts, tokens, round_number, session)
             following = next(passes)
             while True:
@@ -137,11 +138,6 @@ class Writer(Pen):
                 except StopIteration as over:
                     written: list[list[int]] = over.value
                     return written
-
-    def _open_session(self, client: ClientId) -> AbstractContextManager[int | None]:
-        if self.in_sessions(self.exchange.reading):
-            return self.exchange.open_session(client)
-        return nullcontext()
 
 
 def refuse_unreadable(prompts: Sequence[Tensor], positions: int) -> None:

@@ -73,6 +73,10 @@ class Notes(Observer):
             reason = {"reason": str(error)} if status == "pruned" else self._explain_stop()
             self._note(status, seed=scenario.seed, **results, resident_bytes=resident, **reason)
             self.writer.remove(TRACEBACK)  # of a failure before a resume
+            if status == "finished" and is_crowd(scenario.clients.count):
+                # Who holds what, of those that took part.
+                clients = sorted({*map(int, Run.load(self.path).clients["client"])})
+                self.writer.write_text(HOLDINGS, self.live.data.format_holdings(clients))
         elif status == "failed" and error is not None:
             ours = isinstance(error, RunError | PluginError)
             why = str(error) if ours else f"{type(error).__name__}: {error}"
@@ -152,19 +156,6 @@ class Notes(Observer):
             # A simulation has them in its tables all the same, which no deployed run has.
             facts["withheld" if self.withheld else "simulators_view"] = figures
         self.writer.write_json(SUMMARY, {"name": self.live.scenario.name, **facts, **more})
-
-
-class CrowdHoldings(Observer):
-    """The observer that writes who holds what, of a crowd's clients that took part."""
-
-    def __init__(self, live: LiveRun, path: Path, writer: RunWriter) -> None:
-        self.live, self.path, self.writer = live, path, writer
-
-    def end(self, status: Status) -> None:
-        """Write the table of a run that has come to an end."""
-        if status == "finished" and is_crowd(self.live.scenario.clients.count):
-            clients = sorted({*map(int, Run.load(self.path).clients["client"])})
-            self.writer.write_text(HOLDINGS, self.live.data.format_holdings(clients))
 
 
 class Pictures(Observer):

@@ -311,20 +311,15 @@ class Exchange:
                 by_legs = list(zip_longest(*sent.values()))
             for packets in by_legs:
                 for packet in filter(None, packets):
-                    carried = self._let_cross(packet)
+                    # Where clients are remote, the sender is at fault if its packet cannot cross.
+                    with self.pool.work_on({packet.client: (packet,)}):
+                        carried = self.wire.carry(packet)
                     before = arrived.get(packet.client)
                     arrived[packet.client] = (carried,) if before is None else (*before, carried)
                     yield carried
         self._at = None
         # A walk may end before the server's last turn; what it keeps for that turn is dropped.
         self.server.forget(clients)
-
-    def _let_cross(self, packet: Packet) -> Packet:
-        """Let a packet cross; where clients are remote, its sender is at fault if that fails."""
-        if not self.pool.remote:
-            return self.wire.carry(packet)
-        with self.pool.work_on({packet.client: (packet,)}):
-            return self.wire.carry(packet)
 
     def _answer(
         self, arrived: dict[ClientId, Packets], turn: Turn, manner: Manner
