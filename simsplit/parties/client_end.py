@@ -7,7 +7,7 @@ two turns a step waits as a `Pending`.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -112,32 +112,28 @@ Makes = Mapping[Leg, Callable[[Any, Pending], Tensors]]
 Takes = Mapping[Leg, Callable[[Any, Packet, Pending], None]]
 
 
+@dataclass(eq=False)
 class ClientEnd:
     """The client's side of a step, leg by leg."""
 
-    def __init__(
-        self,
-        number: ClientId,
-        parts: ClientParts,
-        loss: Loss,
-        *,
-        seed: int,
-        device: torch.device,
-        autocast: Autocast = nullcontext,
-        stock: Stock | None = None,
-        noise: NoiseSource = "cpu",
-    ) -> None:
-        self.number = number
+    number: ClientId
+    parts: InitVar[ClientParts]
+    loss: Loss
+    _: KW_ONLY
+    seed: int
+    device: torch.device
+    autocast: Autocast = nullcontext
+    stock: Stock | None = None
+    noise: NoiseSource = "cpu"
+    stage: str = TRAIN
+    """The phase that the run is in."""
+    tally: Tally = field(default_factory=Tally)
+    sessions: Sessions = field(default_factory=Sessions)
+
+    def __post_init__(self, parts: ClientParts) -> None:
         self.head, self.tail, self._stack = parts.head, parts.tail, parts.stack
         self.learners, self.features = parts.learners, parts.features
         self.servers, self.has_labels = parts.servers, parts.has_labels
-        self.loss = loss
-        self.seed, self.device = seed, device
-        self.autocast, self.stock, self.noise = autocast, stock, noise
-        self.stage = TRAIN
-        """The phase that the run is in."""
-        self.tally = Tally()
-        self.sessions = Sessions()
         self.random = any(learner.random for learner in self.learners)
         self.private = None if parts.noise is None else PrivateLearning(parts.noise)
         """Learning by DP-SGD, if the client learns so."""

@@ -1,7 +1,7 @@
 """A client's stream of batches: a function of seed, client and step, so no state is saved."""
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 import torch
 from torch import Tensor
@@ -103,28 +103,21 @@ def _move(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
     return tuple(torch.cat(cut).to(device).split([len(rows) for rows in cut]))
 
 
+@dataclass(eq=False)
 class Exam:
     """Held-out samples, in order and each once: the batches of an evaluation."""
 
-    def __init__(
-        self,
-        batcher: Batches,
-        rows: Tensor,
-        batch_size: int,
-        change: Change = keep_batch,
-        views: Views = PLAIN,
-        *,
-        marked: bool = False,
-    ) -> None:
-        """Cut the samples into batches; the outputs of an image's `views` are averaged.
+    batcher: Batches
+    rows: InitVar[Tensor]
+    batch_size: InitVar[int]
+    change: Change = keep_batch
+    views: Views = PLAIN
+    """The views of an image, whose outputs are averaged."""
+    marked: bool = field(default=False, kw_only=True)
+    """Whether malicious clients add their triggers to what they send."""
 
-        `marked`: malicious clients add their triggers to what they send.
-        """
-        self.marked = marked
-        self.batcher = batcher
-        self.change = change
-        self.views = views
-        self.cut = rows.to(batcher.device).split(batch_size)
+    def __post_init__(self, rows: Tensor, batch_size: int) -> None:
+        self.cut = rows.to(self.batcher.device).split(batch_size)
 
     def batch(self, number: int) -> Batch:
         """Return batch `number`, counted from 0; it is never augmented."""

@@ -75,41 +75,27 @@ class Kept:
     """Whether it keeps optimizer moments."""
 
 
-class InMemory:
-    """A place for clients at rest: the flat forms of those that have been asked."""
+class InMemory(dict[ClientId, Flat]):
+    """A place for clients at rest: the flat forms of those that have been asked.
 
-    def __init__(self) -> None:
-        self.flats: dict[ClientId, Flat] = {}
-
-    def __contains__(self, number: object) -> bool:
-        return number in self.flats
-
-    def __iter__(self) -> Iterator[ClientId]:
-        return iter(self.flats)
+    A client that is not here is in its state before training.
+    """
 
     def prepare(self, number: ClientId) -> Flat:
         """Return a flat form for a client to be copied into, over its last one."""
-        return self.flats.get(number) or Flat()
+        return self.get(number) or Flat()
 
     def put(self, number: ClientId, flat: Flat) -> None:
         """Keep the flat form itself."""
-        self.flats[number] = flat
-
-    def get(self, number: ClientId) -> Flat | None:
-        """Return what a client remembers; None if it is in its state before training."""
-        return self.flats.get(number)
+        self[number] = flat
 
     def take_tally(self, number: ClientId) -> Tally:
         """Return a client's losses of the round, and forget them."""
-        flat = self.flats.get(number)
+        flat = self.get(number)
         if flat is None or flat.tally is None:
             return Tally()
         tally, flat.tally = flat.tally, None
         return tally
-
-    def clear(self) -> None:
-        """Forget what clients remember: each is then in its state before training."""
-        self.flats.clear()
 
 
 class Seat:

@@ -10,7 +10,7 @@ may have others.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
@@ -119,39 +119,33 @@ Makes = Mapping[Leg, Callable[[Any, Flight], list[Tensors]]]
 Takes = Mapping[Leg, Callable[[Any, Flight, Sequence[Packet]], None]]
 
 
+@dataclass(eq=False)
 class ServerEnd:
     """The server's side of a step, leg by leg."""
 
     to_readers: ClassVar[frozenset[Leg]] = frozenset()
     """The legs on which readers alone are sent something; on all others every member is."""
 
-    def __init__(
-        self,
-        trunk: nn.Module,
-        tail: nn.Module | None,
-        stack: Stack,
-        learner: Learner,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        *,
-        seed: int,
-        device: torch.device,
-        autocast: Autocast = nullcontext,
-        noise: NoiseSource = "cpu",
-    ) -> None:
-        """Hold the server's segments; `tail` is None if clients have it."""
-        self.trunk, self.tail, self.stack, self.learner = trunk, tail, stack, learner
-        self.loss = loss
-        self.seed, self.device = seed, device
-        self.autocast, self.noise = autocast, noise
-        self.sessions = Sessions()
-        self.entries: Mapping[ClientId, nn.Module] = {}
-        """The trunk from a client's own cut on, where that is not the trunk's beginning."""
-        self.tallies: dict[ClientId, Tally] = {}
-        """Losses that the server computes, by client."""
-        self.joins_rows = False
-        """Whether methods take the rows of a cohort as one, where they can: clients are stacked."""
-        self.copies: StackedTrunks | None = None
-        """The copies of the trunk and tail that clients now train against, if these are stacked."""
+    trunk: nn.Module
+    tail: nn.Module | None
+    """None if clients have it."""
+    stack: Stack
+    learner: Learner
+    loss: Callable[[Tensor, Tensor], Tensor]
+    _: KW_ONLY
+    seed: int
+    device: torch.device
+    autocast: Autocast = nullcontext
+    noise: NoiseSource = "cpu"
+    sessions: Sessions = field(default_factory=Sessions)
+    entries: Mapping[ClientId, nn.Module] = field(default_factory=dict)
+    """The trunk from a client's own cut on, where that is not the trunk's beginning."""
+    tallies: dict[ClientId, Tally] = field(default_factory=dict)
+    """Losses that the server computes, by client."""
+    joins_rows: bool = False
+    """Whether methods take the rows of a cohort as one, where they can: clients are stacked."""
+    copies: StackedTrunks | None = None
+    """The copies of the trunk and tail that clients now train against, if these are stacked."""
 
     def choose_readers(self, members: list[Member]) -> list[Member]:
         """Return the members that get the trunk's output."""

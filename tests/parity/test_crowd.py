@@ -123,7 +123,7 @@ def count_kept(made: Experiment) -> int:
     roster = made.parts.pool.clients
     assert isinstance(roster, Roster)
     assert isinstance(roster.rest, InMemory)
-    flats = [each for flat in roster.rest.flats.values() for each in (flat.weights, flat.moments)]
+    flats = [each for flat in roster.rest.values() for each in (flat.weights, flat.moments)]
     return sum(t.nbytes for kept in flats if kept is not None for t in kept.flats)
 
 
