@@ -60,14 +60,6 @@ class Layout:
             self.spare = list(zip(*(slab.unbind() for slab in slabs), strict=True))
         return self.spare.pop()
 
-    def lines(self, tensors: Mapping[str, Tensor]) -> list[list[Tensor]]:
-        """Return the live tensors as rows of numbers in the order of memory, kind by kind."""
-        # `flatten` would copy a channels-last tensor, and writes would miss the live one.
-        return [
-            [tensors[p.name].detach().as_strided((p.shape.numel(),), (1,)) for p in places]
-            for places in self.of_kind
-        ]
-
     def cut(self, flats: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """Divide the flat tensors into the tensors' rows of numbers, kind by kind."""
         return [flat.split(sizes) for flat, sizes in zip(flats, self._sizes, strict=True)]
@@ -122,7 +114,10 @@ class Mirror:
             known.append(Layout(places))
         self.layout = next(each for each in known if each.places == places)
         self._tensors = list(tensors.values())
-        self._lines = self.layout.lines(tensors)
+        # Rows of numbers in the order of memory, kind by kind: `flatten` would copy a channels-last
+        # tensor, and writes would miss the live one.
+        lines = {n: t.detach().as_strided((t.numel(),), (1,)) for n, t in tensors.items()}
+        self._lines = [[lines[place.name] for place in places] for places in self.layout.of_kind]
 
     def mirrors(self, tensors: Sequence[Tensor]) -> bool:
         """Tell whether these are the very tensors that it copies."""
