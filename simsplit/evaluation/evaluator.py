@@ -165,13 +165,6 @@ class Evaluator:
         return [holder]
 
     @property
-    def columns(self) -> list[str]:
-        """The names of the figures that `evaluate` returns."""
-        names = list_figure_columns(tuple(self.splits), self.metrics, self.config.controls)
-        aimed = self.wanted is not None
-        return [*names, *list_success_columns(aimed=aimed, own=bool(self.clients))]
-
-    @property
     def _honest(self) -> list[ClientId]:
         return [client for client in self.clients or () if client not in self.malicious]
 
@@ -181,7 +174,7 @@ class Evaluator:
         """Return the round's figures, and those of each client that has its own model."""
         rows = {client: self._score(client, round_number) for client in self.clients_to_score}
         means = {column: _average(rows.values(), column) for column in next(iter(rows.values()))}
-        if ATTACK_SUCCESS_ALL in self.columns:
+        if self.wanted is not None and self.clients:
             honest = [rows[client] for client in self._honest]
             means[ATTACK_SUCCESS_ALL] = means[ATTACK_SUCCESS]
             means[ATTACK_SUCCESS] = _average(honest, ATTACK_SUCCESS)
