@@ -40,11 +40,10 @@ class Detection:
         readings = self.sensor.take() if self.sensor is not None else Readings()
         turns = self.turns.turns if self.turns is not None else ()
         verdicts = self.watch.judge_round(number, readings, turns)
-        by_turns = {config.title for config in self.configs if config.by_turns}
         flagged: dict[str, set[ClientId]] = {}
         for config in self.configs:
             # detectors of turns roll back within the round, so nothing is left to undo here
-            if config.title not in by_turns or config.response != "rollback":
+            if not (config.by_turns and config.response == "rollback"):
                 flagged.setdefault(config.response, set()).update(verdicts.flagged[config.title])
         return verdicts, self.guard.respond(flagged)
 

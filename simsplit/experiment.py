@@ -43,7 +43,7 @@ from simsplit.running.directories import (
     table_columns,
 )
 from simsplit.running.live import LiveRun
-from simsplit.running.notes import CrowdHoldings, Idle, Notes, Pictures, list_first_warnings
+from simsplit.running.notes import Idle, Notes, Pictures, list_first_warnings
 from simsplit.running.stack_choice import settle_stack
 from simsplit.scenario import Scenario
 from simsplit.wire import WireObserver
@@ -113,9 +113,8 @@ class Experiment:
         self.checkpoints = Checkpoints(live, path, writer, self.stopping)
         warn = _warn_weakly(self)
         idle = Idle(scenario.method, warn)
-        holdings = CrowdHoldings(live, path, writer)
         notes = Notes(live, path, writer, withheld, no_guarantee)
-        own = (notes, holdings, self.stopping, self.checkpoints, idle)
+        own = (notes, self.stopping, self.checkpoints, idle)
         pictures = [Pictures(path, warn)] if scenario.output.figures else []
         # Trackers come last: they upload the pictures, and may wait for a server.
         last = [observer for observer in observers if observer.dispensable]
@@ -232,7 +231,7 @@ class Experiment:
         self.ledger.time(number, trained - started, evaluated - trained, progress.elapsed_s)
         progress.simulated_s = row.simulated_total_s or 0.0
         progress.round = number
-        main = live.program.is_last(lineup.phase)
+        main = lineup.phase is live.program.phases[-1]
         self.observers.round(RoundEnded(number, row, clients, figures, progress.elapsed_s, main))
 
     def _list_rows(self, *tables: Collection[ClientId]) -> Sequence[ClientId]:

@@ -1,7 +1,7 @@
 """This module chooses where clients live: the scenario's engine, or the one that `auto` chooses."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -46,10 +46,11 @@ def count_hosts(engine: HostsConfig, clients: int, available: int | None = None)
 
 def _find_obstacle(scenario: Scenario, hosts: int) -> str | None:
     """Return why hosts would not save time; None if they can."""
-    clients = scenario.clients
+    clients, device = scenario.clients, scenario.device
+    uses_gpu = find_accelerator() is not None if device == "auto" else device != "cpu"
     reasons = {
         "Ray is not installed": find_spec("ray") is None,
-        "a GPU is shared best within one process": _uses_gpu(scenario.device),
+        "a GPU is shared best within one process": uses_gpu,
         "there is one client": clients.count < 2,
         "a crowd rests in one process": is_crowd(clients.count),
         "there is room for one host": hosts < 2,
@@ -61,10 +62,6 @@ def _find_obstacle(scenario: Scenario, hosts: int) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _uses_gpu(device: str) -> bool:
-    return find_accelerator() is not None if device == "auto" else device != "cpu"
-
-
 @contextmanager
 def provide_hosts(scenario: Scenario, data_bytes: int) -> "Iterator[Hosts | None]":
     """Provide a run's hosts within a block; None if all clients live in this process."""
@@ -73,10 +70,7 @@ def provide_hosts(scenario: Scenario, data_bytes: int) -> "Iterator[Hosts | None
         yield None
         return
     count = count_hosts(config, scenario.clients.count)
-    if _kept is None:
-        with keep_hosts():
-            yield _start_hosts(config, count, data_bytes)
-    else:
+    with keep_hosts() if _kept is None else nullcontext():
         yield _start_hosts(config, count, data_bytes)
 
 

@@ -95,12 +95,8 @@ class Moment:
     ) -> Iterator[None]:
         """Set the moment to a round, or to one client's part of it, within a block."""
         before = self.round, self.phase, self.clients, self.counted_phase
-        self.round, self.phase, self.clients, self.counted_phase = (
-            number,
-            phase,
-            clients,
-            phase.name,
-        )
+        self.round, self.phase = number, phase
+        self.clients, self.counted_phase = clients, phase.name
         try:
             yield
         finally:

@@ -14,7 +14,7 @@ from simsplit.phases import TRAIN, Phase
 from simsplit.scenario import Scenario
 from simsplit.scenario.findings import Occasion
 from simsplit.scenario.refusals import refuse
-from simsplit.schedules.cohort import BatchCounts, Lineup, choose
+from simsplit.schedules.cohort import Lineup, choose
 
 
 class Program:
@@ -27,12 +27,13 @@ class Program:
         self.scenario = scenario
         self.left_out = frozenset(left_out)
         main = Phase(TRAIN, rounds=0)
-        self.steps_per_epoch = {main.source: _count_steps(parts, main)}
+        pool, clients = parts.pool, parts.clients
+        self.steps_per_epoch = {main.source: pool.count_steps(clients, main.source)}
         """Each client's number of batches in a pass over its data, by source."""
         self.phases = self._plan_phases(parts)
         for phase in self.phases:
             if phase.source not in self.steps_per_epoch:
-                self.steps_per_epoch[phase.source] = _count_steps(parts, phase)
+                self.steps_per_epoch[phase.source] = pool.count_steps(clients, phase.source)
         self.rounds = sum(phase.rounds for phase in self.phases)
         refuse(Occasion.ROUNDS, self.scenario, self.rounds)
 
@@ -41,24 +42,21 @@ class Program:
         scenario = self.scenario
         phase, done = self._find_phase(number)
         factor = scenario.train.lr_schedule.factor(done + 1, phase.rounds)
-        batches = self.steps_per_epoch[phase.source].leave_out(self.left_out)
+        batches = self.steps_per_epoch[phase.source].copy()
+        batches[[*self.left_out]] = 0
         schedule = scenario.schedule
         chosen, drops = choose(scenario.cohort, schedule, batches, number, scenario.seed)
-        most = int(schedule.limit_steps(batches.array).max(initial=0))
+        most = int(schedule.limit_steps(batches).max(initial=0))
         return Lineup(number, phase, factor, chosen, drops, most)
-
-    def is_last(self, phase: Phase) -> bool:
-        """Return whether a phase is the main phase rather than one before it."""
-        return phase is self.phases[-1]
 
     def _plan_phases(self, parts: Assembly) -> list[Phase]:
         """Return the phases that the methods ask for, then the main phase."""
         steps = self.steps_per_epoch["private"]
-        if not steps.array.any():
+        if not steps.any():
             raise DataError("no client has any data to train on")
         rounds = self.scenario.schedule.count_rounds(steps)
         if not self.left_out:  # a client that is left out may have had the most batches
-            most = rounds * int(self.scenario.schedule.limit_steps(steps.array).max())
+            most = rounds * int(self.scenario.schedule.limit_steps(steps).max())
             refuse(Occasion.BATCHES, self.scenario, most)
         # any client can answer: all have the same methods
         wanted, main = parts.pool.ask(parts.clients[0], Plan(rounds))
@@ -73,8 +71,3 @@ class Program:
                 return phase, done
             done -= phase.rounds
         raise AssertionError(f"round {number} is past the last")
-
-
-def _count_steps(parts: Assembly, phase: Phase) -> BatchCounts:
-    """Return each client's number of batches in a pass over its data; 0 of one that is absent."""
-    return BatchCounts(parts.pool.count_steps(parts.clients, phase.source))

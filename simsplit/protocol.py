@@ -4,7 +4,8 @@ Code that walks a protocol (clients in turn or at once, by events, one side only
 needs to know nothing else: neither which side owns a segment nor what a leg means.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -112,7 +113,8 @@ class Protocol:
         # consecutive crossings in one direction need no answer between them: one turn
         runs = [tuple(run) for _, run in groupby(self.crossings, key=lambda c: c.leg.up)]
         ends = [(), *(tuple(each.leg for each in run) for run in runs), ()]
-        works = [*map(_sum_work, runs), self.closing]
+        totals = [sum((Counter(each.work) for each in run), Counter()) for run in runs]
+        works = [*totals, self.closing]
         count = len(works)
         return tuple(
             Turn(
@@ -125,12 +127,3 @@ class Protocol:
             )
             for number in range(count)
         )
-
-
-def _sum_work(run: Sequence[Crossing]) -> Passes:
-    """Return the total work of several crossings."""
-    total: dict[str, int] = {}
-    for crossing in run:
-        for segment, passes in crossing.work.items():
-            total[segment] = total.get(segment, 0) + passes
-    return total

@@ -92,14 +92,10 @@ class Wire:
         if self.forger is not None:
             packet = self.forger.answer(packet)
         nbytes = packet.nbytes
-        key = (packet.round, packet.client, self.moment.counted_phase, packet.leg)
-        if (count := self._counts.get(key)) is None:
-            self._counts[key] = [1, nbytes, 0, 0]
-        else:
-            count[0] += 1
-            count[1] += nbytes
+        phase = self.moment.counted_phase
+        self._add((packet.round, packet.client, phase, packet.leg), (1, nbytes, 0, 0))
         if to is not None:
-            self._add((packet.round, to, self.moment.counted_phase, packet.leg), (0, 0, 1, nbytes))
+            self._add((packet.round, to, phase, packet.leg), (0, 0, 1, nbytes))
         for tap in self.taps:
             tap.observe(packet)
         for viewpoint, tap in self.seated:
@@ -118,10 +114,7 @@ class Wire:
             self._add(key, more)
 
     def _add(self, key: WireKey, more: Sequence[int]) -> None:
-        count = self._counts.get(key)
-        if count is None:
-            self._counts[key] = list(more)
-            return
+        count = self._counts.setdefault(key, [0, 0, 0, 0])
         for place, number in enumerate(more):
             count[place] += number
 

@@ -131,7 +131,7 @@ def cut(
     client = Client.of(
         topology.client(0, owned, loss, seed=1, device=CPU),
         owned,
-        topology.protocols,
+        topology.select_protocols(has_labels=True),
         {"private": feed()},
         {"test": exam},
     )

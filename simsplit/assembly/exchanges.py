@@ -126,9 +126,8 @@ def build_course(
     if isinstance(aggregation, SplitFedV1):
         return Apart(exchange, pace, federation)
     if scenario.parties:
-        assert isinstance(schedule, LapsConfig), "another schedule is refused"
         absent = scenario.joining.absent
-        return Jointly(exchange, pace, schedule, scenario.label_party, waits=absent == "wait")
+        return Jointly(exchange, pace, None, scenario.label_party, waits=absent == "wait")
     if isinstance(schedule, AsynchronousConfig):
         assert clock is not None, "a scenario without network is refused"
         return AsTheyCome(exchange, pace, federation, clock, schedule.max_ahead)

@@ -25,6 +25,7 @@ from simsplit.attacks.session_records import Record, build_record, build_record_
 from simsplit.attacks.targets import TargetsConfig
 from simsplit.data import Prepared
 from simsplit.data.samples import Samples
+from simsplit.evaluation.generation import split_prompts
 from simsplit.metrics.learned import BertScore, Bleurt
 from simsplit.metrics.text import (
     combine_ends,
@@ -99,7 +100,7 @@ def write_after(
     generator, targets = parts.evaluator.generator, scenario.aims
     assert generator is not None, "the scenario's checks refuse sessions without generation"
     writer, reader = generator.writer, generator.reader
-    prompts, references = generator.split_prompts(samples, halved=True)
+    prompts, references = split_prompts(reader, samples, halved=True)
     recorder = _Recorder()
     parts.wire.taps.append(recorder)
     try:

@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from simsplit.deploy.frames import LARGEST, MOST_COUNT
 from simsplit.deploy.trunk_watch import MOST_NORM
 from simsplit.errors import OutOfRangeError, ProtocolError
@@ -111,7 +113,7 @@ class FigureBounds:
     def count_steps(self, client: ClientId, phase: Phase) -> int:
         """Return the number of steps that a client takes in a round of a phase."""
         batches = self.count_batches(client, phase.source)
-        return self.scenario.schedule.count_local_steps({client: batches})[client]
+        return int(self.scenario.schedule.limit_steps(np.array(batches)))
 
     def count_begun(self, client: ClientId, phase: Phase) -> int:
         """Return how often a client is asked in a round to begin: once for each part of a step."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from simsplit.deploy.bounds import Bounds
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS
@@ -50,8 +52,8 @@ class Rules:
         """Make the rules of a client, from the bounds of its run."""
         self.client, self.bounds = client, bounds
         scenario, stack = bounds.scenario, bounds.get_packets(client).stacks[0]
-        every = {client: bounds.figures.count_batches(client, "private")}
-        rounds = scenario.schedule.count_rounds(every)
+        batches = np.array([bounds.figures.count_batches(client, "private")])
+        rounds = scenario.schedule.count_rounds(batches)
         gradients = scenario.gradients_cross
         training = replace(stack.make_training_phase(), rounds=rounds, gradients=gradients)
         self.phases = [*stack.plan_phases(rounds), training]

@@ -5,7 +5,7 @@ when all texts are written. The server sees what crosses at the cut, as in every
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -19,28 +19,22 @@ from simsplit.packets import Packets
 from simsplit.parties.client import Client
 
 
+@dataclass
 class Author:
     """A writer of the first texts of a split for a client; it keeps them until they are scored."""
 
-    def __init__(
-        self,
-        client: Client,
-        pen: Pen,
-        reader: Reader,
-        splits: Mapping[str, Samples],
-        metrics: Sequence[str],
-        *,
-        texts: int,
-        tokens: int,
-    ) -> None:
-        self.client, self.pen, self.reader, self.splits = client, pen, reader, splits
-        self.metrics = [name for name in metrics if name in GENERATION_METRICS]
-        self.texts, self.tokens = texts, tokens
-        self._passes: Generator[Pass, Tensor, list[list[int]]] | None = None
-        self._session: int | None = None
-        self._reading = ""
-        self._references: list[str] = []
-        self._written: list[str] | None = None
+    client: Client
+    pen: Pen
+    reader: Reader
+    splits: Mapping[str, Samples]
+    metrics: Sequence[str]
+    texts: int = field(kw_only=True)
+    tokens: int = field(kw_only=True)
+    _passes: Generator[Pass, Tensor, list[list[int]]] | None = field(default=None, init=False)
+    _session: int | None = field(default=None, init=False)
+    _reading: str = field(default="", init=False)
+    _references: Sequence[str] = field(default=(), init=False)
+    _written: list[str] | None = field(default=None, init=False)
 
     def begin(self, split: str, round_number: int, session: int, reading: str) -> Packets:
         """Return the packets of the first pass over the prompts of a split."""
@@ -75,7 +69,8 @@ class Author:
         written, self._written = self._written, None
         if written is None:
             return {}
-        return {name: GENERATION_METRICS[name](written, self._references) for name in self.metrics}
+        names = [name for name in self.metrics if name in GENERATION_METRICS]
+        return {name: GENERATION_METRICS[name](written, self._references) for name in names}
 
     def _send(self, following: Pass) -> Packets:
         """Return a pass's packets from the client, under the control that is evaluated."""

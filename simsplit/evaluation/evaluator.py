@@ -120,19 +120,10 @@ class Evaluator:
     ) -> None:
         """Take what the evaluation needs, and choose the clients that are scored.
 
-        Args:
-            config: When, on which splits and by which metrics to evaluate.
-            exchange: The exchange with clients and the server.
-            splits: The samples of each split.
-            clients: The clients that have their own models; None if the model is shared.
-            seed: The scenario's seed.
-            metrics: The names of the metrics.
-            wanted: The labels that a backdoor wants for the triggered samples.
-            choices: The answers of a causal model that classifies.
-            reader: The tokenizer of generated texts.
-            writer: The writer of generated texts.
-            own: The metrics of plugins.
-            malicious: The clients that are left out when a backdoor's success is measured.
+        `clients` have models of their own; None: the model is shared. `wanted` are the labels that
+        a backdoor wants for the triggered samples, and `malicious` clients are left out when its
+        success is measured. `choices` are the answers of a causal model that classifies, `own`
+        plugins' metrics; `reader` and `writer` are those of generated texts.
         """
         self.config, self.metrics = config, metrics
         of_splits: dict[str, Samples] = {split: splits[split] for split in splits}
@@ -174,13 +165,6 @@ class Evaluator:
         return [holder]
 
     @property
-    def columns(self) -> list[str]:
-        """The names of the figures that `evaluate` returns."""
-        names = list_figure_columns(tuple(self.splits), self.metrics, self.config.controls)
-        aimed = self.wanted is not None
-        return [*names, *list_success_columns(aimed=aimed, own=bool(self.clients))]
-
-    @property
     def _honest(self) -> list[ClientId]:
         return [client for client in self.clients or () if client not in self.malicious]
 
@@ -190,7 +174,7 @@ class Evaluator:
         """Return the round's figures, and those of each client that has its own model."""
         rows = {client: self._score(client, round_number) for client in self.clients_to_score}
         means = {column: _average(rows.values(), column) for column in next(iter(rows.values()))}
-        if ATTACK_SUCCESS_ALL in self.columns:
+        if self.wanted is not None and self.clients:
             honest = [rows[client] for client in self._honest]
             means[ATTACK_SUCCESS_ALL] = means[ATTACK_SUCCESS]
             means[ATTACK_SUCCESS] = _average(honest, ATTACK_SUCCESS)
@@ -243,10 +227,9 @@ class Evaluator:
         own = labels[labels != IGNORED]
         if self.scorer.choices is not None or len(own) != len(labels):
             return None
-        models = self.clients_to_score
         hits = [
             self._predict(client, split, round_number, len(own)).argmax(-1) == own
-            for client in models
+            for client in self.clients_to_score
         ]
         return torch.stack(hits).double().mean(0)
 

@@ -4,6 +4,7 @@ Scorers turn a model's outputs into figures; they work where the labels are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import cast
 
 import torch
@@ -54,7 +55,7 @@ class Generator:
         if not wanted:
             return {}
         chosen = samples.take(torch.arange(min(self.texts, len(samples))))
-        prompts, references = self.split_prompts(chosen)
+        prompts, references = split_prompts(self.reader, chosen)
         texts = self.generate(client, prompts, round_number)
         return {name: GENERATION_METRICS[name](texts, references) for name in wanted}
 
@@ -62,12 +63,6 @@ class Generator:
         """Return a continuation of each prompt by a client's model, up to its end or the limit."""
         texts = self.writer.write(client, prompts, self.tokens, round_number)
         return [self.reader.decode(text).strip() for text in texts]
-
-    def split_prompts(
-        self, samples: Samples, *, halved: bool = False
-    ) -> tuple[list[Tensor], list[str]]:
-        """Return the samples' prompts, and the reference answers to them."""
-        return split_prompts(self.reader, samples, halved=halved)
 
 
 def split_prompts(
@@ -91,24 +86,20 @@ def split_prompts(
     return prompts, answers
 
 
+@dataclass(eq=False)
 class Scorer:
     """A collector of a model's outputs for one split after another, which scores them."""
 
-    def __init__(
-        self,
-        splits: Mapping[str, Samples],
-        metrics: Sequence[str],
-        batch_size: int,
-        *,
-        choices: Choices | None = None,
-        own: Mapping[str, ClassMetric] | None = None,
-    ) -> None:
-        """Take the splits and metrics.
+    splits: Mapping[str, Samples]
+    metrics: Sequence[str]
+    batch_size: int
+    _: KW_ONLY
+    choices: Choices | None = None
+    """The answers of a causal model that classifies."""
+    own: Mapping[str, ClassMetric] | None = None
+    """Plugins' metrics."""
 
-        `choices` are the answers of a causal model that classifies; `own` are plugins' metrics.
-        """
-        self.splits, self.metrics, self.choices = splits, metrics, choices
-        self.batch_size, self.own = batch_size, own
+    def __post_init__(self) -> None:
         self._restart()
 
     def add(self, split: str, outputs: Tensor) -> None:

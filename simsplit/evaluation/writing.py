@@ -5,10 +5,10 @@ method's draw. A text that has ended is left out of later passes. Methods that c
 one by one (`MethodConfig.in_sessions`) send whole texts in every pass, with new draws.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from pydantic import Field
@@ -40,12 +40,23 @@ class Sampling(Config):
     """Only the likeliest tokens that together have this probability are drawn from; 1: all."""
 
 
-class WritingPasses(Protocol):
+@dataclass
+class WritingPasses(ABC):
     """A way to get the scores of the next token."""
 
+    round: int
+    texts: Sequence[Tensor]
+    pad: int
+    number: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.indices = torch.arange(len(self.texts))
+
+    @abstractmethod
     def begin(self) -> Pass:
         """Return the pass for the scores after each prompt."""
 
+    @abstractmethod
     def go_on(self, tokens: Tensor, left: Tensor) -> Pass:
         """Return the pass for the scores after one more token; `left` masks unfinished texts."""
 
@@ -83,10 +94,8 @@ class Pen:
         draws = self._draw(client, len(prompts), tokens, round_number)
         texts: list[list[int]] = [[] for _ in prompts]
         rows = torch.arange(len(prompts))
-        at = client, round_number, prompts, self.pad
-        passes: WritingPasses = (
-            WholeTexts(*at) if session is None else InSession(*at, session=session)
-        )
+        at = round_number, prompts, self.pad
+        passes = WholeTexts(*at) if session is None else InSession(*at, session)
         scores = yield passes.begin()
         for number in range(tokens):
             chosen = choose_tokens(scores.cpu(), self.sampling, draws[rows, number])
@@ -118,7 +127,8 @@ class Writer(Pen):
         self, client: ClientId, prompts: Sequence[Tensor], tokens: int, round_number: int = 0
     ) -> list[list[int]]:
         """Return what a client's model writes after each prompt, at most `tokens` tokens each."""
-        with self._open_session(client) as session:
+        sessions = self.in_sessions(self.exchange.reading)
+        with self.exchange.open_session(client) if sessions else nullcontext() as session:
             passes = self.iterate_passes(client, prompts, tokens, round_number, session)
             following = next(passes)
             while True:
@@ -128,11 +138,6 @@ class Writer(Pen):
                 except StopIteration as over:
                     written: list[list[int]] = over.value
                     return written
-
-    def _open_session(self, client: ClientId) -> AbstractContextManager[int | None]:
-        if self.in_sessions(self.exchange.reading):
-            return self.exchange.open_session(client)
-        return nullcontext()
 
 
 def refuse_unreadable(prompts: Sequence[Tensor], positions: int) -> None:
@@ -148,29 +153,19 @@ def refuse_unreadable(prompts: Sequence[Tensor], positions: int) -> None:
             )
 
 
-class InSession:
+@dataclass
+class InSession(WritingPasses):
     """The passes of a session: each token crosses once, and both sides keep their results."""
 
-    def __init__(
-        self,
-        client: ClientId,
-        round_number: int,
-        prompts: Sequence[Tensor],
-        pad: int,
-        *,
-        session: int,
-    ) -> None:
-        self.client, self.round = client, round_number
-        self.prompts, self.pad, self.session = prompts, pad, session
-        self.indices = torch.arange(len(prompts))
-        self.position = self.number = 0
+    session: int
+    position: int = field(default=0, init=False)
 
     def begin(self) -> Pass:
         """Return the pass with the prompts, padded on the left, with a mask if lengths differ."""
-        lengths = torch.tensor([len(prompt) for prompt in self.prompts])
+        lengths = torch.tensor([len(prompt) for prompt in self.texts])
         longest = int(lengths.max())
         mask = torch.arange(longest) >= longest - lengths[:, None]
-        inputs = torch.full(mask.shape, self.pad).masked_scatter(mask, torch.cat([*self.prompts]))
+        inputs = torch.full(mask.shape, self.pad).masked_scatter(mask, torch.cat([*self.texts]))
         return self._make_pass(inputs, None if mask.all() else mask, None)
 
     def go_on(self, tokens: Tensor, left: Tensor) -> Pass:
@@ -187,27 +182,15 @@ class InSession:
         return following
 
 
-class WholeTexts:
+class WholeTexts(WritingPasses):
     """Passes without a session: every pass has the whole texts, padded on the right."""
-
-    def __init__(
-        self,
-        client: ClientId,
-        round_number: int,
-        prompts: Sequence[Tensor],
-        pad: int,
-    ) -> None:
-        self.client, self.round = client, round_number
-        self.texts, self.pad = list(prompts), pad
-        self.indices = torch.arange(len(prompts))
-        self.number = 0
 
     def begin(self) -> Pass:
         """Return the pass with all texts so far."""
         lengths = torch.tensor([len(text) for text in self.texts])
         places = torch.arange(int(lengths.max()))
         real = places < lengths[:, None]
-        inputs = torch.full(real.shape, self.pad).masked_scatter(real, torch.cat(self.texts))
+        inputs = torch.full(real.shape, self.pad).masked_scatter(real, torch.cat([*self.texts]))
         labels = torch.full(real.shape, IGNORED)
         # Scores are computed where a label is not ignored; which label it is does not matter.
         labels[places == lengths[:, None] - 1] = 0

@@ -45,7 +45,7 @@ def _count_sendings(
     scenario: Scenario, prober: Prober, draft: RunDraft, rounds: Sequence[DraftRound]
 ) -> dict[ClientId, int]:
     """Count how often each client will send its samples, as the run's clients will count it."""
-    steps = draft.program.steps_per_epoch["private"]
+    steps = dict(enumerate(draft.program.steps_per_epoch["private"].tolist()))
     played = all(each.times == 1 for each in rounds)
     if scenario.train.accumulate > 1 and counts_spending(scenario) and played:
         # Clients count whole mini-batches, whose parts cross.

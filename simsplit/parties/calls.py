@@ -4,10 +4,9 @@ Pools carry calls to the place where a client lives. A deployed client accepts o
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import isabstract
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -176,8 +175,7 @@ class ProbeTexts(_Passing):
     """The control that it is for; empty: none."""
 
     def on(self, client: Client) -> Packets:
-        where = (self.round, self.number, self.reading)
-        return client.examination.begin_text(self.texts, *where)
+        return client.examination.begin_text(self.texts, self.round, self.number, self.reading)
 
 
 @dataclass(frozen=True)
@@ -248,8 +246,8 @@ class Write(_Passing):
     """The control that it is for; empty: none."""
 
     def on(self, client: Client) -> Packets:
-        where = (self.split, self.round, self.session, self.reading)
-        return client.examination.require_author().begin(*where)
+        author = client.examination.require_author()
+        return author.begin(self.split, self.round, self.session, self.reading)
 
 
 @dataclass(frozen=True)
@@ -436,15 +434,3 @@ class LoadOwn(Call[None]):
 
     def on(self, client: Client) -> None:
         client.keeping.load(self.state)
-
-
-def _concrete(kind: type[Any]) -> Iterator[type[Call[object]]]:
-    for below in kind.__subclasses__():
-        if not isabstract(below):
-            yield below
-        yield from _concrete(below)
-
-
-CALLS: tuple[type[Call[object]], ...] = tuple(_concrete(Call))
-"""All calls that a client answers, so that none can be left out of the choice of what a deployed
-client answers (see `deploy.messages`)."""

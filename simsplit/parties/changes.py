@@ -13,7 +13,7 @@ from torch import Tensor
 
 from simsplit.errors import ProtocolError
 from simsplit.methods.bits import dequantise_even, pack_bits, quantise_even, unpack_bits
-from simsplit.packets import Packet
+from simsplit.packets import Packet, TensorForm
 from simsplit.seeds import Scope, rng_for
 from simsplit.states import select_below
 
@@ -94,22 +94,17 @@ class Changes:
         """Tell whether a packet with codes has the tensors that these weights would have."""
         brought = dict(zip(packet.names, packet.tensors, strict=True))
         whole = self.held.keys() - self._rows.keys()
-        if brought.keys() != {CODES, RANGES, SINCE, *whole} or len(brought) != len(packet.names):
+        if len(brought) != len(packet.names):
             return False
         size = sum(size for _, size in self._rows.values())
         rows = sum(rows for rows, _ in self._rows.values())
-        codes, ranges = brought[CODES], brought[RANGES]
-        since = brought[SINCE]
-        alike = (since.dtype, since.ndim) == (torch.int64, 0) and all(
-            brought[name].shape == self.held[name].shape
-            and brought[name].dtype == self.held[name].dtype
-            for name in whole
-        )
-        return (
-            alike
-            and (codes.dtype, tuple(codes.shape)) == (torch.uint8, (-(-size * self.bits // 8),))
-            and (ranges.dtype, tuple(ranges.shape)) == (torch.float32, (rows, 2))
-        )
+        wanted = {
+            **{name: TensorForm.of(self.held[name]) for name in whole},
+            CODES: TensorForm((-(-size * self.bits // 8),), torch.uint8),
+            RANGES: TensorForm((rows, 2), torch.float32),
+            SINCE: TensorForm((), torch.int64),
+        }
+        return wanted == {name: TensorForm.of(tensor) for name, tensor in brought.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights that both ends hold, and since when."""

@@ -1,13 +1,13 @@
 """The client's end of a step: how it makes each leg's tensors, and what it does with what arrives.
 
 An end knows nothing of the server beyond the packets it gets. Two tables name the functions that
-make each leg and take it; a topology's own end fills them from the functions here (see
-`simsplit.topologies`). Between two turns a step waits as a `Pending`.
+make each leg and take it; a topology's own end may have others (see `simsplit.topologies`). Between
+two turns a step waits as a `Pending`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -112,37 +112,28 @@ Makes = Mapping[Leg, Callable[[Any, Pending], Tensors]]
 Takes = Mapping[Leg, Callable[[Any, Packet, Pending], None]]
 
 
+@dataclass(eq=False)
 class ClientEnd:
     """The client's side of a step, leg by leg."""
 
-    makes: ClassVar[Makes] = {}
-    """For each leg that the client sends: the function that makes its tensors."""
-    takes: ClassVar[Takes] = {}
-    """For each leg that it receives in training: the function that processes it."""
+    number: ClientId
+    parts: InitVar[ClientParts]
+    loss: Loss
+    _: KW_ONLY
+    seed: int
+    device: torch.device
+    autocast: Autocast = nullcontext
+    stock: Stock | None = None
+    noise: NoiseSource = "cpu"
+    stage: str = TRAIN
+    """The phase that the run is in."""
+    tally: Tally = field(default_factory=Tally)
+    sessions: Sessions = field(default_factory=Sessions)
 
-    def __init__(
-        self,
-        number: ClientId,
-        parts: ClientParts,
-        loss: Loss,
-        *,
-        seed: int,
-        device: torch.device,
-        autocast: Autocast = nullcontext,
-        stock: Stock | None = None,
-        noise: NoiseSource = "cpu",
-    ) -> None:
-        self.number = number
+    def __post_init__(self, parts: ClientParts) -> None:
         self.head, self.tail, self._stack = parts.head, parts.tail, parts.stack
         self.learners, self.features = parts.learners, parts.features
         self.servers, self.has_labels = parts.servers, parts.has_labels
-        self.loss = loss
-        self.seed, self.device = seed, device
-        self.autocast, self.stock, self.noise = autocast, stock, noise
-        self.stage = TRAIN
-        """The phase that the run is in."""
-        self.tally = Tally()
-        self.sessions = Sessions()
         self.random = any(learner.random for learner in self.learners)
         self.private = None if parts.noise is None else PrivateLearning(parts.noise)
         """Learning by DP-SGD, if the client learns so."""
@@ -300,7 +291,14 @@ class ClientEnd:
         else:
             pending.over = True
             if whole.requires_grad:
-                whole.backward(inputs=self._list_learning(phase))
+                learning = [
+                    parameter
+                    for learner in self.learners
+                    for name, module in learner.modules.items()
+                    for parameter in module.parameters()
+                    if name in phase.learns and parameter.requires_grad
+                ]
+                whole.backward(inputs=learning)
 
     def answer(self, pending: Pending) -> Tensors:
         """Return the gradient of the features, in as many messages as methods make of it."""
@@ -348,16 +346,6 @@ class ClientEnd:
             return grads[0]
         return torch.stack([w * g for w, g in zip(weights, grads, strict=True)]).sum(0)
 
-    def _list_learning(self, phase: Phase) -> list[nn.Parameter]:
-        """List the parameters that learn in a phase."""
-        return [
-            parameter
-            for learner in self.learners
-            for name, module in learner.modules.items()
-            for parameter in module.parameters()
-            if name in phase.learns and parameter.requires_grad
-        ]
-
     @contextmanager
     def _keep_embedding(self, step: Step) -> Iterator[None]:
         """Open a context that keeps what the head embeds, for methods that lead back to it."""
@@ -390,3 +378,15 @@ class ClientEnd:
         phase = () if step.phase == "train" else (step.phase,)
         scope = ("dropout", segment, step.round, step.number, *phase)
         return isolate(self.seed, *scope, device=self.device)
+
+    makes: ClassVar[Makes] = {
+        Leg.SMASHED: smash,
+        Leg.LABELS: send_labels,
+        Leg.FEATURES_GRAD: answer,
+    }
+    """For each leg that the client may send: the function that makes its tensors."""
+    takes: ClassVar[Takes] = {
+        Leg.FEATURES: score,
+        Leg.SMASHED_GRAD: carry_back,
+    }
+    """For each leg that it may receive in training: the function that processes it."""

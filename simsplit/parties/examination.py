@@ -12,7 +12,6 @@ from torch import Tensor
 from simsplit.data.batches import Batch
 from simsplit.data.images import PLAIN
 from simsplit.errors import ProtocolError
-from simsplit.methods.method import Step
 from simsplit.packets import Packets
 from simsplit.parties.client_end import ClientEnd, Pending
 from simsplit.parties.feed import Exam
@@ -63,7 +62,7 @@ class Examination:
     def probe(self, split: str, round_number: int, number: int, reading: str = "") -> Packets:
         """Make the packets that begin batch `number` of a held-out split."""
         exam, self._split = self.exams[split], split
-        packets = self._begin(exam.batch(number), self._step(round_number, number, reading))
+        packets = self._begin(exam.batch(number), (round_number, number, reading))
         # Set last, since `_begin` resets it: only evaluation shows an image in several ways.
         self._views = exam.views
         for poison in self.training.poisons if exam.marked else ():
@@ -74,7 +73,7 @@ class Examination:
         self, texts: Batch, round_number: int, number: int, reading: str = ""
     ) -> Packets:
         """Begin a pass over whole texts in generation, and return its packets."""
-        return self._begin(self._move(texts), self._step(round_number, number, reading))
+        return self._begin(self._move(texts), (round_number, number, reading))
 
     def begin_pass(
         self, at: tuple[int, int], texts: Batch, left: Tensor | None, step: tuple[int, int, str]
@@ -88,7 +87,7 @@ class Examination:
         batch, end = self._move(texts), self.end
         session = end.sessions.at(end.number, *at)
         session.extend(batch.inputs, batch.context if left is None else (left.to(end.device),))
-        return self._begin(batch, self._step(*step), session, at)
+        return self._begin(batch, step, session, at)
 
     def close(self, session: int) -> None:
         """Drop the caches of a session; it cannot go on."""
@@ -138,20 +137,19 @@ class Examination:
     def _begin(
         self,
         batch: Batch,
-        step: Step,
+        where: tuple[int, int, str],
         session: Session | None = None,
         at: tuple[int | None, int] = (None, 0),
     ) -> Packets:
+        """Begin a pass; `where` has its round, its number and the control that it is for."""
+        round_number, number, reading = where
+        step = self.end.open_step(round_number, number, "evaluate", training=False)
+        step.evaluation_mode = reading
         phase = self.training.phase
         pending = Pending(batch, step, phase, learns=False, session=session, at=at)
         self._pending, self._views = pending, PLAIN
         with torch.no_grad():
             return tuple(self.end.make(leg, pending) for leg in self.legs)
-
-    def _step(self, round_number: int, number: int, reading: str) -> Step:
-        step = self.end.open_step(round_number, number, "evaluate", training=False)
-        step.evaluation_mode = reading
-        return step
 
 
 class Exposure:

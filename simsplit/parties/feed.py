@@ -1,6 +1,7 @@
 """A client's stream of batches: a function of seed, client and step, so no state is saved."""
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 import torch
 from torch import Tensor
@@ -26,41 +27,33 @@ def count_batches(samples: int, batch_size: int, *, drop_last: bool) -> int:
     return whole + (1 if rest and not (drop_last and whole) else 0)
 
 
+@dataclass(eq=False)
 class Feed:
     """A client's stream of batches: endless passes over its samples, reshuffled every epoch.
 
     Under Poisson sampling each batch is a draw of its own.
     """
 
-    def __init__(
-        self,
-        batcher: Batches,
-        part: Tensor,
-        *,
-        batch_size: int,
-        seed: int,
-        client: ClientId,
-        drop_last: bool = False,
-        change: Change = keep_batch,
-        lengths: Tensor | None = None,
-        drawn_by: int | None = None,
-    ) -> None:
-        """Make the stream; `drawn_by` is the seed of batches that are drawn (Poisson sampling)."""
-        self.batcher = batcher
-        self.part = part
-        self.lengths = lengths
-        """The number of tokens of each text, where texts are grouped by length."""
-        self.batch_size = batch_size
-        self.seed = seed
-        self.client = client
-        self.change = change
-        self.drop_last = drop_last
-        self.steps_per_epoch = count_batches(len(part), batch_size, drop_last=drop_last)
-        self.drawn_by = drawn_by
+    batcher: Batches
+    part: Tensor
+    _: KW_ONLY
+    batch_size: int
+    seed: int
+    client: ClientId
+    drop_last: bool = False
+    change: Change = keep_batch
+    lengths: Tensor | None = None
+    """The number of tokens of each text, where texts are grouped by length."""
+    drawn_by: int | None = None
+    """The seed of batches that are drawn (Poisson sampling); None: they are passes."""
+
+    def __post_init__(self) -> None:
+        count = len(self.part)
+        self.steps_per_epoch = count_batches(count, self.batch_size, drop_last=self.drop_last)
         self._most = [0]
         """By the number of drawn batches, how often one sample was in them at most."""
-        self._counts = torch.zeros(len(part), dtype=torch.int64)
-        self._places = torch.arange(len(part))
+        self._counts = torch.zeros(count, dtype=torch.int64)
+        self._places = torch.arange(count)
         self._epoch = -1
         self._cut: tuple[Tensor, ...] = ()
 
@@ -110,28 +103,21 @@ def _move(cut: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
     return tuple(torch.cat(cut).to(device).split([len(rows) for rows in cut]))
 
 
+@dataclass(eq=False)
 class Exam:
     """Held-out samples, in order and each once: the batches of an evaluation."""
 
-    def __init__(
-        self,
-        batcher: Batches,
-        rows: Tensor,
-        batch_size: int,
-        change: Change = keep_batch,
-        views: Views = PLAIN,
-        *,
-        marked: bool = False,
-    ) -> None:
-        """Cut the samples into batches; the outputs of an image's `views` are averaged.
+    batcher: Batches
+    rows: InitVar[Tensor]
+    batch_size: InitVar[int]
+    change: Change = keep_batch
+    views: Views = PLAIN
+    """The views of an image, whose outputs are averaged."""
+    marked: bool = field(default=False, kw_only=True)
+    """Whether malicious clients add their triggers to what they send."""
 
-        `marked`: malicious clients add their triggers to what they send.
-        """
-        self.marked = marked
-        self.batcher = batcher
-        self.change = change
-        self.views = views
-        self.cut = rows.to(batcher.device).split(batch_size)
+    def __post_init__(self, rows: Tensor, batch_size: int) -> None:
+        self.cut = rows.to(self.batcher.device).split(batch_size)
 
     def batch(self, number: int) -> Batch:
         """Return batch `number`, counted from 0; it is never augmented."""

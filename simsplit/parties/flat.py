@@ -6,7 +6,7 @@ moments. A layout, which clients have in common, says where each weight lies in 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -31,22 +31,13 @@ class Place:
 class Layout:
     """The places of named tensors in flat ones, of which there is one for each type and device."""
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self._arrange(_places_of(tensors))
-
-    @classmethod
-    def of(cls, places: Sequence[Place]) -> "Layout":
-        """Return the layout of tensors that have these places."""
-        made = cls({})
-        made._arrange(tuple(places))
-        return made
-
-    def _arrange(self, places: tuple[Place, ...]) -> None:
+    def __init__(self, places: tuple[Place, ...]) -> None:
         self.places = places
         self.kinds = tuple(dict.fromkeys(place.kind for place in self.places))
-        self._of_kind = [[p for p in self.places if p.kind == kind] for kind in self.kinds]
-        self._sizes = [[p.shape.numel() for p in places] for places in self._of_kind]
-        self._spare: list[tuple[Tensor, ...]] = []
+        self.of_kind = [[p for p in self.places if p.kind == kind] for kind in self.kinds]
+        self._sizes = [[p.shape.numel() for p in places] for places in self.of_kind]
+        self.spare: list[tuple[Tensor, ...]] = []
+        """Flat tensors that no client has."""
 
     @property
     def widths(self) -> list[int]:
@@ -58,7 +49,7 @@ class Layout:
         """Return empty flat tensors for one more client."""
         if not self.kinds:
             return ()
-        if not self._spare:
+        if not self.spare:
             sizes = list(map(sum, self._sizes))
             # A client larger than a slab gets a slab of its own.
             rows = max(1, SLAB_BYTES // max(1, sum(self.widths)))
@@ -66,34 +57,12 @@ class Layout:
                 torch.empty(rows, size, dtype=dtype, device=device)
                 for (dtype, device), size in zip(self.kinds, sizes, strict=True)
             ]
-            self._spare = list(zip(*(slab.unbind() for slab in slabs), strict=True))
-        return self._spare.pop()
-
-    def reuse(self, flats: tuple[Tensor, ...]) -> None:
-        """Take back the flat tensors of a client, for another one."""
-        if flats:
-            self._spare.append(flats)
-
-    def fits(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Tell whether tensors have the same names and forms as these."""
-        return self.places == _places_of(tensors)
-
-    def lines(self, tensors: Mapping[str, Tensor]) -> list[list[Tensor]]:
-        """Return the live tensors as rows of numbers in the order of memory, kind by kind."""
-        return [[_line(tensors[place.name]) for place in places] for places in self._of_kind]
+            self.spare = list(zip(*(slab.unbind() for slab in slabs), strict=True))
+        return self.spare.pop()
 
     def cut(self, flats: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """Divide the flat tensors into the tensors' rows of numbers, kind by kind."""
         return [flat.split(sizes) for flat, sizes in zip(flats, self._sizes, strict=True)]
-
-    def split_by_name(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return the parts of flat tensors by name, in their own shapes and strides."""
-        parts = {
-            place.name: line.as_strided(place.shape, place.stride)
-            for places, lines in zip(self._of_kind, self.cut(flats), strict=True)
-            for place, line in zip(places, lines, strict=True)
-        }
-        return {place.name: parts[place.name] for place in self.places}
 
 
 @dataclass(slots=True)
@@ -104,12 +73,19 @@ class FlatTensors:
     flats: tuple[Tensor, ...]
 
     def split_by_name(self) -> dict[str, Tensor]:
-        """Return each tensor by its name, as a view."""
-        return self.layout.split_by_name(self.flats)
+        """Return each tensor by its name, as a view in its own shape and strides."""
+        layout = self.layout
+        parts = {
+            place.name: line.as_strided(place.shape, place.stride)
+            for places, lines in zip(layout.of_kind, layout.cut(self.flats), strict=True)
+            for place, line in zip(places, lines, strict=True)
+        }
+        return {place.name: parts[place.name] for place in layout.places}
 
     def give_back(self) -> None:
         """Leave the flat tensors to another client."""
-        self.layout.reuse(self.flats)
+        if self.flats:
+            self.layout.spare.append(self.flats)
 
 
 @dataclass(slots=True)
@@ -121,7 +97,7 @@ class Flat:
     """None before its first step."""
     taken: tuple[int, ...] = ()
     """Batches taken so far, source by source."""
-    tally: Tally | None = field(default=None)
+    tally: Tally | None = None
     """The losses of a round that is not over."""
 
 
@@ -130,11 +106,18 @@ class Mirror:
 
     def __init__(self, tensors: Mapping[str, Tensor], known: list[Layout]) -> None:
         """Mirror `tensors`; `known` has the layouts so far: clients of equal forms share one."""
-        self.layout = next((each for each in known if each.fits(tensors)), None) or Layout(tensors)
-        if self.layout not in known:
-            known.append(self.layout)
+        places = tuple(
+            Place(name, (tensor.dtype, tensor.device), tensor.shape, tensor.stride())
+            for name, tensor in tensors.items()
+        )
+        if places not in [each.places for each in known]:
+            known.append(Layout(places))
+        self.layout = next(each for each in known if each.places == places)
         self._tensors = list(tensors.values())
-        self._lines = self.layout.lines(tensors)
+        # Rows of numbers in the order of memory, kind by kind: `flatten` would copy a channels-last
+        # tensor, and writes would miss the live one.
+        lines = {n: t.detach().as_strided((t.numel(),), (1,)) for n, t in tensors.items()}
+        self._lines = [[lines[place.name] for place in places] for places in self.layout.of_kind]
 
     def mirrors(self, tensors: Sequence[Tensor]) -> bool:
         """Tell whether these are the very tensors that it copies."""
@@ -159,16 +142,3 @@ class Mirror:
         with torch.no_grad():
             for lines, cut in zip(self._lines, self.layout.cut(kept.flats), strict=True):
                 torch._foreach_copy_(lines, cut)
-
-
-def _places_of(tensors: Mapping[str, Tensor]) -> tuple[Place, ...]:
-    return tuple(
-        Place(name, (tensor.dtype, tensor.device), tensor.shape, tensor.stride())
-        for name, tensor in tensors.items()
-    )
-
-
-def _line(tensor: Tensor) -> Tensor:
-    """Return a view of a dense tensor's numbers in the order of memory."""
-    # `flatten` would copy a channels-last tensor, and writes would miss the live one.
-    return tensor.detach().as_strided((tensor.numel(),), (1,))

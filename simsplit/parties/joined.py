@@ -7,6 +7,7 @@ labels gets the features, or sends the labels.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from simsplit.legs import ClientId, Leg
 from simsplit.methods.stack import Stack
 from simsplit.models.joins import Join, join_parts
 from simsplit.packets import Packet
-from simsplit.parties.server_end import Flight, Member, ServerEnd
+from simsplit.parties.server_end import Flight, Member, ServerEnd, Takes
 from simsplit.parties.tally import Tally
 from simsplit.states import select_below
 
@@ -113,7 +114,7 @@ class JoinedEnd(ServerEnd):
         (reader,) = flight.readers
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         for member, packet in zip(flight.members, packets, strict=True):
-            stack = self.get_stack(member)
+            stack = self.get_client_stack(member.client)
             arrived = stack.unpack(Leg.SMASHED, packet.tensors, member.step)
             member.arrived = arrived.detach().requires_grad_(flight.training)
             member.context = stack.get_context(packet.tensors)
@@ -125,7 +126,7 @@ class JoinedEnd(ServerEnd):
             masks = {m.client: mask for m in flight.members for mask in m.context}
             joined = self.joining.join(lifted, number)
             out = trunk(joined, *self.joining.join_masks(masks))
-            reader.features = self.get_stack(reader).encode(out, reader.step)
+            reader.features = self.get_client_stack(reader.client).encode(out, reader.step)
 
     def learn_labels(self, flight: Flight, packets: Sequence[Packet]) -> None:
         """Learn from the labels of one party, whose texts are a part of what the trunk reads."""
@@ -164,6 +165,12 @@ class JoinedEnd(ServerEnd):
                 self.tallies.setdefault(member.client, Tally()).add_rows(len(member.arrived))
 
     def _lift(self, member: Member) -> Tensor:
-        lifted = self.get_stack(member).lift(member.arrived, member.step)
+        lifted = self.get_client_stack(member.client).lift(member.arrived, member.step)
         # A factor of 0 keeps the graph, so that the party gets gradients, which are 0.
         return lifted * 0.0 if member.client in self.joining.muted else lifted
+
+    takes: ClassVar[Takes] = {
+        **ServerEnd.takes,
+        Leg.SMASHED: through_trunk,
+        Leg.LABELS: learn_labels,
+    }

@@ -10,7 +10,6 @@ neither handed over, nor averaged, nor kept in checkpoints.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -273,17 +272,8 @@ def step_together(learners: Sequence[Learner]) -> None:
         learner.clear()
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The module and name that hold a parameter."""
-
-    owner: nn.Module
-    name: str
-    live: nn.Parameter
-
-
-Version = dict[int, nn.Parameter]
-"""Copies by the index of their place."""
+Version = list[nn.Parameter]
+"""Copies of a learner's parameters, in their order."""
 
 
 class Versions:
@@ -295,39 +285,39 @@ class Versions:
     """
 
     def __init__(self, learner: Learner) -> None:
+        # The module and the name that hold each live parameter.
         self._places = [
-            _Place(owner, name, parameter)
+            (owner, name, parameter)
             for module in learner.modules.values()
             for owner in module.modules()
             for name, parameter in owner.named_parameters(recurse=False)
         ]
         self._updates = -1
-        self._newest: Version = {}
+        self._newest: Version = []
 
     @contextmanager
     def after(self, updates: int) -> Iterator[Version]:
         """Open a context in which modules hold a copy of the weights after `updates` updates."""
         if updates != self._updates:
             self._updates = updates
-            self._newest = {
-                number: nn.Parameter(place.live.detach().clone())
-                if place.live.requires_grad
-                else place.live  # frozen: the same before and after
-                for number, place in enumerate(self._places)
-            }
+            # What is frozen is the same before and after.
+            self._newest = [
+                nn.Parameter(live.detach().clone()) if live.requires_grad else live
+                for *_, live in self._places
+            ]
         version = self._newest
-        for number, place in enumerate(self._places):
-            setattr(place.owner, place.name, version[number])
+        for (owner, name, _), copy in zip(self._places, version, strict=True):
+            setattr(owner, name, copy)
         try:
             yield version
         finally:
-            for place in self._places:
-                setattr(place.owner, place.name, place.live)
+            for owner, name, live in self._places:
+                setattr(owner, name, live)
 
     def hand_over(self, version: Version) -> None:
         """Hand the copies' gradients to the live parameters."""
-        for number, copy in version.items():
+        for (*_, live), copy in zip(self._places, version, strict=True):
             # Set, not added: the trunk steps after each backward pass, so none waits here.
-            self._places[number].live.grad = copy.grad
+            live.grad = copy.grad
             # Another client may still be in flight on the same copies.
             copy.grad = None

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from simsplit.legs import ClientId
 from simsplit.parties.flat import Flat, FlatTensors, Layout, Place
-from simsplit.parties.resting import Rest
 from simsplit.parties.sharing import collect_own_state
 from simsplit.parties.tally import Tally
 from simsplit.results import checkpoints
@@ -40,8 +39,8 @@ def count_row_bytes(learned: int, others: int, parameters: int, slots: int) -> i
     return -(-(whole + 8 * ALIGNED) // ALIGNED) * ALIGNED
 
 
-class OnDisk(Rest):
-    """Rows of the clients that have begun to train."""
+class OnDisk:
+    """A place for clients at rest: rows of those that have begun to train."""
 
     def __init__(self, folder: Path, count: int, width: int, sources: Sequence[str]) -> None:
         """Rest `count` clients in a folder of checkpoints; the file is made with the first row.
@@ -95,18 +94,14 @@ class OnDisk(Rest):
         row, slot = self._row[:length], int(self._slots[number])
         forms = [self._number_layout(each) for each in (flat.weights, flat.moments)]
         now = (compute_sum(row), *forms, *flat.taken)
-        if slot != NOWHERE and now == self._get_facts(number):
+        before = (self._sums[number], *self._forms[number], *self._taken[number])
+        if slot != NOWHERE and now == before:
             return
         if slot == NOWHERE or self._named[slot]:
             slot = self._find_free_slot()
         self.file.write(slot, row)
         self._slots[number], self._sums[number] = slot, now[0]
         self._forms[number], self._taken[number] = forms, flat.taken
-
-    def _get_facts(self, number: ClientId) -> tuple[int, ...]:
-        """Return what tells a client's row from another: its digest, layouts, and batches taken."""
-        facts = (self._forms[number], self._taken[number])
-        return (int(self._sums[number]), *(int(n) for each in facts for n in each))
 
     def _open(self) -> None:
         """Make the file before the first row is written, unless checkpoints name rows of one."""
@@ -313,13 +308,13 @@ def _describe(layout: Layout) -> list[list[Any]]:
 def _build_layout(described: Sequence[Sequence[Any]]) -> Layout:
     """Build the layout that `_describe` has described, to read rows by the tensors' names."""
     # Tensors of one type lie apart where they were on two devices: numbers stand for these.
-    return Layout.of(
-        [
+    return Layout(
+        tuple(
             Place(
                 name, (_find_dtype(dtype), torch.device("cpu", kind)), torch.Size(shape), (*stride,)
             )
             for name, dtype, shape, stride, kind in described
-        ]
+        )
     )
 
 

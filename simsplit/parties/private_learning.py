@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from simsplit.data.samples import IGNORED
 from simsplit.methods.method import Step
@@ -56,7 +56,7 @@ class PrivateLearning:
         # The phase is in the scope: public batches have numbers of their own, and noise that is
         # used twice would cancel out.
         rngs = {}
-        for weight in list_learned(learners):
+        for weight in [w for each in learners for w in each.parameters if w.requires_grad]:
             if weight.device not in rngs:
                 rngs[weight.device] = step.make_rng("train.dp", step.phase, device=weight.device)
             rng = rngs[weight.device]
@@ -67,11 +67,6 @@ class PrivateLearning:
             # A weight that no sample reaches gets noise all the same: neighbours may reach it.
             weight.grad = (total / divisor).to(weight.dtype)
         self.begin()
-
-
-def list_learned(learners: Sequence[Learner]) -> list[nn.Parameter]:
-    """List the weights of learners that learn in this phase."""
-    return [each for learner in learners for each in learner.parameters if each.requires_grad]
 
 
 def compute_scales(labels: Tensor, share: float) -> Tensor:

@@ -10,7 +10,7 @@ shared by clients, and dropout is drawn once.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -22,19 +22,6 @@ from torch.utils.hooks import RemovableHandle
 from simsplit.errors import ScenarioError
 
 
-class Factors(Protocol):
-    """The gradients of one layer's weight for each sample, in some form."""
-
-    def measure(self) -> Tensor:
-        """Return the squared norm of each sample's gradient."""
-
-    def add_up(self, weights_B: Tensor) -> Tensor:
-        """Return the weighted sum over samples."""
-
-    def spell_out(self) -> Tensor:
-        """Return each sample's gradient."""
-
-
 class Rows:
     """Gradients of samples, spelt out."""
 
@@ -42,12 +29,15 @@ class Rows:
         self.rows = rows
 
     def measure(self) -> Tensor:
+        """Return the squared norm of each sample's gradient."""
         return self.rows.flatten(1).square().sum(1)
 
     def add_up(self, weights_B: Tensor) -> Tensor:
+        """Return the weighted sum over samples."""
         return (weights_B @ self.rows.flatten(1)).view(self.rows.shape[1:])
 
     def spell_out(self) -> Tensor:
+        """Return each sample's gradient."""
         return self.rows
 
 
@@ -112,6 +102,11 @@ class BothEnds:
         return self.lookups.spell_out() + self.products.spell_out()
 
 
+Factors = Rows | Products | Lookups | BothEnds
+"""The gradients of one layer's weight for each sample, in some form."""
+Found = dict[Tensor, Factors]
+
+
 def _add_factors(one: Factors, other: Factors) -> Factors:
     """Return the gradients of a weight that is used twice."""
     match one, other:
@@ -121,9 +116,6 @@ def _add_factors(one: Factors, other: Factors) -> Factors:
         ):
             return BothEnds(lookups, products)  # spelt out, it is a table for each sample
     return Rows(one.spell_out() + other.spell_out())
-
-
-Found = dict[Tensor, Factors]
 
 
 def _learns(weight: Tensor | None) -> TypeGuard[Tensor]:

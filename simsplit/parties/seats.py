@@ -33,7 +33,6 @@ from simsplit.parties.client import Client
 from simsplit.parties.feed import Feed
 from simsplit.parties.flat import Flat, FlatTensors, Layout, Mirror
 from simsplit.parties.on_disk import OnDisk
-from simsplit.parties.resting import InMemory, Rest
 from simsplit.parties.sharing import TAKEN, collect_own_state
 from simsplit.parties.tally import Tally
 
@@ -74,6 +73,29 @@ class Kept:
     common: all clients have the same live ones."""
     moments: bool = True
     """Whether it keeps optimizer moments."""
+
+
+class InMemory(dict[ClientId, Flat]):
+    """A place for clients at rest: the flat forms of those that have been asked.
+
+    A client that is not here is in its state before training.
+    """
+
+    def prepare(self, number: ClientId) -> Flat:
+        """Return a flat form for a client to be copied into, over its last one."""
+        return self.get(number) or Flat()
+
+    def put(self, number: ClientId, flat: Flat) -> None:
+        """Keep the flat form itself."""
+        self[number] = flat
+
+    def take_tally(self, number: ClientId) -> Tally:
+        """Return a client's losses of the round, and forget them."""
+        flat = self.get(number)
+        if flat is None or flat.tally is None:
+            return Tally()
+        tally, flat.tally = flat.tally, None
+        return tally
 
 
 class Seat:
@@ -149,12 +171,8 @@ class Seat:
             assert self.start is not None, "read when the seat was made"
             self._weights.write(self.start)
         else:
-            self._begin(origin.start(number))
-
-    def _begin(self, modules: Mapping[str, nn.Module]) -> None:
-        """Copy in the weights of modules like the seat's own."""
-        for name, module in modules.items():
-            self.learner.modules[name].load_state_dict(module.state_dict())
+            for name, module in origin.start(number).items():
+                self.learner.modules[name].load_state_dict(module.state_dict())
 
     def _live_moments(self) -> Mirror | None:
         """Return a mirror of the optimizers' tensors; None if there are none."""
@@ -190,7 +208,7 @@ class Roster(Mapping[ClientId, Client]):
         kept: Kept,
         *,
         sparse: bool,
-        rest: Rest | None = None,
+        rest: OnDisk | None = None,
     ) -> None:
         """Hold clients, of which `seats` are live; a `sparse` one collects states of few.
 
@@ -204,7 +222,7 @@ class Roster(Mapping[ClientId, Client]):
         """The phase that all clients have entered, unless they are called one by one."""
         self._seats: dict[ClientId, Seat] = {}
         """The seats by client; the client that was asked last comes last."""
-        self.rest: Rest = rest or InMemory()
+        self.rest: OnDisk | InMemory = InMemory() if rest is None else rest
         self._entered: dict[ClientId, Enter] = {}
         self._layouts: list[Layout] = []
         self._sources: tuple[str, ...] = ()
@@ -353,10 +371,6 @@ class Roster(Mapping[ClientId, Client]):
         feed = self._origin.feeds(number).get(call.source)
         return 0 if feed is None else feed.steps_per_epoch
 
-    def _hear(self, number: ClientId, call: Hear) -> None:
-        del number
-        self.announce(call)
-
     def _hand_over(self, number: ClientId, call: HandOver) -> Packet:
         """Return a client's packet, whose tensors stay when another takes its seat."""
         packet = call.on(self[number])
@@ -389,7 +403,7 @@ _BRIEF: Mapping[type, Callable[..., Any]] = {
     Enter: Roster._enter,
     ReportRound: Roster._report,
     CountSteps: Roster._count,
-    Hear: Roster._hear,
+    Hear: lambda roster, _, call: roster.announce(call),
     HandOver: Roster._hand_over,
     OwnState: Roster._own_state,
 }

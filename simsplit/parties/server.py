@@ -126,10 +126,10 @@ class Server:
         # The backward pass needs the weights that the forward pass saw, if others learn in between.
         late = self._versions if training and turn.first and not turn.last else None
         weights = nullcontext(flight.version) if late is None else late.after(self.updates)
-        by_leg = _sort_by_leg(arrived, turn.takes)
         with weights as flight.version:
             for leg in turn.takes:
-                self.end.takes[leg](self.end, flight, by_leg[leg])
+                of_leg = [each for sent in arrived.values() for each in sent if each.leg is leg]
+                self.end.takes[leg](self.end, flight, of_leg)
         if turn.last and flight.version is not None and self._versions is not None:
             self._versions.hand_over(flight.version)
         sends = [leg for leg in turn.sends if self.returns or leg not in self._returned]
@@ -176,15 +176,3 @@ class Server:
                 f"client {clients[0]} answers a forward pass that it never asked for"
             )
         return flight
-
-
-def _sort_by_leg(
-    arrived: Mapping[ClientId, Packets], legs: Sequence[Leg]
-) -> dict[Leg, list[Packet]]:
-    """Return the packets of each leg, one of each client that has sent one."""
-    if len(legs) == 1:
-        return {legs[0]: [packets[0] for packets in arrived.values()]}
-    return {
-        leg: [packet for sent in arrived.values() for packet in sent if packet.leg is leg]
-        for leg in legs
-    }

@@ -5,12 +5,12 @@ the mean loss over all rows, so a client with more rows weighs more. A client ge
 of its own mean loss, as in any other step. One client is a cohort of one.
 
 As at the client, two tables name the functions that take and make each leg; a topology's own end
-fills them from the functions here.
+may have others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
@@ -108,11 +108,6 @@ class Flight:
         return [member.features for member in self.readers]
 
     @property
-    def outputs(self) -> list[Tensor]:
-        """Return the trunk's output for all rows, where there is one."""
-        return [] if self.made is None else [self.made]
-
-    @property
     def leaves(self) -> list[Tensor]:
         """Return what arrived, as the leaves that collect the trunk's gradient."""
         if self.together is not None:
@@ -124,43 +119,33 @@ Makes = Mapping[Leg, Callable[[Any, Flight], list[Tensors]]]
 Takes = Mapping[Leg, Callable[[Any, Flight, Sequence[Packet]], None]]
 
 
+@dataclass(eq=False)
 class ServerEnd:
     """The server's side of a step, leg by leg."""
 
-    makes: ClassVar[Makes] = {}
-    """For each leg that the server sends: the function that makes its tensors, by member."""
-    takes: ClassVar[Takes] = {}
-    """For each leg that it receives: the function that processes one packet per member."""
     to_readers: ClassVar[frozenset[Leg]] = frozenset()
     """The legs on which readers alone are sent something; on all others every member is."""
 
-    def __init__(
-        self,
-        trunk: nn.Module,
-        tail: nn.Module | None,
-        stack: Stack,
-        learner: Learner,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        *,
-        seed: int,
-        device: torch.device,
-        autocast: Autocast = nullcontext,
-        noise: NoiseSource = "cpu",
-    ) -> None:
-        """Hold the server's segments; `tail` is None if clients have it."""
-        self.trunk, self.tail, self.stack, self.learner = trunk, tail, stack, learner
-        self.loss = loss
-        self.seed, self.device = seed, device
-        self.autocast, self.noise = autocast, noise
-        self.sessions = Sessions()
-        self.entries: Mapping[ClientId, nn.Module] = {}
-        """The trunk from a client's own cut on, where that is not the trunk's beginning."""
-        self.tallies: dict[ClientId, Tally] = {}
-        """Losses that the server computes, by client."""
-        self.joins_rows = False
-        """Whether methods take the rows of a cohort as one, where they can: clients are stacked."""
-        self.copies: StackedTrunks | None = None
-        """The copies of the trunk and tail that clients now train against, if these are stacked."""
+    trunk: nn.Module
+    tail: nn.Module | None
+    """None if clients have it."""
+    stack: Stack
+    learner: Learner
+    loss: Callable[[Tensor, Tensor], Tensor]
+    _: KW_ONLY
+    seed: int
+    device: torch.device
+    autocast: Autocast = nullcontext
+    noise: NoiseSource = "cpu"
+    sessions: Sessions = field(default_factory=Sessions)
+    entries: Mapping[ClientId, nn.Module] = field(default_factory=dict)
+    """The trunk from a client's own cut on, where that is not the trunk's beginning."""
+    tallies: dict[ClientId, Tally] = field(default_factory=dict)
+    """Losses that the server computes, by client."""
+    joins_rows: bool = False
+    """Whether methods take the rows of a cohort as one, where they can: clients are stacked."""
+    copies: StackedTrunks | None = None
+    """The copies of the trunk and tail that clients now train against, if these are stacked."""
 
     def choose_readers(self, members: list[Member]) -> list[Member]:
         """Return the members that get the trunk's output."""
@@ -171,10 +156,6 @@ class ServerEnd:
         """Whether the rows of a cohort's members can go through the methods as one."""
         known = self.takes.get(Leg.SMASHED) is ServerEnd.through_trunk
         return self.joins_rows and self.stack.joins_rows and known
-
-    def get_stack(self, member: Member) -> Stack:
-        """Return the server's side of a member's methods."""
-        return self.get_client_stack(member.client)
 
     def get_client_stack(self, client: ClientId) -> Stack:
         """Return the server's side of a client's methods."""
@@ -212,8 +193,6 @@ class ServerEnd:
         first = members[0].step
         # Only clients with one cut can make a common batch: `fused` refuses others.
         trunk: Callable[..., Tensor] = self.entries.get(first.client, self.trunk)
-        if flight.skips_trunk:
-            trunk = _skip_trunk
         grad = torch.enable_grad() if flight.training else torch.no_grad()
         with grad, self.autocast(), self._seed_dropout(first):
             if copies is not None:
@@ -222,7 +201,8 @@ class ServerEnd:
             # Only one client's batch can have masks or a session: `fused` refuses texts.
             if len(members) == 1:
                 lifted = self.stack.lift(members[0].arrived, first)
-                out = trunk(lifted, *members[0].beside("trunk", lifted))
+                beside = members[0].beside("trunk", lifted)
+                out = lifted if flight.skips_trunk else trunk(lifted, *beside)
                 members[0].features = self.stack.encode(out, first)
                 return
             rows = [len(member.arrived) for member in members]
@@ -241,8 +221,8 @@ class ServerEnd:
             made = flight.made.detach()
             return self.stack.pack_rows(Leg.FEATURES, made, flight.rows, flight.step)
         return [
-            self.get_stack(member).pack(Leg.FEATURES, member.features.detach(), member.step)
-            for member in flight.readers
+            self.get_client_stack(m.client).pack(Leg.FEATURES, m.features.detach(), m.step)
+            for m in flight.readers
         ]
 
     def send_outputs(self, flight: Flight) -> list[Tensors]:
@@ -253,8 +233,10 @@ class ServerEnd:
             return self.stack.pack_rows(
                 Leg.FEATURES, torch.cat(outputs).detach(), flight.rows, flight.step
             )
-        pairs = zip(flight.readers, outputs, strict=True)
-        return [self.get_stack(m).pack(Leg.FEATURES, out.detach(), m.step) for m, out in pairs]
+        return [
+            self.get_client_stack(m.client).pack(Leg.FEATURES, out.detach(), m.step)
+            for m, out in zip(flight.readers, outputs, strict=True)
+        ]
 
     def carry_back(self, flight: Flight, packets: Sequence[Packet]) -> None:
         """Run the backward pass of feature gradients through the trunk.
@@ -263,8 +245,8 @@ class ServerEnd:
         """
         readers = flight.readers
         sent = [
-            self.get_stack(member).split_messages(Leg.FEATURES_GRAD, packet.tensors)
-            for member, packet in zip(readers, packets, strict=True)
+            self.get_client_stack(packet.client).split_messages(Leg.FEATURES_GRAD, packet.tensors)
+            for packet in packets
         ]
         if len({len(each) for each in sent}) > 1:
             raise ProtocolError("a fused cohort's clients sent differing numbers of gradients")
@@ -275,11 +257,20 @@ class ServerEnd:
             # All messages pass through one graph, which the last of them frees.
             more = index < count - 1
             if flight.rows:
-                grad = self.stack.unpack_rows(Leg.FEATURES_GRAD, parts, flight.step)
-                roots, grads = flight.outputs, [_scale_rows(flight, grad, Member.weigh)]
+                grads = [self.stack.unpack_rows(Leg.FEATURES_GRAD, parts, flight.step)]
             else:
-                roots, grads = _weigh_all(flight, self._unpack_grads(readers, parts))
-            torch.autograd.backward(roots, grads, retain_graph=more)
+                grads = [
+                    self.get_client_stack(m.client).unpack(Leg.FEATURES_GRAD, part, m.step)
+                    for m, part in zip(readers, parts, strict=True)
+                ]
+            if flight.made is None:
+                roots = flight.features
+                weighed = [m.weigh(grad) for m, grad in zip(readers, grads, strict=True)]
+            else:
+                roots = [flight.made]
+                rows = grads[0] if flight.rows else torch.cat(grads)
+                weighed = [_scale_rows(flight, rows, Member.weigh)]
+            torch.autograd.backward(roots, weighed, retain_graph=more)
             self._note_grads(flight)
 
     def learn_labels(self, flight: Flight, packets: Sequence[Packet]) -> None:
@@ -309,16 +300,10 @@ class ServerEnd:
         return [
             tuple(
                 chain.from_iterable(
-                    self.get_stack(member).pack(leg, grad, member.step) for grad in member.grads
+                    self.get_client_stack(m.client).pack(leg, grad, m.step) for grad in m.grads
                 )
             )
-            for member in flight.members
-        ]
-
-    def _unpack_grads(self, readers: Sequence[Member], parts: Sequence[Tensors]) -> list[Tensor]:
-        return [
-            self.get_stack(member).unpack(Leg.FEATURES_GRAD, part, member.step)
-            for member, part in zip(readers, parts, strict=True)
+            for m in flight.members
         ]
 
     def _take_rows(self, flight: Flight, packets: Sequence[Packet]) -> None:
@@ -381,36 +366,31 @@ class ServerEnd:
         scope: tuple[Scope, ...] = ("dropout", *segment, step.client, step.round, step.number)
         return isolate(self.seed, *scope, device=self.device)
 
-
-def _weigh_all(flight: Flight, grads: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the roots of a backward pass, and the weighted gradients of each."""
-    readers = flight.readers
-    if flight.made is None:
-        weighed = [m.weigh(grad) for m, grad in zip(readers, grads, strict=True)]
-        return flight.features, weighed
-    # Weights are mostly equal: then one product serves all rows, with the same bits.
-    if len({(member.share, member.trust) for member in readers}) == 1:
-        return [flight.made], [readers[0].weigh(torch.cat(grads))]
-    weighed = [m.weigh(grad) for m, grad in zip(readers, grads, strict=True)]
-    return [flight.made], [torch.cat(weighed)]
+    makes: ClassVar[Makes] = {
+        Leg.FEATURES: send_features,
+        Leg.SMASHED_GRAD: send_smashed_grads,
+    }
+    """For each leg that the server may send: the function that makes its tensors, by member."""
+    takes: ClassVar[Takes] = {
+        Leg.SMASHED: through_trunk,
+        Leg.LABELS: learn_labels,
+        Leg.FEATURES_GRAD: carry_back,
+    }
+    """For each leg that it may receive: the function that processes one packet per member."""
 
 
 def _scale_rows(flight: Flight, rows: Tensor, scale: Callable[[Member, Tensor], Tensor]) -> Tensor:
-    """Scale each member's rows, at once if all members have one share and trust."""
+    """Scale each member's rows."""
     members = flight.members
+    # Weights are mostly equal: then one product serves all rows, with the same bits.
     if len({(member.share, member.trust) for member in members}) == 1:
         return scale(members[0], rows)
-    pairs = zip(members, rows.split([*flight.rows]), strict=True)
+    pairs = zip(members, rows.split([member.rows for member in members]), strict=True)
     return torch.cat([scale(member, part) for member, part in pairs])
 
 
 def _undo_share(member: Member, grad: Tensor) -> Tensor:
     return grad if member.share == 1.0 else grad / member.share
-
-
-def _skip_trunk(x: Tensor, *context: Tensor) -> Tensor:
-    """Return the input, in place of a trunk."""
-    return x
 
 
 def _count_rows(members: Sequence[Member], rows: Sequence[int], *, shared: bool) -> None:

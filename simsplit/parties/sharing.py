@@ -1,12 +1,12 @@
 """What a client shares with others: announcements and segments; and what it alone keeps."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from simsplit.legs import Leg
-from simsplit.methods.stack import Stack
 from simsplit.packets import Packet
 from simsplit.parties.client_end import ClientParts
 from simsplit.parties.learner import Learner, Travelling
@@ -18,23 +18,17 @@ TAKEN = "taken."
 """Begins the names of the numbers of batches taken, in a client's state."""
 
 
+@dataclass(eq=False)
 class Sharing:
     """A client's part in sharing: it hears announcements, and hands segments over."""
 
-    def __init__(
-        self,
-        parts: ClientParts,
-        training: Training,
-        poisons: Sequence[Poison] = (),
-    ) -> None:
-        self.training, self.poisons = training, poisons
-        self.stack: Stack = parts.stack
-        self.shared, self.moments_travel = parts.shared, parts.moments_travel
-        self.changes = parts.changes
+    parts: ClientParts
+    training: Training
+    poisons: Sequence[Poison]
 
     def hear(self, announced: Sequence[tuple[Tensor, ...]]) -> None:
         """Pass on the methods' announcements."""
-        self.stack.receive_announcements(announced)
+        self.parts.stack.receive_announcements(announced)
 
     def hand_over(self, round_number: int) -> Packet:
         """Return the shared segments' live tensors as a HANDOVER packet."""
@@ -43,29 +37,31 @@ class Sharing:
         packet = Packet(self.training.end.number, Leg.HANDOVER, round_number, step, tensors, names)
         for poison in self.poisons:
             packet = poison.on_packet(packet)
-        if self.changes is None or not tensors:
+        changes = self.parts.changes
+        if changes is None or not tensors:
             return packet
         # Encoded last: poisons change weights, and codes are bytes.
-        return self.changes.encode(packet, "up", packet.client, round_number)
+        return changes.encode(packet, "up", packet.client, round_number)
 
     def receive(self, packet: Packet) -> None:
         """Copy what another client's `hand_over` sent into the shared segments."""
-        if self.changes is not None and packet.tensors:
-            weights = self.changes.read(packet)
+        shared, changes = self.parts.shared, self.parts.changes
+        if changes is not None and packet.tensors:
+            weights = changes.read(packet)
             packet = packet.with_names(tuple(weights), tuple(weights.values()))
             # Packets of round 0 only bring weights to be evaluated; no change refers to them.
             if packet.round:
-                self.changes.hold(weights, packet.round)
+                changes.hold(weights, packet.round)
         for poison in self.poisons:
             poison.on_receive(packet)
         if self._list_travelling()[1] is packet.tensors:
             return  # sender and receiver hold the same live tensors: there is nothing to copy
-        if self.shared is not None:
-            self.shared.take(dict(zip(packet.names, packet.tensors, strict=True)))
+        if shared is not None:
+            shared.take(dict(zip(packet.names, packet.tensors, strict=True)))
             self.training.end.sessions.clear()
             # Only a broadcast is the average that FedProx pulls to; a hand-over is one client's.
             if packet.leg is Leg.BROADCAST:
-                self.shared.anchor()
+                shared.anchor()
 
     def state(self) -> dict[str, Tensor]:
         """Return the shared tensors that this client now holds."""
@@ -73,23 +69,23 @@ class Sharing:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
-        if self.shared is not None:
-            self.shared.load(state)
+        if self.parts.shared is not None:
+            self.parts.shared.load(state)
             self.training.end.sessions.clear()
 
     def _list_travelling(self) -> Travelling:
-        if self.shared is None:
+        if self.parts.shared is None:
             return (), ()
-        return self.shared.list_travelling(moments=self.moments_travel)
+        return self.parts.shared.list_travelling(moments=self.parts.moments_travel)
 
 
+@dataclass(eq=False)
 class Keeping:
     """A client's part of a checkpoint: learners, moments that stay with it, batches taken."""
 
-    def __init__(
-        self, parts: ClientParts, training: Training, poisons: Sequence[Poison] = ()
-    ) -> None:
-        self.parts, self.training, self.poisons = parts, training, poisons
+    parts: ClientParts
+    training: Training
+    poisons: Sequence[Poison]
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that the client's next step depends on and no other client has."""

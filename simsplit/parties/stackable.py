@@ -10,7 +10,7 @@ from simsplit.parties.feed import keep_batch
 from simsplit.parties.learner import Learner
 from simsplit.parties.server_end import ServerEnd
 from simsplit.parties.stacked_adapters import find_unadapted, reads_texts
-from simsplit.parties.stacked_learner import OPTIMIZERS
+from simsplit.parties.stacked_learner import STEPS
 
 _WHOLE = (
     "transform",
@@ -22,21 +22,6 @@ _WHOLE = (
     "state",
 )
 """Hooks of methods that change batches, judge gradients or see a whole step: none is stacked."""
-_KNOWN = {
-    ClientEnd.smash,
-    ClientEnd.send_labels,
-    ClientEnd.answer,
-    ClientEnd.score,
-    ClientEnd.carry_back,
-}
-_KNOWN_OF_SERVER = {
-    ServerEnd.through_trunk,
-    ServerEnd.send_features,
-    ServerEnd.send_outputs,
-    ServerEnd.carry_back,
-    ServerEnd.learn_labels,
-    ServerEnd.send_smashed_grads,
-}
 
 
 def find_obstacle(client: Client) -> str | None:
@@ -56,20 +41,22 @@ def _list_obstacles(client: Client) -> Iterator[str]:
         yield "private learning clips and counts each client's samples"
     if training.accumulate > 1:
         yield "mini-batches cross in parts"
-    if not _KNOWN.issuperset({*type(end).makes.values(), *type(end).takes.values()}):
+    if _has_own_functions(end, ClientEnd):
         yield "the topology has client functions of its own"
     yield from find_unstacked_methods(end.stack.get_methods())
     for learner in end.learners:
         yield from find_unstacked_learning(learner)
 
 
-def find_trunk_obstacle(end: ServerEnd) -> str | None:
-    """Return why the server's copies of its trunk cannot be stacked; None if they can."""
-    return next(_list_trunk_obstacles(end), None)
+def _has_own_functions(end: ClientEnd | ServerEnd, base: type) -> bool:
+    """Return whether a topology's end makes or takes a leg by no function of the base."""
+    used = (*type(end).makes.values(), *type(end).takes.values())
+    return any(function not in vars(base).values() for function in used)
 
 
-def _list_trunk_obstacles(end: ServerEnd) -> Iterator[str]:
-    if not _KNOWN_OF_SERVER.issuperset({*type(end).makes.values(), *type(end).takes.values()}):
+def list_trunk_obstacles(end: ServerEnd) -> Iterator[str]:
+    """Yield what keeps the server's copies of its trunk out of a stack."""
+    if _has_own_functions(end, ServerEnd):
         yield "the topology has server functions of its own"
     if end.entries:
         yield "clients' cuts differ"
@@ -101,7 +88,7 @@ def find_unstacked_methods(methods: tuple[Method, ...]) -> Iterator[str]:
 
 def find_unstacked_learning(learner: Learner) -> Iterator[str]:
     """Yield what keeps a learner out of a stack."""
-    if len(learner.optimizers) > 1 or any(type(o) not in OPTIMIZERS for o in learner.optimizers):
+    if len(learner.optimizers) > 1 or any(type(o) not in STEPS for o in learner.optimizers):
         yield "an optimizer is neither SGD, Adam nor AdamW"
     if any(o._optimizer_step_pre_hooks for o in learner.optimizers):
         yield "lookahead acts on each client's steps"

@@ -119,9 +119,6 @@ class _StackedPending:
 class StackedEnd:
     """Clients whose steps are taken as one; all have equal modules, methods and optimizers."""
 
-    makes: ClassVar[Mapping[Leg, Callable[["StackedEnd", _StackedPending], Messages]]]
-    takes: ClassVar[Mapping[Leg, Callable[["StackedEnd", _StackedPending, list[Packet]], None]]]
-
     def __init__(self, clients: Sequence[Client]) -> None:
         self.places = {client.number: place for place, client in enumerate(clients)}
         self.clients = clients
@@ -297,10 +294,8 @@ class StackedEnd:
         assert len(grads) == len(pending.arrived), "every loss depends on its features"
         if self.joins:
             return self._pack(Leg.FEATURES_GRAD, grads[0], pending)
-        made: Messages = []
-        for member, step, grad in zip(pending.members, pending.steps, grads, strict=True):
-            made.append(member.training.end.answer_with(grad, step))
-        return made
+        parts = zip(pending.members, pending.steps, grads, strict=True)
+        return [member.training.end.answer_with(grad, step) for member, step, grad in parts]
 
     def _carry_back(self, pending: _StackedPending, packets: list[Packet]) -> None:
         """Run the backward pass through all heads, of the returned gradients and loss terms."""
@@ -320,16 +315,15 @@ class StackedEnd:
         if roots[0].requires_grad:
             torch.autograd.backward(roots, grads)
 
-
-StackedEnd.makes = {
-    Leg.SMASHED: StackedEnd._smash,
-    Leg.LABELS: StackedEnd._send_labels,
-    Leg.FEATURES_GRAD: StackedEnd._answer,
-}
-StackedEnd.takes = {
-    Leg.FEATURES: StackedEnd._judge,
-    Leg.SMASHED_GRAD: StackedEnd._carry_back,
-}
+    makes: ClassVar[Mapping[Leg, Callable[["StackedEnd", _StackedPending], Messages]]] = {
+        Leg.SMASHED: _smash,
+        Leg.LABELS: _send_labels,
+        Leg.FEATURES_GRAD: _answer,
+    }
+    takes: ClassVar[Mapping[Leg, Callable[["StackedEnd", _StackedPending, list[Packet]], None]]] = {
+        Leg.FEATURES: _judge,
+        Leg.SMASHED_GRAD: _carry_back,
+    }
 
 
 def _lengthen(x_BL: Tensor, length: int) -> Tensor:

@@ -22,8 +22,6 @@ from simsplit.states import select_below
 
 Learners = tuple[Learner, ...]
 Options = Mapping[str, Any]
-OPTIMIZERS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
-"""The optimizers whose steps are elementwise, and known here."""
 _SMALL = 1e-6
 """What torch adds to a norm before it divides by it."""
 
@@ -94,7 +92,9 @@ class StackedLearner:
         """Copy all rows back into the clients' own modules and optimizers."""
         for weight in self.weights:
             torch._foreach_copy_([p.detach() for p in weight.owned], [*weight.values.unbind()])
-            self._settle_moments(weight)
+            for name, moment in _list_begun(weight):
+                for row, own in moment:
+                    weight.states[row].setdefault(name, torch.empty_like(own)).copy_(own)
         for buffer in self.buffers:
             torch._foreach_copy_(buffer.owned, [*buffer.values.unbind()])
 
@@ -114,17 +114,6 @@ class StackedLearner:
                 for row, own in moment:
                     made[row][f"optimizer.{place}.{name}"] = own.clone()
         return made
-
-    @staticmethod
-    def _settle_moments(weight: _Weight) -> None:
-        """Copy the moments of one weight into the optimizers of the clients that have any."""
-        for name, moment in _list_begun(weight):
-            for row, own in moment:
-                state = weight.states[row]
-                if name in state:
-                    state[name].copy_(own)
-                else:
-                    state[name] = own.clone()
 
 
 class StackedStep:
@@ -154,8 +143,8 @@ class StackedStep:
         _clip([grad for *_, grad in learning], self._learner.pattern[0].clip_norm)
         for weight, leaf, grad in learning:
             moments = {name: self._select(moment) for name, moment in weight.moments.items()}
-            steps = _STEPS[weight.optimizer]
-            steps(weight, leaf.detach(), grad, moments, self._select(weight.begun))
+            step = STEPS[weight.optimizer]
+            step(weight, leaf.detach(), grad, moments, self._select(weight.begun))
             self._put_back(weight.values, leaf.detach())
             for name, moment in moments.items():
                 self._put_back(weight.moments[name], moment)
@@ -346,4 +335,5 @@ def _step_adam(
     values.sub_(mean / scale * _spread(size, values))
 
 
-_STEPS = {torch.optim.SGD: _step_sgd, torch.optim.Adam: _step_adam, torch.optim.AdamW: _step_adam}
+STEPS = {torch.optim.SGD: _step_sgd, torch.optim.Adam: _step_adam, torch.optim.AdamW: _step_adam}
+"""The steps of the optimizers that are elementwise, and known here."""

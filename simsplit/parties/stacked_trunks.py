@@ -4,7 +4,6 @@ The server's end runs them on the rows of a cohort, laid one after another as fo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,16 +13,6 @@ from simsplit.parties.learner import Learner
 from simsplit.parties.stacked_adapters import reads_texts
 from simsplit.parties.stacked_end import RowLayout
 from simsplit.parties.stacked_learner import StackedLearner, StackedStep
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Members of a step whose copies run as one."""
-
-    places: list[int]
-    """Their places among the members."""
-    layout: RowLayout
-    step: StackedStep
 
 
 class StackedTrunks:
@@ -42,7 +31,8 @@ class StackedTrunks:
         self._device = device
         self._sizes: Sequence[int] = ()
         self.takes_texts = reads_texts(learner.modules["trunk"])
-        self._groups: list[_Group] = []
+        self._groups: list[tuple[list[int], RowLayout, StackedStep]] = []
+        """Members of a step whose copies run as one, by their places, and how."""
 
     def open(
         self, clients: Sequence[ClientId], sizes: Sequence[int], lengths: Sequence[int] = ()
@@ -54,7 +44,7 @@ class StackedTrunks:
             # A norm's statistics take no rows that fill up, so copies then run size by size.
             alike.setdefault(size if self._learner.buffers else 0, []).append(place)
         self._groups = [
-            _Group(
+            (
                 places,
                 RowLayout(
                     [sizes[place] for place in places],
@@ -69,23 +59,23 @@ class StackedTrunks:
     def run(self, segment: str, flat: Tensor) -> Tensor:
         """Run every client's copy of a segment on its rows; all clients' rows lie in one tensor."""
         if len(self._groups) == 1:
-            (group,) = self._groups
-            return group.layout.join(group.step.run(segment, group.layout.stack(flat)))
+            ((_, layout, step),) = self._groups
+            return layout.join(step.run(segment, layout.stack(flat)))
         return torch.cat(self.run_each(segment, flat.split([*self._sizes])))
 
     def run_each(self, segment: str, parts: Sequence[Tensor]) -> list[Tensor]:
         """Run every client's copy of a segment on its rows, which lie in tensors of their own."""
         made = dict[int, Tensor]()
-        for group in self._groups:
-            rows = group.layout.stack([parts[place] for place in group.places])
-            outputs = group.layout.split(group.step.run(segment, rows))
-            made |= dict(zip(group.places, outputs, strict=True))
+        for places, layout, step in self._groups:
+            rows = layout.stack([parts[place] for place in places])
+            outputs = layout.split(step.run(segment, rows))
+            made |= dict(zip(places, outputs, strict=True))
         return [made[place] for place in range(len(parts))]
 
     def learn(self) -> None:
         """Take one optimizer step of the copies that the step ran."""
-        for group in self._groups:
-            group.step.end()
+        for *_, step in self._groups:
+            step.end()
 
     def weights(self) -> dict[ClientId, dict[str, Tensor]]:
         """Return each client's weights, by the names of the learner's."""

@@ -60,7 +60,8 @@ class Tally:
         This is the one synchronisation of a round. Where the server computes the loss, a client
         has the means of its methods' terms alone.
         """
-        extras, sizes = _split_columns(self._extras)
+        extras = [term for term, _ in self._extras]
+        sizes = [size for _, size in self._extras]
         samples = sum(self._sizes or sizes)
         row: dict[str, float] = {}
         if self._sizes:
@@ -107,10 +108,6 @@ def mark_hits(outputs: Tensor, labels: Tensor) -> Tensor:
     learned = labels != IGNORED
     of_label = outputs.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
     return learned & (of_label == outputs.amax(-1))
-
-
-def _split_columns(extras: list[tuple[Tensor, int]]) -> tuple[list[Tensor], list[int]]:
-    return [term for term, _ in extras], [size for _, size in extras]
 
 
 def _sum_weighted(values: list[Tensor], weights: list[int]) -> float:

@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Protocol as Interface
 
 from simsplit.errors import BudgetSpentError, ProtocolError
@@ -33,35 +33,29 @@ class Spending(Interface):
         """Return epsilon after so many sendings."""
 
 
+@dataclass(eq=False)
 class Training:
     """A client's part in training: it takes batches, sends packets, and learns from replies."""
 
-    def __init__(
-        self,
-        end: ClientEnd,
-        protocol: Protocol,
-        feeds: Mapping[str, Feed],
-        poisons: Sequence[Poison] = (),
-        *,
-        accumulate: int = 1,
-        account: Spending | None = None,
-    ) -> None:
-        """Take part; each mini-batch crosses in up to `accumulate` parts.
+    end: ClientEnd
+    protocol: Protocol
+    feeds: Mapping[str, Feed]
+    poisons: Sequence[Poison] = ()
+    _: KW_ONLY
+    accumulate: int = 1
+    """The most parts in which each mini-batch crosses."""
+    account: Spending | None = None
+    """By it a client reports what it spends, and refuses to spend more than it may."""
 
-        By its `account` a client reports what it spends, and refuses to spend more than it may.
-        """
-        self.account = account
-        self.end, self.feeds, self.poisons = end, feeds, poisons
-        self.protocol = protocol
-        self.turns = [turn for turn in protocol.turns if turn.by_client]
-        self.taken = dict.fromkeys(feeds, 0)
+    def __post_init__(self) -> None:
+        self.turns = [turn for turn in self.protocol.turns if turn.by_client]
+        self.taken = dict.fromkeys(self.feeds, 0)
         """Batches taken so far, by source."""
         self.phase = Phase(TRAIN, rounds=0)
         self.is_stacked = False
         """Whether the client's weights are now a row of stacked ones, and its own out of date."""
         self._taken_before = 0
         """Private batches taken before the round."""
-        self.accumulate = accumulate
         self._pending: Pending | None = None
         self._parts: deque[Pending | None] = deque()
         """Parts of the mini-batch under way that have yet to cross; None: there is no such part."""

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from simsplit.data.batches import compute_rate
 from simsplit.errors import ScenarioError
 from simsplit.methods.dp_forward import compute_gaussian_sigma
@@ -101,8 +103,8 @@ class Learning:
         """Return how often a client's samples will be sent in the whole run, at most."""
         train, schedule = self.scenario.train, self.scenario.schedule
         batches = count_batches(samples, train.batch_size, drop_last=train.drop_last)
-        every = {0: batches}
-        steps = schedule.count_rounds(every) * schedule.count_local_steps(every)[0]
+        own = np.array([batches])
+        steps = schedule.count_rounds(own) * int(schedule.limit_steps(own)[0])
         return steps if self.get_rate(samples) < 1 else math.ceil(steps / max(1, batches))
 
     def find_multiplier(self, samples: int) -> float:

@@ -140,9 +140,11 @@ def table_columns(
 
     `named`: clients have names. `withheld` are figures that clients keep to themselves.
     """
+    # A mean over all clients is no figure of a client's own model.
+    own_figures = [name for name in scenario.figures if name != ATTACK_SUCCESS_ALL]
     return TableColumns(
         scenario.figures,
-        own_figures=_own_figures(scenario),
+        own_figures=own_figures if scenario.has_own_models else [],
         named=named,
         handed=scenario.shares,
         methods=bool(scenario.method),
@@ -159,9 +161,3 @@ def table_columns(
         withheld=withheld,
         joint=bool(scenario.parties),
     )
-
-
-def _own_figures(scenario: Scenario) -> list[str]:
-    """Return the figures of a client's own model; a mean over all clients is none."""
-    own = scenario.has_own_models
-    return [name for name in scenario.figures if own and name != ATTACK_SUCCESS_ALL]

@@ -17,7 +17,12 @@ def find_forgetful(dry: Rehearsal, main: Phase) -> list[str]:
     """Warn of plugins' methods that change from step to step, and that no checkpoint keeps."""
     stacks = [dry.exchange.server.stack]
     stacks += [dry.pool.clients[number].training.end.stack for number in dry.numbers]
-    methods = [each for stack in stacks for each in stack.get_methods() if forgets(each)]
+    methods = [
+        each
+        for stack in stacks
+        for each in stack.get_methods()
+        if guard.find_part_name(each) is not None and find_declaring(each, "state") is Method
+    ]
     before = [freeze_attributes(each) for each in methods]
     dry.train(main)
     changed: dict[str, None] = {}
@@ -27,12 +32,6 @@ def find_forgetful(dry: Rehearsal, main: Phase) -> list[str]:
         if names:
             changed[_describe_forgetful(method, names)] = None
     return [*changed]
-
-
-def forgets(method: Method) -> bool:
-    """Return whether a method is a plugin's that says nothing of what it remembers."""
-    is_own = guard.find_part_name(method) is not None
-    return is_own and find_declaring(method, "state") is Method
 
 
 def freeze_attributes(method: Method) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from simsplit.assembly import Assembler, Assembly, HostRecipe
+from simsplit.assembly import Assembler, HostRecipe
 from simsplit.assembly.memory import estimate_memory
 from simsplit.assembly.state import collect_state, restore_state
 from simsplit.attacking import Attacking
@@ -81,9 +81,7 @@ class LiveRun:
     @property
     def absent(self) -> frozenset[ClientId]:
         """The clients without which the run began, or goes on."""
-        return self._left_out | (
-            frozenset() if self.hosts is None else frozenset(self.hosts.left_out)
-        )
+        return self._left_out | frozenset(self.hosts.left_out if self.hosts is not None else ())
 
     def build(self) -> None:
         """Build everything anew, in its state before training."""
@@ -103,19 +101,17 @@ class LiveRun:
         )
 
     def _build(self, assembler: Assembler) -> None:
-        self.parts = self._assemble(assembler)
+        pool = None
+        if self.hosts is not None:
+            samples = count_rows(self.data.parts).tolist()
+            recipe_of = partial(HostRecipe.of, self.scenario, self.data)
+            pool = self.hosts.pool(recipe_of, samples, self.device)
+        self.parts = assembler.assemble(pool)
         self.parts.exchange.names = self.data.client_names
         self.detection = Detection(self.scenario, self.parts, self.data.info.classes)
         self.attacking = Attacking(self.scenario, self.parts, self.data, self.device)
         for recorder in self.recorders:
             recorder.follow(self.parts.wire, *describe_wire(self.scenario, self.parts, self.data))
-
-    def _assemble(self, assembler: Assembler) -> Assembly:
-        if self.hosts is None:
-            return assembler.assemble()
-        samples = count_rows(self.data.parts).tolist()
-        recipe_of = partial(HostRecipe.of, self.scenario, self.data)
-        return assembler.assemble(self.hosts.pool(recipe_of, samples, self.device))
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors on which the next round depends."""

@@ -6,7 +6,7 @@ A run warns its user of likely mistakes before the first round, and of idle meth
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +41,17 @@ PRIVACY = "privacy"
 """The table of the privacy that noise guarantees to each client's samples."""
 
 
+@dataclass(eq=False)
 class Notes(Observer):
     """The observer that writes `summary.json`, and `traceback.txt` if the run fails."""
 
-    def __init__(
-        self,
-        live: LiveRun,
-        path: Path,
-        writer: RunWriter,
-        withheld: Sequence[str] = (),
-        no_guarantee: str = "",
-    ) -> None:
-        """Write notes of a run into its directory.
-
-        `withheld` are figures that clients do not send. `no_guarantee` says why noise gives none.
-        """
-        self.live, self.path, self.writer = live, path, writer
-        self.withheld, self.no_guarantee = withheld, no_guarantee
+    live: LiveRun
+    path: Path
+    writer: RunWriter
+    withheld: Sequence[str] = ()
+    """Figures that clients do not send."""
+    no_guarantee: str = ""
+    """Why noise gives no guarantee."""
 
     def begin(self, plan: RunPlan) -> None:
         """Write into the summary that the run is running."""
@@ -79,6 +73,10 @@ class Notes(Observer):
             reason = {"reason": str(error)} if status == "pruned" else self._explain_stop()
             self._note(status, seed=scenario.seed, **results, resident_bytes=resident, **reason)
             self.writer.remove(TRACEBACK)  # of a failure before a resume
+            if status == "finished" and is_crowd(scenario.clients.count):
+                # Who holds what, of those that took part.
+                clients = sorted({*map(int, Run.load(self.path).clients["client"])})
+                self.writer.write_text(HOLDINGS, self.live.data.format_holdings(clients))
         elif status == "failed" and error is not None:
             ours = isinstance(error, RunError | PluginError)
             why = str(error) if ours else f"{type(error).__name__}: {error}"
@@ -112,7 +110,7 @@ class Notes(Observer):
             guarantees = [replace(each, lacks=self.no_guarantee) for each in guarantees]
         elif live.has_returned and live.parts.pool.remote:
             guarantees = void_repeated(guarantees)
-        steps = live.program.steps_per_epoch["private"]
+        steps = dict(enumerate(live.program.steps_per_epoch["private"].tolist()))
         run = Run.load(self.path)
         times = count_releases(WireRow.in_frame(run.wire), steps)
         if "times_sent" in run.clients:  # what clients have counted themselves
@@ -158,19 +156,6 @@ class Notes(Observer):
             # A simulation has them in its tables all the same, which no deployed run has.
             facts["withheld" if self.withheld else "simulators_view"] = figures
         self.writer.write_json(SUMMARY, {"name": self.live.scenario.name, **facts, **more})
-
-
-class CrowdHoldings(Observer):
-    """The observer that writes who holds what, of a crowd's clients that took part."""
-
-    def __init__(self, live: LiveRun, path: Path, writer: RunWriter) -> None:
-        self.live, self.path, self.writer = live, path, writer
-
-    def end(self, status: Status) -> None:
-        """Write the table of a run that has come to an end."""
-        if status == "finished" and is_crowd(self.live.scenario.clients.count):
-            clients = sorted({*map(int, Run.load(self.path).clients["client"])})
-            self.writer.write_text(HOLDINGS, self.live.data.format_holdings(clients))
 
 
 class Pictures(Observer):

@@ -8,6 +8,7 @@ run keeps it.
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -31,19 +32,12 @@ KEY = "stack"
 """The choice's name in `environment.json`."""
 
 
-def read_choice(path: Path) -> Mapping[str, object] | None:
-    """Return the choice of a run that is resumed; None if it made none."""
-    try:
-        kept = Run.load(path).environment.get(KEY)
-    except RunError:
-        return None
-    return kept if isinstance(kept, dict) and kept else None
-
-
 def settle_stack(live: LiveRun, path: Path, writer: RunWriter) -> str:
     """Let a run's clients train the way that it chose, or chooses now; return it in words."""
-    choice = read_choice(path)
-    if choice is None:
+    choice: object = None
+    with suppress(RunError):
+        choice = Run.load(path).environment.get(KEY)
+    if not isinstance(choice, dict) or not choice:  # the run is not resumed, or made none
         lineup = live.program.choose_lineup(1)
         choice = choose_stack(live.scenario, live.data, live.device, lineup)
         writer.write_json(ENVIRONMENT, {**Run.load(path).environment, KEY: choice})

@@ -77,7 +77,15 @@ def _choose(
     """Return, for each tuned attack, the combination that reads most of simulated clients."""
     seed = derive_seed(scenario.seed, "tune")
     simulated = simulate_clients(data, scenario.data, scenario.clients.count, seed)
-    tried = {each.title: _name_tried(each) for each in scenario.attacks if each.tune}
+    # The combinations of an attack are attacks with names of their own.
+    tried = {
+        attack.title: [
+            each.model_copy(update={"name": f"{attack.title}_try{number}"})
+            for number, each in enumerate(attack.tried)
+        ]
+        for attack in scenario.attacks
+        if attack.tune
+    }
     count = sum(map(len, tried.values()))
     tell(
         f"the attacker tries {count} combinations of {', '.join(tried)} on "
@@ -98,14 +106,6 @@ def _choose(
         _describe_choice(attack, tried[attack.title], scores, figures)
         for attack in scenario.attacks
         if attack.tune
-    ]
-
-
-def _name_tried(attack: AttackConfig) -> Sequence[AttackConfig]:
-    """Return the combinations of an attack as attacks with names of their own."""
-    return [
-        each.model_copy(update={"name": f"{attack.title}_try{number}"})
-        for number, each in enumerate(attack.tried)
     ]
 
 

@@ -8,7 +8,6 @@ from torch import Tensor
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import TARGETS
 from simsplit.data import Prepared
-from simsplit.data.samples import Samples
 from simsplit.packets import Packet
 from simsplit.parties.calls import RowsOf
 from simsplit.scenario import Scenario
@@ -59,12 +58,8 @@ class _SimulatedRows:
         return tuple(self.pool.ask(packet.client, RowsOf(packet.step)).tolist())
 
     def take(self, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-        count = len(self.data.train)
-        parts = [self._take_one(row, count) for row in rows]
-        inputs, labels = zip(*parts, strict=True)
-        return torch.stack(inputs), torch.stack(labels)
-
-    def _take_one(self, row: int, count: int) -> tuple[Tensor, Tensor]:
-        samples: Samples = self.data.train if row < count else self.data.test
-        place = row if row < count else row - count
-        return samples.inputs[place], samples.labels[place]
+        train, test = self.data.train, self.data.test
+        count = len(train)
+        places = [(train, row) if row < count else (test, row - count) for row in rows]
+        inputs = torch.stack([samples.inputs[place] for samples, place in places])
+        return inputs, torch.stack([samples.labels[place] for samples, place in places])

@@ -1,7 +1,7 @@
 """Aggregations: what is averaged at the end of a round, and by which rule."""
 
 from abc import ABC
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, field_validator
 
@@ -36,11 +36,15 @@ class AveragingConfig(Config, ABC):
     last broadcast, rounded at random over the range of each row. A client that missed that
     broadcast gets whole weights. null: always whole weights."""
 
+    # What a kind needs beside what all averages do.
+    own_needs: ClassVar[Needs] = ()
+
     @property
     def needs(self) -> Needs:
         """The needs: enough updates a round for the strategy, and a shared segment for `bits`."""
         asked = Need(Given.ASKED, "strategy", least=self.strategy.needed)
-        return (asked,) if self.bits is None else (asked, Need(Given.SHARED, "bits"))
+        shared = () if self.bits is None else (Need(Given.SHARED, "bits"),)
+        return (asked, *shared, *self.own_needs)
 
     _expand_kind = field_validator("strategy", mode="before")(expand_kind)
 
@@ -54,22 +58,15 @@ class SplitFedV1(AveragingConfig):
     moments: Literal["keep", "reset"] = "keep"
     """Whether the optimizer moments of a client's trunk copy are kept for its next round, or reset
     each round (which saves the memory of a trunk per client)."""
-
-    @property
-    def needs(self) -> Needs:
-        """A trunk that learns, and a barrier at the end of the round, where copies are averaged."""
-        return (*super().needs, need_leg(Leg.SMASHED), Need(Given.BARRIER))
+    # A trunk that learns, and a barrier at the end of the round, where copies are averaged.
+    own_needs = (need_leg(Leg.SMASHED), Need(Given.BARRIER))
 
 
 class SplitFedV2(AveragingConfig):
     """SplitFed v2 (Thapa et al., 2022): one trunk, stepped by one client's batch after another."""
 
     kind: Literal["splitfed_v2"] = "splitfed_v2"
-
-    @property
-    def needs(self) -> Needs:
-        """A shared segment, to average."""
-        return (*super().needs, Need(Given.SHARED))
+    own_needs = (Need(Given.SHARED),)
 
 
 class Fused(AveragingConfig):
@@ -79,13 +76,13 @@ class Fused(AveragingConfig):
     """
 
     kind: Literal["fused"] = "fused"
-
-    @property
-    def needs(self) -> Needs:
-        """Laps, and batches that can be concatenated, as texts and mixtures cannot."""
-        rows = Need(Given.SAMPLES, leg=Leg.SMASHED)
-        crossing = need_leg(Leg.SMASHED)
-        return (*super().needs, Need(Given.LAPS), Need(Given.NUMBERS), crossing, rows)
+    # Laps, and batches that can be concatenated, as texts and mixtures cannot.
+    own_needs = (
+        Need(Given.LAPS),
+        Need(Given.NUMBERS),
+        need_leg(Leg.SMASHED),
+        Need(Given.SAMPLES, leg=Leg.SMASHED),
+    )
 
 
 Aggregation = Annotated[NoAggregation | SplitFedV1 | SplitFedV2 | Fused, Discriminator("kind")]

@@ -48,15 +48,6 @@ class StrategyConfig(Config, ABC):
         fields = {"kind": options["kind"], **options}
         return "{" + ", ".join(f"{name}: {value}" for name, value in fields.items()) + "}"
 
-    def build(
-        self, start: Mapping[str, Tensor], where: str, buffers: frozenset[str] = frozenset()
-    ) -> "Averager":
-        """Build an averager that begins at the weights `start`.
-
-        `where` names it in errors; `buffers` are the names of buffers among the weights.
-        """
-        return Averager(self, start, where, buffers)
-
     def make_strategy(self) -> Any:  # noqa: ANN401 - Flower is not imported for its types
         """Make Flower's strategy, which remembers nothing yet; plugins override it."""
         # Imported here, since Flower is slow to import and only averaging needs it.
@@ -82,6 +73,10 @@ class Averager:
         where: str,
         buffers: frozenset[str] = frozenset(),
     ) -> None:
+        """Begin at the weights `start`.
+
+        `where` names the average in errors; `buffers` are the names of buffers among the weights.
+        """
         self.config, self.where = config, where
         self.weights = {name: _copy(tensor) for name, tensor in start.items()}
         # A step beyond the average could make a running variance negative, so strategies that step

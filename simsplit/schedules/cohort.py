@@ -5,7 +5,7 @@ client's dropouts do not depend on the number of others.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -32,11 +32,6 @@ class AvailabilityConfig(Config):
     phases: Literal["random", "same"] = "random"
     """Whether each client's window starts at a random round, or all start together."""
 
-    def covers(self, client: ClientId, round_number: int, seed: int) -> bool:
-        """Tell whether a client is available in a round."""
-        start = _draw_start(client, self.period, seed) if self.phases == "random" else 0
-        return (round_number - 1 + start) % self.period < self.window
-
     def mark_available(self, count: int, round_number: int, seed: int) -> np.ndarray:
         """Mark the clients, of so many, that are available in a round."""
         random = self.phases == "random"
@@ -45,15 +40,11 @@ class AvailabilityConfig(Config):
         return available
 
 
-def _draw_start(client: ClientId, period: int, seed: int) -> int:
-    return int(numpy_rng_for(seed, "availability", client).integers(period))
-
-
 @lru_cache(maxsize=4)
 def _draw_starts(count: int, period: int, seed: int) -> np.ndarray:
     """Draw the starts of all clients' windows; a crowd's take seconds, so they are kept."""
-    starts = (_draw_start(client, period, seed) for client in range(count))
-    return np.fromiter(starts, np.int64, count)
+    rngs = (numpy_rng_for(seed, "availability", client) for client in range(count))
+    return np.fromiter((rng.integers(period) for rng in rngs), np.int64, count)
 
 
 class CohortConfig(Config):
@@ -85,40 +76,6 @@ class CohortConfig(Config):
         return max(1, round(self.fraction * count))
 
 
-class BatchCounts(Mapping[ClientId, int]):
-    """The number of each client's batches in a pass over its data."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        """Take the numbers in the order of the clients."""
-        self.array = array
-
-    @classmethod
-    def of(cls, batches: Mapping[ClientId, int]) -> "BatchCounts":
-        """Return the counts of a mapping, in which a missing client has no batch."""
-        if isinstance(batches, cls):
-            return batches
-        array = np.zeros(max(batches, default=-1) + 1, np.int64)
-        array[[*batches]] = [*batches.values()]
-        return cls(array)
-
-    def leave_out(self, clients: Collection[ClientId]) -> "BatchCounts":
-        """Return counts in which these clients have no batch."""
-        if not clients:
-            return self
-        array = self.array.copy()
-        array[[*clients]] = 0
-        return BatchCounts(array)
-
-    def __getitem__(self, client: ClientId) -> int:
-        return int(self.array[client])
-
-    def __iter__(self) -> Iterator[ClientId]:
-        return iter(range(len(self.array)))
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-
 @dataclass(frozen=True)
 class Lineup:
     """The clients that take part in a round, in order, and the steps of each."""
@@ -142,7 +99,7 @@ class Lineup:
 def choose(
     config: CohortConfig,
     schedule: ScheduleConfig,
-    batches: Mapping[ClientId, int],
+    batches: np.ndarray,
     round_number: int,
     seed: int,
 ) -> tuple[dict[ClientId, int], frozenset[ClientId]]:
@@ -150,12 +107,11 @@ def choose(
 
     `batches` has the number of each client's batches in a pass over its data.
     """
-    counts = BatchCounts.of(batches)
-    steps = schedule.limit_steps(counts.array)
+    steps = schedule.limit_steps(batches)
     able = steps > 0
     if config.availability is not None:
-        able = able & config.availability.mark_available(len(counts), round_number, seed)
-    chosen = _draw(config, np.flatnonzero(able), counts, round_number, seed)
+        able = able & config.availability.mark_available(len(batches), round_number, seed)
+    chosen = _draw(config, np.flatnonzero(able), batches, round_number, seed)
     if schedule.order == "random":
         numpy_rng_for(seed, "order", round_number).shuffle(chosen)
     taken = {client: int(steps[client]) for client in chosen}
@@ -171,19 +127,19 @@ def choose(
 def _draw(
     config: CohortConfig,
     able: np.ndarray,
-    counts: BatchCounts,
+    batches: np.ndarray,
     round_number: int,
     seed: int,
 ) -> list[ClientId]:
     """Draw as many clients as the config says from the able ones, sorted by number."""
     # A share of all clients, so that absent ones do not make rounds smaller.
-    wanted = config.count_selected(len(counts))
+    wanted = config.count_selected(len(batches))
     if wanted >= len(able):
         return [*able.tolist()]
     rng = numpy_rng_for(seed, "cohort", round_number)
     chances = None
     if config.sampling == "weighted":
-        chances = counts.array[able] / counts.array[able].sum()
+        chances = batches[able] / batches[able].sum()
     # `order` alone decides who comes first, not the order of the draw.
     return sorted(int(c) for c in rng.choice(able, wanted, replace=False, p=chances))
 

@@ -5,12 +5,13 @@ each. Packets of different clients then cross in the order of laps; each client'
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 
 from torch import Tensor
 
 from simsplit.engine.pool import Job, Outcome
 from simsplit.legs import ClientId
-from simsplit.parties.stackable import find_trunk_obstacle
+from simsplit.parties.stackable import list_trunk_obstacles
 from simsplit.parties.stacked_trunks import StackedTrunks
 from simsplit.schedules.cohort import RoundPace
 from simsplit.schedules.exchange import Exchange
@@ -18,6 +19,7 @@ from simsplit.schedules.exchange import Exchange
 _METHOD = "method/"
 
 
+@dataclass(eq=False)
 class TrunkCopies:
     """One process's clients, trained round by round against copies of the trunk.
 
@@ -25,21 +27,18 @@ class TrunkCopies:
     in one server's modules; only optimizer moments are kept apart between rounds.
     """
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        pace: RoundPace,
-        *,
-        keep_moments: bool,
-        elsewhere: "Callable[[], TrunkCopies]",
-    ) -> None:
-        """Train here; `elsewhere` makes another one, with its own trunk."""
-        self.exchange, self.pace, self._elsewhere = exchange, pace, elsewhere
-        self.keep_moments = keep_moments
-        self._moments: dict[ClientId, dict[str, Tensor]] = {}
-        self._methods: dict[ClientId, dict[str, Tensor]] = {}
-        """What the server's methods remember of each copy."""
-        self._fresh = _copy(exchange.server.stack.state())
+    exchange: Exchange
+    pace: RoundPace
+    _: KW_ONLY
+    keep_moments: bool
+    elsewhere: "Callable[[], TrunkCopies]"
+    """Makes another one, with its own trunk."""
+    _moments: dict[ClientId, dict[str, Tensor]] = field(default_factory=dict)
+    _methods: dict[ClientId, dict[str, Tensor]] = field(default_factory=dict)
+    """What the server's methods remember of each copy."""
+
+    def __post_init__(self) -> None:
+        self._fresh = _copy(self.exchange.server.stack.state())
 
     def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
         """Take a client's steps, and return its trunk's weights unless it dropped out."""
@@ -81,13 +80,14 @@ class TrunkCopies:
             return f"in phase {phase.name} not every step is one of the trunk"
         if self.exchange.parts > 1:
             return "mini-batches cross in parts"
-        return find_trunk_obstacle(self.exchange.server.end)
+        return next(list_trunk_obstacles(self.exchange.server.end), None)
 
     def train_together(
         self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
     ) -> Iterator[tuple[ClientId, Outcome]]:
         """Take all these clients' steps lap by lap, against stacked copies of the trunk."""
-        exchange, learner, job = self.exchange, self.exchange.server.learner, _get_first(jobs)
+        exchange, learner = self.exchange, self.exchange.server.learner
+        job = next(iter(jobs.values()))
         counts = exchange.wire.take()  # of broadcasts, which come before all steps in a table
         with exchange.moment.enter_round(job.round, job.phase, [*jobs]), exchange.name_failures():
             exchange.server.enter(job.phase, job.lr_factor)
@@ -128,7 +128,7 @@ class TrunkCopies:
 
     def make_another(self) -> "TrunkCopies":
         """Make another one with its own trunk; both share moments, methods and trust."""
-        made = self._elsewhere()
+        made = self.elsewhere()
         made._moments, made._methods = self._moments, self._methods
         made.exchange.server.trust = self.exchange.server.trust
         return made
@@ -150,10 +150,6 @@ class TrunkCopies:
             client, name = key.split("/", 1)
             kept = self._methods if name.startswith(_METHOD) else self._moments
             kept.setdefault(int(client), {})[name.removeprefix(_METHOD)] = tensor
-
-
-def _get_first(jobs: Mapping[ClientId, Job]) -> Job:
-    return next(iter(jobs.values()))
 
 
 def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -35,11 +35,13 @@ class RoundDone:
     late: frozenset[ClientId] = frozenset()
 
 
+@dataclass(eq=False)
 class Course(ABC):
     """One way for a round to go."""
 
-    def __init__(self, exchange: Exchange, pace: RoundPace, federation: Federation | None) -> None:
-        self.exchange, self.pace, self.federation = exchange, pace, federation
+    exchange: Exchange
+    pace: RoundPace
+    federation: Federation | None
 
     def run(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Take a lineup through a round, averages included."""
@@ -67,6 +69,18 @@ class Course(ABC):
             self.federation.collect(self.count_samples(done), lineup.round, {})
         return done
 
+    def begin_lap(self, lineup: Lineup, lap: int, batch: int | None = None) -> list[ClientId]:
+        """Let clients drop out in a lap (from 1), and return those that stay for its step.
+
+        `batch` is the number of the lap's batch; None: each client's next one.
+        """
+        left = [client for client, steps in lineup.steps.items() if lap <= steps]
+        there = [client for client in left if not self.pace.stops(client)]
+        leaving = [c for c in there if c in lineup.drops and lineup.steps[c] == lap]
+        for client in leaving:
+            self.exchange.abandon(client, batch)
+        return [client for client in there if client not in leaving]
+
     def count_samples(self, done: RoundDone) -> dict[ClientId, int]:
         """Count the samples of the clients whose work counts in an average."""
         lost = done.dropped | (done.late if self.pace.skips else frozenset())
@@ -78,24 +92,15 @@ class Course(ABC):
         return counted
 
 
+@dataclass(eq=False)
 class InTurn(Course):
     """One step after another over one trunk, in the schedule's order."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        pace: RoundPace,
-        federation: Federation | None,
-        schedule: ScheduleConfig,
-        *,
-        hands_over: bool,
-    ) -> None:
-        """Build it; `hands_over`: what clients share goes to the next one before each step."""
-        super().__init__(exchange, pace, federation)
-        self.schedule = schedule
-        self.hands_over = hands_over
-        self.turns: Turns | None = None
-        """Kept where a detector judges the trunk after each client's turn."""
+    schedule: ScheduleConfig
+    hands_over: bool = field(kw_only=True)
+    """Whether what clients share goes to the next one before each step."""
+    turns: Turns | None = None
+    """Kept where a detector judges the trunk after each client's turn."""
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Train the round's turns one after another."""
@@ -125,29 +130,17 @@ class InTurn(Course):
         return self.finish(lineup)
 
 
+@dataclass(eq=False)
 class Together(Course):
     """Laps, each of them one step of the trunk on all its batches."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        pace: RoundPace,
-        federation: Federation | None,
-        schedule: LapsConfig,
-    ) -> None:
-        super().__init__(exchange, pace, federation)
-        self.schedule = schedule
+    schedule: LapsConfig
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Train lap after lap; clients that drop out or are late are not in the lap's batch."""
         total, done = sum(lineup.steps.values()), 0
         for number, lap in enumerate(self.schedule.laps(lineup.steps), start=1):
-            there = [client for client in lap if not self.pace.stops(client)]
-            leaving = [c for c in there if c in lineup.drops and lineup.steps[c] == number]
-            staying = [client for client in there if client not in leaving]
-            for client in leaving:
-                self.exchange.abandon(client)
-            if staying:
+            if staying := self.begin_lap(lineup, number):
                 self.exchange.step_together(staying)
             # Late clients count too, so that progress reaches the total.
             done += len(lap)
@@ -155,21 +148,14 @@ class Together(Course):
         return self.finish(lineup)
 
 
+@dataclass(eq=False)
 class Jointly(Course):
     """Laps, each of them one step of all parties on their portions of the same samples."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        pace: RoundPace,
-        schedule: LapsConfig,
-        reader: ClientId,
-        *,
-        waits: bool,
-    ) -> None:
-        """Build it; `waits`: a step that lacks a party is not taken."""
-        super().__init__(exchange, pace, None)
-        self.schedule, self.reader, self.waits = schedule, reader, waits
+    reader: ClientId
+    """The party that has the labels."""
+    waits: bool = field(kw_only=True)
+    """Whether a step that lacks a party is not taken."""
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Train lap after lap, with all parties or with those that are there."""
@@ -177,22 +163,13 @@ class Jointly(Course):
         # Parties that were away go on with the others' batches, so the round decides the number.
         first = (lineup.round - 1) * most
         for number in range(most):
-            lap = [client for client, steps in lineup.steps.items() if number < steps]
-            there = [client for client in lap if not self.pace.stops(client)]
-            leaving = [c for c in there if c in lineup.drops and lineup.steps[c] == number + 1]
-            staying = [client for client in there if client not in leaving]
-            for client in leaving:
-                self.exchange.abandon(client, first + number)
-            if self._can_step(staying):
+            staying = self.begin_lap(lineup, number + 1, first + number)
+            # Without the reader nobody knows the labels.
+            complete = not self.waits or len(staying) == len(self.exchange.parties)
+            if self.reader in staying and complete:
                 self.exchange.step_together(sorted(staying), first + number)
             tick(number + 1, most)
         return self.finish(lineup)
-
-    def _can_step(self, there: list[ClientId]) -> bool:
-        """Return whether the trunk can take a step with these parties."""
-        if self.reader not in there:
-            return False  # nobody knows the labels
-        return not self.waits or len(there) == len(self.exchange.parties)
 
 
 class Apart(Course):
@@ -236,6 +213,7 @@ class Apart(Course):
         return result
 
 
+@dataclass(eq=False)
 class AsTheyCome(Course):
     """Steps of all clients, interleaved by the speed of their devices and links.
 
@@ -244,17 +222,9 @@ class AsTheyCome(Course):
     have moved the trunk in between; the gradient is that of the weights that the forward pass saw.
     """
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        pace: RoundPace,
-        federation: Federation | None,
-        clock: Clock,
-        max_ahead: int | None,
-    ) -> None:
-        super().__init__(exchange, pace, federation)
-        self.clock, self.max_ahead = clock, max_ahead
-        self._stale: dict[ClientId, list[int]] = defaultdict(list)
+    clock: Clock
+    max_ahead: int | None
+    _stale: dict[ClientId, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Play all clients' steps in the order of simulated time."""

@@ -16,7 +16,7 @@ from itertools import zip_longest
 
 from torch import Tensor
 
-from simsplit.client_names import NO_NAMES
+from simsplit.client_names import NO_NAMES, ClientNames
 from simsplit.detectors import Sensor
 from simsplit.engine.pool import ClientError, Pool, StepWatch
 from simsplit.errors import RunFailedError, SimsplitError
@@ -69,40 +69,35 @@ class _Walk:
     proceed: Proceeding = Proceed
 
 
+@dataclass(eq=False)
 class Exchange:
     """Steps of clients with the server, over one wire."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        server: Server,
-        wire: Wire,
-        topology: Topology,
-        parts: int = 1,
-        *,
-        parties: Sequence[ClientId] = (),
-    ) -> None:
-        """Connect both sides.
+    pool: Pool
+    server: Server
+    wire: Wire
+    topology: Topology
+    parts: int = 1
+    """The number of parts in which each mini-batch crosses."""
+    parties: Sequence[ClientId] = ()
+    """The clients that take part in every pass, each with columns of its own; empty: a pass is of
+    one client."""
+    names: ClientNames = NO_NAMES
+    """What messages call the clients."""
+    sensor: Sensor | None = None
+    """The tap of the wire by which detectors see."""
+    watch: StepWatch | None = None
+    """The watch over the trunk, where clients are remote."""
+    holder: ClientId | None = None
+    """The client that trained last, and so holds what is handed from client to client."""
+    reading: str = ""
+    """The control whose outputs are asked for; empty: none."""
+    _sessions: int = 0
+    _at: tuple[ClientId, Leg] | None = None
+    """Whose walk is under way, and on which leg it is."""
 
-        `parts` is the number of parts in which each mini-batch crosses. `parties` are the clients
-        that take part in every pass, each with columns of its own; empty: a pass is of one client.
-        """
-        self.parts, self.parties = parts, parties
-        self.pool, self.server, self.wire, self.topology = pool, server, wire, topology
-        self.moment = wire.moment
-        self.names = NO_NAMES
-        """What messages call the clients."""
-        self.sensor: Sensor | None = None
-        """The tap of the wire by which detectors see."""
-        self.watch: StepWatch | None = None
-        """The watch over the trunk, where clients are remote."""
-        self.holder: ClientId | None = None
-        """The client that trained last, and so holds what is handed from client to client."""
-        self.reading = ""
-        """The control whose outputs are asked for; empty: none."""
-        self._sessions = 0
-        self._at: tuple[ClientId, Leg] | None = None
-        """Whose walk is under way, and on which leg it is."""
+    def __post_init__(self) -> None:
+        self.moment = self.wire.moment
 
     def step(self, client: ClientId) -> None:
         """Let one client take one training step."""
@@ -136,11 +131,13 @@ class Exchange:
 
     def predict(self, client: ClientId, probe: Probing) -> Tensor:
         """Return a client's outputs for what it is probed with; nobody learns."""
-        return self.pool.ask(client, Predict(*self._probe(client, self._add_reading(probe))))
+        probe = replace(probe, reading=self.reading)
+        return self.pool.ask(client, Predict(*self._probe(client, probe)))
 
     def note(self, client: ClientId, probe: Probing) -> None:
         """Probe a client that keeps its outputs to itself."""
-        self.pool.ask(client, Note(*self._probe(client, self._add_reading(probe))))
+        probe = replace(probe, reading=self.reading)
+        self.pool.ask(client, Note(*self._probe(client, probe)))
 
     def write(self, client: ClientId, split: str, round_number: int) -> None:
         """Have a client that keeps its texts to itself write some, pass by pass."""
@@ -150,9 +147,6 @@ class Exchange:
         while packets:
             packets, leg = self._probe(client, WriteOn(packets, leg))
         self.server.end.sessions.close(client, begin.session)
-
-    def _add_reading(self, probe: Probing) -> Probing:
-        return replace(probe, reading=self.reading)
 
     def _probe(self, client: ClientId, probe: Call[Packets]) -> tuple[Packets, Leg]:
         """Probe a client, and return what comes back to it and the leg that it comes on."""
@@ -259,7 +253,8 @@ class Exchange:
                 self.pool.ask_all(others, Receive(packet))
 
     def _plan_training(self, number: int | None = None) -> _Walk:
-        manner = _choose_manner(gradients=self.moment.phase.gradients)
+        # A phase without its gradients leaves the server unchanged.
+        manner: Manner = "train" if self.moment.phase.gradients else "infer"
         return _Walk(Begin(self.moment.round, number), self.topology.training.turns, manner)
 
     def _step_in_parts(self, client: ClientId, walk: _Walk) -> None:
@@ -281,7 +276,7 @@ class Exchange:
         interleaved = self.moment.phase.interleaved
         if interleaved is None:
             return
-        manner = _choose_manner(gradients=interleaved.phase.gradients)
+        manner: Manner = "train" if interleaved.phase.gradients else "infer"
         walk = _Walk(BeginInterleaved(self.moment.round), self.topology.training.turns, manner)
         with self.moment.count_as(interleaved.phase.name):
             _exhaust(self._walk([client], walk))
@@ -316,20 +311,15 @@ class Exchange:
                 by_legs = list(zip_longest(*sent.values()))
             for packets in by_legs:
                 for packet in filter(None, packets):
-                    carried = self._let_cross(packet)
+                    # Where clients are remote, the sender is at fault if its packet cannot cross.
+                    with self.pool.work_on({packet.client: (packet,)}):
+                        carried = self.wire.carry(packet)
                     before = arrived.get(packet.client)
                     arrived[packet.client] = (carried,) if before is None else (*before, carried)
                     yield carried
         self._at = None
         # A walk may end before the server's last turn; what it keeps for that turn is dropped.
         self.server.forget(clients)
-
-    def _let_cross(self, packet: Packet) -> Packet:
-        """Let a packet cross; where clients are remote, its sender is at fault if that fails."""
-        if not self.pool.remote:
-            return self.wire.carry(packet)
-        with self.pool.work_on({packet.client: (packet,)}):
-            return self.wire.carry(packet)
 
     def _answer(
         self, arrived: dict[ClientId, Packets], turn: Turn, manner: Manner
@@ -372,8 +362,3 @@ class Exchange:
             who = self.names.describe(client)
             where = f"round {self.moment.round}, {who}, leg {leg} (at the server)"
             raise RunFailedError(f"{where}: {type(error).__name__}: {error}") from error
-
-
-def _choose_manner(*, gradients: bool) -> Manner:
-    """Choose how the server walks; a phase without its gradients leaves the server unchanged."""
-    return "train" if gradients else "infer"

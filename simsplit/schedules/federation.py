@@ -7,7 +7,7 @@ clients' shared segments, which cross the wire, and (v1) that of the trunk's cop
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -27,34 +27,26 @@ from simsplit.wire import Wire
 Weights = Mapping[str, Tensor]
 
 
+@dataclass(eq=False)
 class Federation:
     """Averages of one run; either may be missing."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        server: Server,
-        wire: Wire,
-        *,
-        shared: AnyAverager | None,
-        trunk: AnyAverager | None,
-        changes: Changes | None = None,
-        held: Names | None = None,
-        passed: Names | None = None,
-    ) -> None:
-        """Average here.
-
-        `changes` encodes shared weights in few bits; None: they cross whole. Where clients' cuts
-        differ, `held` names the shared weights that each client has, and `passed` those of the
-        trunk that its steps pass.
-        """
-        self.held, self.passed = held, passed
-        self.pool, self.server, self.wire = pool, server, wire
-        self.shared, self.trunk, self.changes = shared, trunk, changes
-        self.up_to_date: set[ClientId] | None = None
-        """The clients that had the last broadcast; None: all, with the run's first weights."""
-        self.trust: Mapping[ClientId, float] = {}
-        """The weight of a client's work, where it is not 1."""
+    pool: Pool
+    server: Server
+    wire: Wire
+    _: KW_ONLY
+    shared: AnyAverager | None
+    trunk: AnyAverager | None
+    changes: Changes | None = None
+    """The code of shared weights in few bits; None: they cross whole."""
+    held: Names | None = None
+    """The shared weights that each client has, where clients' cuts differ."""
+    passed: Names | None = None
+    """Those of the trunk that its steps pass, likewise."""
+    up_to_date: set[ClientId] | None = None
+    """The clients that had the last broadcast; None: all, with the run's first weights."""
+    trust: Mapping[ClientId, float] = field(default_factory=dict)
+    """The weight of a client's work, where it is not 1."""
 
     def send(self, clients: Sequence[ClientId], round_number: int) -> None:
         """Send the shared weights (BROADCAST) to the clients that are about to train."""
@@ -80,7 +72,11 @@ class Federation:
             updates = {}
             for client, packet in sent.items():
                 with self.pool.work_on({client: (packet,)}):
-                    updates[client] = self._read(self.wire.carry(packet)), samples[client]
+                    carried = self.wire.carry(packet)
+                    weights = dict(zip(carried.names, carried.tensors, strict=True))
+                    if self.changes is not None:
+                        weights = self.changes.read(carried)
+                    updates[client] = weights, samples[client]
             self._average(self.shared, round_number, updates)
         if self.trunk is not None:
             parts = {
@@ -150,12 +146,6 @@ class Federation:
             replace(encoded if had_it is None or p.client in had_it else whole, client=p.client)
             for p in packets
         ]
-
-    def _read(self, packet: Packet) -> Weights:
-        """Return the weights that a client has sent."""
-        if self.changes is not None:
-            return self.changes.read(packet)
-        return dict(zip(packet.names, packet.tensors, strict=True))
 
     def _broadcast(self, clients: Sequence[ClientId], round_number: int) -> list[Packet]:
         assert self.shared is not None, "asked for where something is shared"

@@ -61,9 +61,9 @@ def build_averager(
 ) -> AnyAverager:
     """Build the average of clients who have these parts of the weights; None: all have all."""
     if names is None:
-        return config.build(weights, where, buffers)
+        return Averager(config, weights, where, buffers)
     parts = split_overlaps(weights, names.values())
-    return OverlapAverager([config.build(part, where, buffers) for part in parts])
+    return OverlapAverager([Averager(config, part, where, buffers) for part in parts])
 
 
 def split_overlaps(

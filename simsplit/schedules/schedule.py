@@ -39,29 +39,23 @@ class ScheduleConfig(Config, ABC):
             raise ValueError("give rounds or epochs, not both")
         return self
 
-    def count_rounds(self, steps_per_epoch: Mapping[ClientId, int]) -> int:
-        """Return the number of rounds; `epochs` become the rounds that cover as many batches."""
+    def count_rounds(self, batches: np.ndarray) -> int:
+        """Return the number of rounds, by each client's number of batches in a pass over its data.
+
+        `epochs` become the rounds that cover as many batches.
+        """
         if self.rounds is not None:
             return self.rounds
         if self.epochs is None:
             return DEFAULT_ROUNDS
         if self.local_steps is None:
             return math.ceil(self.epochs)
-        batches = sum(steps_per_epoch.values())
-        a_round = sum(self.count_local_steps(steps_per_epoch).values())
         exact = Fraction(str(self.epochs))  # 1.1 of 100 batches are 110, which floats exceed
-        return math.ceil(exact * batches / a_round)
-
-    def count_local_steps(self, steps_per_epoch: Mapping[ClientId, int]) -> dict[ClientId, int]:
-        """Return the number of steps that each client takes in a round."""
-        if self.local_steps is None:
-            return dict(steps_per_epoch)
-        steps = self.local_steps
-        # `local_steps` cannot be taken by a client without a batch.
-        return {client: steps if epoch else 0 for client, epoch in steps_per_epoch.items()}
+        return math.ceil(exact * int(batches.sum()) / int(self.limit_steps(batches).sum()))
 
     def limit_steps(self, batches: np.ndarray) -> np.ndarray:
         """Return the steps that each client takes in a round, by its number of batches."""
+        # `local_steps` cannot be taken by a client without a batch.
         return batches if self.local_steps is None else np.where(batches, self.local_steps, 0)
 
     @abstractmethod

@@ -65,17 +65,15 @@ class Topology:
     beside: Callable[[Batch], Tensors] = _get_context
     """Return the trunk's inputs beside the head's output; by default a batch's masks."""
 
-    @property
-    def protocols(self) -> tuple[Protocol, Protocol]:
-        """The protocols of training and of inference."""
-        return self.training, self.inference
-
     def select_protocols(self, *, has_labels: bool) -> tuple[Protocol, Protocol]:
-        """Return the protocols of one client; a party without labels crosses fewer legs."""
-        if has_labels or not self.joint:
-            return self.protocols
-        crossed = self.training.select_without(self.training.list_legs_of_labels())
-        return crossed, self.inference
+        """Return the protocols of one client, of training and of inference.
+
+        A party without labels crosses fewer legs in training.
+        """
+        training = self.training
+        if self.joint and not has_labels:
+            training = training.select_without(training.list_legs_of_labels())
+        return training, self.inference
 
     @property
     def tail_with_client(self) -> bool:
@@ -101,13 +99,12 @@ class Topology:
 
     def can_satisfy(self, need: Need) -> bool:
         """Return whether a need can be satisfied here: true of needs that concern no topology."""
-        if need.what is Given.CROSSES:
-            return need.leg in self.training.legs
-        if need.what is Given.PARTIES:
-            return self.joint
-        if need.what is Given.SCORING:
-            return self.tail_with_client
-        if need.what is Given.SESSIONS:
-            return self.sessions and self.tail_with_client
-        # A whole model is frozen; its adapters learn.
-        return need.what is not Given.LEARNED_TRUNK or self.whole_model is not True
+        gives = {
+            Given.CROSSES: need.leg in self.training.legs,
+            Given.PARTIES: self.joint,
+            Given.SCORING: self.tail_with_client,
+            Given.SESSIONS: self.sessions and self.tail_with_client,
+            # A whole model is frozen; its adapters learn.
+            Given.LEARNED_TRUNK: self.whole_model is not True,
+        }
+        return gives.get(need.what, True)

@@ -5,23 +5,14 @@ from typing import ClassVar
 from torch import Tensor
 
 from simsplit.legs import Leg
-from simsplit.parties import client_end, server_end
 from simsplit.parties.client_end import ClientEnd, Pending
-from simsplit.parties.server_end import ServerEnd
+from simsplit.parties.server_end import Makes, ServerEnd
 from simsplit.protocols import PROTOCOLS
 from simsplit.topologies.topology import Topology
 
 
 class VanillaClient(ClientEnd):
     """The client of a vanilla cut, which holds the head."""
-
-    makes: ClassVar[client_end.Makes] = {
-        Leg.SMASHED: ClientEnd.smash,
-        Leg.LABELS: ClientEnd.send_labels,
-    }
-    takes: ClassVar[client_end.Takes] = {
-        Leg.SMASHED_GRAD: ClientEnd.carry_back,
-    }
 
     def through_tail(self, lifted: Tensor, pending: Pending) -> Tensor:
         """Return the features unchanged: the server has applied its tail already."""
@@ -31,14 +22,7 @@ class VanillaClient(ClientEnd):
 class VanillaServer(ServerEnd):
     """The server of a vanilla cut, which holds trunk and tail."""
 
-    makes: ClassVar[server_end.Makes] = {
-        Leg.FEATURES: ServerEnd.send_outputs,
-        Leg.SMASHED_GRAD: ServerEnd.send_smashed_grads,
-    }
-    takes: ClassVar[server_end.Takes] = {
-        Leg.SMASHED: ServerEnd.through_trunk,
-        Leg.LABELS: ServerEnd.learn_labels,
-    }
+    makes: ClassVar[Makes] = {**ServerEnd.makes, Leg.FEATURES: ServerEnd.send_outputs}
 
 
 VANILLA = Topology(

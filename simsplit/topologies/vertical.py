@@ -5,18 +5,14 @@ keeps the tail, as in a U shape, or sends its labels to the server, as under a v
 """
 
 from dataclasses import replace
-from typing import ClassVar
 
 from torch import Tensor
 
 from simsplit.data.samples import widen_labels
-from simsplit.legs import Leg
-from simsplit.parties import server_end
 from simsplit.parties.client_end import Pending
 from simsplit.parties.joined import JoinedEnd
-from simsplit.parties.server_end import ServerEnd
 from simsplit.topologies.u_shaped import U_SHAPED, UShapedClient
-from simsplit.topologies.vanilla import VANILLA, VanillaClient
+from simsplit.topologies.vanilla import VANILLA, VanillaClient, VanillaServer
 
 
 class VerticalClient(UShapedClient):
@@ -43,30 +39,10 @@ def _fit_labels(outputs: Tensor, pending: Pending) -> Tensor:
     return outputs
 
 
-class VerticalServer(JoinedEnd):
-    """The server of parties of which one has tail and labels."""
-
-    makes: ClassVar[server_end.Makes] = {
-        Leg.FEATURES: ServerEnd.send_features,
-        Leg.SMASHED_GRAD: ServerEnd.send_smashed_grads,
-    }
-    takes: ClassVar[server_end.Takes] = {
-        Leg.SMASHED: JoinedEnd.through_trunk,
-        Leg.FEATURES_GRAD: ServerEnd.carry_back,
-    }
-
-
 class VerticalTailServer(JoinedEnd):
     """The server of parties that has the tail, and is sent labels."""
 
-    makes: ClassVar[server_end.Makes] = {
-        Leg.FEATURES: ServerEnd.send_outputs,
-        Leg.SMASHED_GRAD: ServerEnd.send_smashed_grads,
-    }
-    takes: ClassVar[server_end.Takes] = {
-        Leg.SMASHED: JoinedEnd.through_trunk,
-        Leg.LABELS: JoinedEnd.learn_labels,
-    }
+    makes = VanillaServer.makes
 
 
 _MEANING = "clients are parties with columns of the same samples"
@@ -74,7 +50,7 @@ VERTICAL = replace(
     U_SHAPED,
     meaning=_MEANING,
     client=VerticalClient,
-    server=VerticalServer,
+    server=JoinedEnd,
     sessions=False,
     joint=True,
     at_server=replace(

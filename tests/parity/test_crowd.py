@@ -14,11 +14,11 @@ from pace import quick
 from simsplit import legs
 from simsplit.assembly import Assembler
 from simsplit.experiment import Experiment
-from simsplit.parties.resting import InMemory
-from simsplit.parties.seats import Roster
+from simsplit.parties.seats import InMemory, Roster
 from simsplit.report.run_figures import draw_holdings
 from simsplit.results import Run
 from simsplit.scenario import Scenario
+from simsplit.seeds import numpy_rng_for
 
 SHARED: dict[str, Any] = {
     "clients": {"count": 9, "heads": "shared", "handover": "weights"},
@@ -123,7 +123,7 @@ def count_kept(made: Experiment) -> int:
     roster = made.parts.pool.clients
     assert isinstance(roster, Roster)
     assert isinstance(roster.rest, InMemory)
-    flats = [each for flat in roster.rest.flats.values() for each in (flat.weights, flat.moments)]
+    flats = [each for flat in roster.rest.values() for each in (flat.weights, flat.moments)]
     return sum(t.nbytes for kept in flats if kept is not None for t in kept.flats)
 
 
@@ -185,5 +185,7 @@ def test_availability_of_all_is_that_of_each() -> None:
     config = AvailabilityConfig(period=5, window=2)
     for number in (1, 4):
         marked = config.mark_available(30, number, seed=2)
-        assert marked.tolist() == [config.covers(client, number, 2) for client in range(30)]
+        drawn = (numpy_rng_for(2, "availability", client) for client in range(30))
+        starts = [int(rng.integers(5)) for rng in drawn]
+        assert marked.tolist() == [(number - 1 + start) % 5 < 2 for start in starts]
     assert isinstance(marked, np.ndarray)

@@ -26,6 +26,7 @@ from simsplit.parties.calls import SharedState
 from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.results import Run
 from simsplit.scenario import Scenario
+from simsplit.schedules.averaging import Averager
 from simsplit.schedules.strategies import FedAvg
 from simsplit.states import select_below
 
@@ -171,7 +172,7 @@ def test_shared_heads_are_averaged_where_they_overlap(topology: str, tmp_path: P
     run = begin(tmp_path / "run", topology=topology, **AVERAGED)
     sides, served = build(run)
     deepest = sides[CUTS.index(max(CUTS))].weights()
-    mean = {name: FedAvg().build({name: tensor}, "here") for name, tensor in deepest.items()}
+    mean = {name: Averager(FedAvg(), {name: tensor}, "here") for name, tensor in deepest.items()}
     run.run(resume=False)
     made: Mapping[str, Tensor] = {}
     for number in range(2):
@@ -188,8 +189,8 @@ def test_splitfed_v1_averages_a_layer_of_the_trunk_over_those_who_pass_it(tmp_pa
     sides, _ = build(run)
     trunks = [build(run)[1] for _ in CUTS]
     deepest = sides[CUTS.index(max(CUTS))].weights()
-    heads = {name: FedAvg().build({name: tensor}, "here") for name, tensor in deepest.items()}
-    middle = {n: FedAvg().build({n: t}, "here") for n, t in trunks[0].weights().items()}
+    heads = {name: Averager(FedAvg(), {name: tensor}, "here") for name, tensor in deepest.items()}
+    middle = {n: Averager(FedAvg(), {n: t}, "here") for n, t in trunks[0].weights().items()}
     run.run(resume=False)
     for number in range(2):
         samples = []

@@ -213,7 +213,7 @@ def as_earlier_versions_kept_it(given: Scenario, path: Path) -> dict[str, Tensor
     del tensors["frozen"]
     before = dict(tensors)
     client = made.parts.pool.clients[progress.holder or 0]
-    held = [("server/", made.parts.server.learner), ("holder/", client.sharing.shared)]
+    held = [("server/", made.parts.server.learner), ("holder/", client.sharing.parts.shared)]
     for prefix, learner in held:
         for name, tensor in learner._list_tensors().items():
             tensors.setdefault(prefix + name, tensor)

@@ -276,7 +276,8 @@ def train_with_absences(scenario: Scenario) -> Branches:
     window, rows = scenario.cohort.availability, torch.arange(len(data.train))
     assert window is not None
     for epoch in range(6):
-        there = [party for party in range(3) if window.covers(party, epoch + 1, scenario.seed)]
+        marked = window.mark_available(3, epoch + 1, scenario.seed)
+        there = [party for party in range(3) if marked[party]]
         if 2 not in there or (how == "wait" and len(there) < 3):
             continue
         for batch in draw_batches(rows, 16, scenario.seed, 0, epoch, drop_last=False):

@@ -6,7 +6,7 @@ from builders import experiment, run_to_end
 from pace import quick
 from texts import text_scenario
 
-from simsplit.evaluation.generation import Generator
+from simsplit.evaluation.generation import Generator, split_prompts
 from simsplit.results import Run
 
 MODEL = {"kind": "causal_lm", "sizes": {"width": 16, "layers": 3}, "head": 1, "tail": 1}
@@ -42,7 +42,8 @@ def test_tokens_are_those_of_the_whole_model_whatever_the_prompts_lengths(paddin
     evaluator = made.parts.evaluator
     generator = evaluator.generator
     assert isinstance(generator, Generator)
-    prompts, meant = generator.split_prompts(evaluator.splits["test"].take(torch.arange(6)))
+    chosen = evaluator.splits["test"].take(torch.arange(6))
+    prompts, meant = split_prompts(generator.reader, chosen)
     assert len({len(prompt) for prompt in prompts}) > 1
     assert all(answer.startswith("about a ") for answer in meant)
     (client,) = evaluator.clients_to_score

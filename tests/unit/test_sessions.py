@@ -152,7 +152,7 @@ def test_scores_are_those_of_the_whole_model(family, head, tmp_path):
     texts = torch.randint(3, WORDS, (2, 9), generator=rng_for(0, "texts"))
     exchange = cutting.parts.exchange
     with exchange.open_session(0) as number, torch.no_grad():
-        session = InSession(0, 0, list(texts[:, :5]), 0, session=number)
+        session = InSession(0, list(texts[:, :5]), 0, session=number)
         got = [exchange.predict(0, session.begin())]
         both = torch.tensor([True, True])
         got += [exchange.predict(0, session.go_on(texts[:, at], both)) for at in range(5, 9)]
@@ -296,7 +296,7 @@ def test_what_draws_nothing_anew_gives_a_session_the_scores_of_whole_texts(kind,
     for sort in (InSession, WholeTexts):
         with exchange.open_session(0) as number:
             own = {"session": number} if sort is InSession else {}
-            passes = sort(0, 0, prompts, 0, **own)
+            passes = sort(0, prompts, 0, **own)
             got, left = [exchange.predict(0, passes.begin())], torch.ones(3, dtype=torch.bool)
             for place in range(4):
                 if place == 2:  # one of the texts has ended
@@ -360,7 +360,7 @@ def begin_session(path):
     exchange = Cutting(path).parts.exchange
     with exchange.open_session(0) as number:
         prompts = [torch.tensor([3, 4]), torch.tensor([5, 6])]
-        session = InSession(0, 0, prompts, 0, session=number)
+        session = InSession(0, prompts, 0, session=number)
         exchange.predict(0, session.begin())
         yield exchange, session
 
@@ -388,7 +388,7 @@ def test_other_weights_have_no_use_for_a_sessions_caches(tmp_path):
     cutting = Cutting(tmp_path)
     exchange = cutting.parts.exchange
     with exchange.open_session(0) as number:
-        session = InSession(0, 0, [torch.tensor([3, 4])], 0, session=number)
+        session = InSession(0, [torch.tensor([3, 4])], 0, session=number)
         exchange.predict(0, session.begin())
         exchange.step(0)
         with pytest.raises(ProtocolError, match="is over"):
@@ -398,7 +398,7 @@ def test_other_weights_have_no_use_for_a_sessions_caches(tmp_path):
 def test_weights_that_were_handed_over_have_no_use_for_them_either(tmp_path):
     exchange = Cutting(tmp_path).parts.exchange
     with exchange.open_session(0) as number:
-        session = InSession(0, 0, [torch.tensor([3, 4])], 0, session=number)
+        session = InSession(0, [torch.tensor([3, 4])], 0, session=number)
         exchange.predict(0, session.begin())
         exchange.pool.ask(0, LoadShared(exchange.pool.ask(1, SharedState())))
         with pytest.raises(ProtocolError, match="is over"):

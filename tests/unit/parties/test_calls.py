@@ -1,15 +1,18 @@
 """Calls take their packets along to the device of the client that answers."""
 
-from inspect import signature
+from inspect import isabstract, signature
 
 import pytest
 import torch
 
 from simsplit.legs import Leg
 from simsplit.packets import Packet
-from simsplit.parties.calls import CALLS, Call
+from simsplit.parties import calls
+from simsplit.parties.calls import Call
 
 META = torch.device("meta")
+DEFINED = [each for each in vars(calls).values() if isinstance(each, type)]
+CALLS = [each for each in DEFINED if issubclass(each, Call) and not isabstract(each)]
 CARRYING = [kind for kind in CALLS if {"packet", "packets"} & signature(kind).parameters.keys()]
 
 

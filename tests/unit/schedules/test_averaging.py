@@ -41,7 +41,7 @@ BUFFERS = frozenset({"norm.running_mean", "norm.running_var", "norm.num_batches_
 
 
 def averager(kind: str, start: Mapping[str, Tensor], **options: Any) -> Averager:
-    return STRATEGIES[kind](**options).build(start, "heads", BUFFERS & start.keys())
+    return Averager(STRATEGIES[kind](**options), start, "heads", BUFFERS & start.keys())
 
 
 def one(*values: float) -> dict[str, Tensor]:
@@ -301,8 +301,9 @@ def test_a_state_that_lacks_a_weight_is_refused() -> None:
 def test_flower_is_imported_only_to_average() -> None:
     code = """if True:
         import sys, torch
+        from simsplit.schedules.averaging import Averager
         from simsplit.schedules.strategies import FedAvg
-        made = FedAvg().build({"w": torch.ones(1)}, "heads")
+        made = Averager(FedAvg(), {"w": torch.ones(1)}, "heads")
         made.load(made.state())
         made.average(1, {})
         assert "flwr" not in sys.modules"""
@@ -371,7 +372,7 @@ def test_a_step_leaves_buffers_at_their_weighted_mean(kind: str) -> None:
 def test_batch_norm_averages_into_a_module_that_still_works() -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     buffers = frozenset(name for name, _ in net.named_buffers())
-    made = STRATEGIES["fedadam"]().build(net.state_dict(), "heads", buffers)
+    made = Averager(STRATEGIES["fedadam"](), net.state_dict(), "heads", buffers)
     made.average(1, {n: (nn.Sequential(*net).state_dict(), 3) for n in range(2)})
     net.load_state_dict(made.weights)
     assert net(torch.zeros(2, 1, 5, 5)).isfinite().all()
@@ -398,7 +399,8 @@ def after_three_rounds(kind: str, **options: Any) -> np.ndarray:
 
 
 def test_fedavgm_without_momentum_is_fedavg() -> None:
-    plain, momentum = (STRATEGIES[k]().build(module(0), "heads") for k in ("fedavg", "fedavgm"))
+    kinds = (STRATEGIES["fedavg"](), STRATEGIES["fedavgm"]())
+    plain, momentum = (Averager(kind, module(0), "heads") for kind in kinds)
     for number in (1, 2):
         plain.average(number, updates(3, number))
         momentum.average(number, updates(3, number))

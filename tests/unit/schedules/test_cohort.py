@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import enter_round
 from pace import quick
@@ -31,7 +32,8 @@ def choose_clients(
     **fields: Any,
 ) -> list[ClientId]:
     schedule = RoundRobinConfig(order=order, local_steps=local_steps)
-    taken, _ = choose(CohortConfig(**fields), schedule, batches, round_number, seed)
+    counts = np.array([*batches.values()])
+    taken, _ = choose(CohortConfig(**fields), schedule, counts, round_number, seed)
     return list(taken)
 
 
@@ -139,8 +141,8 @@ def test_dropping_out_is_a_clients_own_luck() -> None:
     few, many = dict.fromkeys(range(3), 4), dict.fromkeys(range(9), 4)
     at, together = Counter[int](), Counter[int]()
     for number in ROUNDS:
-        steps, drops = choose(config, schedule, few, number, 0)
-        others, also = choose(config, schedule, many, number, 0)
+        steps, drops = choose(config, schedule, np.array([*few.values()]), number, 0)
+        others, also = choose(config, schedule, np.array([*many.values()]), number, 0)
         assert {c: others[c] for c in few} == steps
         assert also & few.keys() == drops
         assert all(steps[client] == 4 for client in few.keys() - drops)
@@ -162,7 +164,8 @@ def test_dropping_out_keeps_the_order() -> None:
 
 def reachable(client: ClientId, seed: int = 0, **fields: Any) -> list[bool]:
     config = AvailabilityConfig(**fields)
-    return [config.covers(client, number, seed) for number in range(1, 49)]
+    marked = (config.mark_available(client + 1, number, seed) for number in range(1, 49))
+    return [bool(each[client]) for each in marked]
 
 
 def test_windows_that_start_together() -> None:
@@ -190,7 +193,8 @@ def test_a_window_as_long_as_its_period_is_always_open() -> None:
 def test_only_those_who_can_be_reached_take_part() -> None:
     availability = AvailabilityConfig(period=5, window=2)
     for number in range(1, 11):
-        able = [client for client in TEN if availability.covers(client, number, 0)]
+        marked = availability.mark_available(len(TEN), number, 0)
+        able = [client for client in TEN if marked[client]]
         assert choose_clients(number, availability=availability) == able
 
 
