@@ -32,7 +32,6 @@ class ImageScorer(InputScorer):
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
-        """Return a row for each attack, image and figure, and the images."""
         del own
         samples, rows = self.targets.choose(self.data)
         truth = samples.inputs[rows].float() / 255

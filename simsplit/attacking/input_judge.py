@@ -36,7 +36,6 @@ class InputJudge(AttackJudge[Attack]):
         self.scorer = find_scorer(scenario)(scenario, own)
 
     def score(self, number: int, attacks: Mapping[str, Attack]) -> KindScores:
-        """Return a row for each attack and target, and for the guesses that need no attack."""
         recovered = {name: attack.guesses() for name, attack in attacks.items()}
         return self.scorer.score(number, recovered, self._ask_own_tokens(number))
 

@@ -26,7 +26,6 @@ class RowScorer(InputScorer):
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
-        """Return a line for each attack and row, and the rows."""
         del own
         samples, rows = self.targets.choose(self.data)
         truth = samples.inputs[rows].flatten(1)

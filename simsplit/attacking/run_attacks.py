@@ -19,10 +19,8 @@ from simsplit.attacking.attack_judge import AttackJudge, Judgement
 from simsplit.attacking.exposing import Exposed, Exposing
 from simsplit.attacking.iteration_curves import make_point, shorten
 from simsplit.attacking.judges import JUDGES
-from simsplit.attacking.served import ServedReplay
 from simsplit.attacks import Attack, AttackConfig, Knowledge
-from simsplit.attacks.knowledge import SeenViews
-from simsplit.attacks.pretrained import Pretrained
+from simsplit.attacks.knowledge import Pretrained, SeenViews, ServedReplay
 from simsplit.attacks.threat import Knows, Sees
 from simsplit.data import Prepared
 from simsplit.data.samples import DataInfo
@@ -46,11 +44,7 @@ class Attacking:
     """All attacks of a run."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        parts: Assembly,
-        data: Prepared,
-        device: torch.device,
+        self, scenario: Scenario, parts: Assembly, data: Prepared, device: torch.device
     ) -> None:
         self.scenario, self.parts, self.data, self.device = scenario, parts, data, device
         self.configs = scenario.attacks
@@ -77,8 +71,9 @@ class Attacking:
         self._forging = next(forging, None)
         if self._forging is not None:
             parts.wire.forger = proxy(self)
+        wanted = {config.recovers for config in self.configs}
         self.judges: dict[str, AttackJudge[Any]] = {
-            kind: JUDGES[kind](scenario, data, parts) for kind in _list_kinds(scenario)
+            kind: judge(scenario, data, parts) for kind, judge in JUDGES.items() if kind in wanted
         }
 
     def show(self, packet: Packet, configs: Sequence[AttackConfig]) -> None:
@@ -211,18 +206,13 @@ class Attacking:
 
     def _make_knowledge(self, config: AttackConfig) -> Knowledge:
         """Return what an attack knows of the run: public facts, and at the server its parts."""
-        known = self._make_server_knowledge(config)
-        seat = self.scenario.find_viewpoint(config).client
-        return known if seat is None else known.move_to(seat)
-
-    def _make_server_knowledge(self, config: AttackConfig) -> Knowledge:
         scenario, server = self.scenario, self.parts.server
         data, stack = self.exposing.select_data(config), self.exposing.find_stack(config)
         model = scenario.model
         # Attacks on texts share one seed, so that what several of them learn is learned only once.
         which = () if data.info.texts else (config.title,)
         seed = derive_seed(scenario.seed, "attack", *which)
-        return Knowledge(
+        known = Knowledge(
             trunk=server.end.trunk,
             tail=server.end.tail,
             stack=stack,
@@ -245,6 +235,8 @@ class Attacking:
             factor=_make_lr_factor(scenario.train.lr_schedule, self.parts.wire.moment),
             servers=scenario.servers,
         )
+        seat = scenario.find_viewpoint(config).client
+        return known if seat is None else known.move_to(seat)
 
     def _make_auxiliary(self, data: Prepared, seed: int) -> Feed | None:
         if data.auxiliary is None:
@@ -268,12 +260,6 @@ class _Seated:
     def observe(self, packet: Packet) -> None:
         """Show a packet to the attacks."""
         self.attacking.show(packet, self.configs)
-
-
-def _list_kinds(scenario: Scenario) -> list[str]:
-    """Return the kinds of things that the scenario's attacks recover, in the registry's order."""
-    wanted = {config.recovers for config in scenario.attacks}
-    return [kind for kind in JUDGES if kind in wanted]
 
 
 def _make_lr_factor(schedule: LrScheduleConfig, moment: Moment) -> Callable[[int], float]:

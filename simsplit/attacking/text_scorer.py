@@ -74,7 +74,6 @@ class TextScorer(InputScorer):
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
-        """Return a row for each attack and text, and the texts."""
         samples, rows = self.targets.choose(self.data)
         assert samples.texts is not None, "samples of texts have text information"
         chosen = samples.take(rows)

@@ -109,7 +109,6 @@ class _Adaptive(Inverting):
         descend(self.learners["unmixer"], mse_loss(unmixed_BLD, divide_by_level(wanted_BLD)))
 
     def recover(self, seen: SeenBatch) -> Read:
-        """Return one guess per text, read from its unmixed messages."""
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
         with torch.no_grad():
             unmixed_BLD = self.unmixer.eval()(_level_together(sent_MBLD))
@@ -147,7 +146,6 @@ class AdaptiveOnline(_Adaptive):
                 self.unmix(rows[:-1], rows[-1])
 
     def state(self) -> dict[str, Tensor]:
-        """Return the networks, and the batches that may still turn out to be public."""
         waiting = {f"unanswered/{client}": rows for client, rows in self._unanswered.items()}
         return {**super().state(), **waiting}
 
@@ -170,11 +168,9 @@ class AdaptiveOffline(_Adaptive):
 
     @property
     def steps(self) -> int:
-        """Number of training steps of the inverter and of the unmixer, which learns last."""
         return super().steps + self.unmixing
 
     def learn(self, number: int) -> None:
-        """Take a training step of the inverter, or after its last one of the unmixer."""
         # The inverter learns first: `work` skips its steps if another attack has trained an equal
         # one.
         if number < super().steps:

@@ -20,19 +20,8 @@ from simsplit.attacks.gradient_view import combine, infer_weights, view_gradient
 from simsplit.attacks.inverters import InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.tag import (
-    EPS,
-    GradientMatching,
-    LabelDescent,
-    shift_to_tokens,
-)
-from simsplit.attacks.text_attack import (
-    Read,
-    SeenBatch,
-    has_unknown_sign,
-    payload,
-    split_messages,
-)
+from simsplit.attacks.tag import EPS, GradientMatching, shift_to_tokens
+from simsplit.attacks.text_attack import Read, SeenBatch, has_unknown_sign, split_messages
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.models.transformer import use_eager_attention
 
@@ -100,7 +89,7 @@ class Bisr(Inverting):
         if self.messages == 1 or self.config.reads == "messages":
             return sent_MBLD
         assert seen.gradient is not None, "needed by the config"
-        gradient_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
+        gradient_MBLD = split_messages(self.known.message(seen.gradient), self.messages)
         return combine(infer_weights(self.known, gradient_MBLD), sent_MBLD)[None]
 
     def _match_gradient(self, read_RLV: Tensor, seen: SeenBatch) -> Tensor:
@@ -108,13 +97,11 @@ class Bisr(Inverting):
         # Labels are next tokens, so SIP's scores move by one place; the last label is unknown.
         soft = (read_RLV / self.config.temperature).softmax(-1)
         start = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1)
-        how = LabelDescent(self.config.gradient_steps, self.config.gradient_lr)
         view = view_gradients(self.known, seen, self.config.reads)
         context = self.known.stack.get_context(seen.smashed.tensors)
         matching = GradientMatching(self.tail, self.known, view, context)
         # The start is this batch's own, and no loss is asked for, which would cost a step more.
-        labels = start.to(matching.weight_VD)
-        matching.descend(labels, how)
+        labels = matching.descend(start, self.config.gradient_steps, self.config.gradient_lr)
         tokens = shift_to_tokens(labels.argmax(-1), self.vocabulary.pad)
         # No label is a text's first token, so the gradient says nothing of it.
         tokens[:, 0] = read_RLV[:, 0].argmax(-1)

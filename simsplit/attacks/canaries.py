@@ -71,12 +71,10 @@ class CanariesConfig(MemberAttackConfig):
 
     @property
     def encodings(self) -> int:
-        """Number of epochs in which the canaries are encoded for it."""
         return self.exposures
 
     @property
     def audited(self) -> str:
-        """Return what differs between the two samples of a pair."""
         return self.differing
 
     def plant(self, data: Prepared, client: ClientId, seed: int, where: str) -> Prepared:
@@ -91,7 +89,7 @@ class CanariesConfig(MemberAttackConfig):
 class CanaryAttack(MemberAttack):
     """An attack that keeps the messages of the last round, and scores both samples of each pair."""
 
-    options: CanariesConfig
+    config: CanariesConfig
 
     def __init__(self, config: CanariesConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -100,7 +98,6 @@ class CanaryAttack(MemberAttack):
         self._round, self._values = 0, 0
 
     def observe(self, packet: Packet) -> None:
-        """Keep the messages and gradients of the present round, up to a number of values."""
         if packet.leg not in _KEPT:
             return
         if packet.round != self._round:

@@ -40,7 +40,6 @@ class FewLabelsConfig(LabelAttackConfig):
 
     @property
     def known_share(self) -> float:
-        """Share of the targets whose labels the attack knows."""
         return self.known
 
 
@@ -56,10 +55,10 @@ class DirectionScoringConfig(FewLabelsConfig):
 class DirectionScoring(LabelAttack):
     """An attack that compares directions of rows with those of known samples."""
 
-    def read(self, view: SeenView) -> Clue | None:
+    def read(self, view: SeenView) -> list[Clue]:
         given = self.known_labels
         if len(given.labels.unique()) < 2:
-            return None
+            return []
         unit = normalize(view.rows.float() - view.rows.float().mean(0))
         means = torch.stack(
             [unit[given.rows[given.labels == label]].mean(0) for label in given.labels.unique()]
@@ -85,23 +84,23 @@ class ModelCompletionConfig(FewLabelsConfig):
 class ModelCompletion(LabelAttack):
     """An attack that trains a tail on rows of a view."""
 
-    options: ModelCompletionConfig
+    config: ModelCompletionConfig
 
-    def read(self, view: SeenView) -> Clue | None:
+    def read(self, view: SeenView) -> list[Clue]:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
         from sklearn.semi_supervised import SelfTrainingClassifier
 
         given = self.known_labels
         if len(given.labels.unique()) < 2:
-            return None
+            return []
         rows = view.rows.double()
         # By one factor for all values, since few labels cannot tell which small values matter.
         rows = (rows - rows.mean(0)) / rows.std(0).mean().clamp_min(1e-12)
         labels = torch.full((len(rows),), -1)  # scikit-learn's mark of an unknown label
         labels[given.rows] = given.labels
         tail = SelfTrainingClassifier(
-            LogisticRegression(max_iter=ITERATIONS), threshold=self.options.sure, max_iter=None
+            LogisticRegression(max_iter=ITERATIONS), threshold=self.config.sure, max_iter=None
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -109,9 +108,9 @@ class ModelCompletion(LabelAttack):
         return name_unknown(view, given, torch.from_numpy(tail.predict(rows.numpy())).long())
 
 
-def name_unknown(view: SeenView, given: KnownLabels, guesses: Tensor) -> Clue:
+def name_unknown(view: SeenView, given: KnownLabels, guesses: Tensor) -> list[Clue]:
     """Return the clue of these classes of all targets, judged where labels are unknown."""
     left = torch.ones(len(view.rows), dtype=torch.bool)
     left[given.rows] = False
     rows = left.nonzero()[:, 0]
-    return Clue(view.name, view.adapter, "accuracy", guesses[rows], rows, named=True)
+    return [Clue(view.name, view.adapter, "accuracy", guesses[rows], rows, named=True)]

@@ -60,9 +60,10 @@ class ForaConfig(OnlineConfig):
 class Fora(Decoding):
     """An attack that trains a substitute, a critic and a pseudo decoder."""
 
+    config: ForaConfig
+
     def __init__(self, config: ForaConfig, known: Knowledge) -> None:
-        super().__init__(known, config)
-        self.config = config
+        super().__init__(config, known)
         cut, image = known.shapes[0], known.image
         with isolate(known.seed, "fora"):
             self.substitute = fora_substitute(cut, image).to(known.device)
@@ -78,7 +79,6 @@ class Fora(Decoding):
             self.add_learner(name, {name: module}, AdamConfig(lr=lr))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train substitute, decoder and critic for a step each; labels are not used."""
         del labels
         known, config = self.known, self.config
         for learner in self.learners.values():
@@ -131,14 +131,13 @@ class ForaReference(Decoding):
     """An upper bound that trains a decoder on each step's images and smashed data."""
 
     def __init__(self, config: ForaReferenceConfig, known: Knowledge) -> None:
-        super().__init__(known, config)
+        super().__init__(config, known)
         with isolate(known.seed, "fora_reference"):
             self.decoder = fora_decoder(known.shapes[0], known.image).to(known.device)
         self.add_learner("decoder", {"decoder": self.decoder}, AdamConfig(lr=config.lr))
         self._private: dict[ClientId, Tensor] = {}
 
     def show(self, client: ClientId, pixels: Tensor) -> None:
-        """Keep the images until the server answers their step."""
         self._private[client] = pixels
 
     def observe(self, packet: Packet) -> None:
@@ -147,7 +146,6 @@ class ForaReference(Decoding):
         super().observe(packet)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train the decoder on the victim's images of this step."""
         del labels
         images = 2 * self._private.pop(self._client) - 1
         self.decoder.train()

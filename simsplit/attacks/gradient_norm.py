@@ -33,7 +33,7 @@ class GradientNorm(MemberAttack):
     """An attack that scores a candidate by the negative norm of its gradient."""
 
     def score_all(self) -> Iterator[tuple[str, Tensor]]:
-        if "wire" in self.options.views:
+        if "wire" in self.config.views:
             yield from ((view, -norms) for view, norms in measure_norms(self))
 
 

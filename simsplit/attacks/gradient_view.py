@@ -22,7 +22,6 @@ from simsplit.attacks.text_attack import (
     SeenBatch,
     count_messages,
     has_shared_secrets,
-    payload,
     split_messages,
 )
 from simsplit.seeds import rng_for
@@ -43,7 +42,7 @@ def view_gradients(known: Knowledge, seen: SeenBatch, how: Reading) -> GradientV
     """Return the rows of a batch in one of the three ways; without messages all are the same."""
     assert seen.features is not None, "needed by the config"
     assert seen.gradient is not None, "needed by the config"
-    features, gradient = payload(known, seen.features), payload(known, seen.gradient)
+    features, gradient = known.message(seen.features), known.message(seen.gradient)
     messages = count_messages(known)
     if messages == 1 or how == "messages":
         return GradientView(features, gradient, messages)

@@ -56,7 +56,6 @@ class PassiveCompletionConfig(LabelAttackConfig):
 
     @property
     def known_of_each(self) -> int:
-        """Number of targets of each class whose labels it knows."""
         return self.known
 
     def build(self, known: Knowledge) -> "HeadCompletion":
@@ -76,7 +75,6 @@ class ActiveCompletionConfig(PassiveCompletionConfig):
     """Weight of the ratio of two steps in the factor on the later one."""
 
     def change_optimizer(self, optimizer: OptimizerConfig) -> OptimizerConfig:
-        """Return the optimizer of the attacker's own head."""
         if not isinstance(optimizer, SgdConfig):
             return optimizer
         return ScaledSgdConfig(**optimizer.model_dump(exclude={"kind"}), scale=self.scale)
@@ -85,7 +83,7 @@ class ActiveCompletionConfig(PassiveCompletionConfig):
 class HeadCompletion(LabelAttack):
     """An attack that trains a classifier behind a party's own head."""
 
-    options: PassiveCompletionConfig
+    config: PassiveCompletionConfig
 
     def __init__(self, config: PassiveCompletionConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -93,19 +91,16 @@ class HeadCompletion(LabelAttack):
         self._inputs = torch.empty(0)
 
     def receive_head(self, weights: Mapping[str, Tensor]) -> None:
-        """Receive the weights of its own head."""
         known = self.known
         self._head = known.model.segment("head", known.image, known.classes, known.seed)
         self._head.to(known.device).load_state_dict(select_below(weights, "head/"))
 
     def receive_inputs(self, inputs: Tensor) -> None:
-        """Receive its own columns of the targets."""
         self._inputs = inputs
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Complete the head, and name the classes of all targets."""
         del targets
-        given, options = self.known_labels, self.options
+        given, options = self.known_labels, self.config
         self.clues = []
         if len(given.labels.unique()) < 2:
             return
@@ -116,10 +111,10 @@ class HeadCompletion(LabelAttack):
             if done % SHOWN == 0:
                 yield done, options.steps
         view = SeenView("features", 0, self._inputs.flatten(1))
-        self.clues = [name_unknown(view, given, made.predict())]
+        self.clues = name_unknown(view, given, made.predict())
         yield options.steps, options.steps
 
-    def read(self, view: SeenView) -> Clue | None:
+    def read(self, view: SeenView) -> list[Clue]:
         """Return nothing: no view of packets is read."""
         del view
-        return None
+        return []

@@ -129,7 +129,6 @@ class RecurrentInverter(Inverter):
 
     @property
     def optimizer(self) -> OptimizerConfig:
-        """Adam with weight decay; the default rates are the published ones."""
         return AdamConfig(lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     def learn(self, z_BLD: Tensor, tokens_BL: Tensor, learner: Learner) -> None:

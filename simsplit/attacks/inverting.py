@@ -116,11 +116,9 @@ class Inverting(TextAttack):
 
     @property
     def steps(self) -> int:
-        """Number of training steps before the first batch is recovered."""
         return self.learning
 
     def learn(self, number: int) -> None:
-        """Train the inverter on a public batch, unless training has stopped early."""
         patience = self.config.patience
         # The remaining steps still count, without work: checkpoints and progress go by their
         # number.

@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done
+from simsplit.attacks.attack import AttackConfig, Done, Keeping
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.legs import Leg
 from simsplit.methods.method import ANYTHING, Modality
@@ -106,10 +106,8 @@ class MemberAttackConfig(AttackConfig):
         handed = (Need(Given.SHARED),) if self.sitting else ()
         return (*super().needs, *handed)
 
-    @property
-    def num_epochs(self) -> int:
-        """None: it does not read the targets' packets, but those of candidates."""
-        return 0
+    # None: it does not read the targets' packets, but those of candidates.
+    num_epochs: ClassVar[int] = 0
 
     @property
     def encodings(self) -> int:
@@ -121,17 +119,14 @@ class MemberAttackConfig(AttackConfig):
         """The sweep whose cells are its shadow runs; None: it has none."""
         return None
 
-    @abstractmethod
-    def build(self, known: Knowledge) -> "MemberAttack":
-        """Build the attack from what the server knows."""
 
-
-class MemberAttack(Attack):
+class MemberAttack(Keeping):
     """An attack that scores each candidate from one seat after another."""
 
+    config: MemberAttackConfig
+
     def __init__(self, config: MemberAttackConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.options = config
+        super().__init__(config, known)
         self.reading = CandidateReading()
         self.scores: dict[str, Tensor] = {}
         """The scores of the candidates by view."""
@@ -141,7 +136,6 @@ class MemberAttack(Attack):
         self.reading = reading
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Score the candidates from each seat."""
         del targets
         self.scores = {name: scores.cpu() for name, scores in self.score_all()}
         yield 1, 1
@@ -152,11 +146,6 @@ class MemberAttack(Attack):
 
     def list_losses(self) -> Iterator[tuple[MemberView, Losses]]:
         """Yield the losses in the views that it has and the scenario gives."""
-        for view in self.options.views:
+        for view in self.config.views:
             if view in self.reading.losses:
                 yield view, self.reading.losses[view]
-
-    @property
-    def recovered(self) -> Tensor:
-        """An empty tensor: the results are `scores`, and no inputs are recovered."""
-        return torch.empty(0)

@@ -91,7 +91,7 @@ class SeenStep:
 class OptimizerInversion(LabelAttack):
     """An attack that recovers each step's gradient once the next step's adapters arrive."""
 
-    options: OptimizerInversionConfig
+    config: OptimizerInversionConfig
 
     def __init__(self, config: OptimizerInversionConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -165,7 +165,7 @@ class OptimizerInversion(LabelAttack):
         kept = self.gradients
         # The loss is a mean over the batch: times the batch size, gradients of batches compare.
         kept.append((step, (rows * len(rows)).float()))
-        while sum(len(r) for _, r in kept) - len(kept[0][1]) >= self.options.samples:
+        while sum(len(r) for _, r in kept) - len(kept[0][1]) >= self.config.samples:
             kept.popleft()
 
     def _build_follower(self) -> Follower:
@@ -184,7 +184,7 @@ class OptimizerInversion(LabelAttack):
         assert served is not None, "where adapters cross, a server has all of the model"
         _, size, sets, width = seen.messages.shape
         rows = seen.messages.flatten(0, 1).transpose(0, 1)
-        leading = torch.linalg.svd(rows, full_matrices=False)[2][:, : self.options.directions]
+        leading = torch.linalg.svd(rows, full_matrices=False)[2][:, : self.config.directions]
         # The reply is linear in the message: one call a direction is enough for any coefficients.
         made = torch.stack(
             [
@@ -198,36 +198,30 @@ class OptimizerInversion(LabelAttack):
             yield made[:, :, number].flatten(0, 1).T, basis.flatten(0, 1)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Infer labels from the gradients recovered in training; the targets are not used."""
-        del targets
+        del targets  # the gradients are those recovered in training
         self.clues = []
         if not self.gradients:
             return
         rows = torch.cat([rows for _, rows in self.gradients])
         views = [
             SeenView(name, adapter, each if name == "gradient" else normalize(each))
-            for name in self.options.views
+            for name in self.config.views
             for adapter, each in enumerate(rows.unbind(1))
         ]
         for number, view in enumerate(views, 1):
-            self.clues += self._clues(view)
+            self.clues += self.read(view)
             yield number, len(views)
 
-    def read(self, view: SeenView) -> Clue | None:
-        """Return the view's clue by k-means."""
-        return self._clues(view)[-1]
-
-    def _clues(self, view: SeenView) -> list[Clue]:
+    def read(self, view: SeenView) -> list[Clue]:
         """Infer labels from a view: scores of two classes if there are two, and clusters."""
         steps, classes = tuple(step for step, _ in self.gradients), self.known_labels.classes
         place, clues = (view.name, view.adapter), []
         if classes == 2:
             clues.append(Clue(*place, "auc", principal_components(view.rows, 1)[:, 0], steps=steps))
-        grouped = find_clusters(view.rows, classes, self.options.starts, self.known.seed)
+        grouped = find_clusters(view.rows, classes, self.config.starts, self.known.seed)
         return [*clues, Clue(*place, "accuracy", grouped, steps=steps)]
 
     def state(self) -> dict[str, Tensor]:
-        """Return the followed optimizers, the step under way and the recovered gradients."""
         held = {f"found/{step}": rows for step, rows in self.gradients}
         for number, follower in enumerate(self.followers):
             held |= {f"sets/{number}/{name}": value for name, value in follower.state().items()}
@@ -236,7 +230,6 @@ class OptimizerInversion(LabelAttack):
         return {**super().state(), **held, "lost": torch.tensor(self.lost)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
         super().load(state)
         self.lost = bool(state["lost"])
         rows, sets, kept = (select_below(state, f"{name}/") for name in ("found", "sets", "before"))

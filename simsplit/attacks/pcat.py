@@ -69,9 +69,10 @@ class PcatConfig(SimulatingConfig):
 class Pcat(Following):
     """An attack that trains a pseudo-client during training, and a decoder when it is scored."""
 
+    config: PcatConfig
+
     def __init__(self, config: PcatConfig, known: Knowledge) -> None:
-        super().__init__(known, config)
-        self.config = config
+        super().__init__(config, known)
         self.client = known.surrogate("pcat")
         tail = {"tail": self.client.tail} if known.tail is None else {}
         rate = AdamConfig(lr=config.lr_client)
@@ -79,7 +80,6 @@ class Pcat(Following):
         self.aligned = Aligned(known)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Take one training step of the pseudo-client."""
         del smashed
         if self.iteration < self.config.start:
             return
@@ -125,7 +125,6 @@ class Pcat(Following):
         return out
 
     def name_classes(self, smashed: Tensor) -> Tensor | None:
-        """Name the class of each row with the pseudo-client's tail, if it has one."""
         return self.known.name_classes(self.client, smashed, self.iteration)
 
     def _build_decoder(self) -> nn.Module:

@@ -66,10 +66,7 @@ class PidiConfig(_PatchedConfig):
 
     kind: Literal["pidi"] = "pidi"
     threat: ClassVar[Threat] = READS_BOTH
-
-    @property
-    def opening(self) -> Start:
-        return "dsi"
+    opening: ClassVar[Start] = "dsi"
 
 
 class Pmi(HeadMatching):

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 
+from simsplit.attacks.few_labels import name_unknown
 from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.threat import Knows, Sees, Threat
@@ -29,7 +30,6 @@ class ProbeConfig(LabelAttackConfig):
 
     @property
     def known_share(self) -> float:
-        """Share of the targets whose labels the attack knows."""
         return self.known
 
     def build(self, known: Knowledge) -> "ProbeAttack":
@@ -39,19 +39,17 @@ class ProbeConfig(LabelAttackConfig):
 class ProbeAttack(LabelAttack):
     """An attack that fits trees and predicts the targets with unknown labels."""
 
-    options: ProbeConfig
+    config: ProbeConfig
 
-    def read(self, view: SeenView) -> Clue | None:
+    def read(self, view: SeenView) -> list[Clue]:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         given = self.known_labels
-        left = torch.ones(len(view.rows), dtype=torch.bool)
-        left[given.rows] = False
-        if not left.any() or len(given.labels.unique()) < 2:
-            return None
+        if len(given.labels.unique()) < 2:
+            return []
         trees = HistGradientBoostingClassifier(
             learning_rate=0.3,
-            max_iter=self.options.trees,
+            max_iter=self.config.trees,
             max_leaf_nodes=None,
             max_depth=6,
             min_samples_leaf=1,
@@ -61,5 +59,4 @@ class ProbeAttack(LabelAttack):
         )
         rows = view.rows.numpy()
         trees.fit(rows[given.rows], given.labels.numpy())
-        guess = torch.from_numpy(trees.predict(rows[left.numpy()])).long()
-        return Clue(view.name, view.adapter, "accuracy", guess, left.nonzero()[:, 0], named=True)
+        return name_unknown(view, given, torch.from_numpy(trees.predict(rows)).long())

@@ -66,12 +66,10 @@ class Rmle(Attack):
         self._resumed: Mapping[str, Tensor] = {}
 
     def receive_head(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the weights of the client's head and of its methods."""
         self.sender.head.load_state_dict(select_below(weights, "head/"))
         self.sender.stack.modules.load_state_dict(select_below(weights, "methods/"))
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Move the images, yielding after each tenth of the steps."""
         rows = self.config.list_rows(self.known, targets)
         self._prepare(len(rows))
         assert self.images is not None, "prepared before the first step"
@@ -89,7 +87,6 @@ class Rmle(Attack):
 
     @property
     def recovered(self) -> Tensor:
-        """The images as pixels."""
         if self.images is None:
             return torch.empty(0)
         return self.known.pixels(self.images.detach())

@@ -93,9 +93,10 @@ class NaiveSdaConfig(_SimulatorConfig):
 class Sdar(Following):
     """An attack that trains simulator, decoder and discriminators at each step of a client."""
 
+    config: SdarConfig
+
     def __init__(self, config: SdarConfig, known: Knowledge, *, conditional: bool = True) -> None:
-        super().__init__(known, config)
-        self.config = config
+        super().__init__(config, known)
         self.conditional = conditional and known.tail is not None
         """Whether decoder and discriminators get labels; the server has a tail and the labels."""
         cut, image = known.shapes[0], known.image
@@ -126,7 +127,6 @@ class Sdar(Following):
         self.add_learner(name, modules, AdamConfig(lr=lr, eps=1e-7))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train simulator, decoder and the discriminators for a step each."""
         # The decoder gets the simulator's outputs from after its step.
         known = self.known
         for learner in self.learners.values():
@@ -193,12 +193,10 @@ class Sdar(Following):
         return torch.where(drawn.to(labels.device), others.to(labels.device), labels)
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """Decode smashed data into pixels between 0 and 1."""
         self.decoder.eval()
         return self._apply(self.decoder, smashed, labels)
 
     def name_classes(self, smashed: Tensor) -> Tensor | None:
-        """Name the class of each row with the simulator's tail, if it has one."""
         return self.known.name_classes(self.client, smashed, self.iteration)
 
 

@@ -106,7 +106,6 @@ class SpanSearch(Telling):
     config: SpanSearchConfig
 
     def recover(self, seen: SeenBatch) -> Read:
-        """Return one guess per peak for each text."""
         tokens_PBL, sure_PB = self._search(seen.smashed)
         # With more texts than messages the private one alone is pure, and its peak is the surest.
         several = count_sources(self.known) <= self.messages
@@ -293,7 +292,6 @@ class GaussianSureness(Sureness):
         self.size_GBLMM = torch.einsum("gmbld,gnbld->gblmn", basis_GMBLD, basis_GMBLD)
 
     def of(self, v_GSM: Tensor) -> Tensor:
-        """Compute the sureness of a few directions, all at once: G x S."""
         # No gradient through the level, as in `divide_by_level`.
         level_GNS = self._levels(v_GSM.detach())[..., self.row_N].mT
         v_GNSM = v_GSM[:, None] / level_GNS[..., None]

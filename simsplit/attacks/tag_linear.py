@@ -65,7 +65,6 @@ class TagLinear(TextAttack):
         self.tail, self.table = tail, LabelTable(tail)
 
     def recover(self, seen: SeenBatch) -> Read:
-        """Read the labels of a batch, which are the texts moved by one token."""
         view = view_gradients(self.known, seen, self.config.reads)
         context = self.known.stack.get_context(seen.smashed.tensors)
         derivative = TailDerivative(self.tail, view.features, context)

@@ -52,7 +52,6 @@ class TextAttack(Attack):
         self.vocabulary: Vocabulary = known.vocabulary
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Take all training steps, then recover one batch after another."""
         learning = self.steps
         batches = by_batch(targets)
         while self.iteration < learning:
@@ -95,7 +94,6 @@ class TextAttack(Attack):
 
     @property
     def sureness(self) -> Tensor:
-        """Confidence in each row."""
         return torch.cat([read.sureness for read in self._read] or [torch.empty(0)])
 
 
@@ -127,13 +125,6 @@ def by_batch(targets: Sequence[Packet]) -> list[SeenBatch]:
         elif packet.leg is Leg.FEATURES_GRAD:
             batches[-1] = replace(batches[-1], gradient=packet)
     return batches
-
-
-def payload(known: Knowledge, packet: Packet) -> Tensor:
-    """Unpack the first message of one of the targets' packets, in fp32."""
-    step = known.step(packet)
-    message = known.stack.split_messages(packet.leg, packet.tensors)[0]
-    return known.stack.unpack(packet.leg, message, step).float()
 
 
 def count_messages(known: Knowledge) -> int:

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from simsplit.attacks.attack import Attack, Done, ImageAttackConfig, descend, payloads
+from simsplit.attacks.attack import Done, ImageAttackConfig, Keeping, descend, payloads
 from simsplit.attacks.epoch_averages import average_epochs
 from simsplit.attacks.knowledge import Knowledge, Surrogate
 from simsplit.attacks.threat import Knows, Threat
@@ -45,10 +45,8 @@ class PayloadMatchingConfig(ImageAttackConfig):
 
     def list_rows(self, known: Knowledge, targets: Sequence[Packet]) -> Tensor:
         """Return the rows that a sender's outputs must match, one per image."""
-        sent = payloads(targets)
-        if self.objective == "upstream":
-            return torch.cat([*average_epochs(sent, known.lift_smashed)])
-        return torch.cat([*average_epochs(sent, known.unpack_target)])
+        read = known.lift_smashed if self.objective == "upstream" else known.unpack
+        return torch.cat([*average_epochs(payloads(targets), read)])
 
 
 class UnsplitConfig(PayloadMatchingConfig):
@@ -116,22 +114,21 @@ class Clones(nn.Module):
         return dict(zip(self.names, self.stacked, strict=True))
 
 
-class Unsplit(Attack):
+class Unsplit(Keeping):
     """An attack that optimizes images one by one or all at once."""
 
+    config: UnsplitConfig
+
     def __init__(self, config: UnsplitConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.config = config
+        super().__init__(config, known)
         surrogate, adaptive = known.surrogate("unsplit"), config.objective == "adaptive"
         # In inference mode batch normalisation treats each image as if it were alone.
         self.sender = Sender(surrogate, known.seed, whole=adaptive).eval()
         self.canvas: Canvas | None = None
         self.clones: Clones | None = None
-        self._images = torch.empty(0)
         self._resumed: Mapping[str, Tensor] = {}
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Fit images and clones in turns, yielding after each turn."""
         rows = self.config.list_rows(self.known, targets)
         groups = rows.split(len(rows) if self.config.clones == "batched" else 1)
         self._prepare(len(groups[0]))
@@ -143,22 +140,17 @@ class Unsplit(Attack):
             self._turn(groups[group])
             self.iteration += 1
             if self.iteration % turns == 0:
-                self._images = torch.cat([self._images.to(rows.device), self._pixels().detach()])
+                found = self._recovered.to(rows.device)
+                self._recovered = torch.cat([found, self._pixels().detach()])
             yield self.iteration, total
 
-    @property
-    def recovered(self) -> Tensor:
-        """The images finished so far."""
-        return self._images
-
     def state(self) -> dict[str, Tensor]:
-        """Return the images and clones with their optimizers, and the finished images."""
-        return {**super().state(), "found": self._images}
+        return {**super().state(), "found": self._recovered}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Keep a state, which `work` restores once the number of images is known."""
         self._resumed = state
-        self.iteration, self._images = int(state["iteration"]), state["found"]
+        self.iteration, self._recovered = int(state["iteration"]), state["found"]
 
     def _prepare(self, count: int) -> None:
         """Build images and clones, `count` of each, and restore a kept state."""
@@ -203,7 +195,6 @@ class Unsplit(Attack):
         return (sent - rows).flatten(1).square().mean(1)
 
     def _send(self, image: Tensor, weights: dict[str, Tensor]) -> Tensor:
-        """Compute the sender's output for one image with these weights."""
         out: Tensor = functional_call(self.sender, weights, (image[None],))
         return out
 

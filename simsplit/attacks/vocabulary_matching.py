@@ -38,7 +38,7 @@ from simsplit.attacks.inverters import NOTHING, Inverter, InverterConfig, divide
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.matching import Before
-from simsplit.attacks.openings import OpenedConfig, Opening, Start
+from simsplit.attacks.openings import OpenedConfig, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
 from simsplit.attacks.text_attack import (
@@ -97,13 +97,10 @@ class SessionMatchingConfig(RankedTokens, OpenedConfig):
     """Vocabulary matching of sessions, prompts and responses alike."""
 
     kind: Literal["session_matching"] = "session_matching"
-
-    @property
-    def opening(self) -> Start:
-        return "sip"
+    opening: ClassVar[Start] = "sip"
 
     def build(self, known: Knowledge) -> "SessionMatching":
-        return SessionMatching(self, Opening("sip", self, known), known)
+        return SessionMatching(self, known)
 
 
 class VocabularyMatching(Inverting):
@@ -166,9 +163,10 @@ class TableMatching(TextAttack):
 class SessionMatching(SessionAttack):
     """An attack that reads sessions one by one, after its inverter has learned."""
 
-    def __init__(self, config: SessionMatchingConfig, opening: Opening, known: Knowledge) -> None:
-        super().__init__(config, opening, known)
-        self.candidates = config.candidates
+    config: SessionMatchingConfig
+
+    def __init__(self, config: SessionMatchingConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
         self.head = known.pretrained.segment("head")
         self.words = make_vocabulary(self.head, known, config.candidates)
 
@@ -181,20 +179,19 @@ class SessionMatching(SessionAttack):
         tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
         for row, length in enumerate(record.lengths.tolist()):
             sent_1LD = record.sent[row : row + 1, :length].float()
-            ranked = rank_tokens(inverter, sent_1LD, self.candidates)
+            ranked = rank_tokens(inverter, sent_1LD, self.config.candidates)
             matched = match_tokens(self.head, sent_1LD, ranked, words=self.words)
             tokens[row, :length] = matched.tokens[0]
             yield
         return tokens
 
 
-class Matched(NamedTuple):
-    """Tokens whose outputs are nearest to what was sent."""
+class NearestTokens(NamedTuple):
+    """Tokens whose outputs are nearest to what was sent, of texts or at one of their positions."""
 
     tokens: Tensor
-    """R x L."""
     error: Tensor
-    """Mean distance of the outputs from what was sent, R."""
+    """The outputs' distances from what was sent; of texts their means."""
 
 
 @torch.no_grad()
@@ -222,15 +219,6 @@ class TextPosition(NamedTuple):
         """Return the position of some of the texts."""
         mask = None if self.mask is None else self.mask[rows]
         return TextPosition(self.prefix[rows], self.sent[rows], mask)
-
-
-class NearestTokens(NamedTuple):
-    """The choices that are nearest to what was sent at one position."""
-
-    tokens: Tensor
-    """S."""
-    error: Tensor
-    """Their outputs' distances from what was sent, S."""
 
 
 class WholeVocabulary:
@@ -304,7 +292,7 @@ def match_tokens(
     mask_RL: Tensor | None = None,
     *,
     words: WholeVocabulary | None = None,
-) -> Matched:
+) -> NearestTokens:
     """Read tokens from the left, each as the ranked one whose output is nearest to what was sent.
 
     A position that the mask leaves out keeps the likeliest token. Where no ranked token fits,
@@ -321,7 +309,7 @@ def match_tokens(
         unfit_RL = error_RL > FITS
         unfit_RL[:, :read] = False
         if not unfit_RL.any():
-            return Matched(tokens_RL, error_RL.mean(1))
+            return NearestTokens(tokens_RL, error_RL.mean(1))
         place = int(unfit_RL.any(0).float().argmax())
         rows = unfit_RL[:, place].nonzero().flatten()
         for some in rows.split(max(1, AT_ONCE // (ranked_RLK.shape[-1] * (place + 1)))):

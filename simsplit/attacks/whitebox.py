@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.attack import Attack, Done, ImageAttackConfig, descend, payloads
+from simsplit.attacks.attack import Done, ImageAttackConfig, Keeping, descend, payloads
 from simsplit.attacks.epoch_averages import Queries, average_epochs
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import fora_decoder, glorot, sdar_decoder
@@ -67,7 +67,6 @@ class WhiteboxConfig(ImageAttackConfig):
 
     @property
     def queries(self) -> int:
-        """Number of auxiliary images that a client encodes, one for each pair."""
         return self.pairs
 
     def build(self, known: Knowledge) -> "Whitebox":
@@ -129,12 +128,13 @@ class Pairs:
         return Pairs(self.smashed[rows], self.pixels[rows], first)
 
 
-class Whitebox(Attack):
+class Whitebox(Keeping):
     """An attack that trains a decoder on pairs of images and smashed data."""
 
+    config: WhiteboxConfig
+
     def __init__(self, config: WhiteboxConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.config = config
+        super().__init__(config, known)
         with isolate(known.seed, "whitebox"):
             decoder = _build_decoder(config.decoder, known)
             whole = Refined(decoder, known.image) if config.start == "ridge" else decoder
@@ -142,7 +142,6 @@ class Whitebox(Attack):
         self.learners["decoder"] = Learner({"decoder": self.decoder}, AdamConfig(lr=config.lr))
         self._map: Ridge | None = None
         self._pairs: Pairs | None = None
-        self._recovered = torch.empty(0)
         self._note = ""
 
     def study(self, queries: Queries) -> None:
@@ -162,7 +161,6 @@ class Whitebox(Attack):
         self._pairs = Pairs(smashed, pixels, first)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Train the decoder, then decode the targets."""
         assert self._pairs is not None, "queries come first"
         learned, unseen = self._split(self._pairs)
         self.decoder.train()
@@ -219,10 +217,6 @@ class Whitebox(Attack):
         epoch, place = divmod(self.iteration, count // size)
         cut = draw_batches(torch.arange(count), size, self.known.seed, 0, epoch, drop_last=True)
         return cut[place].to(self.known.device)
-
-    @property
-    def recovered(self) -> Tensor:
-        return self._recovered
 
     @property
     def note(self) -> str:

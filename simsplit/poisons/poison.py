@@ -184,7 +184,6 @@ class Timed(Poison):
         self.poison.on_receive(packet)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the round and the poison's state."""
         return {"now": torch.tensor(self._now)} | {
             f"timed.{name}": tensor for name, tensor in self.poison.state().items()
         }

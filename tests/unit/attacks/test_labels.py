@@ -34,7 +34,7 @@ def clue(kind, rows, labels, **fields):
     attack = ATTACKS[kind](**fields).build(build_setting().known)
     rows_known = torch.arange(len(labels) // 2)
     attack.tell(KnownLabels(int(labels.max()) + 1, rows_known, labels[rows_known]))
-    return attack.read(SeenView("features", 0, rows))
+    return next(iter(attack.read(SeenView("features", 0, rows))), None)
 
 
 def cloud(gap=6.0, count=60, width=20, classes=2):
