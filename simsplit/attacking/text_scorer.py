@@ -26,7 +26,7 @@ from simsplit.attacking.input_scorer import InputScorer
 from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.text import assign_readings, rouge_l, score_texts, split_words, token_rouge_l
-from simsplit.results.leak_table import ATTACK, FLOOR, Row, list_leaks
+from simsplit.results.leak_table import Row
 from simsplit.results.recovered_files import TEXTS, encode_lines
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
@@ -64,9 +64,12 @@ def take_places(row: Tensor, places: Tensor) -> Tensor:
 class TextScorer(InputScorer):
     """The scorer of texts, by ROUGE-L of words and of tokens, METEOR and token accuracy."""
 
+    kind = "texts"
+
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
+        super().__init__(scenario, data)
         assert data.vocabulary is not None, "data of texts have a vocabulary"
-        self.targets, self.data, self.seed = scenario.aims, data, scenario.seed
+        self.seed = scenario.seed
         self.size = scenario.targets.choose_batch_size(scenario.train.batch_size)
         self.vocabulary = data.vocabulary
         self.reader = scenario.text_reader()
@@ -91,12 +94,10 @@ class TextScorer(InputScorer):
             candidates[name] = [_Candidates([each], torch.arange(len(each))) for each in floor]
         scores, texts = KindScores(), []
         for name, every in candidates.items():
-            role = ATTACK if name in recovered else FLOOR
-            place = {"round": number, "kind": "texts", "attack": name, "role": role}
-            for text, (figures, shown) in enumerate(self._compare(every, truth)):
-                target = {"target": text, "label": int(chosen.texts.groups[text])}
-                scores.rows += list_leaks({**place, **target}, figures)
-                texts.append({"attack": name, "text": text, **shown})
+            figures, shown = zip(*self._compare(every, truth), strict=True)
+            pairs = zip(chosen.texts.groups.tolist(), figures, strict=True)
+            scores.rows += self.list_rows(number, name, pairs, floor=name not in recovered)
+            texts += [{"attack": name, "text": text, **each} for text, each in enumerate(shown)]
         scores.files[TEXTS] = encode_lines(texts)
         return scores
 

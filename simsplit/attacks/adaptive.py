@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import mse_loss, pad
+from torch.nn.functional import mse_loss
 
 from simsplit.attacks.attack import descend
 from simsplit.attacks.inverters import InverterConfig, divide_by_level
@@ -26,6 +26,7 @@ from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 from simsplit.attacks.threat import Knows, Threat, When
+from simsplit.data.batches import pad_tokens
 from simsplit.legs import ClientId, Leg
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.secret_tokens import insert_tokens
@@ -186,8 +187,7 @@ class AdaptiveOffline(_Adaptive):
         drawn = [known.public(number * inputs + each) for each in range(inputs)]
         texts = [insert_tokens(each, self.tokens, self.vocabulary.size, rng)[0] for each in drawn]
         longest = max(text.inputs.shape[1] for text in texts)
-        fill = self.vocabulary.pad
-        padded = [pad(x.inputs, (0, longest - x.inputs.shape[1]), value=fill) for x in texts]
+        padded = [pad_tokens(text.inputs, longest, self.vocabulary.pad) for text in texts]
         with torch.no_grad():
             hidden_KBLD = torch.stack([self.head(each) for each in padded])
         if mixing is None:  # nothing is mixed: the text is hidden among others, in any order

@@ -331,6 +331,8 @@ class Following(Keeping):
             self._labels[packet.client] = packet.tensors[0].clone()
         elif packet.leg is Leg.SMASHED_GRAD and packet.client in self._smashed:
             smashed = self._smashed.pop(packet.client)
+            for learner in self.learners.values():
+                learner.train(True)
             with self._autocast():
                 self.iterate(smashed, self._labels.pop(packet.client, None))
             self.iteration += 1

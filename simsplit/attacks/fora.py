@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from simsplit.attacks.attack import Decoding, OnlineConfig, descend
@@ -70,19 +70,14 @@ class Fora(Decoding):
             self.critic = critic(cut, image, width=config.critic_width).to(known.device)
             self.decoder = fora_decoder(cut, image).to(known.device)
         self.stack = known.surrogate("fora").stack
-        learned: dict[str, tuple[nn.Module, float]] = {
-            "substitute": (self.substitute, config.lr_substitute),
-            "critic": (self.critic, config.lr_critic),
-            "decoder": (self.decoder, config.lr_decoder),
-        }
-        for name, (module, lr) in learned.items():
-            self.add_learner(name, {name: module}, AdamConfig(lr=lr))
+        rate = AdamConfig(lr=config.lr_substitute)
+        self.add_learner("substitute", {"substitute": self.substitute}, rate)
+        self.add_learner("critic", {"critic": self.critic}, AdamConfig(lr=config.lr_critic))
+        self.add_learner("decoder", {"decoder": self.decoder}, AdamConfig(lr=config.lr_decoder))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
         del labels
         known, config = self.known, self.config
-        for learner in self.learners.values():
-            learner.train(True)
         images = self.draw_images()
         simulated = self._simulate(images)
         # The gradient penalty interpolates between pairs of rows, so both need the same number.
@@ -148,7 +143,6 @@ class ForaReference(Decoding):
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
         del labels
         images = 2 * self._private.pop(self._client) - 1
-        self.decoder.train()
         descend(self.learners["decoder"], mse_loss(self.decoder(smashed), images))
 
 

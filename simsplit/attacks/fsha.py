@@ -116,8 +116,6 @@ class Fsha(Decoding):
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
         del labels
         known = self.known
-        for learner in self.learners.values():
-            learner.train(True)
         images = self.draw_images()
         piloted = self.pilot(images)
         descend(self.learners["pilot"], mse_loss(self.decoder(piloted), images))

@@ -21,7 +21,6 @@ from simsplit.attacks.text_attack import (
     TextAttack,
     count_messages,
     has_unknown_sign,
-    is_surer,
     pick_surer,
 )
 from simsplit.data.batches import Batch
@@ -161,7 +160,8 @@ class Inverting(TextAttack):
 
     def signs(self, x_MBLD: Tensor, both: bool) -> Tensor:
         """Return each row's sign that reads surer; rows that share a secret share a sign."""
-        return torch.where(is_surer(*self._read_signs(x_MBLD, both)), 1.0, -1.0)
+        one, other = self._read_signs(x_MBLD, both)
+        return torch.where(one.sureness >= other.sureness, 1.0, -1.0)
 
     def _read_signs(self, x_MBLD: Tensor, both: bool) -> tuple[Read, Read]:
         """Read messages as sent and with the sign flipped; without `both`, as sent twice."""

@@ -361,25 +361,23 @@ class Knowledge:
         """Turn normalised images into pixels between 0 and 1; return rows of tables unchanged."""
         if not self.mean:
             return inputs
-        return inputs * self._channels(self.std) + self._channels(self.mean)
+        mean, std = (_place_channels(each, self.device) for each in (self.mean, self.std))
+        return inputs * std + mean
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Normalise pixels like the heads' inputs."""
-        return (pixels - self._channels(self.mean)) / self._channels(self.std)
+        mean, std = (_place_channels(each, self.device) for each in (self.mean, self.std))
+        return (pixels - mean) / std
 
     def public(self, number: int) -> Batch:
         """Return batch `number` of the auxiliary data."""
         assert self.auxiliary is not None, "refused without when the scenario is read"
         return self.auxiliary.batch(number)
 
-    def _channels(self, values: Sequence[float]) -> Tensor:
-        """Turn one value per channel into a tensor that broadcasts over images."""
-        return _place_channels(tuple(values), self.device)
-
 
 @lru_cache
 def _place_channels(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Put one value per channel on a device, once: attacks need them in every step."""
+    """Put one value per channel on a device, to broadcast over images; once for all steps."""
     return torch.tensor(values, device=device).view(-1, 1, 1)
 
 

@@ -84,7 +84,6 @@ class Pcat(Following):
         if self.iteration < self.config.start:
             return
         known, number = self.known, self.iteration
-        self.learners["client"].train(True)
         batch = known.public(number) if labels is None else self.aligned.batch(labels, number)
         with isolate(known.seed, "pcat", number, device=known.device):  # dropout's draws
             simulated, term = known.simulate_with_losses(
@@ -102,7 +101,9 @@ class Pcat(Following):
         smashed = torch.cat([*average_epochs(payloads(targets), self.known.lift_smashed)])
         self.learners["client"].train(False)
         # A new one for each scoring, since the pseudo-client has learned since the last.
-        decoder = self._build_decoder()
+        with isolate(self.known.seed, "pcat", "decoder"):
+            cut = self.known.shapes[0]
+            decoder = glorot(sdar_decoder(cut[0], cut, self.known.image)).to(self.known.device)
         rate = Learner({"decoder": decoder}, AdamConfig(lr=self.config.lr_decoder))
         for number in range(self.config.iterations):
             batch = self.known.public(number)
@@ -126,12 +127,6 @@ class Pcat(Following):
 
     def name_classes(self, smashed: Tensor) -> Tensor | None:
         return self.known.name_classes(self.client, smashed, self.iteration)
-
-    def _build_decoder(self) -> nn.Module:
-        """Build an untrained decoder."""
-        known, cut = self.known, self.known.shapes[0]
-        with isolate(known.seed, "pcat", "decoder"):
-            return glorot(sdar_decoder(cut[0], cut, known.image)).to(known.device)
 
     def _refine(self, smashed: Tensor) -> Iterator[int]:
         """Optimize the images until the pseudo-client would send the client's payload."""

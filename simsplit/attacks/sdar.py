@@ -129,8 +129,6 @@ class Sdar(Following):
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
         # The decoder gets the simulator's outputs from after its step.
         known = self.known
-        for learner in self.learners.values():
-            learner.train(True)
         batch = known.public(self.iteration)
         with isolate(known.seed, "sdar", self.iteration, device=known.device):  # dropout's draws
             self._train_simulator(batch, smashed, labels)
@@ -201,10 +199,7 @@ class Sdar(Following):
 
 
 def _adversarial_loss(logits: Tensor, *, real: bool) -> Tensor:
-    """Compute the loss of a discriminator's logits for inputs that count as real or fake.
-
-    It is summed over samples.
-    """
+    """Compute the summed loss of a discriminator's logits for inputs that count as real or fake."""
     logits = logits.float()
     target = torch.ones_like(logits) if real else torch.zeros_like(logits)
     return binary_cross_entropy_with_logits(logits, target, reduction="sum")

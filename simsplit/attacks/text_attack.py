@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from simsplit.attacks.attack import Attack, Done
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.knowledge import Knowledge
+from simsplit.data.batches import pad_tokens
 from simsplit.data.samples import Vocabulary
 from simsplit.errors import ProtocolError
 from simsplit.legs import Leg
@@ -87,9 +88,7 @@ class TextAttack(Attack):
         """The tokens of all batches, padded to the longest with NOTHING."""
         parts = [read.tokens for read in self._read]
         longest = max((part.shape[1] for part in parts), default=0)
-        filled = [
-            nn.functional.pad(part, (0, longest - part.shape[1]), value=NOTHING) for part in parts
-        ]
+        filled = [pad_tokens(part, longest, NOTHING) for part in parts]
         return torch.cat(filled) if filled else torch.empty(0, 0, dtype=torch.int64)
 
     @property
@@ -97,14 +96,9 @@ class TextAttack(Attack):
         return torch.cat([read.sureness for read in self._read] or [torch.empty(0)])
 
 
-def is_surer(one: Read, other: Read) -> Tensor:
-    """Return for each row whether the first guess is at least as sure as the second."""
-    return one.sureness >= other.sureness
-
-
 def pick_surer(one: Read, other: Read) -> Read:
     """Return the surer of two guesses at each row."""
-    tokens = torch.where(is_surer(one, other)[:, None], one.tokens, other.tokens)
+    tokens = torch.where((one.sureness >= other.sureness)[:, None], one.tokens, other.tokens)
     return Read(tokens, torch.maximum(one.sureness, other.sureness))
 
 

@@ -118,14 +118,14 @@ class Unsplit(Keeping):
     """An attack that optimizes images one by one or all at once."""
 
     config: UnsplitConfig
+    canvas: Canvas
+    clones: Clones
 
     def __init__(self, config: UnsplitConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         surrogate, adaptive = known.surrogate("unsplit"), config.objective == "adaptive"
         # In inference mode batch normalisation treats each image as if it were alone.
         self.sender = Sender(surrogate, known.seed, whole=adaptive).eval()
-        self.canvas: Canvas | None = None
-        self.clones: Clones | None = None
         self._resumed: Mapping[str, Tensor] = {}
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
@@ -141,7 +141,7 @@ class Unsplit(Keeping):
             self.iteration += 1
             if self.iteration % turns == 0:
                 found = self._recovered.to(rows.device)
-                self._recovered = torch.cat([found, self._pixels().detach()])
+                self._recovered = torch.cat([found, self.canvas.pixels.detach()])
             yield self.iteration, total
 
     def state(self) -> dict[str, Tensor]:
@@ -166,7 +166,7 @@ class Unsplit(Keeping):
     def _start_over(self) -> None:
         """Reset the images to grey and the optimizers; the clones keep their weights."""
         with torch.no_grad():
-            self._pixels().fill_(0.5)
+            self.canvas.pixels.fill_(0.5)
         for learner in self.learners.values():
             learner.forget_moments()
 
@@ -176,17 +176,16 @@ class Unsplit(Keeping):
         # Losses are summed over images, so that an image's gradient does not depend on the others.
         scale = rows.flatten(1).square().mean(1) if config.scaled else rows.new_ones(len(rows))
         for _ in range(config.inner):
-            pixels = self._pixels()
+            pixels = self.canvas.pixels
             loss = (self._errors(pixels, rows) / scale).sum()
             prior = config.tv * measure_variation(pixels) + config.l2 * measure_square(pixels)
             descend(self.learners["image"], loss + prior)
-        pixels = self._pixels().detach()
+        pixels = self.canvas.pixels.detach()
         for _ in range(config.inner):
             descend(self.learners["clone"], (self._errors(pixels, rows) / scale).sum())
 
     def _errors(self, pixels: Tensor, rows: Tensor) -> Tensor:
         """Compute the mean squared error of each image's sender output."""
-        assert self.clones is not None, "built before the first turn"
         inputs, weights = self.known.normalise(pixels), self.clones.weights()
         if len(inputs) == 1:  # without vmap, which is slower
             sent = self._send(inputs[0], {name: each[0] for name, each in weights.items()})
@@ -197,11 +196,6 @@ class Unsplit(Keeping):
     def _send(self, image: Tensor, weights: dict[str, Tensor]) -> Tensor:
         out: Tensor = functional_call(self.sender, weights, (image[None],))
         return out
-
-    def _pixels(self) -> Tensor:
-        """Return the images under optimization."""
-        assert self.canvas is not None, "built before the first turn"
-        return self.canvas.pixels
 
 
 def measure_variation(pixels: Tensor) -> Tensor:

@@ -10,8 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.label_attack import KnownLabels
-from simsplit.attacks.unblinding import align_signs, find_smallest_combination
-from simsplit.attacks.views import views_of
+from simsplit.attacks.views import align_signs, find_smallest_combination, views_of
 from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.method import Site, Step
