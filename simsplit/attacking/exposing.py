@@ -17,7 +17,6 @@ from simsplit.attacks.member_attack import Losses, measure_losses
 from simsplit.attacks.threat import Role
 from simsplit.data import Prepared
 from simsplit.legs import ClientId, Leg
-from simsplit.methods.stack import Stack
 from simsplit.packets import Packet
 from simsplit.parties.calls import CountExposures, Expose, HeadWeights, Probe
 from simsplit.parties.feed import Exam
@@ -92,10 +91,6 @@ class Exposing:
         if seat is None or config.recovers == "inputs":
             return self.data.of_party(self.scenario.targets.client)
         return self.data.of_party(seat)
-
-    def find_stack(self, config: AttackConfig) -> Stack:
-        """Return the server's half of the methods of the client that an attack reads."""
-        return self.parts.server.end.get_client_stack(self.scenario.find_read_client(config))
 
     def ask_own_head(self, config: AttackConfig) -> Mapping[str, Tensor]:
         """Ask the party at which an attack sits for the weights of its own head and methods."""

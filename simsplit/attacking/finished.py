@@ -27,6 +27,7 @@ from simsplit.scenario.loading import pass_again
 
 KEEP_EVERY_S = 20.0
 _STATE, _SETTINGS = "state", "attack.json"
+_ELSEWHERE = ("targets.", "data.source.", "data.public", "device", "threads")
 
 
 def _ignore_progress(what: str, done: int, total: int) -> None:
@@ -67,7 +68,11 @@ def attack(
     >>> attack("runs/first", "unsplit", {"outer": "10"})  # doctest: +SKIP
     """
     run = OpenedRun.load(path)
-    fields = {_qualify_field(name): value for name, value in (changes or {}).items()}
+    # A field is the attack's, except for a few names.
+    fields = {
+        name if name.startswith(_ELSEWHERE) else f"attacks.0.{name}": value
+        for name, value in (changes or {}).items()
+    }
     if any(name.startswith("attacks.0.tune") for name in fields):
         raise RunError(
             "tune: an attacker chooses before a run, on clients that it trains as the run does; "
@@ -111,17 +116,8 @@ def _explain_missing_public(error: ScenarioError, original: Scenario, path: Path
     )
 
 
-def _qualify_field(name: str) -> str:
-    """Return a field's name in the scenario: it is the attack's, except for a few names."""
-    elsewhere = ("targets.", "data.source.", "data.public", "device", "threads")
-    return name if name.startswith(elsewhere) else f"attacks.0.{name}"
-
-
 def _encode_settings(scenario: Scenario) -> str:
-    """Return the settings of the attack and its targets as JSON, which is saved with the results.
-
-    A later call compares its own settings with them before it resumes.
-    """
+    """Return the settings of attack and targets as JSON, which a call that resumes compares."""
     config, targets = scenario.attacks[0], scenario.targets
     values = {"attack": config.model_dump(mode="json"), "targets": targets.model_dump(mode="json")}
     return json.dumps(values, indent=2)

@@ -4,11 +4,15 @@ Attacks see packets of training that pass their seat, on the driver's wire. For 
 client encodes target samples, and the attacks get these packets, as far as their seat sees them.
 Then a judge for each kind of things that attacks recover (see `judges`) compares the results with
 the truth.
+
+The curve of an attack shows how well it does with only a part of its iterations. It is built anew
+for each point, so that a point is the result of a shorter attack, including its schedule of
+learning rates. If a curve still rises at its end, the attack needs more iterations.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from weakref import proxy
 
 import torch
@@ -17,7 +21,6 @@ from torch import Tensor, nn
 from simsplit.assembly import Assembly
 from simsplit.attacking.attack_judge import AttackJudge, Judgement
 from simsplit.attacking.exposing import Exposed, Exposing
-from simsplit.attacking.iteration_curves import make_point, shorten
 from simsplit.attacking.judges import JUDGES
 from simsplit.attacks import Attack, AttackConfig, Knowledge
 from simsplit.attacks.knowledge import Pretrained, SeenViews, ServedReplay
@@ -207,21 +210,31 @@ class Attacking:
     def _make_knowledge(self, config: AttackConfig) -> Knowledge:
         """Return what an attack knows of the run: public facts, and at the server its parts."""
         scenario, server = self.scenario, self.parts.server
-        data, stack = self.exposing.select_data(config), self.exposing.find_stack(config)
+        data, client = self.exposing.select_data(config), scenario.find_read_client(config)
         model = scenario.model
         # Attacks on texts share one seed, so that what several of them learn is learned only once.
         which = () if data.info.texts else (config.title,)
         seed = derive_seed(scenario.seed, "attack", *which)
+        auxiliary = None
+        if data.auxiliary is not None:
+            auxiliary = Feed(
+                data.build_batcher(data.auxiliary, self.device),
+                torch.arange(len(data.auxiliary)),
+                batch_size=scenario.train.batch_size,
+                seed=seed,
+                client=0,
+                drop_last=True,
+            )
         known = Knowledge(
             trunk=server.end.trunk,
             tail=server.end.tail,
-            stack=stack,
+            stack=server.end.get_client_stack(client),
             model=model,
-            methods=[*scenario.select_methods(scenario.find_read_client(config)).values()],
+            methods=[*scenario.select_methods(client).values()],
             shapes=model.compute_shapes(data.info.shape),
             image=data.info.shape,
             classes=data.info.classes,
-            auxiliary=self._make_auxiliary(data, seed),
+            auxiliary=auxiliary,
             mean=data.mean,
             std=data.std,
             seed=seed,
@@ -237,18 +250,6 @@ class Attacking:
         )
         seat = scenario.find_viewpoint(config).client
         return known if seat is None else known.move_to(seat)
-
-    def _make_auxiliary(self, data: Prepared, seed: int) -> Feed | None:
-        if data.auxiliary is None:
-            return None
-        return Feed(
-            data.build_batcher(data.auxiliary, self.device),
-            torch.arange(len(data.auxiliary)),
-            batch_size=self.scenario.train.batch_size,
-            seed=seed,
-            client=0,
-            drop_last=True,
-        )
 
 
 class _Seated:
@@ -274,3 +275,25 @@ def _build_before_training(
     if owner != "trunk" and not model.is_start_public:
         seed = derive_seed(derive_seed(seed, "attack"), "stranger")
     return model.widen().segment(owner, info.shape, info.classes, seed).to(device)
+
+
+def shorten(config: AttackConfig, share: float) -> AttackConfig:
+    """Return the same attack with a part of its iterations, at least one of each kind."""
+    whole = {name: getattr(config, name) for name in config.effort if hasattr(config, name)}
+    # A field that is 0 or null sets no amount of work that could shrink.
+    less = {name: max(1, round(share * n)) for name, n in whole.items() if n}
+    return config.model_copy(update=less)
+
+
+def make_point(config: AttackConfig, share: float, rows: Sequence[Row]) -> Row:
+    """Return a point of an attack's curve: the means of its figures over the targets.
+
+    A figure that some targets lack, as an image without a foreground has none of it, is averaged
+    over the others.
+    """
+    own = [row for row in rows if row["attack"] == config.title]
+    known: dict[str, list[float]] = {}
+    for row in own:
+        known.setdefault(str(row["metric"]), []).append(cast("float", row["value"]))
+    means = {name: sum(values) / len(values) for name, values in known.items()}
+    return {"round": own[0]["round"], "attack": config.title, "share": round(share, 4), **means}

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.attacking.attack_judge import AttackJudge, KindScores
+from simsplit.attacking.text_scorer import make_text_floors
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.known_pairs import is_ceiling
@@ -282,14 +283,8 @@ class SessionJudge(AttackJudge[SessionAttack]):
         rng = rng_for(self.seed, "floor of sessions")
         sides = zip(sessions.prompts, sessions.responses, strict=True)
         lengths = [len(prompt) + len(response) for prompt, response in sides]
-        drawn = [torch.randint(self.vocabulary.size, (n,), generator=rng) for n in lengths]
-        known = (self.data.auxiliary or self.data.train).inputs.flatten()
-        often = int(known[~torch.isin(known, self._special)].bincount().argmax())
-        guesses = (
-            drawn,
-            [torch.full((n,), often) for n in lengths],
-            [self._guess_unprompted(sessions, len(prompt)) for prompt in sessions.prompts],
-        )
+        said = [self._guess_unprompted(sessions, len(prompt)) for prompt in sessions.prompts]
+        guesses = (*make_text_floors(self.data, lengths, rng), said)
         return dict(zip(FLOORS, guesses, strict=True))
 
     def _guess_unprompted(self, sessions: WrittenSessions, boundary: int) -> Tensor:

@@ -215,10 +215,7 @@ class Inverting(TextAttack):
 
 
 class _Best(nn.Module):
-    """The best inverter so far, and the number of epochs without a better one.
-
-    It is a module with buffers, so that checkpoints hold it.
-    """
+    """The best inverter so far, and epochs without a better one: a module for checkpoints."""
 
     accuracy: Tensor
     stale: Tensor

@@ -58,14 +58,10 @@ class TrainedEnds(Opening):
         super().__init__(config, known)
         self.head, self.tail = self._copy("head"), self._copy("tail")
         ends = {"head": self.head, "tail": self.tail}
-        self._learner = Learner(ends, AdamConfig(lr=config.lr))
+        self.learners["ends"] = Learner(ends, AdamConfig(lr=config.lr))
         self.feed = choose_public_texts(known, config.samples, config.batch_size)
         self.steps = config.epochs * self.feed.steps_per_epoch
         self._done = 0
-
-    @property
-    def learners(self) -> dict[str, Learner]:
-        return {"ends": self._learner}
 
     @property
     def iteration(self) -> int:
@@ -75,7 +71,7 @@ class TrainedEnds(Opening):
         for number in range(done, self.steps):
             with torch.enable_grad():
                 loss = self.compute_loss(self.feed.batch(number))
-            descend(self._learner, loss)
+            descend(self.learners["ends"], loss)
             self._done = number + 1
             yield self._done, self.steps
 

@@ -117,18 +117,16 @@ class Opening:
 
     def __init__(self, config: SessionAttackConfig, known: Knowledge) -> None:
         self.known = known
+        self.learners: dict[str, Learner] = {}
+        """The learners to train before the first reading."""
         self.sip: Sip | None = None
         self.tail: torch.nn.Module | None = None
         if config.opening in ("sip", "dsi"):
             assert isinstance(config, OpenedConfig), "an inverter needs its fields"
             self.sip = _FewSip(config, known)
+            self.learners = self.sip.learners
         if config.opening in ("mc", "dsi"):
             self.tail = known.pretrained.segment("tail")
-
-    @property
-    def learners(self) -> dict[str, Learner]:
-        """The learners to train before the first reading."""
-        return {} if self.sip is None else self.sip.learners
 
     @property
     def iteration(self) -> int:

@@ -149,7 +149,9 @@ class OptimizerInversion(LabelAttack):
     def _invert(self, before: SeenStep, after: Tensor) -> None:
         """Recover a step's gradient, set by set, and follow the optimizer through the step."""
         step, round_number, whole = before.place.tolist()
-        bases = self._message_bases(before) if whole else self._direction_bases(before)
+        replies, messages = before.replies.unbind(1), before.messages.unbind(2)
+        sent = ((made.T, basis) for made, basis in zip(replies, messages, strict=True))
+        bases = sent if whole else self._direction_bases(before)
         self.followers = self.followers or [self._build_follower() for _ in after]
         recovered = []
         for number, (made_PK, basis_KBD) in enumerate(bases):
@@ -172,11 +174,6 @@ class OptimizerInversion(LabelAttack):
         """Build a follower of the clients' optimizer."""
         assert self.known.optimizer is not None, "clients have one"
         return Follower(self.known.optimizer)
-
-    def _message_bases(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the replies and their messages for each set of adapters."""
-        for number in range(len(seen.adapters)):
-            yield seen.replies[:, number].T, seen.messages[:, :, number]
 
     def _direction_bases(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the replies to each sample's directions, and the directions, for each set."""

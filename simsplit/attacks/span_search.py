@@ -140,9 +140,8 @@ class SpanSearch(Telling):
         """Find the surest directions of each group's span, some groups at a time."""
         basis_GMBLD = whiten(x_MGBLD.transpose(0, 1))
         alive_GM = basis_GMBLD.flatten(2).any(-1)
-        draws = torch.randn(len(basis_GMBLD), self.config.starts, len(x_MGBLD), generator=rng).to(
-            basis_GMBLD
-        )
+        shape = (len(basis_GMBLD), self.config.starts, len(x_MGBLD))
+        draws = torch.randn(shape, generator=rng).to(basis_GMBLD)
         # A direction that the span lacks adds nothing to a mixture, but two equal peaks that differ
         # in it would count as different.
         starts_GSM = normalize(draws * alive_GM[:, None], dim=-1)
@@ -193,29 +192,21 @@ class SpanSearch(Telling):
         each = max(rows * length * width, messages * places * len(self.candidates))
         return max(1, AT_ONCE // each)
 
+    @torch.no_grad()
     def _read_peaks(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> Peaks:
         """Read the tokens of each direction, with the inverter's sureness of each group."""
-        with torch.no_grad():
-            read = [
-                self._read_direction(basis_GMBLD, v_GPM[:, place : place + 1])
-                for place in range(v_GPM.shape[1])
-            ]
-        tokens_GPBL, sure_GP = (torch.cat(parts, 1) for parts in zip(*read, strict=True))
+        tokens, sure = [], []
+        # one by one: the scores of all tokens need much memory
+        for basis_1MBLD, v_1PM in zip(basis_GMBLD.split(1), v_GPM.split(1), strict=True):
+            for v_11M in v_1PM.split(1, 1):
+                features = compute_features(self.inverter, basis_1MBLD, v_11M)
+                scores = self.inverter.scores(features)
+                tokens.append(scores.argmax(-1)[0, 0])
+                sure.append(self.inverter.sure(features, scores).mean())
+        tokens_GPBL = torch.stack(tokens).unflatten(0, v_GPM.shape[:2])
+        sure_GP = torch.stack(sure).view(v_GPM.shape[:2])
         sure_GPB = sure_GP[..., None].expand(tokens_GPBL.shape[:3])
         return Peaks(tokens_GPBL.transpose(0, 1).flatten(1, 2), sure_GPB.transpose(0, 1).flatten(1))
-
-    def _read_direction(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> tuple[Tensor, Tensor]:
-        """Read one direction of each group: its tokens, and the mean sureness."""
-        read = []
-        for group in range(len(v_GPM)):  # one by one: the scores of all tokens need much memory
-            one = slice(group, group + 1)
-            features = compute_features(self.inverter, basis_GMBLD[one], v_GPM[one])
-            scores = self.inverter.scores(features)
-            read.append(
-                (scores.argmax(-1), self.inverter.sure(features, scores).mean()[None, None])
-            )
-        tokens, sure = (torch.cat(parts) for parts in zip(*read, strict=True))
-        return tokens, sure
 
     @cached_property
     def candidates(self) -> Tensor:

@@ -51,12 +51,18 @@ class VmiConfig(OpenedConfig):
 class HeadMatching(SessionAttack):
     """Base class of the attacks that match the pretrained head's output."""
 
+    how: EmbeddingDescent
+
     def __init__(self, config: SessionAttackConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         head = known.pretrained.segment("head")
         assert isinstance(head, Head), "causal language models have no other heads"
         self.head = head
         self.embeddings_VD = known.pretrained.embeddings
+
+    def steps(self, record: Record) -> int:
+        del record
+        return self.how.steps + 1
 
     def start_embeddings(self, record: Record) -> Tensor:
         """Return the embeddings to start from: those of the first reading, or zeros."""
@@ -76,10 +82,6 @@ class Vmi(HeadMatching):
         super().__init__(config, known)
         autocast = autocast_for(config.precision, known.device)
         self.how = EmbeddingDescent(config.steps, config.step_size, config.stop_after, autocast)
-
-    def steps(self, record: Record) -> int:
-        del record
-        return self.how.steps + 1
 
     def read(self, record: Record) -> Steps:
         aim = HeadTarget(record.sent, record.real)
@@ -115,10 +117,6 @@ class Rmi(HeadMatching):
     def __init__(self, config: RmiConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         self.how = EmbeddingDescent(config.steps, config.step_size, config.stop_after)
-
-    def steps(self, record: Record) -> int:
-        del record
-        return self.how.steps + 1
 
     def read(self, record: Record) -> Steps:
         def onwards(weights: Tensor) -> Tensor:

@@ -339,10 +339,7 @@ def _widen(
 
 
 def _choose(head: nn.Module, here: TextPosition, choices_SK: Tensor) -> NearestTokens:
-    """Return for each prefix the choice after which the head's output is nearest to what was sent.
-
-    S prefixes of one length, K choices each.
-    """
+    """Return for each of S prefixes the nearest to what was sent of its K choices."""
     prefix_SP, sent_SD = here.prefix, here.sent
     best_S, least_S = choices_SK[:, 0].clone(), torch.full_like(sent_SD[:, 0], torch.inf)
     onwards = _prepare(head, prefix_SP, here.mask)

@@ -144,7 +144,13 @@ class BadNets(Backdoor):
                 f"{scene.where}.size",
                 f"size and margin must fit into {height}x{width} pixels, got {reach}",
             )
-        self._refuse_spread(config)
+        colluders = len(scene.colluders)
+        if config.spread and (colluders == 1 or colluders > config.size**2):
+            raise ScenarioError(
+                f"{scene.where}.spread",
+                f"needs 2 to {config.size**2} malicious clients, one or more pixels each, got "
+                f"{colluders}",
+            )
         near, far = slice(config.margin, reach), slice(-reach, -config.margin or None)
         rows = near if config.corner.startswith("top") else far
         columns = near if config.corner.endswith("left") else far
@@ -171,15 +177,6 @@ class BadNets(Backdoor):
     def _stamp(self, inputs: Tensor, pixels: Tensor) -> Tensor:
         value = self.scene.normalise(self.value, inputs)
         return torch.where(pixels.to(inputs.device), value, inputs)
-
-    def _refuse_spread(self, config: PatchConfig) -> None:
-        colluders = len(self.scene.colluders)
-        if config.spread and (colluders == 1 or colluders > config.size**2):
-            raise ScenarioError(
-                f"{self.scene.where}.spread",
-                f"needs 2 to {config.size**2} malicious clients, one or more pixels each, got "
-                f"{colluders}",
-            )
 
 
 class BlendedConfig(BackdoorConfig):
