@@ -30,22 +30,14 @@ _STATE, _SETTINGS = "state", "attack.json"
 _ELSEWHERE = ("targets.", "data.source.", "data.public", "device", "threads")
 
 
-def _ignore_progress(what: str, done: int, total: int) -> None:
-    del what, done, total
-
-
-def _ignore_warning(message: str) -> None:
-    del message
-
-
 def attack(
     path: str | Path,
     kind: str,
     changes: Mapping[str, str] | None = None,
     *,
     resume: bool = False,
-    progress: Progress = _ignore_progress,
-    warn: Callable[[str], None] = _ignore_warning,
+    progress: Progress = lambda *_: None,
+    warn: Callable[[str], None] = lambda _: None,
     plugins: Given = (),
     data: Any = None,  # noqa: ANN401 - many forms
     model: Any = None,  # noqa: ANN401

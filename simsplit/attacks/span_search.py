@@ -21,9 +21,9 @@ pure directions better.
 No gradients are used. Texts that share a secret are searched together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -91,13 +91,8 @@ class SpanSearchConfig(TellingConfig):
         return SpanSearch(self, known)
 
 
-class Peaks(NamedTuple):
-    """The peaks of a batch, the surest first."""
-
-    tokens: Tensor
-    """P x B x L."""
-    sure: Tensor
-    """P x B."""
+Peaks = tuple[Tensor, Tensor]
+"""The tokens of a batch's peaks, P x B x L, and how sure they are, P x B; the surest first."""
 
 
 class SpanSearch(Telling):
@@ -112,7 +107,7 @@ class SpanSearch(Telling):
         if self.config.picks == "strangest" and several:
             sure_PB = self._together(-self.public.measure_familiarity(tokens_PBL))
         for packet in seen.again:
-            other_QBL = self._search(packet).tokens
+            other_QBL, _ = self._search(packet)
             alike_PQB = compute_agreement(tokens_PBL, other_QBL, self.public.rarity_V)
             sure_PB = self._together(alike_PQB).amax(1)
         return Read(tokens_PBL.flatten(0, 1), sure_PB.flatten())
@@ -130,11 +125,10 @@ class SpanSearch(Telling):
         rng = rng_for(self.known.seed, "span", packet.round, packet.step)
         whole = len(x_MBLD[0]) // rows * rows
         parts = [part for part in (x_MBLD[:, :whole], x_MBLD[:, whole:]) if part.shape[1]]
-        peaks = [
+        return _join(
             self._search_groups(each.unflatten(1, (-1, min(rows, each.shape[1]))), rng)
             for each in parts
-        ]
-        return Peaks(*(torch.cat(both, 1) for both in zip(*peaks, strict=True)))
+        )
 
     def _search_groups(self, x_MGBLD: Tensor, rng: torch.Generator) -> Peaks:
         """Find the surest directions of each group's span, some groups at a time."""
@@ -146,11 +140,10 @@ class SpanSearch(Telling):
         # in it would count as different.
         starts_GSM = normalize(draws * alive_GM[:, None], dim=-1)
         count = self._groups_at_once(basis_GMBLD)
-        peaks = [
+        return _join(
             self._read_peaks(basis, self._climb(self._build_sureness(basis), starts))
             for basis, starts in zip(basis_GMBLD.split(count), starts_GSM.split(count), strict=True)
-        ]
-        return Peaks(*(torch.cat(both, 1) for both in zip(*peaks, strict=True)))
+        )
 
     def _climb(self, sureness: "Sureness", starts_GSM: Tensor) -> Tensor:
         """Refine the surest of the starts, and return the surest different results."""
@@ -206,7 +199,7 @@ class SpanSearch(Telling):
         tokens_GPBL = torch.stack(tokens).unflatten(0, v_GPM.shape[:2])
         sure_GP = torch.stack(sure).view(v_GPM.shape[:2])
         sure_GPB = sure_GP[..., None].expand(tokens_GPBL.shape[:3])
-        return Peaks(tokens_GPBL.transpose(0, 1).flatten(1, 2), sure_GPB.transpose(0, 1).flatten(1))
+        return tokens_GPBL.transpose(0, 1).flatten(1, 2), sure_GPB.transpose(0, 1).flatten(1)
 
     @cached_property
     def candidates(self) -> Tensor:
@@ -224,6 +217,12 @@ class SpanSearch(Telling):
             counts[self.vocabulary.pad] = counts.max() + 1
         count = min(self.config.tokens or len(counts), len(counts))
         return counts.argsort(descending=True, stable=True)[:count].to(self.known.device)
+
+
+def _join(peaks: Iterable[Peaks]) -> Peaks:
+    """Join the peaks of groups of texts."""
+    tokens, sure = zip(*peaks, strict=True)
+    return torch.cat(tokens, 1), torch.cat(sure, 1)
 
 
 class Sureness:
