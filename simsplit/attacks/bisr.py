@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from torch.optim import AdamW
 
-from simsplit.attacks.gradient_view import combine, infer_weights, view_gradients
+from simsplit.attacks.gradient_view import unmix, view_gradients
 from simsplit.attacks.inverters import InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
@@ -88,9 +88,7 @@ class Bisr(Inverting):
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
         if self.messages == 1 or self.config.reads == "messages":
             return sent_MBLD
-        assert seen.gradient is not None, "needed by the config"
-        gradient_MBLD = split_messages(self.known.message(seen.gradient), self.messages)
-        return combine(infer_weights(self.known, gradient_MBLD), sent_MBLD)[None]
+        return unmix(self.known, seen, sent_MBLD)[None]
 
     def _match_gradient(self, read_RLV: Tensor, seen: SeenBatch) -> Tensor:
         """Return tokens after optimizing SIP's soft labels until their gradient fits."""

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from simsplit.attacks.gradient_view import combine, infer_weights
+from simsplit.attacks.gradient_view import unmix
 from simsplit.attacks.inverters import InverterConfig
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
@@ -45,9 +45,6 @@ class GradientRatio(Inverting):
         return self.config.messages or count_messages(self.known)
 
     def recover(self, seen: SeenBatch) -> Read:
-        assert seen.gradient is not None, "needed by the config"
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
-        grads_MBLD = split_messages(self.known.message(seen.gradient), self.messages)
-        unmixed = combine(infer_weights(self.known, grads_MBLD), sent_MBLD)
         # A singular vector has no sign, whatever the method does.
-        return self.read(unmixed[None], both=True)
+        return self.read(unmix(self.known, seen, sent_MBLD)[None], both=True)

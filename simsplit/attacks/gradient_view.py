@@ -79,6 +79,13 @@ def combine(weights_MB: Tensor, x_MBLD: Tensor) -> Tensor:
     return torch.einsum("mb,mbld->bld", weights_MB, x_MBLD)
 
 
+def unmix(known: Knowledge, seen: SeenBatch, sent_MBLD: Tensor) -> Tensor:
+    """Combine messages with the weights that the ratio of their gradients gives: B x L x D."""
+    assert seen.gradient is not None, "needed by the config"
+    gradient_MBLD = split_messages(known.message(seen.gradient), len(sent_MBLD))
+    return combine(infer_weights(known, gradient_MBLD), sent_MBLD)
+
+
 def _scale_to_usual(known: Knowledge, x_BLD: Tensor) -> Tensor:
     """Scale each text's features to the level that the pretrained model's features have."""
     levels, length = known.pretrained.usual_levels, x_BLD.shape[1]

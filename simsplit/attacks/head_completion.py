@@ -19,9 +19,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.attacks.attack import Done
-from simsplit.attacks.few_labels import name_unknown
+from simsplit.attacks.few_labels import Naming
 from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
-from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.label_attack import LabelAttackConfig
 from simsplit.attacks.semi_supervised import Completion, MixMatch
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.methods.method import NUMBERS, Modality
@@ -80,7 +80,7 @@ class ActiveCompletionConfig(PassiveCompletionConfig):
         return ScaledSgdConfig(**optimizer.model_dump(exclude={"kind"}), scale=self.scale)
 
 
-class HeadCompletion(LabelAttack):
+class HeadCompletion(Naming):
     """An attack that trains a classifier behind a party's own head."""
 
     config: PassiveCompletionConfig
@@ -111,10 +111,10 @@ class HeadCompletion(LabelAttack):
             if done % SHOWN == 0:
                 yield done, options.steps
         view = SeenView("features", 0, self._inputs.flatten(1))
-        self.clues = name_unknown(view, given, made.predict())
+        self._named = made.predict()
+        self.clues = self.read(view)
         yield options.steps, options.steps
 
-    def read(self, view: SeenView) -> list[Clue]:
-        """Return nothing: no view of packets is read."""
-        del view
-        return []
+    def name(self, rows: Tensor) -> Tensor:
+        del rows  # of its own columns, which the completed head reads
+        return self._named

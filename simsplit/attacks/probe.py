@@ -11,10 +11,11 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
-from simsplit.attacks.few_labels import name_unknown
-from simsplit.attacks.knowledge import Knowledge, SeenView
-from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.few_labels import Naming
+from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.label_attack import LabelAttackConfig
 from simsplit.attacks.threat import Knows, Sees, Threat
 
 
@@ -36,17 +37,14 @@ class ProbeConfig(LabelAttackConfig):
         return ProbeAttack(self, known)
 
 
-class ProbeAttack(LabelAttack):
+class ProbeAttack(Naming):
     """An attack that fits trees and predicts the targets with unknown labels."""
 
     config: ProbeConfig
 
-    def read(self, view: SeenView) -> list[Clue]:
+    def name(self, rows: Tensor) -> Tensor:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        given = self.known_labels
-        if len(given.labels.unique()) < 2:
-            return []
         trees = HistGradientBoostingClassifier(
             learning_rate=0.3,
             max_iter=self.config.trees,
@@ -57,6 +55,6 @@ class ProbeAttack(LabelAttack):
             early_stopping=False,
             random_state=self.known.seed % 2**32,
         )
-        rows = view.rows.numpy()
-        trees.fit(rows[given.rows], given.labels.numpy())
-        return name_unknown(view, given, torch.from_numpy(trees.predict(rows)).long())
+        given, seen = self.known_labels, rows.numpy()
+        trees.fit(seen[given.rows], given.labels.numpy())
+        return torch.from_numpy(trees.predict(seen)).long()

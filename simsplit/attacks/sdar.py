@@ -77,16 +77,8 @@ class NaiveSdaConfig(_SimulatorConfig):
 
     def build(self, known: Knowledge) -> "Sdar":
         """Build SDAR without discriminators and labels."""
-        plain = SdarConfig(
-            feature_weight=0,
-            image_weight=0,
-            flip=0,
-            lr_simulator=self.lr_simulator,
-            lr_decoder=self.lr_decoder,
-            method_losses=self.method_losses,
-            precision=self.precision,
-            channels_last=self.channels_last,
-        )
+        same = self.model_dump(exclude={"kind"})
+        plain = SdarConfig(**same, feature_weight=0, image_weight=0, flip=0)
         return Sdar(plain, known, conditional=False)
 
 

@@ -114,19 +114,34 @@ class Clones(nn.Module):
         return dict(zip(self.names, self.stacked, strict=True))
 
 
-class Unsplit(Keeping):
+class PayloadMatching(Keeping):
+    """Base class of attacks that move images until a sender of their own gives what was sent."""
+
+    config: PayloadMatchingConfig
+
+    def __init__(self, config: PayloadMatchingConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
+        surrogate, whole = known.surrogate(config.kind_name), config.objective == "adaptive"
+        # In inference mode batch normalisation treats each image as if it were alone.
+        self.sender = Sender(surrogate, known.seed, whole=whole).eval()
+        self._resumed: Mapping[str, Tensor] = {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Keep a state, which `resume` restores once the number of images is known."""
+        self._resumed, self.iteration = state, int(state["iteration"])
+
+    def resume(self) -> None:
+        """Restore a kept state, if there is one."""
+        if self._resumed:
+            super().load(self._resumed)
+
+
+class Unsplit(PayloadMatching):
     """An attack that optimizes images one by one or all at once."""
 
     config: UnsplitConfig
     canvas: Canvas
     clones: Clones
-
-    def __init__(self, config: UnsplitConfig, known: Knowledge) -> None:
-        super().__init__(config, known)
-        surrogate, adaptive = known.surrogate("unsplit"), config.objective == "adaptive"
-        # In inference mode batch normalisation treats each image as if it were alone.
-        self.sender = Sender(surrogate, known.seed, whole=adaptive).eval()
-        self._resumed: Mapping[str, Tensor] = {}
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         rows = self.config.list_rows(self.known, targets)
@@ -148,9 +163,8 @@ class Unsplit(Keeping):
         return {**super().state(), "found": self._recovered}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Keep a state, which `work` restores once the number of images is known."""
-        self._resumed = state
-        self.iteration, self._recovered = int(state["iteration"]), state["found"]
+        super().load(state)
+        self._recovered = state["found"]
 
     def _prepare(self, count: int) -> None:
         """Build images and clones, `count` of each, and restore a kept state."""
@@ -160,8 +174,7 @@ class Unsplit(Keeping):
         adam = AdamConfig(lr=self.config.lr, amsgrad=True)
         self.learners["image"] = Learner({"canvas": self.canvas}, adam)
         self.learners["clone"] = Learner({"clones": self.clones}, adam)
-        if self._resumed:
-            super().load(self._resumed)
+        self.resume()
 
     def _start_over(self) -> None:
         """Reset the images to grey and the optimizers; the clones keep their weights."""
