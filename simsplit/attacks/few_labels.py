@@ -79,7 +79,8 @@ class DirectionScoring(Naming):
         means = torch.stack(
             [unit[given.rows[given.labels == label]].mean(0) for label in given.labels.unique()]
         )
-        return given.labels.unique()[(unit @ means.T).argmax(1)]
+        nearest: Tensor = given.labels.unique()[(unit @ means.T).argmax(1)]
+        return nearest
 
 
 class ModelCompletionConfig(FewLabelsConfig):

@@ -189,7 +189,7 @@ class Unsplit(PayloadMatching):
         # Losses are summed over images, so that an image's gradient does not depend on the others.
         scale = rows.flatten(1).square().mean(1) if config.scaled else rows.new_ones(len(rows))
         for _ in range(config.inner):
-            pixels = self.canvas.pixels
+            pixels: Tensor = self.canvas.pixels
             loss = (self._errors(pixels, rows) / scale).sum()
             prior = config.tv * measure_variation(pixels) + config.l2 * measure_square(pixels)
             descend(self.learners["image"], loss + prior)
