@@ -4,7 +4,7 @@ Under a topology whose clients are parties all of them encode their portions in 
 party sees what it sends and what comes back to it, and the party with the labels sees features.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import QUERIES, TARGETS
-from simsplit.attacks import AttackConfig
+from simsplit.attacks import Attack, AttackConfig
 from simsplit.attacks.member_attack import Losses, measure_losses
 from simsplit.attacks.threat import Role
 from simsplit.data import Prepared
@@ -92,20 +92,15 @@ class Exposing:
             return self.data.of_party(self.scenario.targets.client)
         return self.data.of_party(seat)
 
-    def ask_own_head(self, config: AttackConfig) -> Mapping[str, Tensor]:
-        """Ask the party at which an attack sits for the weights of its own head and methods."""
-        return self.parts.pool.ask(self._find_seat(config), HeadWeights())
-
-    def take_own_inputs(self, config: AttackConfig) -> Tensor:
-        """Return what that party has of the targets, as its head takes it."""
-        own = self.data.of_party(self._find_seat(config))
-        samples, rows = self.scenario.aims.choose(own)
-        return Exam(own.build_batcher(samples, self.device), rows, len(rows)).batch(0).inputs
-
-    def _find_seat(self, config: AttackConfig) -> ClientId:
+    def show_own(self, config: AttackConfig, attack: Attack) -> None:
+        """Show an attack its own party's head, and what that party has of the targets."""
         seat = self.scenario.find_viewpoint(config).client
         assert seat is not None, "the scenario's checks refuse the server"
-        return seat
+        attack.receive_head(self.parts.pool.ask(seat, HeadWeights()))
+        own = self.data.of_party(seat)
+        samples, rows = self.scenario.aims.choose(own)
+        exam = Exam(own.build_batcher(samples, self.device), rows, len(rows))
+        attack.receive_inputs(exam.batch(0).inputs)
 
     def _find_part(self, config: AttackConfig) -> Part | None:
         """Return whose packets of targets an attack may see, up to which leg; None: nobody's."""

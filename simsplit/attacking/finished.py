@@ -87,7 +87,10 @@ def attack(
             f"{kind} follows training packet by packet; name it in a scenario's attacks: and run "
             "that scenario"
         )
-    folder, settings = run.path / "attacks" / config.title, _encode_settings(scenario)
+    folder = run.path / "attacks" / config.title
+    # Saved with the results: a call that resumes compares its own with them.
+    own, targets = (each.model_dump(mode="json") for each in (config, scenario.targets))
+    settings = json.dumps({"attack": own, "targets": targets}, indent=2)
     if not _is_finished(folder, settings, resume=resume):
         with pin_threads(scenario.threads):
             for note in _work(folder, original, scenario, settings, progress):
@@ -106,13 +109,6 @@ def _explain_missing_public(error: ScenarioError, original: Scenario, path: Path
         f"{kind} learns from public data, and {path} has held out none; its clients have trained "
         f"on all of them. Train it anew with some held out: {shlex.join(words)}.{elsewhere}"
     )
-
-
-def _encode_settings(scenario: Scenario) -> str:
-    """Return the settings of attack and targets as JSON, which a call that resumes compares."""
-    config, targets = scenario.attacks[0], scenario.targets
-    values = {"attack": config.model_dump(mode="json"), "targets": targets.model_dump(mode="json")}
-    return json.dumps(values, indent=2)
 
 
 def _is_finished(folder: Path, settings: str, *, resume: bool) -> bool:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from torch import Tensor
-
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import TARGETS
 from simsplit.attacking.attack_judge import AttackJudge, KindScores
@@ -35,11 +33,8 @@ class InputJudge(AttackJudge[Attack]):
 
     def score(self, number: int, attacks: Mapping[str, Attack]) -> KindScores:
         recovered = {name: attack.guesses() for name, attack in attacks.items()}
-        return self.scorer.score(number, recovered, self._ask_own_tokens(number))
-
-    def _ask_own_tokens(self, number: int) -> list[Tensor | None]:
-        """Ask the client for masks of the targets' own tokens in their packets, batch by batch."""
+        # Masks of the targets' own tokens in their packets, batch by batch.
         client, by_batch = self.targets.client, self.targets.statistics == "batch"
         batches = range(self.pool.ask(client, CountExposures(TARGETS)))
         calls = [OwnTokens(TARGETS, number, each, by_batch) for each in batches]
-        return [self.pool.ask(client, call) for call in calls]
+        return self.scorer.score(number, recovered, [self.pool.ask(client, each) for each in calls])

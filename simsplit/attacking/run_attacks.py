@@ -150,8 +150,7 @@ class Attacking:
         if Knows.WEIGHTS in config.threat.knows:
             attack.receive_head(self.parts.pool.ask(self.targets.client, HeadWeights()))
         if Sees.OWN in config.threat.sees:
-            attack.receive_head(self.exposing.ask_own_head(config))
-            attack.receive_inputs(self.exposing.take_own_inputs(config))
+            self.exposing.show_own(config, attack)
         if config.queries:
             rounds = range(number, number + config.num_epochs)
             attack.study([pair for each in rounds for pair in self.exposing.query(config, each)])

@@ -141,7 +141,8 @@ class TextScorer(InputScorer):
             each = score_texts(made, [private] * len(made))
             for figures, guess in zip(each, candidates, strict=True):
                 figures["token_rouge_l"] = token_rouge_l(guess.tolist(), tokens.tolist())
-                figures["token_accuracy"] = _compute_token_accuracy(guess, tokens)
+                right = (guess[: len(tokens)] == tokens[: len(guess)]).sum()
+                figures["token_accuracy"] = float(right) / max(1, len(tokens))
             row: Row = {}
             for figure in FIGURES:
                 values = [figures[figure] for figures in each]
@@ -200,9 +201,3 @@ def _measure_nearness(guesses: Sequence[str], text: str) -> float:
     """Return the mean ROUGE-L of guesses by words: the package's figure, many times faster."""
     words = split_words(text)
     return sum(token_rouge_l(split_words(guess), words) for guess in guesses) / len(guesses)
-
-
-def _compute_token_accuracy(tokens: Tensor, truth: Tensor) -> float:
-    """Return the share of the true tokens that are recovered at their position."""
-    short = min(len(tokens), len(truth))
-    return float((tokens[:short] == truth[:short]).sum()) / max(1, len(truth))

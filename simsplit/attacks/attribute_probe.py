@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from simsplit.attacks.attack import AttackConfig, Done, Keeping, payloads
-from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.member_attack import flatten_message, mixes
+from simsplit.attacks.knowledge import Knowledge, is_mixed
+from simsplit.attacks.member_attack import flatten_message
 from simsplit.attacks.regression import classify
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.attacks.views import views_of
@@ -72,8 +72,8 @@ class AttributeProbe(Keeping):
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         del targets
-        grads = Leg.FEATURES_GRAD
-        crosses = any(packet.leg is grads for packet in self._own) and not mixes(self.known, grads)
+        crossed = {packet.leg for packet in self._own}
+        crosses = Leg.FEATURES_GRAD in crossed and not is_mixed(self.known, Leg.FEATURES_GRAD)
         self.guesses_by_view = {}
         for view in self.config.views:
             if view == "smashed" or crosses:

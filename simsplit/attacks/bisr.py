@@ -19,9 +19,9 @@ from torch.optim import AdamW
 from simsplit.attacks.gradient_view import unmix, view_gradients
 from simsplit.attacks.inverters import InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.tag import EPS, GradientMatching, shift_to_tokens
-from simsplit.attacks.text_attack import Read, SeenBatch, has_unknown_sign, split_messages
+from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.models.transformer import use_eager_attention
 
@@ -71,9 +71,11 @@ class Bisr(Inverting):
 
         Confidence in a guess is that of SIP's inverter.
         """
-        sent_MBLD = self._combine_messages(seen)
+        sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
+        if self.messages > 1 and self.config.reads == "unmixed":
+            sent_MBLD = unmix(self.known, seen, sent_MBLD)[None]
         # A combination's sign is unknown, whatever the method does.
-        both = has_unknown_sign(self.known) or len(sent_MBLD) != self.messages
+        both = is_mixed(self.known) or len(sent_MBLD) != self.messages
         sign_R = self.signs(sent_MBLD, both)
         smashed = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
         with torch.no_grad():
@@ -82,13 +84,6 @@ class Bisr(Inverting):
             sure_R = self.inverter.sure(features, read)
         tokens = self._match_smashed(self._match_gradient(read, seen), smashed, seen)
         return Read(tokens, self.together(sure_R, len(sent_MBLD)))
-
-    def _combine_messages(self, seen: SeenBatch) -> Tensor:
-        """Return the payloads to read: each message, or one combination for each text."""
-        sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
-        if self.messages == 1 or self.config.reads == "messages":
-            return sent_MBLD
-        return unmix(self.known, seen, sent_MBLD)[None]
 
     def _match_gradient(self, read_RLV: Tensor, seen: SeenBatch) -> Tensor:
         """Return tokens after optimizing SIP's soft labels until their gradient fits."""

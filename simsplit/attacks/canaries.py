@@ -26,13 +26,12 @@ from torch.nn.functional import normalize
 
 from simsplit.attacks.epoch_averages import average_epochs
 from simsplit.attacks.gradient_norm import measure_norms
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.member_attack import (
     MemberAttack,
     MemberAttackConfig,
     MemberView,
     flatten_message,
-    mixes,
 )
 from simsplit.attacks.threat import Knows, Sees, Threat, When
 from simsplit.data import Prepared
@@ -118,11 +117,11 @@ class CanaryAttack(MemberAttack):
 
     def score_all(self) -> Iterator[tuple[str, Tensor]]:
         yield from ((view, -losses.loss) for view, losses in self.list_losses())
-        if not mixes(self.known, Leg.FEATURES_GRAD):
+        if not is_mixed(self.known, Leg.FEATURES_GRAD):
             yield from ((view, -norms) for view, norms in measure_norms(self))
-        if Leg.SMASHED in self._sent and not mixes(self.known, Leg.SMASHED):
+        if Leg.SMASHED in self._sent and not is_mixed(self.known, Leg.SMASHED):
             yield "messages", self._compare_messages(self._sent[Leg.SMASHED].values()).amax(1)
-            if not mixes(self.known, Leg.FEATURES_GRAD):
+            if not is_mixed(self.known, Leg.FEATURES_GRAD):
                 yield from (("gradients", scores) for scores in self._multiply_gradients())
 
     def _compare_messages(self, sent: Iterable[Tensor]) -> Tensor:

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from simsplit.attacks.attack import AttackConfig, Done
 from simsplit.attacks.inverters import NOTHING, InverterConfig, build_inverter, divide_by_level
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.text_attack import (
     Read,
     TextAttack,
     count_messages,
-    has_unknown_sign,
     pick_surer,
 )
 from simsplit.data.batches import Batch
@@ -154,9 +153,7 @@ class Inverting(TextAttack):
 
         `both` is whether both signs are tried; None: if methods may flip them.
         """
-        return pick_surer(
-            *self._read_signs(x_MBLD, has_unknown_sign(self.known) if both is None else both)
-        )
+        return pick_surer(*self._read_signs(x_MBLD, is_mixed(self.known) if both is None else both))
 
     def signs(self, x_MBLD: Tensor, both: bool) -> Tensor:
         """Return each row's sign that reads surer; rows that share a secret share a sign."""

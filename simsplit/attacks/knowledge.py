@@ -134,7 +134,10 @@ class ServedReplay:
         ids, mask, *_ = batch[Leg.INPUTS].tensors
         adapters = batch[Leg.ADAPTERS].tensors[0].requires_grad_()
         message = known.message(batch[Leg.FEATURES_GRAD])
-        places, signs = (each.to(adapters.device) for each in self._draw_sketch(adapters.shape[1]))
+        # One sketch for all batches, or their rows could not be compared.
+        rng, numbers = rng_for(self.seed, "sketch"), adapters.shape[1]
+        places = torch.randint(SKETCHED, (numbers,), generator=rng).to(adapters.device)
+        signs = (torch.randint(2, (numbers,), generator=rng) * 2.0 - 1).to(adapters.device)
         rows = []
         for grad in self._compute_each(adapters, (ids, mask), message):
             kept = grad.new_zeros(len(grad), SKETCHED)
@@ -156,12 +159,6 @@ class ServedReplay:
                 states = self.trunk(adapters, *(given[each] for given in inputs))
                 (grad,) = torch.autograd.grad(states, adapters, message[each])
             yield grad
-
-    def _draw_sketch(self, numbers: int) -> tuple[Tensor, Tensor]:
-        # One sketch for all batches, or their rows could not be compared.
-        rng = rng_for(self.seed, "sketch")
-        places = torch.randint(SKETCHED, (numbers,), generator=rng)
-        return places, torch.randint(2, (numbers,), generator=rng) * 2.0 - 1
 
 
 @dataclass
@@ -379,6 +376,11 @@ class Knowledge:
 def _place_channels(values: tuple[float, ...], device: torch.device) -> Tensor:
     """Put one value per channel on a device, to broadcast over images; once for all steps."""
     return torch.tensor(values, device=device).view(-1, 1, 1)
+
+
+def is_mixed(known: Knowledge, leg: Leg = Leg.SMASHED) -> bool:
+    """Return whether rows on a leg belong to several samples, so that their sign may be flipped."""
+    return any(leg in method.superposes for method in known.methods)
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from simsplit.attacks.attack import AttackConfig, Done, Keeping
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.legs import Leg
 from simsplit.methods.method import ANYTHING, Modality
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Packet
@@ -74,11 +73,6 @@ def flatten_message(known: Knowledge, packet: Packet) -> Tensor:
     if known.vocabulary is None:
         return known.flatten_payload(packet).cpu()
     return known.lift_smashed(packet).mean(1).cpu()
-
-
-def mixes(known: Knowledge, leg: Leg) -> bool:
-    """Tell whether a row that crosses on a leg belongs to several samples."""
-    return any(leg in method.superposes for method in known.methods)
 
 
 class MemberAttackConfig(AttackConfig):

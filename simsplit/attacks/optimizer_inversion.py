@@ -116,8 +116,10 @@ class OptimizerInversion(LabelAttack):
 
     def _end_step(self, packet: Packet) -> None:
         """Keep the ended step, and invert the one before it if both went to this server."""
-        messages = self._arrived[Leg.FEATURES_GRAD]
-        own, before = self._own_messages(len(messages)), self._before
+        messages, before = self._arrived[Leg.FEATURES_GRAD], self._before
+        # Messages go to the servers in turn, and this is the first of them.
+        first, servers = self.iteration * len(messages), self.known.servers
+        own = [number for number in range(len(messages)) if (first + number) % servers == 0]
         adapters, self._before = self._arrived[Leg.ADAPTERS][0], None
         if before is not None and own and not self.lost:
             self._invert(before, adapters)
@@ -132,11 +134,6 @@ class OptimizerInversion(LabelAttack):
             )
             ids, mask = self._arrived[Leg.INPUTS]
             self._before = SeenStep(torch.tensor(place), ids, mask, adapters, seen, given)
-
-    def _own_messages(self, count: int) -> list[int]:
-        """Return the numbers of a step's messages that go to the first server, in turn."""
-        first, servers = self.iteration * count, self.known.servers
-        return [number for number in range(count) if (first + number) % servers == 0]
 
     def _read(self, packet: Packet) -> list[Tensor]:
         """Unpack and copy a packet's messages."""

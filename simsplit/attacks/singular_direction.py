@@ -21,7 +21,6 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.knowledge import Knowledge, SeenView
@@ -62,11 +61,8 @@ class SingularDirection(LabelAttack):
         unit = torch.nn.functional.normalize(view.rows)
         groups = find_clusters(unit, classes, self.config.starts, self.known.seed)
         clues = [Clue(*place, "accuracy", groups)]
-        return [Clue(*place, "auc", project_first(view.rows)), *clues] if classes == 2 else clues
-
-
-def project_first(rows_ND: Tensor) -> Tensor:
-    """Project rows on their first right singular direction, without centring them."""
-    direction = torch.linalg.svd(rows_ND.float(), full_matrices=False)[2][0]
-    scores: Tensor = rows_ND.float() @ direction
-    return scores
+        if classes != 2:
+            return clues
+        rows_ND = view.rows.float()
+        direction_D = torch.linalg.svd(rows_ND, full_matrices=False)[2][0]
+        return [Clue(*place, "auc", rows_ND @ direction_D), *clues]

@@ -27,10 +27,10 @@ from torch.optim import AdamW
 
 from simsplit.attacks.attack import TextAttackConfig
 from simsplit.attacks.gradient_view import GradientView, Reading, view_gradients
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.tag_linear import LabelTable
 from simsplit.attacks.tail_derivative import TailDerivative, get_weight
-from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, has_unknown_sign
+from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.legs import Leg
 from simsplit.models.transformer import Tail, use_eager_attention
@@ -88,7 +88,7 @@ class GradientMatching:
             count = learned_RL.sum().clamp_min(1) / view.messages
             self.learned_RL1 = (learned_RL / count)[..., None]
             self.wanted_RLD = view.gradient
-            if has_unknown_sign(known, Leg.FEATURES_GRAD):
+            if is_mixed(known, Leg.FEATURES_GRAD):
                 sign_R = LabelTable(tail).choose_signs(view)
                 self.wanted_RLD = sign_R[:, None, None] * self._scale_to_usual(view.gradient)
 

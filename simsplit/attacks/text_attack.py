@@ -14,7 +14,7 @@ from torch import Tensor
 
 from simsplit.attacks.attack import Attack, Done
 from simsplit.attacks.inverters import NOTHING
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.data.batches import pad_tokens
 from simsplit.data.samples import Vocabulary
 from simsplit.errors import ProtocolError
@@ -78,7 +78,7 @@ class TextAttack(Attack):
 
     def together(self, sure_R: Tensor, messages: int) -> Tensor:
         """Average sureness over each message's rows where the rows share an unknown sign."""
-        if not (has_unknown_sign(self.known) and has_shared_secrets(self.known)):
+        if not (is_mixed(self.known) and has_shared_secrets(self.known)):
             return sure_R
         sure_MB = sure_R.view(messages, -1)
         return sure_MB.mean(1, keepdim=True).expand_as(sure_MB).flatten()
@@ -137,11 +137,6 @@ def count_sources(known: Knowledge) -> int:
 def _list_mixing_methods(known: Knowledge) -> list[MethodConfig]:
     """Return the methods whose `messages` may hold smashed data; the others' hold gradients."""
     return [method for method in known.methods if not method.everywhere]
-
-
-def has_unknown_sign(known: Knowledge, leg: Leg = Leg.SMASHED) -> bool:
-    """Return whether payloads on a leg are mixed, so that their sign may be flipped."""
-    return any(leg in method.superposes for method in known.methods)
 
 
 def has_shared_secrets(known: Knowledge) -> bool:

@@ -150,8 +150,11 @@ class Unsplit(PayloadMatching):
         turns, total = self.config.outer, self.config.outer * len(groups)
         while self.iteration < total:
             group, turn = divmod(self.iteration, turns)
-            if turn == 0:
-                self._start_over()
+            if turn == 0:  # other images start grey, and the clones keep their weights
+                with torch.no_grad():
+                    self.canvas.pixels.fill_(0.5)
+                for learner in self.learners.values():
+                    learner.forget_moments()
             self._turn(groups[group])
             self.iteration += 1
             if self.iteration % turns == 0:
@@ -175,13 +178,6 @@ class Unsplit(PayloadMatching):
         self.learners["image"] = Learner({"canvas": self.canvas}, adam)
         self.learners["clone"] = Learner({"clones": self.clones}, adam)
         self.resume()
-
-    def _start_over(self) -> None:
-        """Reset the images to grey and the optimizers; the clones keep their weights."""
-        with torch.no_grad():
-            self.canvas.pixels.fill_(0.5)
-        for learner in self.learners.values():
-            learner.forget_moments()
 
     def _turn(self, rows: Tensor) -> None:
         """Take steps on the images, then on the clones."""

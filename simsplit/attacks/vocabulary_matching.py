@@ -36,7 +36,7 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from simsplit.attacks.inverters import NOTHING, Inverter, InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.matching import Before
 from simsplit.attacks.openings import OpenedConfig, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
@@ -46,7 +46,6 @@ from simsplit.attacks.text_attack import (
     SeenBatch,
     TextAttack,
     count_messages,
-    has_unknown_sign,
     pick_surer,
     split_messages,
 )
@@ -116,7 +115,7 @@ class VocabularyMatching(Inverting):
     def recover(self, seen: SeenBatch) -> Read:
         """Return one guess per message; the nearest is the surest."""
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
-        sign_R = self.signs(sent_MBLD, has_unknown_sign(self.known))
+        sign_R = self.signs(sent_MBLD, is_mixed(self.known))
         sent_RLD = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
         # only texts that are padded on the left have a mask, and these have one message each
         mask = next(iter(self.known.stack.get_context(seen.smashed.tensors)), None)
@@ -146,7 +145,7 @@ class TableMatching(TextAttack):
         mask = next(iter(self.known.stack.get_context(seen.smashed.tensors)), None)
         guesses = [
             self._match(sign * sent_RLD, mask, messages)
-            for sign in ((1, -1) if has_unknown_sign(self.known) else (1,))
+            for sign in ((1, -1) if is_mixed(self.known) else (1,))
         ]
         return guesses[0] if len(guesses) == 1 else pick_surer(*guesses)
 

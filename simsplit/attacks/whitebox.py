@@ -85,14 +85,6 @@ class _FromMinusOne(nn.Module):
         return out
 
 
-def _build_decoder(whose: Literal["sdar", "fora"], known: Knowledge) -> nn.Module:
-    """Build the decoder of SDAR or FORA, with outputs in [0, 1]."""
-    cut = known.shapes[0]
-    if whose == "fora":
-        return _FromMinusOne(fora_decoder(cut, known.image))
-    return glorot(sdar_decoder(cut[0], cut, known.image))
-
-
 class Refined(nn.Module):
     """A network that adds a correction to the map's image, from that image and a decoder's.
 
@@ -135,8 +127,13 @@ class Whitebox(Keeping):
 
     def __init__(self, config: WhiteboxConfig, known: Knowledge) -> None:
         super().__init__(config, known)
+        cut = known.shapes[0]
         with isolate(known.seed, "whitebox"):
-            decoder = _build_decoder(config.decoder, known)
+            decoder: nn.Module
+            if config.decoder == "fora":
+                decoder = _FromMinusOne(fora_decoder(cut, known.image))
+            else:
+                decoder = glorot(sdar_decoder(cut[0], cut, known.image))
             whole = Refined(decoder, known.image) if config.start == "ridge" else decoder
         self.decoder = whole.to(known.device)
         self.learners["decoder"] = Learner({"decoder": self.decoder}, AdamConfig(lr=config.lr))
