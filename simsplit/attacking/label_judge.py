@@ -71,7 +71,8 @@ class LabelJudge(AttackJudge[LabelAttack]):
 
     def inform(self, attack: LabelAttack) -> None:
         config = attack.config
-        attack.tell(self.choose_known(self._find_share(config), config.known_of_each))
+        share = self._find_share(config)
+        attack.known_labels = self.choose_known(share, config.known_of_each)
 
     def _find_share(self, config: LabelAttackConfig) -> float:
         """Return the share of the labels that an attack knows."""

@@ -71,9 +71,10 @@ class MemberJudge(AttackJudge[MemberAttack]):
         if seat is None:
             packets = [self._expose(split, epoch) for epoch in range(config.encodings)]
             losses = self._read_losses(self.client, split)
-            attack.tell(CandidateReading({"weights": losses}, packets, shadows))
+            attack.reading = CandidateReading({"weights": losses}, packets, shadows)
         else:
-            attack.tell(CandidateReading({"handover": self._read_losses(seat, split)}, (), shadows))
+            handed = self._read_losses(seat, split)
+            attack.reading = CandidateReading({"handover": handed}, (), shadows)
 
     def score(self, number: int, attacks: Mapping[str, MemberAttack]) -> KindScores:
         """Return a row for each attack, seat and figure, and those of a coin."""

@@ -98,12 +98,9 @@ class LabelAttack(Keeping):
     def __init__(self, config: LabelAttackConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         self.known_labels = KnownLabels(0, torch.empty(0, dtype=torch.int64), torch.empty(0))
+        """The facts about the targets' labels that it may know; the judge tells them."""
         self.views: list[SeenView] = []
         self.clues: list[Clue] = []
-
-    def tell(self, labels: KnownLabels) -> None:
-        """Receive the facts about the targets' labels that it may know."""
-        self.known_labels = labels
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         self.views = views_of(self.known, targets, self.config.views)

@@ -122,12 +122,9 @@ class MemberAttack(Keeping):
     def __init__(self, config: MemberAttackConfig, known: Knowledge) -> None:
         super().__init__(config, known)
         self.reading = CandidateReading()
+        """What is read of the candidates; the judge tells it."""
         self.scores: dict[str, Tensor] = {}
         """The scores of the candidates by view."""
-
-    def tell(self, reading: CandidateReading) -> None:
-        """Receive what is read of the candidates."""
-        self.reading = reading
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         del targets

@@ -56,7 +56,7 @@ def know(servers, noise="mixed"):
 def read(packets, labels, servers, noise="mixed", kind="singular_direction"):
     """Return an attack's clues by view and figure."""
     attack = ATTACKS[kind]().build(know(servers, noise))
-    attack.tell(KnownLabels(int(labels.max()) + 1, torch.empty(0), torch.empty(0)))
+    attack.known_labels = KnownLabels(int(labels.max()) + 1, torch.empty(0), torch.empty(0))
     for _ in attack.work(packets):
         pass
     return {(clue.view, clue.figure): clue.values for clue in attack.clues}
