@@ -289,7 +289,7 @@ def payloads(targets: Sequence[Packet]) -> list[Packet]:
     return [packet for packet in targets if packet.leg is Leg.SMASHED]
 
 
-class Keeping(Attack):
+class KeepingAttack(Attack):
     """An attack that keeps what it recovers; it stays empty where the results are no inputs."""
 
     def __init__(self, config: AttackConfig, known: Knowledge) -> None:
@@ -302,7 +302,7 @@ class Keeping(Attack):
         return self._recovered
 
 
-class Following(Keeping):
+class Following(KeepingAttack):
     """An attack that takes one iteration for each training step of a client."""
 
     def __init__(self, config: OnlineConfig, known: Knowledge) -> None:

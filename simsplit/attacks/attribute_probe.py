@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import AttackConfig, Done, Keeping, payloads
+from simsplit.attacks.attack import AttackConfig, Done, KeepingAttack, payloads
 from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.member_attack import flatten_message
 from simsplit.attacks.regression import classify
@@ -54,7 +54,7 @@ class AttributeProbeConfig(AttackConfig):
         return AttributeProbe(self, known)
 
 
-class AttributeProbe(Keeping):
+class AttributeProbe(KeepingAttack):
     """An attack that learns an attribute of auxiliary samples, and reads that of the targets."""
 
     config: AttributeProbeConfig

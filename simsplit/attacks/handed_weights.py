@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import AttackConfig, Done, Guesses, Keeping
+from simsplit.attacks.attack import AttackConfig, Done, Guesses, KeepingAttack
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.threat import Sees, Threat, When
 from simsplit.legs import Leg
@@ -52,7 +52,7 @@ class HandedWeightsConfig(AttackConfig):
         return HandedWeights(self, known)
 
 
-class HandedWeights(Keeping):
+class HandedWeights(KeepingAttack):
     """An attack that divides changes of weights by changes of biases."""
 
     config: HandedWeightsConfig

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import AttackConfig, Done, Keeping
+from simsplit.attacks.attack import AttackConfig, Done, KeepingAttack
 from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.attacks.views import VIEWS, views_of
@@ -88,7 +88,7 @@ class LabelAttackConfig(AttackConfig):
         return 0
 
 
-class LabelAttack(Keeping):
+class LabelAttack(KeepingAttack):
     """An attack on labels, which evaluates one view after another."""
 
     config: LabelAttackConfig

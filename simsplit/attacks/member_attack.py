@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import AttackConfig, Done, Keeping
+from simsplit.attacks.attack import AttackConfig, Done, KeepingAttack
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.methods.method import ANYTHING, Modality
 from simsplit.needs import Given, Need, Needs
@@ -114,7 +114,7 @@ class MemberAttackConfig(AttackConfig):
         return None
 
 
-class MemberAttack(Keeping):
+class MemberAttack(KeepingAttack):
     """An attack that scores each candidate from one seat after another."""
 
     config: MemberAttackConfig

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import Done, ImageAttackConfig, Keeping
+from simsplit.attacks.attack import Done, ImageAttackConfig, KeepingAttack
 from simsplit.attacks.epoch_averages import Queries, average_epochs, average_queries
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.regression import Ridge, fit
@@ -39,7 +39,7 @@ class RidgeConfig(ImageAttackConfig):
         return RidgeAttack(self, known)
 
 
-class RidgeAttack(Keeping):
+class RidgeAttack(KeepingAttack):
     """An attack that fits the map and reconstructs the targets with it."""
 
     config: RidgeConfig

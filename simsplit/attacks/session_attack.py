@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from simsplit.attacks.attack import Done, Keeping
+from simsplit.attacks.attack import Done, KeepingAttack
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.openings import Opening, SessionAttackConfig
@@ -25,7 +25,7 @@ def group_by_length(lengths: Tensor, together: int | None) -> Sequence[Tensor]:
     return groups
 
 
-class SessionAttack(Keeping):
+class SessionAttack(KeepingAttack):
     """An attack that recovers the tokens of whole sessions, both prompts and responses."""
 
     config: SessionAttackConfig

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.attacks.attack import AttackConfig, Done, Keeping
+from simsplit.attacks.attack import AttackConfig, Done, KeepingAttack
 from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.member_attack import flatten_message
@@ -58,7 +58,7 @@ class Origins:
     """Such a place, or the number of a cluster."""
 
 
-class SiteInference(Keeping):
+class SiteInference(KeepingAttack):
     """An attack that keeps the messages of the last round, and tells their clients."""
 
     config: SiteInferenceConfig

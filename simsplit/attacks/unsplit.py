@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from simsplit.attacks.attack import Done, ImageAttackConfig, Keeping, descend, payloads
+from simsplit.attacks.attack import Done, ImageAttackConfig, KeepingAttack, descend, payloads
 from simsplit.attacks.epoch_averages import average_epochs
 from simsplit.attacks.knowledge import Knowledge, Surrogate
 from simsplit.attacks.threat import Knows, Threat
@@ -114,7 +114,7 @@ class Clones(nn.Module):
         return dict(zip(self.names, self.stacked, strict=True))
 
 
-class PayloadMatching(Keeping):
+class PayloadMatching(KeepingAttack):
     """Base class of attacks that move images until a sender of their own gives what was sent."""
 
     config: PayloadMatchingConfig

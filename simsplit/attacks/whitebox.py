@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.attack import Done, ImageAttackConfig, Keeping, descend, payloads
+from simsplit.attacks.attack import Done, ImageAttackConfig, KeepingAttack, descend, payloads
 from simsplit.attacks.epoch_averages import Queries, average_epochs
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import fora_decoder, glorot, sdar_decoder
@@ -120,7 +120,7 @@ class Pairs:
         return Pairs(self.smashed[rows], self.pixels[rows], first)
 
 
-class Whitebox(Keeping):
+class Whitebox(KeepingAttack):
     """An attack that trains a decoder on pairs of images and smashed data."""
 
     config: WhiteboxConfig
