@@ -9,12 +9,18 @@ from typing import ClassVar, Generic, TypeVar
 from simsplit.assembly import Assembly
 from simsplit.attacks import Attack
 from simsplit.data import Prepared
+from simsplit.metrics.leaks import Interval
 from simsplit.results.directory import encode_csv
 from simsplit.results.leak_table import Row
 from simsplit.results.recovered_files import CURVES, RoundFiles
 from simsplit.scenario import Scenario
 
 OneAttack = TypeVar("OneAttack", bound=Attack)
+
+
+def make_cells(metric: str, figure: Interval, samples: int) -> Row:
+    """Return the cells of a row that say how large a figure of so many samples is."""
+    return {"metric": metric, **figure._asdict(), "samples": samples}
 
 
 @dataclass

@@ -13,8 +13,8 @@ import torch
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import QUERIES, TARGETS
-from simsplit.attacking.attack_judge import AttackJudge, KindScores
-from simsplit.attacking.sample_readings import expose_all
+from simsplit.attacking.attack_judge import AttackJudge, KindScores, make_cells
+from simsplit.attacking.exposing import expose_exam
 from simsplit.attacks.attribute_probe import AttributeProbe
 from simsplit.data import Prepared, Samples
 from simsplit.data.attributes import measure_attribute
@@ -38,39 +38,35 @@ class AttributeJudge(AttackJudge[AttributeProbe]):
         for index, config in enumerate(scenario.attacks):
             if config.recovers == "attributes":
                 name, where = getattr(config, "attribute", None), f"attacks.{index}.attribute"
-                self.values[config.title] = measure_attribute(
-                    self.samples, name, data.columns, where
-                )
+                read = measure_attribute(self.samples, name, data.columns, where)
+                self.values[config.title] = read
 
     def begin(self, number: int) -> None:
-        """Begin a round's judgement: what was encoded before had other weights."""
+        # What was encoded before had other weights.
         self._expose = cache(
-            lambda split: expose_all(self.scenario, self.parts, self.client, split, number)
+            lambda split: expose_exam(self.scenario, self.parts, self.client, split, number)
         )
 
     def inform(self, attack: AttributeProbe) -> None:
-        """Give an attack what crosses for auxiliary samples and for the targets."""
-        values = torch.from_numpy(self.values[attack.options.title][0])
+        values = torch.from_numpy(self.values[attack.config.title][0])
         attack.tell(self._expose(QUERIES), values, self._expose(TARGETS))
 
     def score(self, number: int, attacks: Mapping[str, AttributeProbe]) -> KindScores:
-        """Return a row for each attack and view, and for each floor of its attribute."""
-        scores, place = KindScores(), {"round": number, "kind": "attributes"}
+        rows: list[Row] = []
         for name, attack in attacks.items():
             known, truth = self.values[name]
-            for view, guesses in attack.guesses_by_view.items():
-                hits = measure_share(guesses.numpy() == truth)
-                row = {"attack": name, "role": ATTACK, "view": view}
-                scores.rows.append({**place, **row, **_make_cells(hits, len(truth))})
-            floors = self._measure_floors(known, truth)
-            for floor, hits in floors:
-                row = {"attack": floor, "role": FLOOR, "view": name}
-                scores.rows.append({**place, **row, **_make_cells(hits, len(truth))})
-        return scores
+            told = [
+                (name, ATTACK, view, measure_share(guesses.numpy() == truth))
+                for view, guesses in attack.guesses_by_view.items()
+            ]
+            floors = [(each, FLOOR, name, hits) for each, hits in self._list_floors(known, truth)]
+            for who, role, view, hits in (*told, *floors):
+                place = {"round": number, "kind": "attributes", "attack": who, "role": role}
+                cells = make_cells("accuracy", hits, len(truth))
+                rows.append({**place, "view": view, **cells})
+        return KindScores(rows)
 
-    def _measure_floors(
-        self, known: np.ndarray, truth: np.ndarray
-    ) -> Iterator[tuple[str, Interval]]:
+    def _list_floors(self, known: np.ndarray, truth: np.ndarray) -> Iterator[tuple[str, Interval]]:
         """Yield what is right without any attack."""
         yield LARGEST, measure_majority(truth)
         public, own = (get_classes(each.labels).numpy() for each in self.samples)
@@ -78,7 +74,3 @@ class AttributeJudge(AttackJudge[AttributeProbe]):
         for label in np.unique(public):
             commonest[label] = np.bincount(known[public == label]).argmax()
         yield LABEL, measure_share(commonest[own] == truth)
-
-
-def _make_cells(hits: Interval, samples: int) -> Row:
-    return {"metric": "accuracy", **hits._asdict(), "samples": samples}

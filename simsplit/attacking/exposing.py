@@ -4,20 +4,21 @@ Under a topology whose clients are parties all of them encode their portions in 
 party sees what it sends and what comes back to it, and the party with the labels sees features.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import QUERIES, TARGETS
-from simsplit.attacks import AttackConfig
+from simsplit.attacks import Attack, AttackConfig
+from simsplit.attacks.member_attack import Losses, measure_losses
 from simsplit.attacks.threat import Role
 from simsplit.data import Prepared
 from simsplit.legs import ClientId, Leg
-from simsplit.methods.stack import Stack
 from simsplit.packets import Packet
-from simsplit.parties.calls import CountExposures, Expose, HeadWeights
+from simsplit.parties.calls import CountExposures, Expose, HeadWeights, Probe
 from simsplit.parties.feed import Exam
 from simsplit.scenario import Scenario
 
@@ -34,7 +35,6 @@ class Exposing:
         self, scenario: Scenario, parts: Assembly, data: Prepared, device: torch.device
     ) -> None:
         self.scenario, self.parts, self.data, self.device = scenario, parts, data, device
-        self.targets = scenario.targets
         replies = any(c.threat.asks_gradients for c in scenario.attacks if not c.sitting)
         back = Leg.FEATURES_GRAD if scenario.gradients_cross else Leg.FEATURES
         # One exposure serves all attacks of the server, so that they can share what they compute.
@@ -49,7 +49,11 @@ class Exposing:
         # Each exposure has a round number of its own, so that methods draw other secrets in it.
         return {
             part: [
-                [packet for each in self._expose(TARGETS, number + epoch, part) for packet in each]
+                [
+                    packet
+                    for each in _expose(self.scenario, self.parts, part, TARGETS, number + epoch)
+                    for packet in each
+                ]
                 for epoch in range(epochs)
             ]
             for part, epochs in most.items()
@@ -74,7 +78,8 @@ class Exposing:
         size = self.scenario.train.batch_size
         leg = Leg.FEATURES if config.sitting else Leg.SMASHED
         wanted = (part[0], leg if config.sitting else None)
-        crossing = self._expose(QUERIES, number, wanted, -(-config.queries // size))
+        crossing = _expose(self.scenario, self.parts, wanted, QUERIES, number)
+        crossing = islice(crossing, -(-config.queries // size))
         sent = (next(each for each in packets if each.leg is leg) for packets in crossing)
         return list(zip(sent, pixels.split(size), strict=False))
 
@@ -84,27 +89,18 @@ class Exposing:
             return self.data
         seat = self.scenario.find_viewpoint(config).client
         if seat is None or config.recovers == "inputs":
-            return self.data.of_party(self.targets.client)
+            return self.data.of_party(self.scenario.targets.client)
         return self.data.of_party(seat)
 
-    def find_stack(self, config: AttackConfig) -> Stack:
-        """Return the server's half of the methods of the client that an attack reads."""
-        return self.parts.server.end.get_client_stack(self.scenario.find_read_client(config))
-
-    def ask_own_head(self, config: AttackConfig) -> Mapping[str, Tensor]:
-        """Ask the party at which an attack sits for the weights of its own head and methods."""
-        return self.parts.pool.ask(self._find_seat(config), HeadWeights())
-
-    def take_own_inputs(self, config: AttackConfig) -> Tensor:
-        """Return what that party has of the targets, as its head takes it."""
-        own = self.data.of_party(self._find_seat(config))
-        samples, rows = self.scenario.aims.choose(own)
-        return Exam(own.build_batcher(samples, self.device), rows, len(rows)).batch(0).inputs
-
-    def _find_seat(self, config: AttackConfig) -> ClientId:
+    def show_own(self, config: AttackConfig, attack: Attack) -> None:
+        """Show an attack its own party's head, and what that party has of the targets."""
         seat = self.scenario.find_viewpoint(config).client
         assert seat is not None, "the scenario's checks refuse the server"
-        return seat
+        attack.receive_head(self.parts.pool.ask(seat, HeadWeights()))
+        own = self.data.of_party(seat)
+        samples, rows = self.scenario.aims.choose(own)
+        exam = Exam(own.build_batcher(samples, self.device), rows, len(rows))
+        attack.receive_inputs(exam.batch(0).inputs)
 
     def _find_part(self, config: AttackConfig) -> Part | None:
         """Return whose packets of targets an attack may see, up to which leg; None: nobody's."""
@@ -119,16 +115,34 @@ class Exposing:
             return client, Leg.SMASHED_GRAD if asks else None
         return None
 
-    def _expose(
-        self, split: str, number: int, part: Part, most: int | None = None
-    ) -> Iterator[list[Packet]]:
-        """Have a client encode a split batch by batch, at most `most` batches."""
-        (client, last), parts = part, self.parts
-        total = parts.pool.ask(client, CountExposures(split))
-        by_batch = self.targets.statistics == "batch"
-        for batch in range(total if most is None else min(most, total)):
-            with parts.wire.moment.expose(split):
-                packets = parts.exchange.expose(
-                    client, Expose(split, number, batch, by_batch), last
-                )
-            yield packets
+
+def _expose(
+    scenario: Scenario, parts: Assembly, part: Part, split: str, number: int
+) -> Iterator[list[Packet]]:
+    """Have a client encode a split batch by batch."""
+    client, last = part
+    by_batch = scenario.targets.statistics == "batch"
+    for batch in range(parts.pool.ask(client, CountExposures(split))):
+        with parts.wire.moment.expose(split):
+            packets = parts.exchange.expose(client, Expose(split, number, batch, by_batch), last)
+        yield packets
+
+
+def expose_exam(
+    scenario: Scenario, parts: Assembly, client: ClientId, split: str, number: int
+) -> list[Packet]:
+    """Return the packets that would cross for an exam in training, gradients where any cross."""
+    legs = {leg for turn in scenario.crossings.training.turns for leg in turn.sends}
+    answers = scenario.gradients_cross and Leg.FEATURES_GRAD in legs
+    part = (client, Leg.FEATURES_GRAD if answers else None)
+    return [packet for each in _expose(scenario, parts, part, split, number) for packet in each]
+
+
+def read_losses(parts: Assembly, client: ClientId, split: str, exam: Exam, number: int) -> Losses:
+    """Return what a client's model, in inference, makes of an exam's samples."""
+    (parts.federation or parts.exchange).settle([client])
+    read: list[Losses] = []
+    for place in range(len(exam.cut)):
+        outputs = parts.exchange.predict(client, Probe(split, number, place)).cpu()
+        read.append(measure_losses(outputs, exam.batch(place).labels.cpu()))
+    return Losses(*(torch.cat([getattr(each, n) for each in read]) for n in ("loss", "sureness")))

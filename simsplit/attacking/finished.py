@@ -27,14 +27,7 @@ from simsplit.scenario.loading import pass_again
 
 KEEP_EVERY_S = 20.0
 _STATE, _SETTINGS = "state", "attack.json"
-
-
-def _ignore_progress(what: str, done: int, total: int) -> None:
-    del what, done, total
-
-
-def _ignore_warning(message: str) -> None:
-    del message
+_ELSEWHERE = ("targets.", "data.source.", "data.public", "device", "threads")
 
 
 def attack(
@@ -43,8 +36,8 @@ def attack(
     changes: Mapping[str, str] | None = None,
     *,
     resume: bool = False,
-    progress: Progress = _ignore_progress,
-    warn: Callable[[str], None] = _ignore_warning,
+    progress: Progress = lambda *_: None,
+    warn: Callable[[str], None] = lambda _: None,
     plugins: Given = (),
     data: Any = None,  # noqa: ANN401 - many forms
     model: Any = None,  # noqa: ANN401
@@ -67,7 +60,11 @@ def attack(
     >>> attack("runs/first", "unsplit", {"outer": "10"})  # doctest: +SKIP
     """
     run = OpenedRun.load(path)
-    fields = {_qualify_field(name): value for name, value in (changes or {}).items()}
+    # A field is the attack's, except for a few names.
+    fields = {
+        name if name.startswith(_ELSEWHERE) else f"attacks.0.{name}": value
+        for name, value in (changes or {}).items()
+    }
     if any(name.startswith("attacks.0.tune") for name in fields):
         raise RunError(
             "tune: an attacker chooses before a run, on clients that it trains as the run does; "
@@ -90,11 +87,13 @@ def attack(
             f"{kind} follows training packet by packet; name it in a scenario's attacks: and run "
             "that scenario"
         )
-    folder, settings = run.path / "attacks" / config.title, _encode_settings(scenario)
+    folder = run.path / "attacks" / config.title
+    # Saved with the results: a call that resumes compares its own with them.
+    own, targets = (each.model_dump(mode="json") for each in (config, scenario.targets))
+    settings = json.dumps({"attack": own, "targets": targets}, indent=2)
     if not _is_finished(folder, settings, resume=resume):
         with pin_threads(scenario.threads):
-            ongoing = _AttackOnFinished(run.path, original, scenario, folder, progress)
-            for note in ongoing.work(settings):
+            for note in _work(folder, original, scenario, settings, progress):
                 warn(note)
     return run
 
@@ -110,22 +109,6 @@ def _explain_missing_public(error: ScenarioError, original: Scenario, path: Path
         f"{kind} learns from public data, and {path} has held out none; its clients have trained "
         f"on all of them. Train it anew with some held out: {shlex.join(words)}.{elsewhere}"
     )
-
-
-def _qualify_field(name: str) -> str:
-    """Return a field's name in the scenario: it is the attack's, except for a few names."""
-    elsewhere = ("targets.", "data.source.", "data.public", "device", "threads")
-    return name if name.startswith(elsewhere) else f"attacks.0.{name}"
-
-
-def _encode_settings(scenario: Scenario) -> str:
-    """Return the settings of the attack and its targets as JSON, which is saved with the results.
-
-    A later call compares its own settings with them before it resumes.
-    """
-    config, targets = scenario.attacks[0], scenario.targets
-    values = {"attack": config.model_dump(mode="json"), "targets": targets.model_dump(mode="json")}
-    return json.dumps(values, indent=2)
 
 
 def _is_finished(folder: Path, settings: str, *, resume: bool) -> bool:
@@ -146,50 +129,42 @@ def _is_finished(folder: Path, settings: str, *, resume: bool) -> bool:
     return (folder / f"{TABLE}.csv").exists()
 
 
-class _AttackOnFinished:
-    """An attack on a finished run, in progress."""
+def _work(
+    folder: Path, original: Scenario, scenario: Scenario, settings: str, progress: Progress
+) -> list[str]:
+    """Run the attack, save its state from time to time, score it, and return its notes.
 
-    def __init__(
-        self, path: Path, original: Scenario, scenario: Scenario, folder: Path, progress: Progress
-    ) -> None:
-        self.folder, self.progress = folder, progress
-        self.title = scenario.attacks[0].title
-        device = find_device(scenario.device)
-        data = original.plant(scenario.prepare_data())  # what the run was trained on
-        client = scenario.targets.client
-        _, parts, self.done = restore(path, original, data, client, scenario)
-        self.attacking = Attacking(scenario, parts, data, device)
-        self._kept_at = time.monotonic()
+    Raise RunError if another process writes its folder; attacks with other names have others.
+    """
+    title, client = scenario.attacks[0].title, scenario.targets.client
+    device = find_device(scenario.device)
+    data = original.plant(scenario.prepare_data())  # what the run was trained on
+    _, parts, at = restore(folder.parents[1], original, data, client, scenario)
+    attacking = Attacking(scenario, parts, data, device)
+    kept_at = time.monotonic()
 
-    def work(self, settings: str) -> list[str]:
-        """Run the attack, save its state from time to time, score it, and return its notes.
-
-        Raise RunError if another process writes its folder; attacks with other names have others.
-        """
-        with writing(self.folder):
-            make_folder(self.folder.parent)
-            make_folder(self.folder)
-        with lock(self.folder):
-            return self._work_locked(settings)
-
-    def _work_locked(self, settings: str) -> list[str]:
-        with writing(self.folder):
-            replace(self.folder / _SETTINGS, settings.encode())
-        # The settings come first: by them a resume sees that a saved state is this attack's.
-        number, kept = self.done.round, checkpoints.load(self.folder / _STATE, self.title)
-        judged = self.attacking.judge(number, self._report, None if kept is None else kept[0])
-        judged.save(self.folder, number)
-        rows = [{name: row.get(name, "") for name in COLUMNS} for row in judged.leaks]
-        replace(self.folder / f"{TABLE}.csv", encode_csv(rows))
-        # Last: until the table is written, a resume needs the state.
-        shutil.rmtree(self.folder / _STATE, ignore_errors=True)
-        return judged.notes
-
-    def _report(self, what: str, done: int, total: int) -> None:
+    def report(what: str, done: int, total: int) -> None:
         """Report progress, and save the attack's state if the last save was some time ago."""
-        self.progress(what, done, total)
-        own = what == self.title  # and not a point of its curve
-        if own and done < total and time.monotonic() - self._kept_at > KEEP_EVERY_S:
-            state, at = self.attacking.attacks[self.title].state(), checkpoints.Progress(round=done)
-            checkpoints.save(self.folder / _STATE, state, at, self.title, keep=1)
-            self._kept_at = time.monotonic()
+        nonlocal kept_at
+        progress(what, done, total)
+        own = what == title  # and not a point of its curve
+        if own and done < total and time.monotonic() - kept_at > KEEP_EVERY_S:
+            state, kept = attacking.attacks[title].state(), checkpoints.Progress(round=done)
+            checkpoints.save(folder / _STATE, state, kept, title, keep=1)
+            kept_at = time.monotonic()
+
+    with writing(folder):
+        make_folder(folder.parent)
+        make_folder(folder)
+    with lock(folder):
+        with writing(folder):
+            replace(folder / _SETTINGS, settings.encode())
+        # The settings come first: by them a resume sees that a saved state is this attack's.
+        kept = checkpoints.load(folder / _STATE, title)
+        judged = attacking.judge(at.round, report, None if kept is None else kept[0])
+        judged.save(folder, at.round)
+        rows = [{name: row.get(name, "") for name in COLUMNS} for row in judged.leaks]
+        replace(folder / f"{TABLE}.csv", encode_csv(rows))
+        # Last: until the table is written, a resume needs the state.
+        shutil.rmtree(folder / _STATE, ignore_errors=True)
+    return judged.notes

@@ -3,14 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from torch import Tensor
-
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import TARGETS
 from simsplit.attacking.attack_judge import AttackJudge, KindScores
-from simsplit.attacking.image_scorer import ImageScorer
-from simsplit.attacking.input_scorer import InputScorer
-from simsplit.attacking.row_scorer import RowScorer
+from simsplit.attacking.input_scorer import ImageScorer, InputScorer, RowScorer
 from simsplit.attacking.text_scorer import TextScorer
 from simsplit.attacks import Attack
 from simsplit.data import Prepared
@@ -33,21 +29,12 @@ class InputJudge(AttackJudge[Attack]):
     def __init__(self, scenario: Scenario, data: Prepared, parts: Assembly) -> None:
         self.targets, self.pool = scenario.targets, parts.pool
         own = data.of_party(scenario.targets.client) if scenario.parties else data
-        self.scorer = find_scorer(scenario)(scenario, own)
+        self.scorer = SCORERS[scenario.data.source.modality](scenario, own)
 
     def score(self, number: int, attacks: Mapping[str, Attack]) -> KindScores:
-        """Return a row for each attack and target, and for the guesses that need no attack."""
         recovered = {name: attack.guesses() for name, attack in attacks.items()}
-        return self.scorer.score(number, recovered, self._ask_own_tokens(number))
-
-    def _ask_own_tokens(self, number: int) -> list[Tensor | None]:
-        """Ask the client for masks of the targets' own tokens in their packets, batch by batch."""
+        # Masks of the targets' own tokens in their packets, batch by batch.
         client, by_batch = self.targets.client, self.targets.statistics == "batch"
         batches = range(self.pool.ask(client, CountExposures(TARGETS)))
         calls = [OwnTokens(TARGETS, number, each, by_batch) for each in batches]
-        return [self.pool.ask(client, call) for call in calls]
-
-
-def find_scorer(scenario: Scenario) -> type[InputScorer]:
-    """Return the scorer for the scenario's kind of data."""
-    return SCORERS[scenario.data.source.modality]
+        return self.scorer.score(number, recovered, [self.pool.ask(client, each) for each in calls])

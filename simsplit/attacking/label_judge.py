@@ -10,13 +10,13 @@ If classes have very different sizes, k-means splits the large one, and a match 
 one class says little. So the clusters' `purity` is reported too (but not among the worst leaks).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
 
 from simsplit.assembly import Assembly
-from simsplit.attacking.attack_judge import AttackJudge, KindScores
+from simsplit.attacking.attack_judge import AttackJudge, KindScores, make_cells
 from simsplit.attacks.knowledge import SeenView
 from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack, LabelAttackConfig
 from simsplit.attacks.spectral import principal_components
@@ -43,6 +43,9 @@ from simsplit.results.recovered_kinds import BEST_AUC, CHANCE, MAJORITY, PURITY
 from simsplit.scenario import Scenario
 from simsplit.seeds import numpy_rng_for
 
+_MATCHES: dict[str, Hits] = {"accuracy": match_clusters, PURITY: match_majority}
+"""What counts as right of clusters, by figure."""
+
 
 class LabelJudge(AttackJudge[LabelAttack]):
     """The judge of attacks on labels; it also gives them the labels that they may know."""
@@ -67,14 +70,14 @@ class LabelJudge(AttackJudge[LabelAttack]):
         self.classes = len(classes)
 
     def inform(self, attack: LabelAttack) -> None:
-        """Give an attack the labels that it may know."""
-        options = attack.options
-        attack.tell(self.choose_known(self._find_share(options), options.known_of_each))
+        config = attack.config
+        share = self._find_share(config)
+        attack.known_labels = self.choose_known(share, config.known_of_each)
 
-    def _find_share(self, options: LabelAttackConfig) -> float:
+    def _find_share(self, config: LabelAttackConfig) -> float:
         """Return the share of the labels that an attack knows."""
-        if not (count := options.known_of_each):
-            return options.known_share
+        if not (count := config.known_of_each):
+            return config.known_share
         smallest = int(np.bincount(self.labels).min())
         if count >= smallest:
             raise ScenarioError(
@@ -102,18 +105,21 @@ class LabelJudge(AttackJudge[LabelAttack]):
         scores = KindScores()
         floors: dict[tuple[str, float, int], list[Row]] = {}
         for name, attack in attacks.items():
-            share = self._find_share(attack.options)
+            share = self._find_share(attack.config)
             for clue in attack.clues:
                 labels = self._find_labels(clue)
                 if len(np.unique(labels)) < 2:  # a few batches may have samples of one class only
                     continue
                 seen = {"attack": name, "role": ATTACK, "view": clue.view, "adapter": clue.adapter}
                 for figure, leak in self._measure_leaks(clue, labels).items():
-                    place = {"round": number, "kind": "labels", "metric": figure, "known": share}
-                    scores.rows.append({**place, **seen, **_make_cells(leak, labels)})
+                    place = {"round": number, "kind": "labels", "known": share}
+                    cells = make_cells(figure, leak, len(labels))
+                    scores.rows.append({**place, **seen, **cells})
                     if (key := (figure, share, len(labels))) not in floors:
-                        made = self._make_floors(figure, clue, labels)
-                        floors[key] = [{**place, **row} for row in made]
+                        floors[key] = [
+                            {**place, "attack": floor, "role": FLOOR, **cells}
+                            for floor, cells in self._make_floors(figure, clue, labels)
+                        ]
         scores.rows += [row for rows in floors.values() for row in rows]
         if points := list(self._list_components(number, attacks)):
             scores.files[COMPONENTS] = encode_csv(points, digits=6)  # enough to draw
@@ -148,28 +154,18 @@ class LabelJudge(AttackJudge[LabelAttack]):
             return {clue.figure: max(each)}
         if clue.named:
             return {"accuracy": measure_share(match_equal(values, labels))}
-        judged: dict[str, Hits] = {"accuracy": match_clusters, PURITY: match_majority}
-        return {figure: measure_share(hits(values, labels)) for figure, hits in judged.items()}
+        return {figure: measure_share(hits(values, labels)) for figure, hits in _MATCHES.items()}
 
-    def _make_floors(self, figure: str, clue: Clue, labels: Numbers) -> Iterator[Row]:
+    def _make_floors(self, figure: str, clue: Clue, labels: Numbers) -> Iterator[tuple[str, Row]]:
+        """Yield the name and the cells of each guess that needs no attack."""
         rng = numpy_rng_for(self.seed, "chance", figure, len(labels))
         if figure in ("auc", BEST_AUC):
             chance = simulate_chance_auc(labels == 1, rng, clue.values[0].numel())
         else:
-            hits = (
-                match_equal
-                if clue.named
-                else match_majority
-                if figure == PURITY
-                else match_clusters
-            )
+            hits = match_equal if clue.named else _MATCHES[figure]
             chance = simulate_chance(labels, hits, rng)
-            yield {
-                "attack": MAJORITY,
-                "role": FLOOR,
-                **_make_cells(measure_majority(labels), labels),
-            }
-        yield {"attack": CHANCE, "role": FLOOR, **_make_cells(chance, labels)}
+            yield MAJORITY, make_cells(figure, measure_majority(labels), len(labels))
+        yield CHANCE, make_cells(figure, chance, len(labels))
 
     def _list_components(self, number: int, attacks: Mapping[str, LabelAttack]) -> Iterator[Row]:
         views: dict[tuple[str, int], SeenView] = {}
@@ -180,7 +176,3 @@ class LabelJudge(AttackJudge[LabelAttack]):
             for target, (x, y) in enumerate(principal_components(view.rows, 2).tolist()):
                 place = {"round": number, "view": view.name, "adapter": view.adapter}
                 yield {**place, "target": target, "label": int(self.given[target]), "x": x, "y": y}
-
-
-def _make_cells(leak: Interval, labels: Sequence[int] | Numbers) -> Row:
-    return {"value": leak.value, "low": leak.low, "high": leak.high, "samples": len(labels)}

@@ -14,25 +14,18 @@ from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import Supplies
-from simsplit.attacking.attack_judge import AttackJudge, KindScores
-from simsplit.attacking.sample_readings import expose_all, read_losses
+from simsplit.attacking.attack_judge import AttackJudge, KindScores, make_cells
+from simsplit.attacking.exposing import expose_exam, read_losses
 from simsplit.attacking.shadow_runs import read_shadows
 from simsplit.attacks.canaries import CANARIES
-from simsplit.attacks.member_attack import (
-    CANDIDATES,
-    CandidateReading,
-    Losses,
-    MemberAttack,
-    MemberView,
-)
+from simsplit.attacks.member_attack import CANDIDATES, CandidateReading, MemberAttack
 from simsplit.data import Prepared
 from simsplit.metrics.audit_bounds import audit
-from simsplit.metrics.leaks import Interval
 from simsplit.metrics.memberships import AUC, RATES, measure_members, trace_rates
 from simsplit.privacy.accounting import list_guarantees
 from simsplit.privacy.accounts import choose_delta
 from simsplit.results.directory import encode_csv
-from simsplit.results.leak_table import ATTACK, FLOOR, Row
+from simsplit.results.leak_table import ATTACK, FLOOR, Row, list_leaks
 from simsplit.results.member_leaks import COIN, EPSILON, OF_WEIGHTS
 from simsplit.results.recovered_files import ROC
 from simsplit.scenario import Scenario
@@ -62,54 +55,48 @@ class MemberJudge(AttackJudge[MemberAttack]):
         )
 
     def begin(self, number: int) -> None:
-        """Begin a round's judgement: what was read before is of other weights."""
+        # What was read before is of other weights.
         self._read_losses = cache(
             lambda client, split: read_losses(self.parts, client, split, self.exams[split], number)
         )
-        self._expose = cache(
-            lambda split, epoch: expose_all(
-                self.scenario, self.parts, self.client, split, number + epoch
-            )
-        )
+        exposed = (self.scenario, self.parts, self.client)
+        self._expose = cache(lambda split, epoch: expose_exam(*exposed, split, number + epoch))
 
     def inform(self, attack: MemberAttack) -> None:
-        """Give an attack what it reads of its candidates."""
-        options = attack.options
-        (split,) = options.splits
-        folder = options.shadow_folder
-        shadows: list[Losses] = [] if folder is None else self._read_shadows(folder)
-        seat = self.scenario.find_viewpoint(options).client
-        if seat is not None:
-            attack.tell(CandidateReading({"handover": self._read_losses(seat, split)}, (), shadows))
-            return
-        packets = [self._expose(split, epoch) for epoch in range(options.encodings)]
-        losses: dict[MemberView, Losses] = {"weights": self._read_losses(self.client, split)}
-        attack.tell(CandidateReading(losses, packets, shadows))
+        config = attack.config
+        (split,) = config.splits
+        folder = config.shadow_folder
+        shadows = [] if folder is None else self._read_shadows(folder)
+        seat = self.scenario.find_viewpoint(config).client
+        if seat is None:
+            packets = [self._expose(split, epoch) for epoch in range(config.encodings)]
+            losses = self._read_losses(self.client, split)
+            attack.reading = CandidateReading({"weights": losses}, packets, shadows)
+        else:
+            handed = self._read_losses(seat, split)
+            attack.reading = CandidateReading({"handover": handed}, (), shadows)
 
     def score(self, number: int, attacks: Mapping[str, MemberAttack]) -> KindScores:
         """Return a row for each attack, seat and figure, and those of a coin."""
         scores, points = KindScores(), []
         place: Row = {"round": number, "kind": "members"}
         for name, attack in attacks.items():
-            (split,) = attack.options.splits
+            (split,) = attack.config.splits
             members, who = self.members[split], {"attack": name, "role": ATTACK}
             for view, values in attack.scores.items():
                 rng = numpy_rng_for(self.scenario.seed, "bootstrap", name, view)
                 read = values.double().numpy()
                 for figure, interval in measure_members(read, members, rng).items():
-                    row = {"view": view, "metric": figure, **_make_cells(interval, len(read))}
-                    scores.rows.append({**place, **who, **row})
+                    cells = make_cells(figure, interval, len(read))
+                    scores.rows.append({**place, **who, "view": view, **cells})
                 points += [
                     {"attack": name, "view": view, "fpr": fpr, "tpr": tpr}
                     for fpr, tpr in zip(*trace_rates(read, members), strict=True)
                 ]
-            if attack.options.audited:
+            if attack.config.audited:
                 scores.rows += [{**place, **who, **row} for row in self._audit(attack)]
-        chances = {**RATES, AUC: 0.5}
-        scores.rows += [
-            {**place, "attack": COIN, "role": FLOOR, "metric": figure, "value": value}
-            for figure, value in chances.items()
-        ]
+        coin = {**place, "attack": COIN, "role": FLOOR}
+        scores.rows += list_leaks(coin, {**RATES, AUC: 0.5})
         scores.files[ROC] = encode_csv(points, digits=6)
         return scores
 
@@ -120,7 +107,7 @@ class MemberJudge(AttackJudge[MemberAttack]):
         """
         canaries = self.data.canaries
         assert canaries is not None, "its attack has planted them"
-        delta = getattr(attack.options, "delta", None) or self._choose_delta()
+        delta = getattr(attack.config, "delta", None) or self._choose_delta()
         pairs = {view: _subtract(values) for view, values in attack.scores.items()}
         model = {view: scores for view, scores in pairs.items() if view == "weights"}
         for metric, read in ((EPSILON, pairs), (OF_WEIGHTS, model)):
@@ -141,7 +128,3 @@ def _subtract(scores: Tensor) -> np.ndarray:
     first, second = scores.double().numpy().reshape(2, -1)
     difference: np.ndarray = first - second
     return difference
-
-
-def _make_cells(figure: Interval, samples: int) -> Row:
-    return {**figure._asdict(), "samples": samples}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from simsplit.assembly import Assembly
-from simsplit.attacking.attack_judge import AttackJudge, KindScores
+from simsplit.attacking.attack_judge import AttackJudge, KindScores, make_cells
 from simsplit.attacks.site_inference import SiteInference
 from simsplit.data import Prepared
 from simsplit.metrics.leaks import (
@@ -33,29 +33,21 @@ class OriginJudge(AttackJudge[SiteInference]):
         self.seed = scenario.seed
 
     def score(self, number: int, attacks: Mapping[str, SiteInference]) -> KindScores:
-        """Return a row for each attack and view, and for the guess without an attack."""
-        scores, place = KindScores(), {"round": number, "kind": "origins"}
+        rows: list[Row] = []
         floors: dict[tuple[str, str], Row] = {}
         for name, attack in attacks.items():
-            match = match_equal if attack.options.names else match_clusters
             for view, told in attack.origins.items():
                 truth, guesses = told.truth.numpy(), told.guesses.numpy()
-                own = measure_share(match(guesses, truth))
-                row = {"attack": name, "role": ATTACK, "view": view}
-                scores.rows.append({**place, **row, **_make_cells(own, len(truth))})
-                floor = EVEN if attack.options.names else CLUSTERS
-                rng = numpy_rng_for(self.seed, "origins", view)
-                share = 1 / len(np.unique(truth))
-                chance = (
-                    Interval(share, share, share)
-                    if attack.options.names
-                    else simulate_chance(truth, match_clusters, rng)
-                )
-                row = {"attack": floor, "role": FLOOR, "view": view}
-                floors[floor, view] = {**place, **row, **_make_cells(chance, len(truth))}
-        scores.rows += floors.values()
-        return scores
-
-
-def _make_cells(hits: Interval, samples: int) -> Row:
-    return {"metric": "accuracy", **hits._asdict(), "samples": samples}
+                place = {"round": number, "kind": "origins", "view": view}
+                if attack.config.names:
+                    floor, hits = EVEN, match_equal(guesses, truth)
+                    chance = Interval(*[1 / len(np.unique(truth))] * 3)
+                else:
+                    floor, hits = CLUSTERS, match_clusters(guesses, truth)
+                    rng = numpy_rng_for(self.seed, "origins", view)
+                    chance = simulate_chance(truth, match_clusters, rng)
+                cells = make_cells("accuracy", measure_share(hits), len(truth))
+                rows.append({**place, "attack": name, "role": ATTACK, **cells})
+                cells = make_cells("accuracy", chance, len(truth))
+                floors[floor, view] = {**place, "attack": floor, "role": FLOOR, **cells}
+        return KindScores([*rows, *floors.values()])

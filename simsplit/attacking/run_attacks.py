@@ -4,11 +4,15 @@ Attacks see packets of training that pass their seat, on the driver's wire. For 
 client encodes target samples, and the attacks get these packets, as far as their seat sees them.
 Then a judge for each kind of things that attacks recover (see `judges`) compares the results with
 the truth.
+
+The curve of an attack shows how well it does with only a part of its iterations. It is built anew
+for each point, so that a point is the result of a shorter attack, including its schedule of
+learning rates. If a curve still rises at its end, the attack needs more iterations.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from weakref import proxy
 
 import torch
@@ -17,12 +21,9 @@ from torch import Tensor, nn
 from simsplit.assembly import Assembly
 from simsplit.attacking.attack_judge import AttackJudge, Judgement
 from simsplit.attacking.exposing import Exposed, Exposing
-from simsplit.attacking.iteration_curves import make_point, shorten
 from simsplit.attacking.judges import JUDGES
-from simsplit.attacking.served import ServedReplay
 from simsplit.attacks import Attack, AttackConfig, Knowledge
-from simsplit.attacks.knowledge import SeenViews
-from simsplit.attacks.pretrained import Pretrained
+from simsplit.attacks.knowledge import Pretrained, SeenViews, ServedReplay
 from simsplit.attacks.threat import Knows, Sees
 from simsplit.data import Prepared
 from simsplit.data.samples import DataInfo
@@ -46,11 +47,7 @@ class Attacking:
     """All attacks of a run."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        parts: Assembly,
-        data: Prepared,
-        device: torch.device,
+        self, scenario: Scenario, parts: Assembly, data: Prepared, device: torch.device
     ) -> None:
         self.scenario, self.parts, self.data, self.device = scenario, parts, data, device
         self.configs = scenario.attacks
@@ -77,8 +74,9 @@ class Attacking:
         self._forging = next(forging, None)
         if self._forging is not None:
             parts.wire.forger = proxy(self)
+        wanted = {config.recovers for config in self.configs}
         self.judges: dict[str, AttackJudge[Any]] = {
-            kind: JUDGES[kind](scenario, data, parts) for kind in _list_kinds(scenario)
+            kind: judge(scenario, data, parts) for kind, judge in JUDGES.items() if kind in wanted
         }
 
     def show(self, packet: Packet, configs: Sequence[AttackConfig]) -> None:
@@ -152,8 +150,7 @@ class Attacking:
         if Knows.WEIGHTS in config.threat.knows:
             attack.receive_head(self.parts.pool.ask(self.targets.client, HeadWeights()))
         if Sees.OWN in config.threat.sees:
-            attack.receive_head(self.exposing.ask_own_head(config))
-            attack.receive_inputs(self.exposing.take_own_inputs(config))
+            self.exposing.show_own(config, attack)
         if config.queries:
             rounds = range(number, number + config.num_epochs)
             attack.study([pair for each in rounds for pair in self.exposing.query(config, each)])
@@ -211,27 +208,32 @@ class Attacking:
 
     def _make_knowledge(self, config: AttackConfig) -> Knowledge:
         """Return what an attack knows of the run: public facts, and at the server its parts."""
-        known = self._make_server_knowledge(config)
-        seat = self.scenario.find_viewpoint(config).client
-        return known if seat is None else known.move_to(seat)
-
-    def _make_server_knowledge(self, config: AttackConfig) -> Knowledge:
         scenario, server = self.scenario, self.parts.server
-        data, stack = self.exposing.select_data(config), self.exposing.find_stack(config)
+        data, client = self.exposing.select_data(config), scenario.find_read_client(config)
         model = scenario.model
         # Attacks on texts share one seed, so that what several of them learn is learned only once.
         which = () if data.info.texts else (config.title,)
         seed = derive_seed(scenario.seed, "attack", *which)
-        return Knowledge(
+        auxiliary = None
+        if data.auxiliary is not None:
+            auxiliary = Feed(
+                data.build_batcher(data.auxiliary, self.device),
+                torch.arange(len(data.auxiliary)),
+                batch_size=scenario.train.batch_size,
+                seed=seed,
+                client=0,
+                drop_last=True,
+            )
+        known = Knowledge(
             trunk=server.end.trunk,
             tail=server.end.tail,
-            stack=stack,
+            stack=server.end.get_client_stack(client),
             model=model,
-            methods=[*scenario.select_methods(scenario.find_read_client(config)).values()],
+            methods=[*scenario.select_methods(client).values()],
             shapes=model.compute_shapes(data.info.shape),
             image=data.info.shape,
             classes=data.info.classes,
-            auxiliary=self._make_auxiliary(data, seed),
+            auxiliary=auxiliary,
             mean=data.mean,
             std=data.std,
             seed=seed,
@@ -245,18 +247,8 @@ class Attacking:
             factor=_make_lr_factor(scenario.train.lr_schedule, self.parts.wire.moment),
             servers=scenario.servers,
         )
-
-    def _make_auxiliary(self, data: Prepared, seed: int) -> Feed | None:
-        if data.auxiliary is None:
-            return None
-        return Feed(
-            data.build_batcher(data.auxiliary, self.device),
-            torch.arange(len(data.auxiliary)),
-            batch_size=self.scenario.train.batch_size,
-            seed=seed,
-            client=0,
-            drop_last=True,
-        )
+        seat = scenario.find_viewpoint(config).client
+        return known if seat is None else known.move_to(seat)
 
 
 class _Seated:
@@ -268,12 +260,6 @@ class _Seated:
     def observe(self, packet: Packet) -> None:
         """Show a packet to the attacks."""
         self.attacking.show(packet, self.configs)
-
-
-def _list_kinds(scenario: Scenario) -> list[str]:
-    """Return the kinds of things that the scenario's attacks recover, in the registry's order."""
-    wanted = {config.recovers for config in scenario.attacks}
-    return [kind for kind in JUDGES if kind in wanted]
 
 
 def _make_lr_factor(schedule: LrScheduleConfig, moment: Moment) -> Callable[[int], float]:
@@ -288,3 +274,25 @@ def _build_before_training(
     if owner != "trunk" and not model.is_start_public:
         seed = derive_seed(derive_seed(seed, "attack"), "stranger")
     return model.widen().segment(owner, info.shape, info.classes, seed).to(device)
+
+
+def shorten(config: AttackConfig, share: float) -> AttackConfig:
+    """Return the same attack with a part of its iterations, at least one of each kind."""
+    whole = {name: getattr(config, name) for name in config.effort if hasattr(config, name)}
+    # A field that is 0 or null sets no amount of work that could shrink.
+    less = {name: max(1, round(share * n)) for name, n in whole.items() if n}
+    return config.model_copy(update=less)
+
+
+def make_point(config: AttackConfig, share: float, rows: Sequence[Row]) -> Row:
+    """Return a point of an attack's curve: the means of its figures over the targets.
+
+    A figure that some targets lack, as an image without a foreground has none of it, is averaged
+    over the others.
+    """
+    own = [row for row in rows if row["attack"] == config.title]
+    known: dict[str, list[float]] = {}
+    for row in own:
+        known.setdefault(str(row["metric"]), []).append(cast("float", row["value"]))
+    means = {name: sum(values) / len(values) for name, values in known.items()}
+    return {"round": own[0]["round"], "attack": config.title, "share": round(share, 4), **means}

@@ -10,13 +10,14 @@ the texts: METEOR of what was written against the references.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.attacking.attack_judge import AttackJudge, KindScores
+from simsplit.attacking.text_scorer import make_text_floors
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.known_pairs import is_ceiling
@@ -129,31 +130,14 @@ def write_after(
     )
 
 
-_LEARNED: Mapping[str, type[BertScore | Bleurt]] = dict(
-    zip(LEARNED, (BertScore, Bleurt), strict=True)
-)
-
-
-def _list_learned(targets: TargetsConfig) -> tuple[str, ...]:
-    return tuple(name for name in LEARNED if getattr(targets, name) is not None)
-
-
 def _load_learned(targets: TargetsConfig) -> dict[str, BertScore | Bleurt]:
     """Load the learned metrics for which the scenario names weights."""
+    metrics: tuple[type[BertScore | Bleurt], ...] = (BertScore, Bleurt)
     return {
-        name: _LEARNED[name](getattr(targets, name), f"targets.{name}")
-        for name in _list_learned(targets)
+        name: metric(path, f"targets.{name}")
+        for name, metric in zip(LEARNED, metrics, strict=True)
+        if (path := getattr(targets, name)) is not None
     }
-
-
-@dataclass
-class _Readings:
-    """The results of a judgement so far."""
-
-    rows: list[Row] = field(default_factory=list)
-    """A row for each attack, session and side; the floors, and what was written."""
-    dialogues: list[Row] = field(default_factory=list)
-    """Prompts and responses as attacks read them, beside the private ones."""
 
 
 class SessionJudge(AttackJudge[SessionAttack]):
@@ -175,12 +159,10 @@ class SessionJudge(AttackJudge[SessionAttack]):
         self._learned = _load_learned(scenario.targets)
 
     def begin(self, number: int) -> None:
-        """Have the targets' client write the sessions of this judgement."""
         self.number = number
         self.sessions = write_sessions(self.scenario, self.parts, self.data, number)
 
     def inform(self, attack: SessionAttack) -> None:
-        """Give an attack what the server has of the sessions."""
         attack.hear(self._get_sessions().record(attack.known))
         if attack.known_sessions:
             attack.learn_sessions(*self._write_known_sessions(attack))
@@ -201,36 +183,41 @@ class SessionJudge(AttackJudge[SessionAttack]):
 
     def score(self, number: int, attacks: Mapping[str, SessionAttack]) -> KindScores:
         """Return a row for each attack, session and side, and one for both sides."""
-        sessions, readings = self._get_sessions(), _Readings()
-        for name, attack in attacks.items():
-            self._judge(name, list(attack.recovered.cpu()), sessions, readings)
-        for name, tokens in self._make_floors(sessions).items():
-            self._judge(name, tokens, sessions, readings)
+        sessions = self._get_sessions()
+        rows: list[Row] = []
+        dialogues: list[Row] = []
+        read = {name: list(attack.recovered.cpu()) for name, attack in attacks.items()}
+        for name, tokens in (*read.items(), *self._make_floors(sessions).items()):
+            for sides, dialogue in self._judge(name, tokens, sessions):
+                rows += sides
+                dialogues.append(dialogue)
         pairs = zip(sessions.written, sessions.references, strict=True)
         for session, (written, reference) in enumerate(pairs):
             row = {"attack": WRITTEN, "session": session, "side": RESPONSE}
             ap = compute_attack_performance(written, reference)
-            readings.rows.append({**row, "ap": ap, "meteor": meteor(written, reference)})
-        self._add_learned(readings, sessions)
-        rows = [leak for row in readings.rows for leak in _list_leaks(number, row)]
-        return KindScores(rows, {SESSIONS: encode_lines(readings.dialogues)})
+            rows.append({**row, "ap": ap, "meteor": meteor(written, reference)})
+        self._add_learned(rows, dialogues, sessions)
+        leaks = [leak for row in rows for leak in _list_leaks(number, row)]
+        return KindScores(leaks, {SESSIONS: encode_lines(dialogues)})
 
     def _get_sessions(self) -> WrittenSessions:
         assert self.sessions is not None, "a judgement begins with `begin`"
         return self.sessions
 
-    def _add_learned(self, readings: _Readings, sessions: WrittenSessions) -> None:
+    def _add_learned(
+        self, rows: list[Row], dialogues: Sequence[Row], sessions: WrittenSessions
+    ) -> None:
         """Add the learned metrics of each side as it was read, and of what was written."""
         if not self._learned:
             return
         pairs: dict[tuple[object, ...], tuple[str, str]] = {
             (each["attack"], each["session"], side): (str(each[side]), str(each[f"private_{side}"]))
-            for each in readings.dialogues
+            for each in dialogues
             for side in (PROMPT, RESPONSE)
         }
         for session, pair in enumerate(zip(sessions.written, sessions.references, strict=True)):
             pairs[WRITTEN, session, RESPONSE] = pair
-        rows = [row for row in readings.rows if "ap" in row and row["side"] != BOTH]
+        rows = [row for row in rows if "ap" in row and row["side"] != BOTH]
         compared = [pairs[row["attack"], row["session"], row["side"]] for row in rows]
         texts, truths = [text for text, _ in compared], [truth for _, truth in compared]
         # One call for all texts: the networks work in batches.
@@ -239,9 +226,9 @@ class SessionJudge(AttackJudge[SessionAttack]):
                 row[name] = value
 
     def _judge(
-        self, name: str, tokens: Sequence[Tensor], sessions: WrittenSessions, readings: _Readings
-    ) -> None:
-        """Add the rows and the dialogues of one attack or floor, session by session."""
+        self, name: str, tokens: Sequence[Tensor], sessions: WrittenSessions
+    ) -> Iterator[tuple[list[Row], Row]]:
+        """Yield the rows of an attack or floor, one by side, and the dialogue of each session."""
         private = zip(sessions.prompts, sessions.responses, tokens, strict=True)
         for session, (prompt, response, guess) in enumerate(private):
             place = {"attack": name, "session": session}
@@ -251,14 +238,12 @@ class SessionJudge(AttackJudge[SessionAttack]):
                 RESPONSE: self._pair(guess[ends[0] : ends[1]], response),
             }
             figures = {side: self._compute_figures(*pair) for side, pair in sides.items()}
-            for side, each in figures.items():
-                readings.rows.append({**place, "side": side, **each})
             both = self._combine_ends(*(each.get("ap") for each in figures.values()))
-            readings.rows.append({**place, "side": BOTH, **both})
+            rows = [{**place, "side": s, **each} for s, each in {**figures, BOTH: both}.items()]
             texts: dict[str, object] = {s: self._decode(pair[0]) for s, pair in sides.items()}
             texts |= {f"private_{side}": self._decode(pair[1]) for side, pair in sides.items()}
             texts |= {f"tokens_{side}": self._pair_tokens(*pair) for side, pair in sides.items()}
-            readings.dialogues.append({**place, **texts})
+            yield rows, {**place, **texts}
 
     def _combine_ends(self, of_prompt: object, of_response: object) -> Row:
         """Return the figure of both ends, or nothing if one end has no tokens."""
@@ -299,14 +284,8 @@ class SessionJudge(AttackJudge[SessionAttack]):
         rng = rng_for(self.seed, "floor of sessions")
         sides = zip(sessions.prompts, sessions.responses, strict=True)
         lengths = [len(prompt) + len(response) for prompt, response in sides]
-        drawn = [torch.randint(self.vocabulary.size, (n,), generator=rng) for n in lengths]
-        known = (self.data.auxiliary or self.data.train).inputs.flatten()
-        often = int(known[~torch.isin(known, self._special)].bincount().argmax())
-        guesses = (
-            drawn,
-            [torch.full((n,), often) for n in lengths],
-            [self._guess_unprompted(sessions, len(prompt)) for prompt in sessions.prompts],
-        )
+        said = [self._guess_unprompted(sessions, len(prompt)) for prompt in sessions.prompts]
+        guesses = (*make_text_floors(self.data, lengths, rng), said)
         return dict(zip(FLOORS, guesses, strict=True))
 
     def _guess_unprompted(self, sessions: WrittenSessions, boundary: int) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simsplit.assembly.state import restore
-from simsplit.attacking.sample_readings import read_losses
+from simsplit.attacking.exposing import read_losses
 from simsplit.attacks.member_attack import CANDIDATES, Losses
 from simsplit.data import Prepared
 from simsplit.errors import RunError

@@ -26,7 +26,7 @@ from simsplit.attacking.input_scorer import InputScorer
 from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
 from simsplit.metrics.text import assign_readings, rouge_l, score_texts, split_words, token_rouge_l
-from simsplit.results.leak_table import ATTACK, FLOOR, Row, list_leaks
+from simsplit.results.leak_table import Row
 from simsplit.results.recovered_files import TEXTS, encode_lines
 from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
@@ -45,16 +45,6 @@ class _Candidates(NamedTuple):
     """The positions of the text's own tokens."""
     pick: int | None = None
 
-    @property
-    def tokens(self) -> list[Tensor]:
-        """The guesses at the text's own tokens."""
-        return [take_places(row, self.places) for row in self.rows]
-
-    @property
-    def own_rows(self) -> list[Tensor]:
-        """The rows that count: the attack's own choice, or all of them without one."""
-        return self.rows if self.pick is None else [self.rows[self.pick]]
-
 
 def take_places(row: Tensor, places: Tensor) -> Tensor:
     """Return what was read at some positions; a row may end before them."""
@@ -64,9 +54,12 @@ def take_places(row: Tensor, places: Tensor) -> Tensor:
 class TextScorer(InputScorer):
     """The scorer of texts, by ROUGE-L of words and of tokens, METEOR and token accuracy."""
 
+    kind = "texts"
+
     def __init__(self, scenario: Scenario, data: Prepared) -> None:
+        super().__init__(scenario, data)
         assert data.vocabulary is not None, "data of texts have a vocabulary"
-        self.targets, self.data, self.seed = scenario.aims, data, scenario.seed
+        self.seed = scenario.seed
         self.size = scenario.targets.choose_batch_size(scenario.train.batch_size)
         self.vocabulary = data.vocabulary
         self.reader = scenario.text_reader()
@@ -74,7 +67,6 @@ class TextScorer(InputScorer):
     def score(
         self, number: int, recovered: Mapping[str, Guesses], own: Sequence[Tensor | None]
     ) -> KindScores:
-        """Return a row for each attack and text, and the texts."""
         samples, rows = self.targets.choose(self.data)
         assert samples.texts is not None, "samples of texts have text information"
         chosen = samples.take(rows)
@@ -83,21 +75,20 @@ class TextScorer(InputScorer):
             ids[-int(length) :] if chosen.texts.left else ids[: int(length)]
             for ids, length in zip(chosen.inputs, chosen.texts.lengths, strict=True)
         ]
-        truth = [self._drop_special(tokens) for tokens in whole]
+        truth = [tokens[~self._find_special(tokens)] for tokens in whole]
         candidates = {
             name: self._collect_candidates(guesses, whole, own, left=chosen.texts.left)
             for name, guesses in recovered.items()
         }
-        for name, floor in self._make_floors(truth).items():
+        floors = make_text_floors(self.data, list(map(len, truth)), rng_for(self.seed, "floor"))
+        for name, floor in zip((RANDOM, FREQUENT), floors, strict=True):
             candidates[name] = [_Candidates([each], torch.arange(len(each))) for each in floor]
         scores, texts = KindScores(), []
         for name, every in candidates.items():
-            role = ATTACK if name in recovered else FLOOR
-            place = {"round": number, "kind": "texts", "attack": name, "role": role}
-            for text, (figures, shown) in enumerate(self._compare(every, truth)):
-                target = {"target": text, "label": int(chosen.texts.groups[text])}
-                scores.rows += list_leaks({**place, **target}, figures)
-                texts.append({"attack": name, "text": text, **shown})
+            figures, shown = zip(*self._compare(every, truth), strict=True)
+            pairs = zip(chosen.texts.groups.tolist(), figures, strict=True)
+            scores.rows += self.list_rows(number, name, pairs, floor=name not in recovered)
+            texts += [{"attack": name, "text": text, **each} for text, each in enumerate(shown)]
         scores.files[TEXTS] = encode_lines(texts)
         return scores
 
@@ -121,9 +112,12 @@ class TextScorer(InputScorer):
             kept = slice(messages * int(part[0]), messages * (int(part[-1]) + 1))
             mine, longest = own[batch], max(len(whole[text]) for text in part.tolist())
             for place, text in enumerate(part.tolist()):
-                start = longest - len(whole[text]) if left else 0
-                mask = None if mine is None else mine[place]
-                places = self._find_places(mask, whole[text], start)
+                length = len(whole[text])
+                # the positions of its own tokens in its message, special ones included
+                if mine is None:
+                    places = torch.arange(length) + (longest - length if left else 0)
+                else:
+                    places = mine[place].cpu().nonzero().flatten()[:length]
                 if guesses.ahead:
                     # The guess at a token is the label at the text's own token before it; secret
                     # ones may lie between.
@@ -135,24 +129,20 @@ class TextScorer(InputScorer):
                 candidates.append(_Candidates(rows, places, pick))
         return candidates
 
-    def _find_places(self, own: Tensor | None, tokens: Tensor, start: int) -> Tensor:
-        """Return the positions of a text's own tokens in its message, special ones included."""
-        every = torch.arange(start, start + len(tokens))
-        return every if own is None else own.cpu().nonzero().flatten()[: len(tokens)]
-
     def _compare(
         self, every: Sequence[_Candidates], truth: Sequence[Tensor]
     ) -> Iterator[tuple[Row, Row]]:
         """Yield the figures of each text, and the guess that is shown beside the private text."""
         by_batch = self._score_by_batch(every, truth)
         for text, (one, tokens) in enumerate(zip(every, truth, strict=True)):
-            candidates, pick = one.tokens, one.pick
+            candidates, pick = [take_places(row, one.places) for row in one.rows], one.pick
             private = self.reader.decode(tokens.tolist())
             made = [self.reader.decode(guess.tolist()) for guess in candidates]
             each = score_texts(made, [private] * len(made))
             for figures, guess in zip(each, candidates, strict=True):
                 figures["token_rouge_l"] = token_rouge_l(guess.tolist(), tokens.tolist())
-                figures["token_accuracy"] = _compute_token_accuracy(guess, tokens)
+                right = (guess[: len(tokens)] == tokens[: len(guess)]).sum()
+                figures["token_accuracy"] = float(right) / max(1, len(tokens))
             row: Row = {}
             for figure in FIGURES:
                 values = [figures[figure] for figures in each]
@@ -183,33 +173,31 @@ class TextScorer(InputScorer):
                 scores.append(sum(each) / len(each))
         return scores
 
-    def _decode_at(self, candidates: _Candidates, places: Tensor) -> list[str]:
+    def _decode_at(self, one: _Candidates, places: Tensor) -> list[str]:
         """Decode what was read at some positions, where anything was: not behind a text's end."""
-        rows = (take_places(row, places) for row in candidates.own_rows)
+        # The attack's own choice counts, or all rows without one.
+        counted = one.rows if one.pick is None else [one.rows[one.pick]]
+        rows = (take_places(row, places) for row in counted)
         return [self.reader.decode(row[row >= 0].tolist()) for row in rows]
-
-    def _make_floors(self, truth: Sequence[Tensor]) -> dict[str, list[Tensor]]:
-        rng = rng_for(self.seed, "floor")
-        drawn = [torch.randint(self.vocabulary.size, (len(t),), generator=rng) for t in truth]
-        # Without public data the clients' own texts set the floor, which no attacker could know.
-        known = self.data.auxiliary or self.data.train
-        often = int(self._drop_special(known.inputs.flatten()).bincount().argmax())
-        return {RANDOM: drawn, FREQUENT: [torch.full_like(t, often) for t in truth]}
-
-    def _drop_special(self, tokens: Tensor) -> Tensor:
-        return tokens[~self._find_special(tokens)]
 
     def _find_special(self, tokens: Tensor) -> Tensor:
         return torch.isin(tokens, torch.tensor(sorted(self.vocabulary.special)))
+
+
+def make_text_floors(
+    data: Prepared, lengths: Sequence[int], rng: torch.Generator
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return random tokens, and the most frequent token, as guesses at texts of these lengths."""
+    assert data.vocabulary is not None, "data of texts have a vocabulary"
+    drawn = [torch.randint(data.vocabulary.size, (n,), generator=rng) for n in lengths]
+    # Without public data the clients' own texts set the floor, which no attacker could know.
+    known = (data.auxiliary or data.train).inputs.flatten()
+    special = torch.isin(known, torch.tensor(sorted(data.vocabulary.special)))
+    often = int(known[~special].bincount().argmax())
+    return drawn, [torch.full((n,), often) for n in lengths]
 
 
 def _measure_nearness(guesses: Sequence[str], text: str) -> float:
     """Return the mean ROUGE-L of guesses by words: the package's figure, many times faster."""
     words = split_words(text)
     return sum(token_rouge_l(split_words(guess), words) for guess in guesses) / len(guesses)
-
-
-def _compute_token_accuracy(tokens: Tensor, truth: Tensor) -> float:
-    """Return the share of the true tokens that are recovered at their position."""
-    short = min(len(tokens), len(truth))
-    return float((tokens[:short] == truth[:short]).sum()) / max(1, len(truth))

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import mse_loss, pad
+from torch.nn.functional import mse_loss
 
 from simsplit.attacks.attack import descend
 from simsplit.attacks.inverters import InverterConfig, divide_by_level
@@ -26,6 +26,7 @@ from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 from simsplit.attacks.threat import Knows, Threat, When
+from simsplit.data.batches import pad_tokens
 from simsplit.legs import ClientId, Leg
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.methods.secret_tokens import insert_tokens
@@ -109,7 +110,6 @@ class _Adaptive(Inverting):
         descend(self.learners["unmixer"], mse_loss(unmixed_BLD, divide_by_level(wanted_BLD)))
 
     def recover(self, seen: SeenBatch) -> Read:
-        """Return one guess per text, read from its unmixed messages."""
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
         with torch.no_grad():
             unmixed_BLD = self.unmixer.eval()(_level_together(sent_MBLD))
@@ -147,7 +147,6 @@ class AdaptiveOnline(_Adaptive):
                 self.unmix(rows[:-1], rows[-1])
 
     def state(self) -> dict[str, Tensor]:
-        """Return the networks, and the batches that may still turn out to be public."""
         waiting = {f"unanswered/{client}": rows for client, rows in self._unanswered.items()}
         return {**super().state(), **waiting}
 
@@ -170,11 +169,9 @@ class AdaptiveOffline(_Adaptive):
 
     @property
     def steps(self) -> int:
-        """Number of training steps of the inverter and of the unmixer, which learns last."""
         return super().steps + self.unmixing
 
     def learn(self, number: int) -> None:
-        """Take a training step of the inverter, or after its last one of the unmixer."""
         # The inverter learns first: `work` skips its steps if another attack has trained an equal
         # one.
         if number < super().steps:
@@ -190,8 +187,7 @@ class AdaptiveOffline(_Adaptive):
         drawn = [known.public(number * inputs + each) for each in range(inputs)]
         texts = [insert_tokens(each, self.tokens, self.vocabulary.size, rng)[0] for each in drawn]
         longest = max(text.inputs.shape[1] for text in texts)
-        fill = self.vocabulary.pad
-        padded = [pad(x.inputs, (0, longest - x.inputs.shape[1]), value=fill) for x in texts]
+        padded = [pad_tokens(text.inputs, longest, self.vocabulary.pad) for text in texts]
         with torch.no_grad():
             hidden_KBLD = torch.stack([self.head(each) for each in padded])
         if mixing is None:  # nothing is mixed: the text is hidden among others, in any order

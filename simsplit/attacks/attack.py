@@ -153,7 +153,6 @@ class ImageAttackConfig(AttackConfig, ABC):
 
     @property
     def num_epochs(self) -> int:
-        """Number of epochs in which it sees the targets' packets."""
         return self.exposures
 
 
@@ -290,16 +289,28 @@ def payloads(targets: Sequence[Packet]) -> list[Packet]:
     return [packet for packet in targets if packet.leg is Leg.SMASHED]
 
 
-class Following(Attack):
+class KeepingAttack(Attack):
+    """An attack that keeps what it recovers; it stays empty where the results are no inputs."""
+
+    def __init__(self, config: AttackConfig, known: Knowledge) -> None:
+        super().__init__(known)
+        self.config = config
+        self._recovered = torch.empty(0)
+
+    @property
+    def recovered(self) -> Tensor:
+        return self._recovered
+
+
+class Following(KeepingAttack):
     """An attack that takes one iteration for each training step of a client."""
 
-    def __init__(self, known: Knowledge, config: OnlineConfig) -> None:
-        super().__init__(known)
+    def __init__(self, config: OnlineConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
         self._autocast = autocast_for(config.precision, known.device)
         self._channels_last = config.channels_last
         self._smashed: dict[ClientId, Tensor] = {}
         self._labels: dict[ClientId, Tensor] = {}
-        self._recovered = torch.empty(0)
         self._named: Tensor | None = None
 
     def add_learner(
@@ -320,6 +331,8 @@ class Following(Attack):
             self._labels[packet.client] = packet.tensors[0].clone()
         elif packet.leg is Leg.SMASHED_GRAD and packet.client in self._smashed:
             smashed = self._smashed.pop(packet.client)
+            for learner in self.learners.values():
+                learner.train(True)
             with self._autocast():
                 self.iterate(smashed, self._labels.pop(packet.client, None))
             self.iteration += 1
@@ -339,11 +352,9 @@ class Following(Attack):
 
     @property
     def labels(self) -> Tensor | None:
-        """The class of each target, as `name_classes` has it."""
         return self._named
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Reconstruct all targets in one pass."""
         labels = take_first_epoch([packet for packet in targets if packet.leg is Leg.LABELS])
         sent_labels = torch.cat([packet.tensors[0] for packet in labels]) if labels else None
         smashed = torch.cat([*average_epochs(payloads(targets), self.known.lift_smashed)])
@@ -351,10 +362,6 @@ class Following(Attack):
             self._recovered = self.invert(smashed, sent_labels)
             self._named = self.name_classes(smashed)
         yield 1, 1
-
-    @property
-    def recovered(self) -> Tensor:
-        return self._recovered
 
 
 class Decoding(Following):
@@ -367,7 +374,6 @@ class Decoding(Following):
         return 2 * self.known.pixels(self.known.public(self.iteration).inputs) - 1
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """Decode smashed data into pixels between 0 and 1."""
         del labels
         self.decoder.eval()
         out: Tensor = self.decoder(smashed)

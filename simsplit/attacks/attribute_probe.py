@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done, payloads
-from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.member_attack import flatten_message, mixes
+from simsplit.attacks.attack import AttackConfig, Done, KeepingAttack, payloads
+from simsplit.attacks.knowledge import Knowledge, is_mixed
+from simsplit.attacks.member_attack import flatten_message
 from simsplit.attacks.regression import classify
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.attacks.views import views_of
@@ -47,21 +47,20 @@ class AttributeProbeConfig(AttackConfig):
         rows = [Need(Given.SAMPLES, "views", Leg.SMASHED)] if "smashed" in self.views else []
         return (*super().needs, *rows)
 
-    @property
-    def num_epochs(self) -> int:
-        """None: its judge gives it the packets of the targets beside those of auxiliary samples."""
-        return 0
+    # None: its judge gives it the packets of the targets beside those of auxiliary samples.
+    num_epochs: ClassVar[int] = 0
 
     def build(self, known: Knowledge) -> "AttributeProbe":
         return AttributeProbe(self, known)
 
 
-class AttributeProbe(Attack):
+class AttributeProbe(KeepingAttack):
     """An attack that learns an attribute of auxiliary samples, and reads that of the targets."""
 
+    config: AttributeProbeConfig
+
     def __init__(self, config: AttributeProbeConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.options = config
+        super().__init__(config, known)
         self.guesses_by_view: dict[str, Tensor] = {}
         self._public: Sequence[Packet] = ()
         self._own: Sequence[Packet] = ()
@@ -72,12 +71,11 @@ class AttributeProbe(Attack):
         self._public, self._values, self._own = public, values, own
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Fit a classifier in each view, and read the targets."""
         del targets
-        grads = Leg.FEATURES_GRAD
-        crosses = any(packet.leg is grads for packet in self._own) and not mixes(self.known, grads)
+        crossed = {packet.leg for packet in self._own}
+        crosses = Leg.FEATURES_GRAD in crossed and not is_mixed(self.known, Leg.FEATURES_GRAD)
         self.guesses_by_view = {}
-        for view in self.options.views:
+        for view in self.config.views:
             if view == "smashed" or crosses:
                 known, read = (self._make_rows(view, each) for each in (self._public, self._own))
                 scores = classify(known, self._values[: len(known)], read)
@@ -89,8 +87,3 @@ class AttributeProbe(Attack):
         if view == "gradients":
             return views_of(self.known, packets, ["gradient"])[0].rows
         return torch.cat([flatten_message(self.known, each) for each in payloads(packets)])
-
-    @property
-    def recovered(self) -> Tensor:
-        """An empty tensor: the results are guesses by view, and no inputs are recovered."""
-        return torch.empty(0)

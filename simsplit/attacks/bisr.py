@@ -16,23 +16,12 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from torch.optim import AdamW
 
-from simsplit.attacks.gradient_view import combine, infer_weights, view_gradients
+from simsplit.attacks.gradient_view import unmix, view_gradients
 from simsplit.attacks.inverters import InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
-from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.tag import (
-    EPS,
-    GradientMatching,
-    LabelDescent,
-    shift_to_tokens,
-)
-from simsplit.attacks.text_attack import (
-    Read,
-    SeenBatch,
-    has_unknown_sign,
-    payload,
-    split_messages,
-)
+from simsplit.attacks.knowledge import Knowledge, is_mixed
+from simsplit.attacks.tag import EPS, GradientMatching, shift_to_tokens
+from simsplit.attacks.text_attack import Read, SeenBatch, split_messages
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.models.transformer import use_eager_attention
 
@@ -82,9 +71,11 @@ class Bisr(Inverting):
 
         Confidence in a guess is that of SIP's inverter.
         """
-        sent_MBLD = self._combine_messages(seen)
+        sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
+        if self.messages > 1 and self.config.reads == "unmixed":
+            sent_MBLD = unmix(self.known, seen, sent_MBLD)[None]
         # A combination's sign is unknown, whatever the method does.
-        both = has_unknown_sign(self.known) or len(sent_MBLD) != self.messages
+        both = is_mixed(self.known) or len(sent_MBLD) != self.messages
         sign_R = self.signs(sent_MBLD, both)
         smashed = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
         with torch.no_grad():
@@ -94,27 +85,16 @@ class Bisr(Inverting):
         tokens = self._match_smashed(self._match_gradient(read, seen), smashed, seen)
         return Read(tokens, self.together(sure_R, len(sent_MBLD)))
 
-    def _combine_messages(self, seen: SeenBatch) -> Tensor:
-        """Return the payloads to read: each message, or one combination for each text."""
-        sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
-        if self.messages == 1 or self.config.reads == "messages":
-            return sent_MBLD
-        assert seen.gradient is not None, "needed by the config"
-        gradient_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
-        return combine(infer_weights(self.known, gradient_MBLD), sent_MBLD)[None]
-
     def _match_gradient(self, read_RLV: Tensor, seen: SeenBatch) -> Tensor:
         """Return tokens after optimizing SIP's soft labels until their gradient fits."""
         # Labels are next tokens, so SIP's scores move by one place; the last label is unknown.
         soft = (read_RLV / self.config.temperature).softmax(-1)
         start = torch.cat([soft[:, 1:], torch.zeros_like(soft[:, :1])], dim=1)
-        how = LabelDescent(self.config.gradient_steps, self.config.gradient_lr)
         view = view_gradients(self.known, seen, self.config.reads)
         context = self.known.stack.get_context(seen.smashed.tensors)
         matching = GradientMatching(self.tail, self.known, view, context)
         # The start is this batch's own, and no loss is asked for, which would cost a step more.
-        labels = start.to(matching.weight_VD)
-        matching.descend(labels, how)
+        labels = matching.descend(start, self.config.gradient_steps, self.config.gradient_lr)
         tokens = shift_to_tokens(labels.argmax(-1), self.vocabulary.pad)
         # No label is a text's first token, so the gradient says nothing of it.
         tokens[:, 0] = read_RLV[:, 0].argmax(-1)

@@ -26,13 +26,12 @@ from torch.nn.functional import normalize
 
 from simsplit.attacks.epoch_averages import average_epochs
 from simsplit.attacks.gradient_norm import measure_norms
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.member_attack import (
     MemberAttack,
     MemberAttackConfig,
     MemberView,
     flatten_message,
-    mixes,
 )
 from simsplit.attacks.threat import Knows, Sees, Threat, When
 from simsplit.data import Prepared
@@ -71,12 +70,10 @@ class CanariesConfig(MemberAttackConfig):
 
     @property
     def encodings(self) -> int:
-        """Number of epochs in which the canaries are encoded for it."""
         return self.exposures
 
     @property
     def audited(self) -> str:
-        """Return what differs between the two samples of a pair."""
         return self.differing
 
     def plant(self, data: Prepared, client: ClientId, seed: int, where: str) -> Prepared:
@@ -91,7 +88,7 @@ class CanariesConfig(MemberAttackConfig):
 class CanaryAttack(MemberAttack):
     """An attack that keeps the messages of the last round, and scores both samples of each pair."""
 
-    options: CanariesConfig
+    config: CanariesConfig
 
     def __init__(self, config: CanariesConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -100,7 +97,6 @@ class CanaryAttack(MemberAttack):
         self._round, self._values = 0, 0
 
     def observe(self, packet: Packet) -> None:
-        """Keep the messages and gradients of the present round, up to a number of values."""
         if packet.leg not in _KEPT:
             return
         if packet.round != self._round:
@@ -121,11 +117,11 @@ class CanaryAttack(MemberAttack):
 
     def score_all(self) -> Iterator[tuple[str, Tensor]]:
         yield from ((view, -losses.loss) for view, losses in self.list_losses())
-        if not mixes(self.known, Leg.FEATURES_GRAD):
+        if not is_mixed(self.known, Leg.FEATURES_GRAD):
             yield from ((view, -norms) for view, norms in measure_norms(self))
-        if Leg.SMASHED in self._sent and not mixes(self.known, Leg.SMASHED):
+        if Leg.SMASHED in self._sent and not is_mixed(self.known, Leg.SMASHED):
             yield "messages", self._compare_messages(self._sent[Leg.SMASHED].values()).amax(1)
-            if not mixes(self.known, Leg.FEATURES_GRAD):
+            if not is_mixed(self.known, Leg.FEATURES_GRAD):
                 yield from (("gradients", scores) for scores in self._multiply_gradients())
 
     def _compare_messages(self, sent: Iterable[Tensor]) -> Tensor:

@@ -36,6 +36,6 @@ class DirectLabelsConfig(LabelAttackConfig):
 class DirectLabels(LabelAttack):
     """An attack that takes the smallest value of each row."""
 
-    def read(self, view: SeenView) -> Clue:
+    def read(self, view: SeenView) -> list[Clue]:
         # Which column stands for which class is the heads' secret: the judge matches them.
-        return Clue(view.name, view.adapter, "accuracy", view.rows.argmin(1))
+        return [Clue(view.name, view.adapter, "accuracy", view.rows.argmin(1))]

@@ -16,6 +16,7 @@ attacks that know none.
 """
 
 import warnings
+from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from simsplit.attacks.knowledge import Knowledge, SeenView
-from simsplit.attacks.label_attack import Clue, KnownLabels, LabelAttack, LabelAttackConfig
+from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.threat import Knows, Sees, Threat
 
 ITERATIONS = 300
@@ -40,8 +41,25 @@ class FewLabelsConfig(LabelAttackConfig):
 
     @property
     def known_share(self) -> float:
-        """Share of the targets whose labels the attack knows."""
         return self.known
+
+
+class Naming(LabelAttack):
+    """Base class of attacks that learn from a few labels, and name the classes of the others."""
+
+    def read(self, view: SeenView) -> list[Clue]:
+        """Name the targets whose labels are unknown, if labels of two classes are known."""
+        given = self.known_labels
+        if len(given.labels.unique()) < 2:
+            return []
+        left = torch.ones(len(view.rows), dtype=torch.bool)
+        left[given.rows] = False
+        rows, named = left.nonzero()[:, 0], self.name(view.rows)
+        return [Clue(view.name, view.adapter, "accuracy", named[rows], rows, named=True)]
+
+    @abstractmethod
+    def name(self, rows: Tensor) -> Tensor:
+        """Return a class for each row of a view, learned from those with known labels."""
 
 
 class DirectionScoringConfig(FewLabelsConfig):
@@ -53,19 +71,16 @@ class DirectionScoringConfig(FewLabelsConfig):
         return DirectionScoring(self, known)
 
 
-class DirectionScoring(LabelAttack):
+class DirectionScoring(Naming):
     """An attack that compares directions of rows with those of known samples."""
 
-    def read(self, view: SeenView) -> Clue | None:
-        given = self.known_labels
-        if len(given.labels.unique()) < 2:
-            return None
-        unit = normalize(view.rows.float() - view.rows.float().mean(0))
+    def name(self, rows: Tensor) -> Tensor:
+        given, unit = self.known_labels, normalize(rows.float() - rows.float().mean(0))
         means = torch.stack(
             [unit[given.rows[given.labels == label]].mean(0) for label in given.labels.unique()]
         )
-        nearest = given.labels.unique()[(unit @ means.T).argmax(1)]
-        return name_unknown(view, given, nearest)
+        nearest: Tensor = given.labels.unique()[(unit @ means.T).argmax(1)]
+        return nearest
 
 
 class ModelCompletionConfig(FewLabelsConfig):
@@ -82,36 +97,25 @@ class ModelCompletionConfig(FewLabelsConfig):
         return ModelCompletion(self, known)
 
 
-class ModelCompletion(LabelAttack):
+class ModelCompletion(Naming):
     """An attack that trains a tail on rows of a view."""
 
-    options: ModelCompletionConfig
+    config: ModelCompletionConfig
 
-    def read(self, view: SeenView) -> Clue | None:
+    def name(self, rows: Tensor) -> Tensor:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
         from sklearn.semi_supervised import SelfTrainingClassifier
 
-        given = self.known_labels
-        if len(given.labels.unique()) < 2:
-            return None
-        rows = view.rows.double()
+        given, rows = self.known_labels, rows.double()
         # By one factor for all values, since few labels cannot tell which small values matter.
         rows = (rows - rows.mean(0)) / rows.std(0).mean().clamp_min(1e-12)
         labels = torch.full((len(rows),), -1)  # scikit-learn's mark of an unknown label
         labels[given.rows] = given.labels
         tail = SelfTrainingClassifier(
-            LogisticRegression(max_iter=ITERATIONS), threshold=self.options.sure, max_iter=None
+            LogisticRegression(max_iter=ITERATIONS), threshold=self.config.sure, max_iter=None
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             tail.fit(rows.numpy(), labels.numpy())
-        return name_unknown(view, given, torch.from_numpy(tail.predict(rows.numpy())).long())
-
-
-def name_unknown(view: SeenView, given: KnownLabels, guesses: Tensor) -> Clue:
-    """Return the clue of these classes of all targets, judged where labels are unknown."""
-    left = torch.ones(len(view.rows), dtype=torch.bool)
-    left[given.rows] = False
-    rows = left.nonzero()[:, 0]
-    return Clue(view.name, view.adapter, "accuracy", guesses[rows], rows, named=True)
+        return torch.from_numpy(tail.predict(rows.numpy())).long()

@@ -11,7 +11,7 @@ three.
 from typing import ClassVar, Literal
 
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.openings import READS_BOTH, OpenedConfig, Opening, SessionAttackConfig, Start
+from simsplit.attacks.openings import READS_BOTH, OpenedConfig, SessionAttackConfig, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
 from simsplit.attacks.threat import Knows, Sees, Threat, When
@@ -28,36 +28,25 @@ class Reading(SessionAttack):
         return tokens
 
 
-def _build_reading(config: SessionAttackConfig, known: Knowledge) -> Reading:
-    """Build the attack with the config's opening."""
-    return Reading(config, Opening(config.opening, config, known), known)
-
-
 class McConfig(SessionAttackConfig):
     """Model completion: the pretrained tail's predictions from the trunk's outputs of sessions."""
 
     kind: Literal["mc"] = "mc"
     threat: ClassVar[Threat] = Threat((Sees.RETURNED,), (Knows.TAIL,), when=When.WRITING)
-
-    @property
-    def opening(self) -> Start:
-        return "mc"
+    opening: ClassVar[Start] = "mc"
 
     def build(self, known: Knowledge) -> Reading:
-        return _build_reading(self, known)
+        return Reading(self, known)
 
 
 class SessionSipConfig(OpenedConfig):
     """An inverter of the pretrained head, which reads sessions as `sip` reads texts of training."""
 
     kind: Literal["session_sip"] = "session_sip"
-
-    @property
-    def opening(self) -> Start:
-        return "sip"
+    opening: ClassVar[Start] = "sip"
 
     def build(self, known: Knowledge) -> Reading:
-        return _build_reading(self, known)
+        return Reading(self, known)
 
 
 class DsiConfig(OpenedConfig):
@@ -65,10 +54,7 @@ class DsiConfig(OpenedConfig):
 
     kind: Literal["dsi"] = "dsi"
     threat: ClassVar[Threat] = READS_BOTH
-
-    @property
-    def opening(self) -> Start:
-        return "dsi"
+    opening: ClassVar[Start] = "dsi"
 
     def build(self, known: Knowledge) -> Reading:
-        return _build_reading(self, known)
+        return Reading(self, known)

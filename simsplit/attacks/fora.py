@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from simsplit.attacks.attack import Decoding, OnlineConfig, descend
@@ -60,29 +60,24 @@ class ForaConfig(OnlineConfig):
 class Fora(Decoding):
     """An attack that trains a substitute, a critic and a pseudo decoder."""
 
+    config: ForaConfig
+
     def __init__(self, config: ForaConfig, known: Knowledge) -> None:
-        super().__init__(known, config)
-        self.config = config
+        super().__init__(config, known)
         cut, image = known.shapes[0], known.image
         with isolate(known.seed, "fora"):
             self.substitute = fora_substitute(cut, image).to(known.device)
             self.critic = critic(cut, image, width=config.critic_width).to(known.device)
             self.decoder = fora_decoder(cut, image).to(known.device)
         self.stack = known.surrogate("fora").stack
-        learned: dict[str, tuple[nn.Module, float]] = {
-            "substitute": (self.substitute, config.lr_substitute),
-            "critic": (self.critic, config.lr_critic),
-            "decoder": (self.decoder, config.lr_decoder),
-        }
-        for name, (module, lr) in learned.items():
-            self.add_learner(name, {name: module}, AdamConfig(lr=lr))
+        rate = AdamConfig(lr=config.lr_substitute)
+        self.add_learner("substitute", {"substitute": self.substitute}, rate)
+        self.add_learner("critic", {"critic": self.critic}, AdamConfig(lr=config.lr_critic))
+        self.add_learner("decoder", {"decoder": self.decoder}, AdamConfig(lr=config.lr_decoder))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train substitute, decoder and critic for a step each; labels are not used."""
         del labels
         known, config = self.known, self.config
-        for learner in self.learners.values():
-            learner.train(True)
         images = self.draw_images()
         simulated = self._simulate(images)
         # The gradient penalty interpolates between pairs of rows, so both need the same number.
@@ -131,14 +126,13 @@ class ForaReference(Decoding):
     """An upper bound that trains a decoder on each step's images and smashed data."""
 
     def __init__(self, config: ForaReferenceConfig, known: Knowledge) -> None:
-        super().__init__(known, config)
+        super().__init__(config, known)
         with isolate(known.seed, "fora_reference"):
             self.decoder = fora_decoder(known.shapes[0], known.image).to(known.device)
         self.add_learner("decoder", {"decoder": self.decoder}, AdamConfig(lr=config.lr))
         self._private: dict[ClientId, Tensor] = {}
 
     def show(self, client: ClientId, pixels: Tensor) -> None:
-        """Keep the images until the server answers their step."""
         self._private[client] = pixels
 
     def observe(self, packet: Packet) -> None:
@@ -147,10 +141,8 @@ class ForaReference(Decoding):
         super().observe(packet)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train the decoder on the victim's images of this step."""
         del labels
         images = 2 * self._private.pop(self._client) - 1
-        self.decoder.train()
         descend(self.learners["decoder"], mse_loss(self.decoder(smashed), images))
 
 

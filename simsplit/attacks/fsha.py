@@ -71,9 +71,10 @@ class FshaConfig(OnlineConfig):
 class Fsha(Decoding):
     """An attack that trains a pilot, a decoder and a critic, and forges clients' gradients."""
 
+    config: FshaConfig
+
     def __init__(self, config: FshaConfig, known: Knowledge) -> None:
-        super().__init__(known, config)
-        self.config = config
+        super().__init__(config, known)
         cut, image = known.shapes[0], known.image
         with isolate(known.seed, "fsha"):
             self.pilot = glorot(fsha_pilot(cut, image)).to(known.device)
@@ -88,14 +89,12 @@ class Fsha(Decoding):
         self._packets: dict[ClientId, Packet] = {}
 
     def observe(self, packet: Packet) -> None:
-        """Keep a copy of smashed data until their gradient is forged."""
         if packet.leg is Leg.SMASHED:
             tensors = tuple(tensor.clone() for tensor in packet.tensors)
             self._packets[packet.client] = packet.with_tensors(tensors)
         super().observe(packet)
 
     def answer(self, packet: Packet) -> Packet:
-        """Replace the task's gradient by the critic's, from step `start` on."""
         if packet.leg is not Leg.SMASHED_GRAD or packet.client not in self._packets:
             return packet
         # Before the test of `start`, so that an honest step's copy does not stay in memory.
@@ -115,11 +114,8 @@ class Fsha(Decoding):
         return packet.with_tensors(known.stack.pack(Leg.SMASHED_GRAD, grad, step) * replies)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train pilot and decoder, then the critic."""
         del labels
         known = self.known
-        for learner in self.learners.values():
-            learner.train(True)
         images = self.draw_images()
         piloted = self.pilot(images)
         descend(self.learners["pilot"], mse_loss(self.decoder(piloted), images))

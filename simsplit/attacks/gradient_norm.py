@@ -4,7 +4,7 @@ A trained model is nearly at rest at its members, so the gradients of their feat
 sends to the server, are short. The server needs no label and no loss for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -14,7 +14,6 @@ from simsplit.attacks.member_attack import MemberAttack, MemberAttackConfig, Mem
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.attacks.views import views_of
 from simsplit.legs import Leg
-from simsplit.packets import Packet
 
 
 class GradientNormConfig(MemberAttackConfig):
@@ -33,18 +32,14 @@ class GradientNorm(MemberAttack):
     """An attack that scores a candidate by the negative norm of its gradient."""
 
     def score_all(self) -> Iterator[tuple[str, Tensor]]:
-        if "wire" in self.options.views:
+        if "wire" in self.config.views:
             yield from ((view, -norms) for view, norms in measure_norms(self))
 
 
 def measure_norms(attack: MemberAttack) -> Iterator[tuple[str, Tensor]]:
     """Yield the norms of the gradients that cross for the candidates, where any cross."""
-    crossed = [each for each in attack.reading.packets if _has_gradients(each)]
-    for packets in crossed[:1]:
-        for view in views_of(attack.known, packets, ["gradient"])[:1]:
-            yield "wire", view.rows.norm(dim=1)
-
-
-def _has_gradients(packets: Sequence[Packet]) -> bool:
-    """Tell whether gradients of features cross, which they do not at a vanilla cut."""
-    return any(packet.leg is Leg.FEATURES_GRAD for packet in packets)
+    for packets in attack.reading.packets:
+        if any(packet.leg is Leg.FEATURES_GRAD for packet in packets):  # none at a vanilla cut
+            for view in views_of(attack.known, packets, ["gradient"])[:1]:
+                yield "wire", view.rows.norm(dim=1)
+            return

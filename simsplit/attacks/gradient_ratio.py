@@ -11,17 +11,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from simsplit.attacks.gradient_view import combine, infer_weights
+from simsplit.attacks.gradient_view import unmix
 from simsplit.attacks.inverters import InverterConfig
 from simsplit.attacks.inverting import Inverting
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.text_attack import (
-    Read,
-    SeenBatch,
-    count_messages,
-    payload,
-    split_messages,
-)
+from simsplit.attacks.text_attack import Read, SeenBatch, count_messages, split_messages
 from simsplit.attacks.threat import Knows, Sees, Threat
 
 
@@ -48,14 +42,9 @@ class GradientRatio(Inverting):
 
     @property
     def messages(self) -> int:
-        """Number of messages for each text, from the config or the method."""
         return self.config.messages or count_messages(self.known)
 
     def recover(self, seen: SeenBatch) -> Read:
-        """Return one guess per text, read from its unmixed messages."""
-        assert seen.gradient is not None, "needed by the config"
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
-        grads_MBLD = split_messages(payload(self.known, seen.gradient), self.messages)
-        unmixed = combine(infer_weights(self.known, grads_MBLD), sent_MBLD)
         # A singular vector has no sign, whatever the method does.
-        return self.read(unmixed[None], both=True)
+        return self.read(unmix(self.known, seen, sent_MBLD)[None], both=True)

@@ -22,7 +22,6 @@ from simsplit.attacks.text_attack import (
     SeenBatch,
     count_messages,
     has_shared_secrets,
-    payload,
     split_messages,
 )
 from simsplit.seeds import rng_for
@@ -43,7 +42,7 @@ def view_gradients(known: Knowledge, seen: SeenBatch, how: Reading) -> GradientV
     """Return the rows of a batch in one of the three ways; without messages all are the same."""
     assert seen.features is not None, "needed by the config"
     assert seen.gradient is not None, "needed by the config"
-    features, gradient = payload(known, seen.features), payload(known, seen.gradient)
+    features, gradient = known.message(seen.features), known.message(seen.gradient)
     messages = count_messages(known)
     if messages == 1 or how == "messages":
         return GradientView(features, gradient, messages)
@@ -78,6 +77,13 @@ def weights_from(grads_GMN: Tensor) -> Tensor:
 def combine(weights_MB: Tensor, x_MBLD: Tensor) -> Tensor:
     """Sum each text's messages with its weights."""
     return torch.einsum("mb,mbld->bld", weights_MB, x_MBLD)
+
+
+def unmix(known: Knowledge, seen: SeenBatch, sent_MBLD: Tensor) -> Tensor:
+    """Combine messages with the weights that the ratio of their gradients gives: B x L x D."""
+    assert seen.gradient is not None, "needed by the config"
+    gradient_MBLD = split_messages(known.message(seen.gradient), len(sent_MBLD))
+    return combine(infer_weights(known, gradient_MBLD), sent_MBLD)
 
 
 def _scale_to_usual(known: Knowledge, x_BLD: Tensor) -> Tensor:

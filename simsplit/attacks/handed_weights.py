@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done, Guesses
+from simsplit.attacks.attack import AttackConfig, Done, Guesses, KeepingAttack
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.threat import Sees, Threat, When
 from simsplit.legs import Leg
@@ -52,14 +52,15 @@ class HandedWeightsConfig(AttackConfig):
         return HandedWeights(self, known)
 
 
-class HandedWeights(Attack):
+class HandedWeights(KeepingAttack):
     """An attack that divides changes of weights by changes of biases."""
 
+    config: HandedWeightsConfig
+
     def __init__(self, config: HandedWeightsConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.config = config
+        super().__init__(config, known)
         self._before: dict[str, Tensor] = {}
-        self._candidates = torch.empty(0, *known.image)
+        self._recovered = torch.empty(0, *known.image)
 
     def observe(self, packet: Packet) -> None:
         """Compare weights that arrive with those that left, or with those that arrived before."""
@@ -68,20 +69,16 @@ class HandedWeights(Attack):
         layer = find_first_layer(packet, self.known.image)
         leaves = packet.leg is Leg.HANDOVER and packet.client == self.known.seat
         if layer and self._before and not leaves:
-            self._keep(
-                layer["weight"] - self._before["weight"], layer["bias"] - self._before["bias"]
-            )
+            moved = (layer[name] - self._before[name] for name in ("weight", "bias"))
+            read = divide_changes(*moved).view(-1, *self.known.image)
+            left = self.config.most - len(self._recovered)
+            pixels = self.known.pixels(read)[:left].cpu()
+            self._recovered = torch.cat([self._recovered, pixels])
             self.iteration += 1
         # An average goes on from the average before it, not from what this client sent of it.
         if layer and not (leaves and "averaged" in self._before):
             averaged = {"averaged": torch.ones(1)} if packet.leg is Leg.BROADCAST else {}
             self._before = {**layer, **averaged}
-
-    def _keep(self, moved_KD: Tensor, moved_K: Tensor) -> None:
-        """Add the candidates of a change, as pixels or values."""
-        read = divide_changes(moved_KD, moved_K).view(-1, *self.known.image)
-        left = self.config.most - len(self._candidates)
-        self._candidates = torch.cat([self._candidates, self.known.pixels(read)[:left].cpu()])
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
         """Do nothing more: all was read as the weights arrived."""
@@ -89,21 +86,16 @@ class HandedWeights(Attack):
         yield 1, 1
 
     def guesses(self) -> Guesses:
-        """Return the candidates, which are in no order."""
         return Guesses(rows=self.recovered, unordered=True)
-
-    @property
-    def recovered(self) -> Tensor:
-        return self._candidates
 
     def state(self) -> dict[str, Tensor]:
         before = {f"before/{name}": tensor for name, tensor in self._before.items()}
-        return {**super().state(), **before, "candidates": self._candidates}
+        return {**super().state(), **before, "candidates": self._recovered}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         super().load(state)
         self._before = dict(select_below(state, "before/"))
-        self._candidates = state["candidates"]
+        self._recovered = state["candidates"]
 
 
 def divide_changes(moved_KD: Tensor, moved_K: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from simsplit.attacks.attack import Done
-from simsplit.attacks.few_labels import name_unknown
+from simsplit.attacks.few_labels import Naming
 from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
-from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.label_attack import LabelAttackConfig
 from simsplit.attacks.semi_supervised import Completion, MixMatch
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.methods.method import NUMBERS, Modality
@@ -56,7 +56,6 @@ class PassiveCompletionConfig(LabelAttackConfig):
 
     @property
     def known_of_each(self) -> int:
-        """Number of targets of each class whose labels it knows."""
         return self.known
 
     def build(self, known: Knowledge) -> "HeadCompletion":
@@ -76,16 +75,15 @@ class ActiveCompletionConfig(PassiveCompletionConfig):
     """Weight of the ratio of two steps in the factor on the later one."""
 
     def change_optimizer(self, optimizer: OptimizerConfig) -> OptimizerConfig:
-        """Return the optimizer of the attacker's own head."""
         if not isinstance(optimizer, SgdConfig):
             return optimizer
         return ScaledSgdConfig(**optimizer.model_dump(exclude={"kind"}), scale=self.scale)
 
 
-class HeadCompletion(LabelAttack):
+class HeadCompletion(Naming):
     """An attack that trains a classifier behind a party's own head."""
 
-    options: PassiveCompletionConfig
+    config: PassiveCompletionConfig
 
     def __init__(self, config: PassiveCompletionConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -93,19 +91,16 @@ class HeadCompletion(LabelAttack):
         self._inputs = torch.empty(0)
 
     def receive_head(self, weights: Mapping[str, Tensor]) -> None:
-        """Receive the weights of its own head."""
         known = self.known
         self._head = known.model.segment("head", known.image, known.classes, known.seed)
         self._head.to(known.device).load_state_dict(select_below(weights, "head/"))
 
     def receive_inputs(self, inputs: Tensor) -> None:
-        """Receive its own columns of the targets."""
         self._inputs = inputs
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Complete the head, and name the classes of all targets."""
         del targets
-        given, options = self.known_labels, self.options
+        given, options = self.known_labels, self.config
         self.clues = []
         if len(given.labels.unique()) < 2:
             return
@@ -116,10 +111,10 @@ class HeadCompletion(LabelAttack):
             if done % SHOWN == 0:
                 yield done, options.steps
         view = SeenView("features", 0, self._inputs.flatten(1))
-        self.clues = [name_unknown(view, given, made.predict())]
+        self._named = made.predict()
+        self.clues = self.read(view)
         yield options.steps, options.steps
 
-    def read(self, view: SeenView) -> Clue | None:
-        """Return nothing: no view of packets is read."""
-        del view
-        return None
+    def name(self, rows: Tensor) -> Tensor:
+        del rows  # of its own columns, which the completed head reads
+        return self._named

@@ -129,7 +129,6 @@ class RecurrentInverter(Inverter):
 
     @property
     def optimizer(self) -> OptimizerConfig:
-        """Adam with weight decay; the default rates are the published ones."""
         return AdamConfig(lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     def learn(self, z_BLD: Tensor, tokens_BL: Tensor, learner: Learner) -> None:
@@ -146,18 +145,13 @@ class RecurrentInverter(Inverter):
 
     def scores(self, features: Tensor, tokens: Tensor | None = None) -> Tensor:
         if self.places is not None:
-            return self._score_seen(
-                features, self.places if tokens is None else self.places[tokens]
-            )
+            places = self.places if tokens is None else self.places[tokens]
+            scores: Tensor = self.words(features)[..., places]
+            return scores.masked_fill(places == NOTHING, UNREADABLE)
         if tokens is None:
             out: Tensor = self.words(features)
             return out
         return linear(features, self.words.weight[tokens], self.words.bias[tokens])
-
-    def _score_seen(self, features: Tensor, places: Tensor) -> Tensor:
-        """Score tokens by their places among those that it reads; NOTHING: it reads none."""
-        scores: Tensor = self.words(features)[..., places]
-        return scores.masked_fill(places == NOTHING, UNREADABLE)
 
     def sureness(self, features: Tensor, best: Tensor) -> Tensor:
         """Compute the margin of the best token's score over the second."""

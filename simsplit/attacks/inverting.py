@@ -15,13 +15,11 @@ from torch import Tensor, nn
 
 from simsplit.attacks.attack import AttackConfig, Done
 from simsplit.attacks.inverters import NOTHING, InverterConfig, build_inverter, divide_by_level
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.text_attack import (
     Read,
     TextAttack,
     count_messages,
-    has_unknown_sign,
-    is_surer,
     pick_surer,
 )
 from simsplit.data.batches import Batch
@@ -116,11 +114,9 @@ class Inverting(TextAttack):
 
     @property
     def steps(self) -> int:
-        """Number of training steps before the first batch is recovered."""
         return self.learning
 
     def learn(self, number: int) -> None:
-        """Train the inverter on a public batch, unless training has stopped early."""
         patience = self.config.patience
         # The remaining steps still count, without work: checkpoints and progress go by their
         # number.
@@ -157,13 +153,12 @@ class Inverting(TextAttack):
 
         `both` is whether both signs are tried; None: if methods may flip them.
         """
-        return pick_surer(
-            *self._read_signs(x_MBLD, has_unknown_sign(self.known) if both is None else both)
-        )
+        return pick_surer(*self._read_signs(x_MBLD, is_mixed(self.known) if both is None else both))
 
     def signs(self, x_MBLD: Tensor, both: bool) -> Tensor:
         """Return each row's sign that reads surer; rows that share a secret share a sign."""
-        return torch.where(is_surer(*self._read_signs(x_MBLD, both)), 1.0, -1.0)
+        one, other = self._read_signs(x_MBLD, both)
+        return torch.where(one.sureness >= other.sureness, 1.0, -1.0)
 
     def _read_signs(self, x_MBLD: Tensor, both: bool) -> tuple[Read, Read]:
         """Read messages as sent and with the sign flipped; without `both`, as sent twice."""
@@ -217,10 +212,7 @@ class Inverting(TextAttack):
 
 
 class _Best(nn.Module):
-    """The best inverter so far, and the number of epochs without a better one.
-
-    It is a module with buffers, so that checkpoints hold it.
-    """
+    """The best inverter so far, and epochs without a better one: a module for checkpoints."""
 
     accuracy: Tensor
     stale: Tensor

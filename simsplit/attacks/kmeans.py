@@ -29,12 +29,12 @@ class KmeansConfig(LabelAttackConfig):
 class Kmeans(LabelAttack):
     """An attack by scikit-learn's k-means, seeded by the attack's seed."""
 
-    options: KmeansConfig
+    config: KmeansConfig
 
-    def read(self, view: SeenView) -> Clue:
+    def read(self, view: SeenView) -> list[Clue]:
         classes = self.known_labels.classes
-        clusters = find_clusters(view.rows, classes, self.options.starts, self.known.seed)
-        return Clue(view.name, view.adapter, "accuracy", clusters)
+        clusters = find_clusters(view.rows, classes, self.config.starts, self.known.seed)
+        return [Clue(view.name, view.adapter, "accuracy", clusters)]
 
 
 def find_clusters(rows_ND: Tensor, count: int, starts: int, seed: int) -> Tensor:

@@ -9,14 +9,13 @@ client has none of the server's parts.
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import is_not
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from simsplit.attacks.pretrained import Pretrained
 from simsplit.data.batches import Batch
 from simsplit.data.samples import Vocabulary
 from simsplit.errors import ProtocolError
@@ -24,11 +23,13 @@ from simsplit.legs import ClientId, Leg
 from simsplit.methods import MethodConfig, Step
 from simsplit.methods.stack import Stack, build_stack
 from simsplit.models.adapted import AdaptedClassifier
-from simsplit.models.fresh import InputShape, Shape, SplitConfig
+from simsplit.models.encoders import EncoderHead
+from simsplit.models.fresh import InputShape, Owner, Shape, SplitConfig
+from simsplit.models.transformer import Head
 from simsplit.packets import Packet
 from simsplit.parties.feed import Feed
 from simsplit.parties.optimizers import OptimizerConfig
-from simsplit.seeds import derive_seed
+from simsplit.seeds import derive_seed, rng_for
 
 ViewName = Literal[
     "features",
@@ -40,6 +41,9 @@ ViewName = Literal[
     "recovered",
     "adapter_gradient",
 ]
+
+SKETCHED = 1024
+"""The size of the sketch of a sample's gradient of adapters; a text's gradient takes megabytes."""
 
 
 class SeenView(NamedTuple):
@@ -66,20 +70,95 @@ class Surrogate:
         return {"head": self.head, "method": self.stack.modules}
 
 
-class ServedTransformer(Protocol):
-    """A whole transformer at the server, with which it can recompute a batch from its packets.
+class Pretrained:
+    """The pretrained model's frozen segments and token embeddings.
 
-    `batch` is the packets of one batch by leg.
+    If the clients' initial weights are not public, `make` returns other weights of the same shape.
     """
 
+    def __init__(self, make: Callable[[Owner], nn.Module], vocabulary: int) -> None:
+        self._make, self._vocabulary = make, vocabulary
+        self._segments: dict[Owner, nn.Module] = {}
+        self.usual_levels: dict[int, Tensor] = {}
+        """A cache: the level of the features of texts, by their length (see `gradient_view`).
+
+        Measuring one takes a pass through the trunk, as long as a step of an attack on a batch.
+        """
+
+    def segment(self, owner: Owner) -> nn.Module:
+        """Return a segment that all attacks share, so it must not be changed."""
+        if owner not in self._segments:
+            self._segments[owner] = self.own(owner)
+        return self._segments[owner]
+
+    def own(self, owner: Owner) -> nn.Module:
+        """Build a frozen segment for one attack, which may change how it computes."""
+        return self._make(owner).eval().requires_grad_(requires_grad=False)
+
+    @cached_property
+    def embeddings(self) -> Tensor:
+        """The embeddings of all tokens, V x D, shared by all attacks."""
+        head = self.segment("head")
+        assert isinstance(head, Head | EncoderHead), "language models have no other heads"
+        device = next(head.parameters()).device
+        with torch.no_grad():
+            embedded: Tensor = head.tokens(torch.arange(self._vocabulary, device=device))
+        return embedded
+
+
+class ServedReplay:
+    """A server of an API has the whole transformer, and repeats a batch's calls by itself.
+
+    It does so without the clients' adapters, or for one sample at a time. `batch` is the packets of
+    one batch by leg.
+    """
+
+    def __init__(self, trunk: nn.Module, seed: int) -> None:
+        self.trunk, self.seed = trunk, seed
+        self._bases: dict[bytes, Tensor] = {}
+
     def base(self, batch: Mapping[Leg, Packet]) -> Tensor:
-        """Compute the batch's features without the clients' adapters, N x D."""
+        """Return the features without adapters, N x D; they never change, so they are kept."""
+        ids, mask, *_ = batch[Leg.INPUTS].tensors
+        key = torch.cat([ids, mask]).cpu().numpy().tobytes()
+        if key not in self._bases:
+            with torch.no_grad():
+                self._bases[key] = self.trunk(torch.empty(0, 0), ids, mask)[:, 0]
+        return self._bases[key]
 
     def adapter_gradients(self, known: "Knowledge", batch: Mapping[Leg, Packet]) -> Tensor:
-        """Compute each sample's gradient with respect to each adapter, N x n x values."""
+        """Return the gradient of each sample and adapter alone, N x n x SKETCHED.
+
+        Gradients are sketched: random signs and places keep norms and angles on average.
+        """
+        ids, mask, *_ = batch[Leg.INPUTS].tensors
+        adapters = batch[Leg.ADAPTERS].tensors[0].requires_grad_()
+        message = known.message(batch[Leg.FEATURES_GRAD])
+        # One sketch for all batches, or their rows could not be compared.
+        rng, numbers = rng_for(self.seed, "sketch"), adapters.shape[1]
+        places = torch.randint(SKETCHED, (numbers,), generator=rng).to(adapters.device)
+        signs = (torch.randint(2, (numbers,), generator=rng) * 2.0 - 1).to(adapters.device)
+        rows = []
+        for grad in self._compute_each(adapters, (ids, mask), message):
+            kept = grad.new_zeros(len(grad), SKETCHED)
+            rows.append(kept.index_add_(1, places, grad * signs))
+        return torch.stack(rows)
 
     def replies(self, adapters: Tensor, inputs: Sequence[Tensor], message: Tensor) -> Tensor:
-        """Compute the adapters' gradient for each sample's row of a message alone, N x n x P."""
+        """Return the gradient of each sample's row of a message alone, N x n x P."""
+        own = adapters.detach().requires_grad_()
+        return torch.stack(list(self._compute_each(own, inputs, message)))
+
+    def _compute_each(
+        self, adapters: Tensor, inputs: Sequence[Tensor], message: Tensor
+    ) -> Iterator[Tensor]:
+        """Yield the gradient of the adapters for one sample after the other."""
+        # One by one: of a batch, only the sum over its samples comes out.
+        for each in torch.arange(len(message)).split(1):
+            with torch.enable_grad():
+                states = self.trunk(adapters, *(given[each] for given in inputs))
+                (grad,) = torch.autograd.grad(states, adapters, message[each])
+            yield grad
 
 
 @dataclass
@@ -131,7 +210,7 @@ class Knowledge:
     """The vocabulary of texts, else None."""
     learned: dict[Hashable, Mapping[str, Tensor]] = field(default_factory=dict)
     """Weights of networks that attacks of this run have trained, for other attacks to reuse."""
-    served: ServedTransformer | None = None
+    served: ServedReplay | None = None
     """The transformer of a server that has the whole model, else None."""
     seen: SeenViews = field(default_factory=SeenViews)
     """The targets' views of the present scoring, shared by all attacks."""
@@ -185,23 +264,16 @@ class Knowledge:
             step = self.step(packet)
             return [self.stack.unpack(packet.leg, each, step).float() for each in own]
 
-    def unpack_sent(self, packet: Packet, step: Step) -> Tensor:
-        """Unpack the payload of a packet of smashed data, in fp32 whatever clients compute in."""
-        return self.stack.unpack(Leg.SMASHED, packet.tensors, step).float()
-
-    def unpack_target(self, packet: Packet) -> Tensor:
-        """Unpack the payload of a target's packet, detached."""
-        return self.unpack_sent(packet, self.step(packet)).detach()
+    def unpack(self, packet: Packet) -> Tensor:
+        """Unpack a packet's payload, detached and in fp32 whatever clients compute in."""
+        with torch.no_grad():
+            return self.stack.unpack(packet.leg, packet.tensors, self.step(packet)).float()
 
     def lift_smashed(self, packet: Packet) -> Tensor:
-        """Return a packet's smashed data lifted to the cut's shape, as the trunk gets them.
-
-        The result is detached.
-        """
-        step = self.step(packet)
+        """Return a packet's smashed data lifted to the cut's shape for the trunk, detached."""
         # In training mode, a codec's running statistics would learn from what an attack reads.
         with torch.no_grad(), inference(self.stack.modules):
-            return self.stack.lift(self.unpack_sent(packet, step), step)
+            return self.stack.lift(self.unpack(packet), self.step(packet))
 
     def flatten_payload(self, packet: Packet) -> Tensor:
         """Return a packet's payload with one flat row per sample, detached.
@@ -211,8 +283,7 @@ class Knowledge:
         """
         if packet.leg is not Leg.SMASHED:
             return self.message(packet).flatten(1)
-        with torch.no_grad():
-            sent, lifted = self.unpack_sent(packet, self.step(packet)), self.lift_smashed(packet)
+        sent, lifted = self.unpack(packet), self.lift_smashed(packet)
         return (sent if len(sent) == len(lifted) else lifted).flatten(1).float()
 
     def surrogate(self, *scope: str | int) -> Surrogate:
@@ -237,7 +308,7 @@ class Knowledge:
 
     def simulate(self, surrogate: Surrogate, batch: Batch, number: int) -> Tensor:
         """Return the trunk's input if the surrogate sent a batch; differentiable."""
-        return self._pass_head(surrogate, batch, self._open_step(batch, number))
+        return self.simulate_with_losses(surrogate, batch, number, wanted=False)[0]
 
     def simulate_with_losses(
         self, surrogate: Surrogate, batch: Batch, number: int, *, wanted: bool
@@ -247,21 +318,15 @@ class Knowledge:
         The terms, such as wcc's, are what a client adds to the mean loss of a batch; None without
         any, and where they are not wanted.
         """
-        step = self._open_step(batch, number)
-        simulated = self._pass_head(surrogate, batch, step)
-        return simulated, surrogate.stack.compute_encode_loss(step) if wanted else None
-
-    def _open_step(self, batch: Batch, number: int) -> Step:
         # No client has the number -1, so these draws of noise are none of theirs.
-        return Step(-1, 0, number, self.seed, labels=batch.labels)
-
-    def _pass_head(self, surrogate: Surrogate, batch: Batch, step: Step) -> Tensor:
+        step = Step(-1, 0, number, self.seed, labels=batch.labels)
         batch = surrogate.stack.transform(batch, step)
         sent = surrogate.stack.encode(surrogate.head(batch.inputs), step)
         with inference(self.stack.modules):
             # Nothing is packed here, so the server's c3sl does not know which rows only fill up its
             # last group.
-            return self.stack.lift(sent, step)[: len(batch.labels)]
+            simulated = self.stack.lift(sent, step)[: len(batch.labels)]
+        return simulated, surrogate.stack.compute_encode_loss(step) if wanted else None
 
     def outputs(self, surrogate: Surrogate, smashed: Tensor, number: int) -> Tensor:
         """Compute the network's outputs for smashed data; differentiable.
@@ -293,26 +358,29 @@ class Knowledge:
         """Turn normalised images into pixels between 0 and 1; return rows of tables unchanged."""
         if not self.mean:
             return inputs
-        return inputs * self._channels(self.std) + self._channels(self.mean)
+        mean, std = (_place_channels(each, self.device) for each in (self.mean, self.std))
+        return inputs * std + mean
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Normalise pixels like the heads' inputs."""
-        return (pixels - self._channels(self.mean)) / self._channels(self.std)
+        mean, std = (_place_channels(each, self.device) for each in (self.mean, self.std))
+        return (pixels - mean) / std
 
     def public(self, number: int) -> Batch:
         """Return batch `number` of the auxiliary data."""
         assert self.auxiliary is not None, "refused without when the scenario is read"
         return self.auxiliary.batch(number)
 
-    def _channels(self, values: Sequence[float]) -> Tensor:
-        """Turn one value per channel into a tensor that broadcasts over images."""
-        return _place_channels(tuple(values), self.device)
-
 
 @lru_cache
 def _place_channels(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Put one value per channel on a device, once: attacks need them in every step."""
+    """Put one value per channel on a device, to broadcast over images; once for all steps."""
     return torch.tensor(values, device=device).view(-1, 1, 1)
+
+
+def is_mixed(known: Knowledge, leg: Leg = Leg.SMASHED) -> bool:
+    """Return whether rows on a leg belong to several samples, so that their sign may be flipped."""
+    return any(leg in method.superposes for method in known.methods)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from simsplit.attacks.inverters import LEAST, NOTHING, GaussianInverter
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.attacks.openings import Opening, SessionAttackConfig
+from simsplit.attacks.openings import SessionAttackConfig
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
 from simsplit.attacks.sip import SipConfig
@@ -75,13 +75,12 @@ class KnownPairs(SessionAttack):
     """An upper bound that reads sessions with an inverter of the client's own head."""
 
     def __init__(self, config: KnownPairsConfig, known: Knowledge) -> None:
-        super().__init__(config, Opening("zeros", config, known), known)
+        super().__init__(config, known)
         self.known_sessions = config.sessions
         self._way = _Way(joined=False, penalty=PENALTIES[0])
         self._inverter: GaussianInverter | None = None
 
     def learn_sessions(self, record: Record, tokens: Tensor) -> None:
-        """Fit the inverter to sessions with their tokens, S x L."""
         numbers = torch.arange(len(tokens))
         held = numbers[numbers % HELD_OUT == 0] if len(tokens) >= HELD_OUT else numbers
         rest = numbers[numbers % HELD_OUT != 0] if len(tokens) >= HELD_OUT else numbers

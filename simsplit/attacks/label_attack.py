@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done
+from simsplit.attacks.attack import AttackConfig, Done, KeepingAttack
 from simsplit.attacks.knowledge import Knowledge, SeenView, ViewName
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.attacks.views import VIEWS, views_of
@@ -87,46 +87,32 @@ class LabelAttackConfig(AttackConfig):
         """Number of targets of each class whose labels it knows, instead of a share; 0: a share."""
         return 0
 
-    @abstractmethod
-    def build(self, known: Knowledge) -> "LabelAttack":
-        """Build the attack from what the server knows."""
 
-
-class LabelAttack(Attack):
+class LabelAttack(KeepingAttack):
     """An attack on labels, which evaluates one view after another."""
 
+    config: LabelAttackConfig
+    reads_first: ClassVar[bool] = False
+    """Whether it reads the first of its views that the server has alone, of each adapter."""
+
     def __init__(self, config: LabelAttackConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.options = config
+        super().__init__(config, known)
         self.known_labels = KnownLabels(0, torch.empty(0, dtype=torch.int64), torch.empty(0))
+        """The facts about the targets' labels that it may know; the judge tells them."""
         self.views: list[SeenView] = []
         self.clues: list[Clue] = []
 
-    def tell(self, labels: KnownLabels) -> None:
-        """Receive the facts about the targets' labels that it may know."""
-        self.known_labels = labels
-
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Read one view after another."""
-        self.views = views_of(self.known, targets, self.options.views)
+        self.views = views_of(self.known, targets, self.config.views)
+        if self.reads_first:
+            names = [view.name for view in self.views]
+            first = next((name for name in self.config.views if name in names), None)
+            self.views = [view for view in self.views if view.name == first]
         self.clues = []
         for number, view in enumerate(self.views, 1):
-            clue = self.read(view)
-            self.clues += [] if clue is None else [clue]
+            self.clues += self.read(view)
             yield number, len(self.views)
 
-    def find_first_views(self, targets: Sequence[Packet]) -> list[SeenView]:
-        """Return the first of its views that this server has, of each adapter."""
-        seen = views_of(self.known, targets, self.options.views)
-        names = [view.name for view in seen]
-        first = next((name for name in self.options.views if name in names), None)
-        return [view for view in seen if view.name == first]
-
     @abstractmethod
-    def read(self, view: SeenView) -> Clue | None:
-        """Infer labels from a view; return None if the view does not allow it."""
-
-    @property
-    def recovered(self) -> Tensor:
-        """An empty tensor: the results are `clues`, and no inputs are recovered."""
-        return torch.empty(0)
+    def read(self, view: SeenView) -> Sequence[Clue]:
+        """Infer labels from a view; return nothing if the view does not allow it."""

@@ -35,7 +35,6 @@ class LiraConfig(MemberAttackConfig):
 
     @property
     def shadow_folder(self) -> Path | None:
-        """The sweep whose cells are its shadow runs."""
         return self.shadows
 
     def build(self, known: Knowledge) -> "Lira":
@@ -45,7 +44,7 @@ class LiraConfig(MemberAttackConfig):
 class Lira(MemberAttack):
     """An attack that compares the trained model with shadow models."""
 
-    options: LiraConfig
+    config: LiraConfig
 
     def score_all(self) -> Iterator[tuple[str, Tensor]]:
         shadows = [each.sureness for each in self.reading.shadows]
@@ -54,8 +53,7 @@ class Lira(MemberAttack):
 
     @property
     def note(self) -> str:
-        """A sentence for who has no shadow runs."""
-        if self.options.shadows is not None:
+        if self.config.shadows is not None:
             return ""
         return "it had no shadow runs (shadows), so that it is a threshold of sureness alone"
 

@@ -18,9 +18,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done
+from simsplit.attacks.attack import AttackConfig, Done, KeepingAttack
 from simsplit.attacks.knowledge import Knowledge
-from simsplit.legs import Leg
 from simsplit.methods.method import ANYTHING, Modality
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Packet
@@ -76,11 +75,6 @@ def flatten_message(known: Knowledge, packet: Packet) -> Tensor:
     return known.lift_smashed(packet).mean(1).cpu()
 
 
-def mixes(known: Knowledge, leg: Leg) -> bool:
-    """Tell whether a row that crosses on a leg belongs to several samples."""
-    return any(leg in method.superposes for method in known.methods)
-
-
 class MemberAttackConfig(AttackConfig):
     """Base class of the fields of attacks on members."""
 
@@ -106,10 +100,8 @@ class MemberAttackConfig(AttackConfig):
         handed = (Need(Given.SHARED),) if self.sitting else ()
         return (*super().needs, *handed)
 
-    @property
-    def num_epochs(self) -> int:
-        """None: it does not read the targets' packets, but those of candidates."""
-        return 0
+    # None: it does not read the targets' packets, but those of candidates.
+    num_epochs: ClassVar[int] = 0
 
     @property
     def encodings(self) -> int:
@@ -121,27 +113,20 @@ class MemberAttackConfig(AttackConfig):
         """The sweep whose cells are its shadow runs; None: it has none."""
         return None
 
-    @abstractmethod
-    def build(self, known: Knowledge) -> "MemberAttack":
-        """Build the attack from what the server knows."""
 
-
-class MemberAttack(Attack):
+class MemberAttack(KeepingAttack):
     """An attack that scores each candidate from one seat after another."""
 
+    config: MemberAttackConfig
+
     def __init__(self, config: MemberAttackConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.options = config
+        super().__init__(config, known)
         self.reading = CandidateReading()
+        """What is read of the candidates; the judge tells it."""
         self.scores: dict[str, Tensor] = {}
         """The scores of the candidates by view."""
 
-    def tell(self, reading: CandidateReading) -> None:
-        """Receive what is read of the candidates."""
-        self.reading = reading
-
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Score the candidates from each seat."""
         del targets
         self.scores = {name: scores.cpu() for name, scores in self.score_all()}
         yield 1, 1
@@ -152,11 +137,6 @@ class MemberAttack(Attack):
 
     def list_losses(self) -> Iterator[tuple[MemberView, Losses]]:
         """Yield the losses in the views that it has and the scenario gives."""
-        for view in self.options.views:
+        for view in self.config.views:
             if view in self.reading.losses:
                 yield view, self.reading.losses[view]
-
-    @property
-    def recovered(self) -> Tensor:
-        """An empty tensor: the results are `scores`, and no inputs are recovered."""
-        return torch.empty(0)

@@ -46,47 +46,43 @@ class McTrainedConfig(SessionAttackConfig):
     effort: ClassVar[tuple[str, ...]] = ("epochs",)
 
     def build(self, known: Knowledge) -> Reading:
-        return Reading(self, TrainedEnds(self, known), known)
+        return Reading(self, known, TrainedEnds(self, known))
 
 
 class TrainedEnds(Opening):
     """The copies of head and tail; the tail's predictions are the first reading."""
 
+    tail: nn.Module
+
     def __init__(self, config: McTrainedConfig, known: Knowledge) -> None:
-        super().__init__("zeros", config, known)
-        self._ends = head, tail = self._copy("head"), self._copy("tail")
-        self.tail = tail
-        self._learner = Learner({"head": head, "tail": tail}, AdamConfig(lr=config.lr))
+        super().__init__(config, known)
+        self.head, self.tail = self._copy("head"), self._copy("tail")
+        ends = {"head": self.head, "tail": self.tail}
+        self.learners["ends"] = Learner(ends, AdamConfig(lr=config.lr))
         self.feed = choose_public_texts(known, config.samples, config.batch_size)
         self.steps = config.epochs * self.feed.steps_per_epoch
         self._done = 0
 
     @property
-    def learners(self) -> dict[str, Learner]:
-        """The learner of both copies."""
-        return {"ends": self._learner}
-
-    @property
     def iteration(self) -> int:
-        """Number of training steps taken."""
         return self._done
 
     def learn(self, done: int) -> Iterator[Done]:
-        """Train the copies from step `done` on."""
         for number in range(done, self.steps):
             with torch.enable_grad():
                 loss = self.compute_loss(self.feed.batch(number))
-            descend(self._learner, loss)
+            descend(self.learners["ends"], loss)
             self._done = number + 1
             yield self._done, self.steps
 
     def compute_loss(self, batch: Batch) -> Tensor:
         """Compute the cross entropy of a batch's next tokens, through the server's trunk."""
-        vocabulary, (head, tail) = self.known.vocabulary, self._ends
+        vocabulary = self.known.vocabulary
         assert vocabulary is not None, "refused without texts when the scenario is read"
         with inference(self.known.trunk):
-            features = self.known.trunk(head(batch.inputs, *batch.context), *batch.context)
-        scores_BLV = tail(features, *batch.context)
+            sent = self.head(batch.inputs, *batch.context)
+            features = self.known.trunk(sent, *batch.context)
+        scores_BLV = self.tail(features, *batch.context)
         next_BL = batch.inputs[:, 1:]
         real = next_BL != vocabulary.pad
         return cross_entropy(scores_BLV[:, :-1][real].float(), next_BL[real])

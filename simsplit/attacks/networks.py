@@ -204,10 +204,8 @@ def gradient_penalty(
 
 def fora_substitute(cut: Shape, image: InputShape) -> nn.Module:
     """Build FORA's substitute of a head: two convolutions as wide as the cut, then pooling."""
-    layers: list[nn.Module] = []
-    for inputs in (image[0], cut[0]):
-        layers += [nn.Conv2d(inputs, cut[0], 3, padding=1), BatchNorm2d(cut[0]), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveMaxPool2d(cut[1:]))
+    blocks = [*_block(nn.Conv2d, image[0], cut[0]), *_block(nn.Conv2d, cut[0], cut[0])]
+    return nn.Sequential(*blocks, nn.AdaptiveMaxPool2d(cut[1:]))
 
 
 def fora_decoder(cut: Shape, image: InputShape) -> nn.Module:

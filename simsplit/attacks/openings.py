@@ -44,10 +44,8 @@ class SessionAttackConfig(TextAttackConfig):
         """The first reading from which the attack starts."""
         return "zeros"
 
-    @property
-    def num_epochs(self) -> int:
-        """Zero: it sees sessions in place of the targets' packets."""
-        return 0
+    # Zero: it sees sessions in place of the targets' packets.
+    num_epochs: ClassVar[int] = 0
 
     @property
     def needs(self) -> Needs:
@@ -115,22 +113,20 @@ class _FewSip(Sip):
 
 
 class Opening:
-    """The first reading of sessions, as `start` names it."""
+    """The first reading of sessions, as the config's `opening` names it."""
 
-    def __init__(self, start: Start, config: SessionAttackConfig, known: Knowledge) -> None:
-        self.start, self.known = start, known
+    def __init__(self, config: SessionAttackConfig, known: Knowledge) -> None:
+        self.known = known
+        self.learners: dict[str, Learner] = {}
+        """The learners to train before the first reading."""
         self.sip: Sip | None = None
         self.tail: torch.nn.Module | None = None
-        if start in ("sip", "dsi"):
+        if config.opening in ("sip", "dsi"):
             assert isinstance(config, OpenedConfig), "an inverter needs its fields"
             self.sip = _FewSip(config, known)
-        if start in ("mc", "dsi"):
+            self.learners = self.sip.learners
+        if config.opening in ("mc", "dsi"):
             self.tail = known.pretrained.segment("tail")
-
-    @property
-    def learners(self) -> dict[str, Learner]:
-        """The learners to train before the first reading."""
-        return {} if self.sip is None else self.sip.learners
 
     @property
     def iteration(self) -> int:
@@ -149,36 +145,18 @@ class Opening:
 
         If both read, the inverter's tokens are taken for prompts, and the tail's for responses.
         """
-        tokens = None
-        if self.sip is not None:
-            tokens = self._read_inverted(self.sip, record)
-        if self.tail is not None:
-            predicted = self._read_predicted(self.tail, record)
-            tokens = (
-                predicted
-                if tokens is None
-                else torch.where(record.response_places, predicted, tokens)
-            )
-        return tokens
-
-    def _read_inverted(self, sip: Sip, record: Record) -> Tensor:
-        """Read sessions with the inverter.
-
-        Sessions are read one by one without padding, which would change the level of their rows.
-        """
+        if self.sip is None and self.tail is None:
+            return None
         tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
+        predicted = tokens.clone()
+        # One by one: padding would change the level of rows, and all scores not fit in memory.
         for row, length in enumerate(record.lengths.tolist()):
-            read = sip.read(record.sent[None, row : row + 1, :length])
-            tokens[row, :length] = read.tokens[0]
-        return tokens
-
-    def _read_predicted(self, tail: torch.nn.Module, record: Record) -> Tensor:
-        """Predict each token with the tail, from the features one position earlier.
-
-        The first token of a session has no prediction.
-        """
-        tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
-        for row, length in enumerate(record.lengths.tolist()):  # all scores would not fit in memory
-            scores = tail(record.features[row : row + 1, : length - 1])
-            tokens[row, 1:length] = scores[0].argmax(-1)
-        return tokens
+            if self.sip is not None:
+                read = self.sip.read(record.sent[None, row : row + 1, :length])
+                tokens[row, :length] = read.tokens[0]
+            if self.tail is not None:  # from the features one position earlier
+                scores = self.tail(record.features[row : row + 1, : length - 1])
+                predicted[row, 1:length] = scores[0].argmax(-1)
+        if self.sip is None or self.tail is None:
+            return predicted if self.sip is None else tokens
+        return torch.where(record.response_places, predicted, tokens)

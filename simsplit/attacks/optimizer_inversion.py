@@ -91,7 +91,7 @@ class SeenStep:
 class OptimizerInversion(LabelAttack):
     """An attack that recovers each step's gradient once the next step's adapters arrive."""
 
-    options: OptimizerInversionConfig
+    config: OptimizerInversionConfig
 
     def __init__(self, config: OptimizerInversionConfig, known: Knowledge) -> None:
         super().__init__(config, known)
@@ -116,8 +116,10 @@ class OptimizerInversion(LabelAttack):
 
     def _end_step(self, packet: Packet) -> None:
         """Keep the ended step, and invert the one before it if both went to this server."""
-        messages = self._arrived[Leg.FEATURES_GRAD]
-        own, before = self._own_messages(len(messages)), self._before
+        messages, before = self._arrived[Leg.FEATURES_GRAD], self._before
+        # Messages go to the servers in turn, and this is the first of them.
+        first, servers = self.iteration * len(messages), self.known.servers
+        own = [number for number in range(len(messages)) if (first + number) % servers == 0]
         adapters, self._before = self._arrived[Leg.ADAPTERS][0], None
         if before is not None and own and not self.lost:
             self._invert(before, adapters)
@@ -133,11 +135,6 @@ class OptimizerInversion(LabelAttack):
             ids, mask = self._arrived[Leg.INPUTS]
             self._before = SeenStep(torch.tensor(place), ids, mask, adapters, seen, given)
 
-    def _own_messages(self, count: int) -> list[int]:
-        """Return the numbers of a step's messages that go to the first server, in turn."""
-        first, servers = self.iteration * count, self.known.servers
-        return [number for number in range(count) if (first + number) % servers == 0]
-
     def _read(self, packet: Packet) -> list[Tensor]:
         """Unpack and copy a packet's messages."""
         stack, step = self.known.stack, self.known.step(packet)
@@ -149,7 +146,9 @@ class OptimizerInversion(LabelAttack):
     def _invert(self, before: SeenStep, after: Tensor) -> None:
         """Recover a step's gradient, set by set, and follow the optimizer through the step."""
         step, round_number, whole = before.place.tolist()
-        bases = self._message_bases(before) if whole else self._direction_bases(before)
+        replies, messages = before.replies.unbind(1), before.messages.unbind(2)
+        sent = ((made.T, basis) for made, basis in zip(replies, messages, strict=True))
+        bases = sent if whole else self._direction_bases(before)
         self.followers = self.followers or [self._build_follower() for _ in after]
         recovered = []
         for number, (made_PK, basis_KBD) in enumerate(bases):
@@ -165,7 +164,7 @@ class OptimizerInversion(LabelAttack):
         kept = self.gradients
         # The loss is a mean over the batch: times the batch size, gradients of batches compare.
         kept.append((step, (rows * len(rows)).float()))
-        while sum(len(r) for _, r in kept) - len(kept[0][1]) >= self.options.samples:
+        while sum(len(r) for _, r in kept) - len(kept[0][1]) >= self.config.samples:
             kept.popleft()
 
     def _build_follower(self) -> Follower:
@@ -173,18 +172,13 @@ class OptimizerInversion(LabelAttack):
         assert self.known.optimizer is not None, "clients have one"
         return Follower(self.known.optimizer)
 
-    def _message_bases(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the replies and their messages for each set of adapters."""
-        for number in range(len(seen.adapters)):
-            yield seen.replies[:, number].T, seen.messages[:, :, number]
-
     def _direction_bases(self, seen: SeenStep) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the replies to each sample's directions, and the directions, for each set."""
         served = self.known.served
         assert served is not None, "where adapters cross, a server has all of the model"
         _, size, sets, width = seen.messages.shape
         rows = seen.messages.flatten(0, 1).transpose(0, 1)
-        leading = torch.linalg.svd(rows, full_matrices=False)[2][:, : self.options.directions]
+        leading = torch.linalg.svd(rows, full_matrices=False)[2][:, : self.config.directions]
         # The reply is linear in the message: one call a direction is enough for any coefficients.
         made = torch.stack(
             [
@@ -198,36 +192,30 @@ class OptimizerInversion(LabelAttack):
             yield made[:, :, number].flatten(0, 1).T, basis.flatten(0, 1)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Infer labels from the gradients recovered in training; the targets are not used."""
-        del targets
+        del targets  # the gradients are those recovered in training
         self.clues = []
         if not self.gradients:
             return
         rows = torch.cat([rows for _, rows in self.gradients])
         views = [
             SeenView(name, adapter, each if name == "gradient" else normalize(each))
-            for name in self.options.views
+            for name in self.config.views
             for adapter, each in enumerate(rows.unbind(1))
         ]
         for number, view in enumerate(views, 1):
-            self.clues += self._clues(view)
+            self.clues += self.read(view)
             yield number, len(views)
 
-    def read(self, view: SeenView) -> Clue | None:
-        """Return the view's clue by k-means."""
-        return self._clues(view)[-1]
-
-    def _clues(self, view: SeenView) -> list[Clue]:
+    def read(self, view: SeenView) -> list[Clue]:
         """Infer labels from a view: scores of two classes if there are two, and clusters."""
         steps, classes = tuple(step for step, _ in self.gradients), self.known_labels.classes
         place, clues = (view.name, view.adapter), []
         if classes == 2:
             clues.append(Clue(*place, "auc", principal_components(view.rows, 1)[:, 0], steps=steps))
-        grouped = find_clusters(view.rows, classes, self.options.starts, self.known.seed)
+        grouped = find_clusters(view.rows, classes, self.config.starts, self.known.seed)
         return [*clues, Clue(*place, "accuracy", grouped, steps=steps)]
 
     def state(self) -> dict[str, Tensor]:
-        """Return the followed optimizers, the step under way and the recovered gradients."""
         held = {f"found/{step}": rows for step, rows in self.gradients}
         for number, follower in enumerate(self.followers):
             held |= {f"sets/{number}/{name}": value for name, value in follower.state().items()}
@@ -236,7 +224,6 @@ class OptimizerInversion(LabelAttack):
         return {**super().state(), **held, "lost": torch.tensor(self.lost)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
         super().load(state)
         self.lost = bool(state["lost"])
         rows, sets, kept = (select_below(state, f"{name}/") for name in ("found", "sets", "before"))

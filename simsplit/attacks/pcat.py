@@ -69,9 +69,10 @@ class PcatConfig(SimulatingConfig):
 class Pcat(Following):
     """An attack that trains a pseudo-client during training, and a decoder when it is scored."""
 
+    config: PcatConfig
+
     def __init__(self, config: PcatConfig, known: Knowledge) -> None:
-        super().__init__(known, config)
-        self.config = config
+        super().__init__(config, known)
         self.client = known.surrogate("pcat")
         tail = {"tail": self.client.tail} if known.tail is None else {}
         rate = AdamConfig(lr=config.lr_client)
@@ -79,12 +80,10 @@ class Pcat(Following):
         self.aligned = Aligned(known)
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Take one training step of the pseudo-client."""
         del smashed
         if self.iteration < self.config.start:
             return
         known, number = self.known, self.iteration
-        self.learners["client"].train(True)
         batch = known.public(number) if labels is None else self.aligned.batch(labels, number)
         with isolate(known.seed, "pcat", number, device=known.device):  # dropout's draws
             simulated, term = known.simulate_with_losses(
@@ -102,7 +101,9 @@ class Pcat(Following):
         smashed = torch.cat([*average_epochs(payloads(targets), self.known.lift_smashed)])
         self.learners["client"].train(False)
         # A new one for each scoring, since the pseudo-client has learned since the last.
-        decoder = self._build_decoder()
+        with isolate(self.known.seed, "pcat", "decoder"):
+            cut = self.known.shapes[0]
+            decoder = glorot(sdar_decoder(cut[0], cut, self.known.image)).to(self.known.device)
         rate = Learner({"decoder": decoder}, AdamConfig(lr=self.config.lr_decoder))
         for number in range(self.config.iterations):
             batch = self.known.public(number)
@@ -125,14 +126,7 @@ class Pcat(Following):
         return out
 
     def name_classes(self, smashed: Tensor) -> Tensor | None:
-        """Name the class of each row with the pseudo-client's tail, if it has one."""
         return self.known.name_classes(self.client, smashed, self.iteration)
-
-    def _build_decoder(self) -> nn.Module:
-        """Build an untrained decoder."""
-        known, cut = self.known, self.known.shapes[0]
-        with isolate(known.seed, "pcat", "decoder"):
-            return glorot(sdar_decoder(cut[0], cut, known.image)).to(known.device)
 
     def _refine(self, smashed: Tensor) -> Iterator[int]:
         """Optimize the images until the pseudo-client would send the client's payload."""

@@ -66,10 +66,7 @@ class PidiConfig(_PatchedConfig):
 
     kind: Literal["pidi"] = "pidi"
     threat: ClassVar[Threat] = READS_BOTH
-
-    @property
-    def opening(self) -> Start:
-        return "dsi"
+    opening: ClassVar[Start] = "dsi"
 
 
 class Pmi(HeadMatching):
@@ -79,14 +76,13 @@ class Pmi(HeadMatching):
         super().__init__(config, known)
         self.patch = config.patch
         autocast = autocast_for(config.precision, known.device)
-        self.each = EmbeddingDescent(
-            config.patch_steps, config.step_size, config.stop_after, autocast
-        )
-        self.joint = self.each._replace(steps=config.joint_steps)
+        steps = config.patch_steps
+        self.how = EmbeddingDescent(steps, config.step_size, config.stop_after, autocast)
+        self.joint = self.how._replace(steps=config.joint_steps)
 
     def steps(self, record: Record) -> int:
         patches = -(-record.sent.shape[1] // self.patch)
-        return patches * self.each.steps + self.joint.steps + 1
+        return patches * self.how.steps + self.joint.steps + 1
 
     def read(self, record: Record) -> Steps:
         embedded = self.start_embeddings(record)
@@ -94,11 +90,11 @@ class Pmi(HeadMatching):
             rows = (record.lengths > begin).nonzero()[:, 0]  # the sessions that reach this patch
             here = slice(begin, begin + self.patch)
             # In the same context, since a cache and what joins it have one type.
-            with self.each.autocast():
+            with self.how.autocast():
                 before = Before.of(self.head, embedded[rows, :begin])
             aim = HeadTarget(record.sent[rows, here], record.real[rows, here])
             onwards = partial(before.onwards, self.head)
-            patch = yield from match_target(embedded[rows, here], onwards, aim, self.each)
+            patch = yield from match_target(embedded[rows, here], onwards, aim, self.how)
             embedded[rows, here] = patch
         aim = HeadTarget(record.sent, record.real)
         embedded = yield from match_target(embedded, self.head.forward_embedded, aim, self.joint)

@@ -11,9 +11,11 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
-from simsplit.attacks.knowledge import Knowledge, SeenView
-from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
+from simsplit.attacks.few_labels import Naming
+from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.label_attack import LabelAttackConfig
 from simsplit.attacks.threat import Knows, Sees, Threat
 
 
@@ -29,29 +31,23 @@ class ProbeConfig(LabelAttackConfig):
 
     @property
     def known_share(self) -> float:
-        """Share of the targets whose labels the attack knows."""
         return self.known
 
     def build(self, known: Knowledge) -> "ProbeAttack":
         return ProbeAttack(self, known)
 
 
-class ProbeAttack(LabelAttack):
+class ProbeAttack(Naming):
     """An attack that fits trees and predicts the targets with unknown labels."""
 
-    options: ProbeConfig
+    config: ProbeConfig
 
-    def read(self, view: SeenView) -> Clue | None:
+    def name(self, rows: Tensor) -> Tensor:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        given = self.known_labels
-        left = torch.ones(len(view.rows), dtype=torch.bool)
-        left[given.rows] = False
-        if not left.any() or len(given.labels.unique()) < 2:
-            return None
         trees = HistGradientBoostingClassifier(
             learning_rate=0.3,
-            max_iter=self.options.trees,
+            max_iter=self.config.trees,
             max_leaf_nodes=None,
             max_depth=6,
             min_samples_leaf=1,
@@ -59,7 +55,6 @@ class ProbeAttack(LabelAttack):
             early_stopping=False,
             random_state=self.known.seed % 2**32,
         )
-        rows = view.rows.numpy()
-        trees.fit(rows[given.rows], given.labels.numpy())
-        guess = torch.from_numpy(trees.predict(rows[left.numpy()])).long()
-        return Clue(view.name, view.adapter, "accuracy", guess, left.nonzero()[:, 0], named=True)
+        given, seen = self.known_labels, rows.numpy()
+        trees.fit(seen[given.rows], given.labels.numpy())
+        return torch.from_numpy(trees.predict(seen)).long()

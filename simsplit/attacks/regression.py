@@ -10,7 +10,7 @@ most `MOST_HELD`) is held out; the strength that predicts these best is used on 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -160,8 +160,7 @@ def _choose_strength(system: _Equations, x: Tensor, y: Tensor, strengths: Sequen
     # Seed 0, not the run's: equal pairs lead to equal strengths in every run.
     rng = rng_for(0, "ridge")
     mixed = torch.randn(y.shape[1], DIRECTIONS, generator=rng).to(system.right)
-    right, offset = system.right @ mixed, system.offset @ mixed
-    narrow = _Equations(system.matrix, right, system.mean, offset, system.basis, system.pairs)
+    narrow = replace(system, right=system.right @ mixed, offset=system.offset @ mixed)
     expected = y.double() @ mixed
     errors = [
         float((_solve(narrow, each).predict(x) - expected).square().mean()) for each in strengths

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simsplit.attacks.attack import Attack, Done, ImageAttackConfig
+from simsplit.attacks.attack import Done, ImageAttackConfig, KeepingAttack
 from simsplit.attacks.epoch_averages import Queries, average_epochs, average_queries
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.regression import Ridge, fit
@@ -33,40 +33,27 @@ class RidgeConfig(ImageAttackConfig):
 
     @property
     def queries(self) -> int:
-        """Number of auxiliary images that a client encodes, one for each pair."""
         return self.pairs
 
     def build(self, known: Knowledge) -> "RidgeAttack":
         return RidgeAttack(self, known)
 
 
-class RidgeAttack(Attack):
+class RidgeAttack(KeepingAttack):
     """An attack that fits the map and reconstructs the targets with it."""
 
-    def __init__(self, config: RidgeConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.config = config
-        self._fitted: Ridge | None = None
-        self._recovered = torch.empty(0)
+    config: RidgeConfig
+    _fitted: Ridge | None = None
 
     def study(self, queries: Queries) -> None:
-        """Fit the map to the client's packets."""
         self._fitted = fit_map(self.known, queries, self.config.pairs)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Reconstruct all targets in one pass."""
         assert self._fitted is not None, "queries come first"
-        sent = torch.cat([*average_epochs(self._select(targets), self.known.flatten_payload)])
+        packets = [packet for packet in targets if packet.leg is self.known.payload_leg]
+        sent = torch.cat([*average_epochs(packets, self.known.flatten_payload)])
         self._recovered = self._fitted.predict(sent).view(-1, *self.known.image)
         yield 1, 1
-
-    def _select(self, targets: Sequence[Packet]) -> list[Packet]:
-        """Return the targets' packets from which this seat reads inputs."""
-        return [packet for packet in targets if packet.leg is self.known.payload_leg]
-
-    @property
-    def recovered(self) -> Tensor:
-        return self._recovered
 
 
 def fit_map(known: Knowledge, queries: Queries, most: int) -> Ridge:
@@ -78,9 +65,7 @@ def fit_map(known: Knowledge, queries: Queries, most: int) -> Ridge:
 
 def _pairs(known: Knowledge, queries: Queries, count: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield payloads and pixels of the first `count` pairs, packet by packet."""
-    done = 0
     for sent, pixels in average_queries(queries, known.flatten_payload):
-        rows = min(count - done, len(pixels))
-        if rows > 0:
-            yield sent[:rows], pixels[:rows].flatten(1)
-        done += rows
+        if count > 0:
+            yield sent[:count], pixels[:count].flatten(1)
+        count -= len(pixels)

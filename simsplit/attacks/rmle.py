@@ -18,12 +18,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from simsplit.attacks.attack import Attack, Done, descend
+from simsplit.attacks.attack import Done, descend
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.threat import Knows, Threat
 from simsplit.attacks.unsplit import (
+    PayloadMatching,
     PayloadMatchingConfig,
-    Sender,
     measure_square,
     measure_variation,
 )
@@ -52,58 +52,35 @@ class RmleConfig(PayloadMatchingConfig):
         return Rmle(self, known)
 
 
-class Rmle(Attack):
+class Rmle(PayloadMatching):
     """An attack that moves all images at once."""
 
+    config: RmleConfig
+
     def __init__(self, config: RmleConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.config = config
-        whole = config.objective == "adaptive"
-        # In inference mode batch normalisation treats each image as if it were alone.
-        self.sender = Sender(known.surrogate("rmle"), known.seed, whole=whole).eval()
+        super().__init__(config, known)
         self.sender.requires_grad_(requires_grad=False)
-        self.images: nn.Parameter | None = None
-        self._resumed: Mapping[str, Tensor] = {}
 
     def receive_head(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the weights of the client's head and of its methods."""
         self.sender.head.load_state_dict(select_below(weights, "head/"))
         self.sender.stack.modules.load_state_dict(select_below(weights, "methods/"))
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Move the images, yielding after each tenth of the steps."""
         rows = self.config.list_rows(self.known, targets)
-        self._prepare(len(rows))
-        assert self.images is not None, "prepared before the first step"
+        start = torch.zeros(len(rows), *self.known.image, device=self.known.device)
+        images = nn.Parameter(start)
+        adam = AdamConfig(lr=self.config.lr, amsgrad=True, eps=1e-3)
+        self.learners["images"] = Learner({"images": nn.ParameterDict({"images": images})}, adam)
+        self.resume()
         total = self.config.iterations
         every = max(1, total // 10)
         while self.iteration < total:
-            errors = (self.sender(self.images) - rows).flatten(1).square().mean(1)
+            errors = (self.sender(images) - rows).flatten(1).square().mean(1)
             # a sum, so that no image's gradient depends on how many there are
-            prior = self.config.tv * measure_variation(self.images)
-            prior = prior + self.config.l2 * measure_square(self.images)
+            prior = self.config.tv * measure_variation(images)
+            prior = prior + self.config.l2 * measure_square(images)
             descend(self.learners["images"], errors.sum() + prior)
             self.iteration += 1
             if self.iteration % every == 0 or self.iteration == total:
                 yield self.iteration, total
-
-    @property
-    def recovered(self) -> Tensor:
-        """The images as pixels."""
-        if self.images is None:
-            return torch.empty(0)
-        return self.known.pixels(self.images.detach())
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Keep a state, which `work` restores once the number of images is known."""
-        self._resumed, self.iteration = state, int(state["iteration"])
-
-    def _prepare(self, count: int) -> None:
-        holder = nn.Module()
-        start = torch.zeros(count, *self.known.image, device=self.known.device)
-        self.images = nn.Parameter(start)
-        holder.register_parameter("images", self.images)
-        adam = AdamConfig(lr=self.config.lr, amsgrad=True, eps=1e-3)
-        self.learners["images"] = Learner({"images": holder}, adam)
-        if self._resumed:
-            super().load(self._resumed)
+        self._recovered = self.known.pixels(images.detach())

@@ -77,25 +77,18 @@ class NaiveSdaConfig(_SimulatorConfig):
 
     def build(self, known: Knowledge) -> "Sdar":
         """Build SDAR without discriminators and labels."""
-        plain = SdarConfig(
-            feature_weight=0,
-            image_weight=0,
-            flip=0,
-            lr_simulator=self.lr_simulator,
-            lr_decoder=self.lr_decoder,
-            method_losses=self.method_losses,
-            precision=self.precision,
-            channels_last=self.channels_last,
-        )
+        same = self.model_dump(exclude={"kind"})
+        plain = SdarConfig(**same, feature_weight=0, image_weight=0, flip=0)
         return Sdar(plain, known, conditional=False)
 
 
 class Sdar(Following):
     """An attack that trains simulator, decoder and discriminators at each step of a client."""
 
+    config: SdarConfig
+
     def __init__(self, config: SdarConfig, known: Knowledge, *, conditional: bool = True) -> None:
-        super().__init__(known, config)
-        self.config = config
+        super().__init__(config, known)
         self.conditional = conditional and known.tail is not None
         """Whether decoder and discriminators get labels; the server has a tail and the labels."""
         cut, image = known.shapes[0], known.image
@@ -126,11 +119,8 @@ class Sdar(Following):
         self.add_learner(name, modules, AdamConfig(lr=lr, eps=1e-7))
 
     def iterate(self, smashed: Tensor, labels: Tensor | None) -> None:
-        """Train simulator, decoder and the discriminators for a step each."""
         # The decoder gets the simulator's outputs from after its step.
         known = self.known
-        for learner in self.learners.values():
-            learner.train(True)
         batch = known.public(self.iteration)
         with isolate(known.seed, "sdar", self.iteration, device=known.device):  # dropout's draws
             self._train_simulator(batch, smashed, labels)
@@ -193,20 +183,15 @@ class Sdar(Following):
         return torch.where(drawn.to(labels.device), others.to(labels.device), labels)
 
     def invert(self, smashed: Tensor, labels: Tensor | None) -> Tensor:
-        """Decode smashed data into pixels between 0 and 1."""
         self.decoder.eval()
         return self._apply(self.decoder, smashed, labels)
 
     def name_classes(self, smashed: Tensor) -> Tensor | None:
-        """Name the class of each row with the simulator's tail, if it has one."""
         return self.known.name_classes(self.client, smashed, self.iteration)
 
 
 def _adversarial_loss(logits: Tensor, *, real: bool) -> Tensor:
-    """Compute the loss of a discriminator's logits for inputs that count as real or fake.
-
-    It is summed over samples.
-    """
+    """Compute the summed loss of a discriminator's logits for inputs that count as real or fake."""
     logits = logits.float()
     target = torch.ones_like(logits) if real else torch.zeros_like(logits)
     return binary_cross_entropy_with_logits(logits, target, reduction="sum")

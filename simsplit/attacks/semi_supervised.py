@@ -35,21 +35,6 @@ class MixMatch:
     """Share that the average of the weights keeps of itself in a step."""
 
 
-class Completed(nn.Module):
-    """A head with a small classifier behind it."""
-
-    def __init__(self, head: nn.Module, width: int, classes: int) -> None:
-        super().__init__()
-        self.head = head
-        self.norm, self.last = nn.BatchNorm1d(width), nn.Linear(width, classes)
-        nn.init.ones_(self.last.weight)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the classes' scores."""
-        scores: Tensor = self.last(torch.relu(self.norm(self.head(inputs).flatten(1))))
-        return scores
-
-
 class Completion:
     """A head in the course of its completion."""
 
@@ -64,7 +49,10 @@ class Completion:
         with torch.no_grad():
             width = own(inputs[:2]).flatten(1).shape[1]
         with isolate(seed, "completion"):
-            self.model = Completed(own, width, classes).to(inputs.device)
+            last = nn.Linear(width, classes)
+        nn.init.ones_(last.weight)
+        self.model = nn.Sequential(own, nn.Flatten(), nn.BatchNorm1d(width), nn.ReLU(), last)
+        self.model.to(inputs.device)
         self.average = copy.deepcopy(self.model)
         self._optimizer = torch.optim.Adam(self.model.parameters(), lr=options.lr)
 
@@ -138,10 +126,7 @@ class Completion:
 
 
 def _draw_batches(rows: Tensor, size: int, seed: int, name: str) -> Iterator[Tensor]:
-    """Yield batches of rows without end, epoch after epoch in another order; the rest is dropped.
-
-    Fewer rows than a batch are one batch.
-    """
+    """Yield batches of rows without end, in another order each epoch; the rest is dropped."""
     rng = rng_for(derive_seed(seed, "completion"), name)
     while True:
         order = rows[torch.randperm(len(rows), generator=rng)]

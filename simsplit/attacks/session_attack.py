@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from simsplit.attacks.attack import Attack, Done
+from simsplit.attacks.attack import Done, KeepingAttack
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.openings import Opening, SessionAttackConfig
@@ -25,17 +25,21 @@ def group_by_length(lengths: Tensor, together: int | None) -> Sequence[Tensor]:
     return groups
 
 
-class SessionAttack(Attack):
+class SessionAttack(KeepingAttack):
     """An attack that recovers the tokens of whole sessions, both prompts and responses."""
 
-    def __init__(self, config: SessionAttackConfig, opening: Opening, known: Knowledge) -> None:
-        super().__init__(known)
-        self.together, self.opening = config.together, opening
-        self.learners = opening.learners
+    config: SessionAttackConfig
+
+    def __init__(
+        self, config: SessionAttackConfig, known: Knowledge, opening: Opening | None = None
+    ) -> None:
+        super().__init__(config, known)
+        self.opening = opening or Opening(config, known)
+        self.learners = self.opening.learners
         self.known_sessions = 0
         """Number of sessions whose texts it is told; only for upper bounds."""
         self._record: Record | None = None
-        self._tokens = torch.empty(0, 0, dtype=torch.int64)
+        self._recovered = torch.empty(0, 0, dtype=torch.int64)
 
     def hear(self, record: Record) -> None:
         """Receive the server's record of the sessions."""
@@ -46,7 +50,6 @@ class SessionAttack(Attack):
         del record, tokens
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Train the first reading, then read the sessions, `together` at once."""
         del targets
         record = self._record
         assert record is not None, "heard before any work"
@@ -54,7 +57,7 @@ class SessionAttack(Attack):
             self.iteration = self.opening.iteration
             yield done, total
         tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
-        parts = group_by_length(record.lengths.cpu(), self.together)
+        parts = group_by_length(record.lengths.cpu(), self.config.together)
         for number, rows in enumerate(parts):
             part = record.take(rows)
             read = self.read(part)
@@ -71,7 +74,7 @@ class SessionAttack(Attack):
                 raise AssertionError("`read` takes more steps than `steps` returns")
             part_tokens = part_tokens.masked_fill(~part.real, NOTHING)
             tokens[rows.to(tokens.device), : part_tokens.shape[1]] = part_tokens
-        self._tokens = tokens
+        self._recovered = tokens
         yield 1, 1
 
     def steps(self, record: Record) -> int:
@@ -82,8 +85,3 @@ class SessionAttack(Attack):
     @abstractmethod
     def read(self, record: Record) -> Steps:
         """Recover the tokens of sessions, S x L, step by step."""
-
-    @property
-    def recovered(self) -> Tensor:
-        """The tokens of all sessions; NOTHING where none is recovered."""
-        return self._tokens

@@ -63,15 +63,14 @@ def build_record(known: Knowledge, packets: Sequence[Packet]) -> Record:
     answers = [packet for packet in packets if packet.leg is Leg.FEATURES]
     if not passes or passes[0].position or len(passes) != len(answers):
         raise ProtocolError("no whole sessions were seen: each begins with its prompt's pass")
-    first, mask = known.lift_smashed(passes[0]), None
-    for beside in known.stack.get_context(passes[0].tensors):
-        mask = beside
+    first = known.lift_smashed(passes[0])
     real = torch.ones(first.shape[:2], dtype=torch.bool, device=first.device)
-    real = real if mask is None else mask.to(first.device)
+    for mask in known.stack.get_context(passes[0].tensors):
+        real = mask.to(first.device)
     lengths = real.sum(1)
     room = int(lengths.max()) + len(passes) - 1
     sent, features = (
-        _align_left(each, real, lengths, room) for each in (first, _unpack(known, answers[0]))
+        _align_left(each, real, lengths, room) for each in (first, known.unpack(answers[0]))
     )
     prompts, rows = lengths.clone(), torch.arange(len(first), device=first.device)
     for up, down in zip(passes[1:], answers[1:], strict=True):
@@ -79,7 +78,7 @@ def build_record(known: Knowledge, packets: Sequence[Packet]) -> Record:
             # The context of a pass names the sessions that go on, among those of the pass before.
             rows = rows[left.to(rows.device)]
         sent[rows, lengths[rows]] = known.lift_smashed(up)[:, 0]
-        features[rows, lengths[rows]] = _unpack(known, down)[:, 0]
+        features[rows, lengths[rows]] = known.unpack(down)[:, 0]
         lengths[rows] += 1
     longest = int(lengths.max())
     return Record(sent[:, :longest], features[:, :longest], lengths, prompts)
@@ -101,19 +100,13 @@ def build_record_of_last_passes(
         # A text that has ended is no longer sent, so the later ones move up.
         place = sum(other >= number for other in last[:row])
         sent.append(known.lift_smashed(passes[number])[place, : lengths[row]])
-        features.append(_unpack(known, answers[number])[place, : lengths[row]])
+        features.append(known.unpack(answers[number])[place, : lengths[row]])
     return Record(
         nn.utils.rnn.pad_sequence(sent, batch_first=True),
         nn.utils.rnn.pad_sequence(features, batch_first=True),
         lengths.to(known.device),
         prompts.to(known.device),
     )
-
-
-def _unpack(known: Knowledge, packet: Packet) -> Tensor:
-    """Unpack the trunk's outputs of a pass, in fp32."""
-    with torch.no_grad():
-        return known.stack.unpack(packet.leg, packet.tensors, known.step(packet)).float()
 
 
 def _align_left(x_SPD: Tensor, real_SP: Tensor, lengths: Tensor, room: int) -> Tensor:

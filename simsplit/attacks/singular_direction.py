@@ -17,19 +17,15 @@ but without centring: the gradient of a sample's features is p - y times one dir
 and the sign of p - y is the class.
 """
 
-from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
-from simsplit.attacks.attack import Done
 from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.knowledge import Knowledge, SeenView
 from simsplit.attacks.label_attack import Clue, LabelAttack, LabelAttackConfig
 from simsplit.attacks.threat import Knows, Sees, Threat
-from simsplit.packets import Packet
 
 
 class SingularDirectionConfig(LabelAttackConfig):
@@ -56,31 +52,17 @@ class SingularDirectionConfig(LabelAttackConfig):
 class SingularDirection(LabelAttack):
     """An attack that reads labels off the recovered gradient of all targets."""
 
-    options: SingularDirectionConfig
+    config: SingularDirectionConfig
+    reads_first: ClassVar[bool] = True
 
-    def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Read the first of its views that this server has, one adapter after another."""
-        self.views = self.find_first_views(targets)
-        self.clues = []
-        for number, view in enumerate(self.views, 1):
-            self.clues += self._read_labels(view)
-            yield number, len(self.views)
-
-    def read(self, view: SeenView) -> Clue | None:
-        """Return the view's clusters."""
-        return self._read_labels(view)[-1]
-
-    def _read_labels(self, view: SeenView) -> list[Clue]:
+    def read(self, view: SeenView) -> list[Clue]:
         """Return scores, if there are two classes, and clusters."""
         place, classes = (view.name, view.adapter), self.known_labels.classes
         unit = torch.nn.functional.normalize(view.rows)
-        groups = find_clusters(unit, classes, self.options.starts, self.known.seed)
+        groups = find_clusters(unit, classes, self.config.starts, self.known.seed)
         clues = [Clue(*place, "accuracy", groups)]
-        return [Clue(*place, "auc", project_first(view.rows)), *clues] if classes == 2 else clues
-
-
-def project_first(rows_ND: Tensor) -> Tensor:
-    """Project rows on their first right singular direction, without centring them."""
-    direction = torch.linalg.svd(rows_ND.float(), full_matrices=False)[2][0]
-    scores: Tensor = rows_ND.float() @ direction
-    return scores
+        if classes != 2:
+            return clues
+        rows_ND = view.rows.float()
+        direction_D = torch.linalg.svd(rows_ND, full_matrices=False)[2][0]
+        return [Clue(*place, "auc", rows_ND @ direction_D), *clues]

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from simsplit.attacks.attack import Attack, AttackConfig, Done
+from simsplit.attacks.attack import AttackConfig, Done, KeepingAttack
 from simsplit.attacks.kmeans import find_clusters
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.member_attack import flatten_message
@@ -41,10 +41,8 @@ class SiteInferenceConfig(AttackConfig):
     effort: ClassVar[tuple[str, ...]] = ()
     watches_all: ClassVar[bool] = True
 
-    @property
-    def num_epochs(self) -> int:
-        """None: it reads messages of training, of all clients, and no targets."""
-        return 0
+    # None: it reads messages of training, of all clients, and no targets.
+    num_epochs: ClassVar[int] = 0
 
     def build(self, known: Knowledge) -> "SiteInference":
         return SiteInference(self, known)
@@ -60,19 +58,19 @@ class Origins:
     """Such a place, or the number of a cluster."""
 
 
-class SiteInference(Attack):
+class SiteInference(KeepingAttack):
     """An attack that keeps the messages of the last round, and tells their clients."""
 
+    config: SiteInferenceConfig
+
     def __init__(self, config: SiteInferenceConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.options = config
+        super().__init__(config, known)
         self.origins: dict[str, Origins] = {}
         """What it tells of samples, and of messages as a whole."""
         self._sent: list[tuple[ClientId, Tensor]] = []
         self._round = 0
 
     def observe(self, packet: Packet) -> None:
-        """Keep the messages of the present round, up to a number of values."""
         if packet.leg is not Leg.SMASHED:
             return
         if packet.round != self._round:
@@ -81,15 +79,14 @@ class SiteInference(Attack):
             self._sent.append((packet.client, flatten_message(self.known, packet)))
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Tell the client of each message, or of every second one of each client."""
         del targets
         who, second = self._number()
-        if self.options.names and not second.any():
+        if self.config.names and not second.any():
             self._sent = [(who, half) for who, rows in self._sent for half in rows.chunk(2)]
             who, second = self._number()
         self.origins = {}
-        if len(who.unique()) > 1 and (second.any() or not self.options.names):
-            told = self._name(who, second) if self.options.names else self._cluster(who)
+        if len(who.unique()) > 1 and (second.any() or not self.config.names):
+            told = self._name(who, second) if self.config.names else self._cluster(who)
             self.origins = dict(told)
         yield 1, 1
 
@@ -124,8 +121,3 @@ class SiteInference(Attack):
     def _repeat(self, who: Tensor, which: Sequence[int]) -> Tensor:
         """Return the client of each row of some messages."""
         return torch.cat([who[n].expand(len(self._sent[n][1])) for n in which])
-
-    @property
-    def recovered(self) -> Tensor:
-        """An empty tensor: the results are `origins`, and no inputs are recovered."""
-        return torch.empty(0)

@@ -21,9 +21,9 @@ pure directions better.
 No gradients are used. Texts that share a secret are searched together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -91,13 +91,8 @@ class SpanSearchConfig(TellingConfig):
         return SpanSearch(self, known)
 
 
-class Peaks(NamedTuple):
-    """The peaks of a batch, the surest first."""
-
-    tokens: Tensor
-    """P x B x L."""
-    sure: Tensor
-    """P x B."""
+Peaks = tuple[Tensor, Tensor]
+"""The tokens of a batch's peaks, P x B x L, and how sure they are, P x B; the surest first."""
 
 
 class SpanSearch(Telling):
@@ -106,14 +101,13 @@ class SpanSearch(Telling):
     config: SpanSearchConfig
 
     def recover(self, seen: SeenBatch) -> Read:
-        """Return one guess per peak for each text."""
         tokens_PBL, sure_PB = self._search(seen.smashed)
         # With more texts than messages the private one alone is pure, and its peak is the surest.
         several = count_sources(self.known) <= self.messages
         if self.config.picks == "strangest" and several:
             sure_PB = self._together(-self.public.measure_familiarity(tokens_PBL))
         for packet in seen.again:
-            other_QBL = self._search(packet).tokens
+            other_QBL, _ = self._search(packet)
             alike_PQB = compute_agreement(tokens_PBL, other_QBL, self.public.rarity_V)
             sure_PB = self._together(alike_PQB).amax(1)
         return Read(tokens_PBL.flatten(0, 1), sure_PB.flatten())
@@ -131,28 +125,25 @@ class SpanSearch(Telling):
         rng = rng_for(self.known.seed, "span", packet.round, packet.step)
         whole = len(x_MBLD[0]) // rows * rows
         parts = [part for part in (x_MBLD[:, :whole], x_MBLD[:, whole:]) if part.shape[1]]
-        peaks = [
+        return _join(
             self._search_groups(each.unflatten(1, (-1, min(rows, each.shape[1]))), rng)
             for each in parts
-        ]
-        return Peaks(*(torch.cat(both, 1) for both in zip(*peaks, strict=True)))
+        )
 
     def _search_groups(self, x_MGBLD: Tensor, rng: torch.Generator) -> Peaks:
         """Find the surest directions of each group's span, some groups at a time."""
         basis_GMBLD = whiten(x_MGBLD.transpose(0, 1))
         alive_GM = basis_GMBLD.flatten(2).any(-1)
-        draws = torch.randn(len(basis_GMBLD), self.config.starts, len(x_MGBLD), generator=rng).to(
-            basis_GMBLD
-        )
+        shape = (len(basis_GMBLD), self.config.starts, len(x_MGBLD))
+        draws = torch.randn(shape, generator=rng).to(basis_GMBLD)
         # A direction that the span lacks adds nothing to a mixture, but two equal peaks that differ
         # in it would count as different.
         starts_GSM = normalize(draws * alive_GM[:, None], dim=-1)
         count = self._groups_at_once(basis_GMBLD)
-        peaks = [
+        return _join(
             self._read_peaks(basis, self._climb(self._build_sureness(basis), starts))
             for basis, starts in zip(basis_GMBLD.split(count), starts_GSM.split(count), strict=True)
-        ]
-        return Peaks(*(torch.cat(both, 1) for both in zip(*peaks, strict=True)))
+        )
 
     def _climb(self, sureness: "Sureness", starts_GSM: Tensor) -> Tensor:
         """Refine the surest of the starts, and return the surest different results."""
@@ -194,29 +185,21 @@ class SpanSearch(Telling):
         each = max(rows * length * width, messages * places * len(self.candidates))
         return max(1, AT_ONCE // each)
 
+    @torch.no_grad()
     def _read_peaks(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> Peaks:
         """Read the tokens of each direction, with the inverter's sureness of each group."""
-        with torch.no_grad():
-            read = [
-                self._read_direction(basis_GMBLD, v_GPM[:, place : place + 1])
-                for place in range(v_GPM.shape[1])
-            ]
-        tokens_GPBL, sure_GP = (torch.cat(parts, 1) for parts in zip(*read, strict=True))
+        tokens, sure = [], []
+        # one by one: the scores of all tokens need much memory
+        for basis_1MBLD, v_1PM in zip(basis_GMBLD.split(1), v_GPM.split(1), strict=True):
+            for v_11M in v_1PM.split(1, 1):
+                features = compute_features(self.inverter, basis_1MBLD, v_11M)
+                scores = self.inverter.scores(features)
+                tokens.append(scores.argmax(-1)[0, 0])
+                sure.append(self.inverter.sure(features, scores).mean())
+        tokens_GPBL = torch.stack(tokens).unflatten(0, v_GPM.shape[:2])
+        sure_GP = torch.stack(sure).view(v_GPM.shape[:2])
         sure_GPB = sure_GP[..., None].expand(tokens_GPBL.shape[:3])
-        return Peaks(tokens_GPBL.transpose(0, 1).flatten(1, 2), sure_GPB.transpose(0, 1).flatten(1))
-
-    def _read_direction(self, basis_GMBLD: Tensor, v_GPM: Tensor) -> tuple[Tensor, Tensor]:
-        """Read one direction of each group: its tokens, and the mean sureness."""
-        read = []
-        for group in range(len(v_GPM)):  # one by one: the scores of all tokens need much memory
-            one = slice(group, group + 1)
-            features = compute_features(self.inverter, basis_GMBLD[one], v_GPM[one])
-            scores = self.inverter.scores(features)
-            read.append(
-                (scores.argmax(-1), self.inverter.sure(features, scores).mean()[None, None])
-            )
-        tokens, sure = (torch.cat(parts) for parts in zip(*read, strict=True))
-        return tokens, sure
+        return tokens_GPBL.transpose(0, 1).flatten(1, 2), sure_GPB.transpose(0, 1).flatten(1)
 
     @cached_property
     def candidates(self) -> Tensor:
@@ -234,6 +217,12 @@ class SpanSearch(Telling):
             counts[self.vocabulary.pad] = counts.max() + 1
         count = min(self.config.tokens or len(counts), len(counts))
         return counts.argsort(descending=True, stable=True)[:count].to(self.known.device)
+
+
+def _join(peaks: Iterable[Peaks]) -> Peaks:
+    """Join the peaks of groups of texts."""
+    tokens, sure = zip(*peaks, strict=True)
+    return torch.cat(tokens, 1), torch.cat(sure, 1)
 
 
 class Sureness:
@@ -293,7 +282,6 @@ class GaussianSureness(Sureness):
         self.size_GBLMM = torch.einsum("gmbld,gnbld->gblmn", basis_GMBLD, basis_GMBLD)
 
     def of(self, v_GSM: Tensor) -> Tensor:
-        """Compute the sureness of a few directions, all at once: G x S."""
         # No gradient through the level, as in `divide_by_level`.
         level_GNS = self._levels(v_GSM.detach())[..., self.row_N].mT
         v_GNSM = v_GSM[:, None] / level_GNS[..., None]

@@ -33,15 +33,15 @@ class SpectralConfig(LabelAttackConfig):
 class Spectral(LabelAttack):
     """An attack that projects rows on their first right singular vector, or on several."""
 
-    options: SpectralConfig
+    config: SpectralConfig
 
-    def read(self, view: SeenView) -> Clue | None:
+    def read(self, view: SeenView) -> list[Clue]:
         if self.known_labels.classes != 2:
-            return None
-        scores = principal_components(view.rows, self.options.components)
-        if self.options.components == 1:
-            return Clue(view.name, view.adapter, "auc", scores[:, 0])
-        return Clue(view.name, view.adapter, "best_auc", scores)
+            return []
+        scores = principal_components(view.rows, self.config.components)
+        if self.config.components == 1:
+            return [Clue(view.name, view.adapter, "auc", scores[:, 0])]
+        return [Clue(view.name, view.adapter, "best_auc", scores)]
 
 
 def principal_components(rows_ND: Tensor, count: int) -> Tensor:
@@ -66,7 +66,7 @@ class NormConfig(LabelAttackConfig):
 class NormAttack(LabelAttack):
     """An attack that scores each sample by the norm of its row."""
 
-    def read(self, view: SeenView) -> Clue | None:
+    def read(self, view: SeenView) -> list[Clue]:
         if self.known_labels.classes != 2 or view.name == "direction":  # its rows have length 1
-            return None
-        return Clue(view.name, view.adapter, "auc", view.rows.norm(dim=1))
+            return []
+        return [Clue(view.name, view.adapter, "auc", view.rows.norm(dim=1))]

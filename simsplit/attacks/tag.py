@@ -18,7 +18,7 @@ gradient is computed without building another.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -27,10 +27,10 @@ from torch.optim import AdamW
 
 from simsplit.attacks.attack import TextAttackConfig
 from simsplit.attacks.gradient_view import GradientView, Reading, view_gradients
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.tag_linear import LabelTable
 from simsplit.attacks.tail_derivative import TailDerivative, get_weight
-from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, has_unknown_sign
+from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.legs import Leg
 from simsplit.models.transformer import Tail, use_eager_attention
@@ -76,18 +76,19 @@ class GradientMatching:
         self, tail: nn.Module, known: Knowledge, view: GradientView, context: tuple[Tensor, ...]
     ) -> None:
         assert isinstance(tail, Tail), "language models have no other tails"
-        self.context, self.reader = context, tail.reader
+        self.context = context
         self.derivative = TailDerivative(tail, view.features, context, with_norm=True)
         self.weight_VD = get_weight(tail.reader)
         with torch.no_grad():
-            self.expected_RLD = self._read(self.derivative.states) @ self.weight_VD
+            likely_RLV: Tensor = tail.reader(self.derivative.states).softmax(-1)
+            self.expected_RLD = likely_RLV @ self.weight_VD
             learned_RL = _exceeds(view.gradient, LABELLED)
             learned_RL[:, -1] = False  # no token follows the last one
             # All texts of a batch share the mean's divisor, and each message has all of them.
             count = learned_RL.sum().clamp_min(1) / view.messages
             self.learned_RL1 = (learned_RL / count)[..., None]
             self.wanted_RLD = view.gradient
-            if has_unknown_sign(known, Leg.FEATURES_GRAD):
+            if is_mixed(known, Leg.FEATURES_GRAD):
                 sign_R = LabelTable(tail).choose_signs(view)
                 self.wanted_RLD = sign_R[:, None, None] * self._scale_to_usual(view.gradient)
 
@@ -105,16 +106,20 @@ class GradientMatching:
         of_soft_RLV = back_RLD @ self.weight_VD.T
         return soft_RLV * (of_soft_RLV - (soft_RLV * of_soft_RLV).sum(-1, keepdim=True))
 
-    def descend(self, labels_RLV: Tensor, how: "LabelDescent") -> None:
-        """Optimize labels in place to match the client's gradient."""
+    def descend(
+        self, start_RLV: Tensor, steps: int, lr: float, between: "Between | None" = None
+    ) -> Tensor:
+        """Return labels, optimized from a start until they match the client's gradient."""
+        labels_RLV = start_RLV.to(self.weight_VD).clone()
         # Fused, because a step goes over rows x positions x vocabulary values.
-        optimizer = AdamW([labels_RLV.requires_grad_()], lr=how.lr, eps=EPS, fused=True)
-        for number in range(how.steps):
+        optimizer = AdamW([labels_RLV.requires_grad_()], lr=lr, eps=EPS, fused=True)
+        for number in range(steps):
             with torch.no_grad():
                 labels_RLV.grad = self.differentiate(labels_RLV)
             optimizer.step()
-            how.between(number, labels_RLV, self)
-        labels_RLV.requires_grad = False
+            if between is not None:
+                between(number, labels_RLV, self)
+        return labels_RLV.detach()
 
     def _compute_gradient(self, soft_RLV: Tensor) -> Tensor:
         """Compute the features' gradient of the mean cross-entropy with these labels."""
@@ -123,11 +128,6 @@ class GradientMatching:
     def _pull(self, labels_RLD: Tensor) -> Tensor:
         """Pull the difference of the expected rows of the output matrix from the labels' ones."""
         return self.derivative.pull((self.expected_RLD - labels_RLD) * self.learned_RL1)
-
-    def _read(self, states_RLD: Tensor) -> Tensor:
-        """Compute the tail's own prediction."""
-        likely_RLV: Tensor = self.reader(states_RLD).softmax(-1)
-        return likely_RLV
 
     def _scale_to_usual(self, gradient_RLD: Tensor) -> Tensor:
         """Scale each row to the usual size of gradients of random hard labels."""
@@ -138,28 +138,8 @@ class GradientMatching:
         return gradient_RLD * (_size(usual_RLD, counted_RL) / _size(gradient_RLD, counted_RL))
 
 
-def _do_nothing(number: int, labels_RLV: Tensor, matching: GradientMatching) -> None:
-    """Leave the labels unchanged."""
-    del number, labels_RLV, matching
-
-
-class LabelDescent(NamedTuple):
-    """The settings of an optimization of labels."""
-
-    steps: int
-    lr: float
-    between: Callable[[int, Tensor, GradientMatching], None] = _do_nothing
-    """Called after each step with its number and the labels, which it may change in place."""
-
-
-def match_gradient(
-    matching: GradientMatching, start_RLV: Tensor, how: LabelDescent
-) -> tuple[Tensor, Tensor]:
-    """Optimize labels until their gradient equals a batch's; return the labels and the losses."""
-    labels = start_RLV.to(matching.weight_VD).clone()
-    matching.descend(labels, how)
-    with torch.no_grad():
-        return labels, matching.losses(labels.softmax(-1))
+Between = Callable[[int, Tensor, GradientMatching], None]
+"""Called after each step with its number and the labels, which it may change in place."""
 
 
 class Tag(TextAttack):
@@ -181,10 +161,10 @@ class Tag(TextAttack):
         rng = rng_for(self.known.seed, "labels", seen.smashed.round, seen.smashed.step)
         shape = (*view.features.shape[:2], self.vocabulary.size)
         start = torch.randn(shape, generator=rng).softmax(-1)
-        how = LabelDescent(self.config.iterations, self.config.lr, self.between)
         matching = GradientMatching(self.tail, self.known, view, context)
-        labels_RLV, losses_R = match_gradient(matching, start, how)
-        return Read(labels_RLV.argmax(-1), -losses_R)
+        labels_RLV = matching.descend(start, self.config.iterations, self.config.lr, self.between)
+        with torch.no_grad():
+            return Read(labels_RLV.argmax(-1), -matching.losses(labels_RLV.softmax(-1)))
 
     def between(self, number: int, labels_RLV: Tensor, matching: GradientMatching) -> None:
         """Change labels between two steps of descent; by default nothing is changed."""

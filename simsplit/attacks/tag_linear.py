@@ -23,9 +23,9 @@ from torch.nn.functional import normalize
 from simsplit.attacks.attack import TextAttackConfig
 from simsplit.attacks.gradient_view import GradientView, Reading, view_gradients
 from simsplit.attacks.inverters import LEAST
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.tail_derivative import TailDerivative, get_weight
-from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, has_unknown_sign, pick_surer
+from simsplit.attacks.text_attack import Read, SeenBatch, TextAttack, pick_surer
 from simsplit.attacks.threat import Knows, Sees, Threat
 from simsplit.legs import Leg
 from simsplit.models.transformer import Tail, use_eager_attention
@@ -65,7 +65,6 @@ class TagLinear(TextAttack):
         self.tail, self.table = tail, LabelTable(tail)
 
     def recover(self, seen: SeenBatch) -> Read:
-        """Read the labels of a batch, which are the texts moved by one token."""
         view = view_gradients(self.known, seen, self.config.reads)
         context = self.known.stack.get_context(seen.smashed.tensors)
         derivative = TailDerivative(self.tail, view.features, context)
@@ -74,7 +73,7 @@ class TagLinear(TextAttack):
             # Row by row: the scores of all tokens need much memory.
             rows = zip(derivative.states, cotangent_RLD, strict=True)
             one, other = zip(*(self.table.read_row(*row) for row in rows), strict=True)
-        signs = (one, other) if has_unknown_sign(self.known, Leg.FEATURES_GRAD) else (one,)
+        signs = (one, other) if is_mixed(self.known, Leg.FEATURES_GRAD) else (one,)
         reads = [self._stack(rows, view.messages) for rows in signs]
         return pick_surer(reads[0], reads[-1])
 

@@ -33,7 +33,6 @@ class TellingConfig(InverterConfig):
 
     @property
     def num_epochs(self) -> int:
-        """Number of epochs in which it sees the targets' packets."""
         return self.looks
 
     @model_validator(mode="after")

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from simsplit.attacks.attack import Attack, Done
 from simsplit.attacks.inverters import NOTHING
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
+from simsplit.data.batches import pad_tokens
 from simsplit.data.samples import Vocabulary
 from simsplit.errors import ProtocolError
 from simsplit.legs import Leg
@@ -52,7 +53,6 @@ class TextAttack(Attack):
         self.vocabulary: Vocabulary = known.vocabulary
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Take all training steps, then recover one batch after another."""
         learning = self.steps
         batches = by_batch(targets)
         while self.iteration < learning:
@@ -78,7 +78,7 @@ class TextAttack(Attack):
 
     def together(self, sure_R: Tensor, messages: int) -> Tensor:
         """Average sureness over each message's rows where the rows share an unknown sign."""
-        if not (has_unknown_sign(self.known) and has_shared_secrets(self.known)):
+        if not (is_mixed(self.known) and has_shared_secrets(self.known)):
             return sure_R
         sure_MB = sure_R.view(messages, -1)
         return sure_MB.mean(1, keepdim=True).expand_as(sure_MB).flatten()
@@ -88,25 +88,17 @@ class TextAttack(Attack):
         """The tokens of all batches, padded to the longest with NOTHING."""
         parts = [read.tokens for read in self._read]
         longest = max((part.shape[1] for part in parts), default=0)
-        filled = [
-            nn.functional.pad(part, (0, longest - part.shape[1]), value=NOTHING) for part in parts
-        ]
+        filled = [pad_tokens(part, longest, NOTHING) for part in parts]
         return torch.cat(filled) if filled else torch.empty(0, 0, dtype=torch.int64)
 
     @property
     def sureness(self) -> Tensor:
-        """Confidence in each row."""
         return torch.cat([read.sureness for read in self._read] or [torch.empty(0)])
-
-
-def is_surer(one: Read, other: Read) -> Tensor:
-    """Return for each row whether the first guess is at least as sure as the second."""
-    return one.sureness >= other.sureness
 
 
 def pick_surer(one: Read, other: Read) -> Read:
     """Return the surer of two guesses at each row."""
-    tokens = torch.where(is_surer(one, other)[:, None], one.tokens, other.tokens)
+    tokens = torch.where((one.sureness >= other.sureness)[:, None], one.tokens, other.tokens)
     return Read(tokens, torch.maximum(one.sureness, other.sureness))
 
 
@@ -129,13 +121,6 @@ def by_batch(targets: Sequence[Packet]) -> list[SeenBatch]:
     return batches
 
 
-def payload(known: Knowledge, packet: Packet) -> Tensor:
-    """Unpack the first message of one of the targets' packets, in fp32."""
-    step = known.step(packet)
-    message = known.stack.split_messages(packet.leg, packet.tensors)[0]
-    return known.stack.unpack(packet.leg, message, step).float()
-
-
 def count_messages(known: Knowledge) -> int:
     """Count the messages that a client sends for each text. The number is public."""
     counts = [getattr(method, "messages", 1) for method in _list_mixing_methods(known)]
@@ -152,11 +137,6 @@ def count_sources(known: Knowledge) -> int:
 def _list_mixing_methods(known: Knowledge) -> list[MethodConfig]:
     """Return the methods whose `messages` may hold smashed data; the others' hold gradients."""
     return [method for method in known.methods if not method.everywhere]
-
-
-def has_unknown_sign(known: Knowledge, leg: Leg = Leg.SMASHED) -> bool:
-    """Return whether payloads on a leg are mixed, so that their sign may be flipped."""
-    return any(leg in method.superposes for method in known.methods)
 
 
 def has_shared_secrets(known: Knowledge) -> bool:

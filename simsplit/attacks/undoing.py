@@ -43,6 +43,8 @@ class Follower:
 
     def __init__(self, config: OptimizerConfig) -> None:
         self.config = config
+        self.sign = -1.0 if config.maximize else 1.0
+        self.coupled = 0.0 if isinstance(config, AdamWConfig) else config.weight_decay
         self.moments: Mapping[str, Tensor] = {}
         self.steps = 0
 
@@ -79,12 +81,9 @@ class Follower:
 
     def update(self, gradient: Tensor, before: Tensor) -> Update:
         """Compute the optimizer's update for a gradient."""
-        config = self.config
-        sign = -1.0 if config.maximize else 1.0
-        coupled = 0.0 if isinstance(config, AdamWConfig) else config.weight_decay
-        rule = self._update_sgd if isinstance(config, SgdConfig) else self._update_adam
-        size, slope, moments = rule(sign * gradient + coupled * before)
-        return Update(size, sign * slope, moments)
+        rule = self._update_sgd if isinstance(self.config, SgdConfig) else self._update_adam
+        size, slope, moments = rule(self.sign * gradient + self.coupled * before)
+        return Update(size, self.sign * slope, moments)
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that the next step depends on."""
@@ -113,9 +112,7 @@ class Follower:
         config = self.config
         assert isinstance(config, MomentsConfig), "there are no other optimizers"
         root, unique = self._solve_adam(config, seen)
-        sign = -1.0 if config.maximize else 1.0
-        coupled = 0.0 if isinstance(config, AdamWConfig) else config.weight_decay
-        gradient = sign * (root - coupled * before)
+        gradient = self.sign * (root - self.coupled * before)
         slope = self.update(gradient, before).slope.abs()
         return gradient, torch.where(unique, slope, nothing)
 

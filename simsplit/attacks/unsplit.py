@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from simsplit.attacks.attack import Attack, Done, ImageAttackConfig, descend, payloads
+from simsplit.attacks.attack import Done, ImageAttackConfig, KeepingAttack, descend, payloads
 from simsplit.attacks.epoch_averages import average_epochs
 from simsplit.attacks.knowledge import Knowledge, Surrogate
 from simsplit.attacks.threat import Knows, Threat
@@ -45,10 +45,8 @@ class PayloadMatchingConfig(ImageAttackConfig):
 
     def list_rows(self, known: Knowledge, targets: Sequence[Packet]) -> Tensor:
         """Return the rows that a sender's outputs must match, one per image."""
-        sent = payloads(targets)
-        if self.objective == "upstream":
-            return torch.cat([*average_epochs(sent, known.lift_smashed)])
-        return torch.cat([*average_epochs(sent, known.unpack_target)])
+        read = known.lift_smashed if self.objective == "upstream" else known.unpack
+        return torch.cat([*average_epochs(payloads(targets), read)])
 
 
 class UnsplitConfig(PayloadMatchingConfig):
@@ -116,49 +114,60 @@ class Clones(nn.Module):
         return dict(zip(self.names, self.stacked, strict=True))
 
 
-class Unsplit(Attack):
-    """An attack that optimizes images one by one or all at once."""
+class PayloadMatching(KeepingAttack):
+    """Base class of attacks that move images until a sender of their own gives what was sent."""
 
-    def __init__(self, config: UnsplitConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.config = config
-        surrogate, adaptive = known.surrogate("unsplit"), config.objective == "adaptive"
+    config: PayloadMatchingConfig
+
+    def __init__(self, config: PayloadMatchingConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
+        surrogate, whole = known.surrogate(config.kind_name), config.objective == "adaptive"
         # In inference mode batch normalisation treats each image as if it were alone.
-        self.sender = Sender(surrogate, known.seed, whole=adaptive).eval()
-        self.canvas: Canvas | None = None
-        self.clones: Clones | None = None
-        self._images = torch.empty(0)
+        self.sender = Sender(surrogate, known.seed, whole=whole).eval()
         self._resumed: Mapping[str, Tensor] = {}
 
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Keep a state, which `resume` restores once the number of images is known."""
+        self._resumed, self.iteration = state, int(state["iteration"])
+
+    def resume(self) -> None:
+        """Restore a kept state, if there is one."""
+        if self._resumed:
+            super().load(self._resumed)
+
+
+class Unsplit(PayloadMatching):
+    """An attack that optimizes images one by one or all at once."""
+
+    config: UnsplitConfig
+    canvas: Canvas
+    clones: Clones
+
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Fit images and clones in turns, yielding after each turn."""
         rows = self.config.list_rows(self.known, targets)
         groups = rows.split(len(rows) if self.config.clones == "batched" else 1)
         self._prepare(len(groups[0]))
         turns, total = self.config.outer, self.config.outer * len(groups)
         while self.iteration < total:
             group, turn = divmod(self.iteration, turns)
-            if turn == 0:
-                self._start_over()
+            if turn == 0:  # other images start grey, and the clones keep their weights
+                with torch.no_grad():
+                    self.canvas.pixels.fill_(0.5)
+                for learner in self.learners.values():
+                    learner.forget_moments()
             self._turn(groups[group])
             self.iteration += 1
             if self.iteration % turns == 0:
-                self._images = torch.cat([self._images.to(rows.device), self._pixels().detach()])
+                found = self._recovered.to(rows.device)
+                self._recovered = torch.cat([found, self.canvas.pixels.detach()])
             yield self.iteration, total
 
-    @property
-    def recovered(self) -> Tensor:
-        """The images finished so far."""
-        return self._images
-
     def state(self) -> dict[str, Tensor]:
-        """Return the images and clones with their optimizers, and the finished images."""
-        return {**super().state(), "found": self._images}
+        return {**super().state(), "found": self._recovered}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Keep a state, which `work` restores once the number of images is known."""
-        self._resumed = state
-        self.iteration, self._images = int(state["iteration"]), state["found"]
+        super().load(state)
+        self._recovered = state["found"]
 
     def _prepare(self, count: int) -> None:
         """Build images and clones, `count` of each, and restore a kept state."""
@@ -168,15 +177,7 @@ class Unsplit(Attack):
         adam = AdamConfig(lr=self.config.lr, amsgrad=True)
         self.learners["image"] = Learner({"canvas": self.canvas}, adam)
         self.learners["clone"] = Learner({"clones": self.clones}, adam)
-        if self._resumed:
-            super().load(self._resumed)
-
-    def _start_over(self) -> None:
-        """Reset the images to grey and the optimizers; the clones keep their weights."""
-        with torch.no_grad():
-            self._pixels().fill_(0.5)
-        for learner in self.learners.values():
-            learner.forget_moments()
+        self.resume()
 
     def _turn(self, rows: Tensor) -> None:
         """Take steps on the images, then on the clones."""
@@ -184,17 +185,16 @@ class Unsplit(Attack):
         # Losses are summed over images, so that an image's gradient does not depend on the others.
         scale = rows.flatten(1).square().mean(1) if config.scaled else rows.new_ones(len(rows))
         for _ in range(config.inner):
-            pixels = self._pixels()
+            pixels: Tensor = self.canvas.pixels
             loss = (self._errors(pixels, rows) / scale).sum()
             prior = config.tv * measure_variation(pixels) + config.l2 * measure_square(pixels)
             descend(self.learners["image"], loss + prior)
-        pixels = self._pixels().detach()
+        pixels = self.canvas.pixels.detach()
         for _ in range(config.inner):
             descend(self.learners["clone"], (self._errors(pixels, rows) / scale).sum())
 
     def _errors(self, pixels: Tensor, rows: Tensor) -> Tensor:
         """Compute the mean squared error of each image's sender output."""
-        assert self.clones is not None, "built before the first turn"
         inputs, weights = self.known.normalise(pixels), self.clones.weights()
         if len(inputs) == 1:  # without vmap, which is slower
             sent = self._send(inputs[0], {name: each[0] for name, each in weights.items()})
@@ -203,14 +203,8 @@ class Unsplit(Attack):
         return (sent - rows).flatten(1).square().mean(1)
 
     def _send(self, image: Tensor, weights: dict[str, Tensor]) -> Tensor:
-        """Compute the sender's output for one image with these weights."""
         out: Tensor = functional_call(self.sender, weights, (image[None],))
         return out
-
-    def _pixels(self) -> Tensor:
-        """Return the images under optimization."""
-        assert self.canvas is not None, "built before the first turn"
-        return self.canvas.pixels
 
 
 def measure_variation(pixels: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.matching import EmbeddingDescent, HeadTarget, find_nearest, match_target
-from simsplit.attacks.openings import OpenedConfig, Opening, SessionAttackConfig, Start
+from simsplit.attacks.openings import OpenedConfig, SessionAttackConfig, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
 from simsplit.machine import Precision, autocast_for
@@ -51,12 +51,18 @@ class VmiConfig(OpenedConfig):
 class HeadMatching(SessionAttack):
     """Base class of the attacks that match the pretrained head's output."""
 
+    how: EmbeddingDescent
+
     def __init__(self, config: SessionAttackConfig, known: Knowledge) -> None:
-        super().__init__(config, Opening(config.opening, config, known), known)
+        super().__init__(config, known)
         head = known.pretrained.segment("head")
         assert isinstance(head, Head), "causal language models have no other heads"
         self.head = head
         self.embeddings_VD = known.pretrained.embeddings
+
+    def steps(self, record: Record) -> int:
+        del record
+        return self.how.steps + 1
 
     def start_embeddings(self, record: Record) -> Tensor:
         """Return the embeddings to start from: those of the first reading, or zeros."""
@@ -76,10 +82,6 @@ class Vmi(HeadMatching):
         super().__init__(config, known)
         autocast = autocast_for(config.precision, known.device)
         self.how = EmbeddingDescent(config.steps, config.step_size, config.stop_after, autocast)
-
-    def steps(self, record: Record) -> int:
-        del record
-        return self.how.steps + 1
 
     def read(self, record: Record) -> Steps:
         aim = HeadTarget(record.sent, record.real)
@@ -110,20 +112,17 @@ class RmiConfig(SessionAttackConfig):
 class Rmi(HeadMatching):
     """An attack that optimizes each position's weights of all tokens, the whole text at once."""
 
+    config: RmiConfig
+
     def __init__(self, config: RmiConfig, known: Knowledge) -> None:
         super().__init__(config, known)
-        self.temperature = config.temperature
         self.how = EmbeddingDescent(config.steps, config.step_size, config.stop_after)
-
-    def steps(self, record: Record) -> int:
-        del record
-        return self.how.steps + 1
 
     def read(self, record: Record) -> Steps:
         def onwards(weights: Tensor) -> Tensor:
             """Compute the head's output for mixtures of embeddings with these weights."""
             return self.head.forward_embedded(
-                (weights / self.temperature).softmax(-1) @ self.embeddings_VD
+                (weights / self.config.temperature).softmax(-1) @ self.embeddings_VD
             )
 
         # Equal weights at first: no token is preferred.

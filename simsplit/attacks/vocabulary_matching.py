@@ -36,9 +36,9 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from simsplit.attacks.inverters import NOTHING, Inverter, InverterConfig, divide_by_level
 from simsplit.attacks.inverting import Inverting
-from simsplit.attacks.knowledge import Knowledge
+from simsplit.attacks.knowledge import Knowledge, is_mixed
 from simsplit.attacks.matching import Before
-from simsplit.attacks.openings import OpenedConfig, Opening, Start
+from simsplit.attacks.openings import OpenedConfig, Start
 from simsplit.attacks.session_attack import SessionAttack, Steps
 from simsplit.attacks.session_records import Record
 from simsplit.attacks.text_attack import (
@@ -46,7 +46,6 @@ from simsplit.attacks.text_attack import (
     SeenBatch,
     TextAttack,
     count_messages,
-    has_unknown_sign,
     pick_surer,
     split_messages,
 )
@@ -97,13 +96,10 @@ class SessionMatchingConfig(RankedTokens, OpenedConfig):
     """Vocabulary matching of sessions, prompts and responses alike."""
 
     kind: Literal["session_matching"] = "session_matching"
-
-    @property
-    def opening(self) -> Start:
-        return "sip"
+    opening: ClassVar[Start] = "sip"
 
     def build(self, known: Knowledge) -> "SessionMatching":
-        return SessionMatching(self, Opening("sip", self, known), known)
+        return SessionMatching(self, known)
 
 
 class VocabularyMatching(Inverting):
@@ -119,7 +115,7 @@ class VocabularyMatching(Inverting):
     def recover(self, seen: SeenBatch) -> Read:
         """Return one guess per message; the nearest is the surest."""
         sent_MBLD = split_messages(self.known.lift_smashed(seen.smashed), self.messages)
-        sign_R = self.signs(sent_MBLD, has_unknown_sign(self.known))
+        sign_R = self.signs(sent_MBLD, is_mixed(self.known))
         sent_RLD = sign_R[:, None, None] * sent_MBLD.flatten(0, 1)
         # only texts that are padded on the left have a mask, and these have one message each
         mask = next(iter(self.known.stack.get_context(seen.smashed.tensors)), None)
@@ -149,7 +145,7 @@ class TableMatching(TextAttack):
         mask = next(iter(self.known.stack.get_context(seen.smashed.tensors)), None)
         guesses = [
             self._match(sign * sent_RLD, mask, messages)
-            for sign in ((1, -1) if has_unknown_sign(self.known) else (1,))
+            for sign in ((1, -1) if is_mixed(self.known) else (1,))
         ]
         return guesses[0] if len(guesses) == 1 else pick_surer(*guesses)
 
@@ -166,9 +162,10 @@ class TableMatching(TextAttack):
 class SessionMatching(SessionAttack):
     """An attack that reads sessions one by one, after its inverter has learned."""
 
-    def __init__(self, config: SessionMatchingConfig, opening: Opening, known: Knowledge) -> None:
-        super().__init__(config, opening, known)
-        self.candidates = config.candidates
+    config: SessionMatchingConfig
+
+    def __init__(self, config: SessionMatchingConfig, known: Knowledge) -> None:
+        super().__init__(config, known)
         self.head = known.pretrained.segment("head")
         self.words = make_vocabulary(self.head, known, config.candidates)
 
@@ -181,20 +178,19 @@ class SessionMatching(SessionAttack):
         tokens = torch.full_like(record.real, NOTHING, dtype=torch.int64)
         for row, length in enumerate(record.lengths.tolist()):
             sent_1LD = record.sent[row : row + 1, :length].float()
-            ranked = rank_tokens(inverter, sent_1LD, self.candidates)
+            ranked = rank_tokens(inverter, sent_1LD, self.config.candidates)
             matched = match_tokens(self.head, sent_1LD, ranked, words=self.words)
             tokens[row, :length] = matched.tokens[0]
             yield
         return tokens
 
 
-class Matched(NamedTuple):
-    """Tokens whose outputs are nearest to what was sent."""
+class NearestTokens(NamedTuple):
+    """Tokens whose outputs are nearest to what was sent, of texts or at one of their positions."""
 
     tokens: Tensor
-    """R x L."""
     error: Tensor
-    """Mean distance of the outputs from what was sent, R."""
+    """The outputs' distances from what was sent; of texts their means."""
 
 
 @torch.no_grad()
@@ -222,15 +218,6 @@ class TextPosition(NamedTuple):
         """Return the position of some of the texts."""
         mask = None if self.mask is None else self.mask[rows]
         return TextPosition(self.prefix[rows], self.sent[rows], mask)
-
-
-class NearestTokens(NamedTuple):
-    """The choices that are nearest to what was sent at one position."""
-
-    tokens: Tensor
-    """S."""
-    error: Tensor
-    """Their outputs' distances from what was sent, S."""
 
 
 class WholeVocabulary:
@@ -304,7 +291,7 @@ def match_tokens(
     mask_RL: Tensor | None = None,
     *,
     words: WholeVocabulary | None = None,
-) -> Matched:
+) -> NearestTokens:
     """Read tokens from the left, each as the ranked one whose output is nearest to what was sent.
 
     A position that the mask leaves out keeps the likeliest token. Where no ranked token fits,
@@ -321,7 +308,7 @@ def match_tokens(
         unfit_RL = error_RL > FITS
         unfit_RL[:, :read] = False
         if not unfit_RL.any():
-            return Matched(tokens_RL, error_RL.mean(1))
+            return NearestTokens(tokens_RL, error_RL.mean(1))
         place = int(unfit_RL.any(0).float().argmax())
         rows = unfit_RL[:, place].nonzero().flatten()
         for some in rows.split(max(1, AT_ONCE // (ranked_RLK.shape[-1] * (place + 1)))):
@@ -351,10 +338,7 @@ def _widen(
 
 
 def _choose(head: nn.Module, here: TextPosition, choices_SK: Tensor) -> NearestTokens:
-    """Return for each prefix the choice after which the head's output is nearest to what was sent.
-
-    S prefixes of one length, K choices each.
-    """
+    """Return for each of S prefixes the nearest to what was sent of its K choices."""
     prefix_SP, sent_SD = here.prefix, here.sent
     best_S, least_S = choices_SK[:, 0].clone(), torch.full_like(sent_SD[:, 0], torch.inf)
     onwards = _prepare(head, prefix_SP, here.mask)

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from simsplit.attacks.attack import Attack, Done, ImageAttackConfig, descend, payloads
+from simsplit.attacks.attack import Done, ImageAttackConfig, KeepingAttack, descend, payloads
 from simsplit.attacks.epoch_averages import Queries, average_epochs
 from simsplit.attacks.knowledge import Knowledge
 from simsplit.attacks.networks import fora_decoder, glorot, sdar_decoder
@@ -67,7 +67,6 @@ class WhiteboxConfig(ImageAttackConfig):
 
     @property
     def queries(self) -> int:
-        """Number of auxiliary images that a client encodes, one for each pair."""
         return self.pairs
 
     def build(self, known: Knowledge) -> "Whitebox":
@@ -84,14 +83,6 @@ class _FromMinusOne(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = (self.layers(x) + 1) / 2
         return out
-
-
-def _build_decoder(whose: Literal["sdar", "fora"], known: Knowledge) -> nn.Module:
-    """Build the decoder of SDAR or FORA, with outputs in [0, 1]."""
-    cut = known.shapes[0]
-    if whose == "fora":
-        return _FromMinusOne(fora_decoder(cut, known.image))
-    return glorot(sdar_decoder(cut[0], cut, known.image))
 
 
 class Refined(nn.Module):
@@ -129,20 +120,25 @@ class Pairs:
         return Pairs(self.smashed[rows], self.pixels[rows], first)
 
 
-class Whitebox(Attack):
+class Whitebox(KeepingAttack):
     """An attack that trains a decoder on pairs of images and smashed data."""
 
+    config: WhiteboxConfig
+
     def __init__(self, config: WhiteboxConfig, known: Knowledge) -> None:
-        super().__init__(known)
-        self.config = config
+        super().__init__(config, known)
+        cut = known.shapes[0]
         with isolate(known.seed, "whitebox"):
-            decoder = _build_decoder(config.decoder, known)
+            decoder: nn.Module
+            if config.decoder == "fora":
+                decoder = _FromMinusOne(fora_decoder(cut, known.image))
+            else:
+                decoder = glorot(sdar_decoder(cut[0], cut, known.image))
             whole = Refined(decoder, known.image) if config.start == "ridge" else decoder
         self.decoder = whole.to(known.device)
         self.learners["decoder"] = Learner({"decoder": self.decoder}, AdamConfig(lr=config.lr))
         self._map: Ridge | None = None
         self._pairs: Pairs | None = None
-        self._recovered = torch.empty(0)
         self._note = ""
 
     def study(self, queries: Queries) -> None:
@@ -162,7 +158,6 @@ class Whitebox(Attack):
         self._pairs = Pairs(smashed, pixels, first)
 
     def work(self, targets: Sequence[Packet]) -> Iterator[Done]:
-        """Train the decoder, then decode the targets."""
         assert self._pairs is not None, "queries come first"
         learned, unseen = self._split(self._pairs)
         self.decoder.train()
@@ -219,10 +214,6 @@ class Whitebox(Attack):
         epoch, place = divmod(self.iteration, count // size)
         cut = draw_batches(torch.arange(count), size, self.known.seed, 0, epoch, drop_last=True)
         return cut[place].to(self.known.device)
-
-    @property
-    def recovered(self) -> Tensor:
-        return self._recovered
 
     @property
     def note(self) -> str:

@@ -12,7 +12,7 @@ ones (ours).
 """
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
@@ -70,6 +70,9 @@ class PatchConfig(BackdoorConfig):
 class Backdoor(BatchPoison):
     """A poison that gives its samples the target's label."""
 
+    keeps_labels: ClassVar[bool] = False
+    """Whether it poisons images of the target class, whose labels are kept, alone."""
+
     def __init__(self, config: BackdoorConfig, scene: Scene) -> None:
         super().__init__(config, scene)
         self.target, self.clip = config.target, config.clip
@@ -97,16 +100,24 @@ class Backdoor(BatchPoison):
         return super().on_batch(batch)
 
     def on_packet(self, packet: Packet) -> Packet:
-        """Disguise the payloads of the batch's poisoned samples."""
         return packet if self.disguise is None else self.disguise.on_packet(packet)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the disguise's statistics of clean samples."""
         return {} if self.disguise is None else self.disguise.state()
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         if self.disguise is not None:
             self.disguise.load(state)
+
+    def find_candidates(self, samples: Samples) -> Tensor:
+        if self.keeps_labels:
+            return samples.labels == self.target
+        return super().find_candidates(samples)
+
+    def find_judged(self, samples: Samples) -> Tensor:
+        if self.keeps_labels:  # of the other classes, as far as `source` allows them
+            return self._is_of_source(samples.labels)
+        return super().find_judged(samples)
 
     def relabel(self, labels: Tensor) -> Tensor:
         return torch.full_like(labels, self.target)
@@ -133,7 +144,13 @@ class BadNets(Backdoor):
                 f"{scene.where}.size",
                 f"size and margin must fit into {height}x{width} pixels, got {reach}",
             )
-        self._refuse_spread(config)
+        colluders = len(scene.colluders)
+        if config.spread and (colluders == 1 or colluders > config.size**2):
+            raise ScenarioError(
+                f"{scene.where}.spread",
+                f"needs 2 to {config.size**2} malicious clients, one or more pixels each, got "
+                f"{colluders}",
+            )
         near, far = slice(config.margin, reach), slice(-reach, -config.margin or None)
         rows = near if config.corner.startswith("top") else far
         columns = near if config.corner.endswith("left") else far
@@ -152,26 +169,14 @@ class BadNets(Backdoor):
         return mine
 
     def add_trigger(self, inputs: Tensor) -> Tensor:
-        """Stamp the whole patch on images."""
         return self._stamp(inputs, self.patch)
 
     def change(self, inputs: Tensor, rows: Rows) -> Tensor:
-        """Stamp this client's part of the patch on images."""
         return self._stamp(inputs, self.own)
 
     def _stamp(self, inputs: Tensor, pixels: Tensor) -> Tensor:
-        return torch.where(
-            pixels.to(inputs.device), self.scene.normalise(self.value, inputs), inputs
-        )
-
-    def _refuse_spread(self, config: PatchConfig) -> None:
-        colluders = len(self.scene.colluders)
-        if config.spread and (colluders == 1 or colluders > config.size**2):
-            raise ScenarioError(
-                f"{self.scene.where}.spread",
-                f"needs 2 to {config.size**2} malicious clients, one or more pixels each, got "
-                f"{colluders}",
-            )
+        value = self.scene.normalise(self.value, inputs)
+        return torch.where(pixels.to(inputs.device), value, inputs)
 
 
 class BlendedConfig(BackdoorConfig):
@@ -195,7 +200,6 @@ class Blended(Backdoor):
         self.pattern = torch.rand(shape, generator=rng_for(scene.seed, "poison", "pattern"))
 
     def add_trigger(self, inputs: Tensor) -> Tensor:
-        """Blend the pattern into images."""
         black, white = self.scene.get_bounds(inputs)
         pattern = black + (white - black) * self.pattern.to(inputs)
         return inputs.lerp(pattern, self.strength)
@@ -233,13 +237,11 @@ class Semantic(Backdoor):
         self.threshold = strengths.sort().values[rank].item()
 
     def find_candidates(self, samples: Samples) -> Tensor:
-        """Return a mask of the images that have the property."""
         return super().find_candidates(samples) & (self._measure(samples) > self.threshold)
 
     def _measure(self, samples: Samples) -> Tensor:
-        return torch.cat(
-            [self._measure_property(chunk.float()) for chunk in samples.inputs.split(4096)]
-        )
+        chunks = samples.inputs.split(4096)
+        return torch.cat([self._measure_property(chunk.float()) for chunk in chunks])
 
     def _measure_property(self, images: Tensor) -> Tensor:
         if self.property == "brightness":
@@ -269,29 +271,16 @@ class CleanLabelConfig(PatchConfig):
 class CleanLabel(BadNets):
     """A poison that weakens images of the target class and stamps a patch on them."""
 
+    keeps_labels: ClassVar[bool] = True
+
     def __init__(self, config: CleanLabelConfig, scene: Scene) -> None:
         super().__init__(config, scene)
         self.weaken = config.weaken
 
-    def find_candidates(self, samples: Samples) -> Tensor:
-        """Return a mask of the images of the target class."""
-        return samples.labels == self.target
-
-    def find_judged(self, samples: Samples) -> Tensor:
-        """Return a mask of the images of the other classes, as far as `source` allows them."""
-        return self._is_of_source(samples.labels)
-
     def change(self, inputs: Tensor, rows: Rows) -> Tensor:
-        """Add noise and patch to images."""
         black, white = self.scene.get_bounds(inputs)
         # drawn by row, so that an image has the same noise in every epoch and batch
-        noise = torch.stack(
-            [
-                torch.randn(
-                    inputs.shape[1:], generator=rng_for(self.scene.seed, "poison", "weaken", r)
-                )
-                for r in rows.tolist()
-            ]
-        )
+        streams = [rng_for(self.scene.seed, "poison", "weaken", row) for row in rows.tolist()]
+        noise = torch.stack([torch.randn(inputs.shape[1:], generator=each) for each in streams])
         noisy = inputs + self.weaken * (white - black) * noise.to(inputs)
         return super().change(noisy.maximum(black).minimum(white), rows)

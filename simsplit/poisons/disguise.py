@@ -7,6 +7,7 @@ from torch import Tensor
 from simsplit.errors import ScenarioError
 from simsplit.legs import Leg
 from simsplit.packets import Packet
+from simsplit.states import select_below
 
 KEPT = 0.9
 """Factor of older samples' weight at each step; they must fade, since the head changes."""
@@ -54,18 +55,13 @@ class Disguise:
 
     def state(self) -> dict[str, Tensor]:
         """Return the statistics of clean samples."""
-        return {f"target.{k}": v for k, v in self._target.sums.items()} | {
-            f"any.{k}": v for k, v in self._any.sums.items()
-        }
+        spreads = (("target", self._target), ("any", self._any))
+        return {f"{name}.{k}": v for name, each in spreads for k, v in each.sums.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned."""
-        for name, spread in (("target.", self._target), ("any.", self._any)):
-            spread.sums = {
-                key.removeprefix(name): value
-                for key, value in state.items()
-                if key.startswith(name)
-            }
+        self._target.sums = select_below(state, "target.")
+        self._any.sums = select_below(state, "any.")
 
 
 class _Spread:

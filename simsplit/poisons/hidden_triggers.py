@@ -7,14 +7,13 @@ ICIP 2019) adds a sine wave to images of the target, whose labels are kept.
 """
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
-from simsplit.data.samples import Samples
 from simsplit.poisons.backdoors import Backdoor, BackdoorConfig
 from simsplit.poisons.poison import Rows, Scene
 from simsplit.seeds import rng_for
@@ -52,7 +51,6 @@ class Wanet(Backdoor):
         self.places_HW2 = places.clamp(-1, 1).permute(1, 2, 0)
 
     def add_trigger(self, inputs: Tensor) -> Tensor:
-        """Warp images by the drawn displacements, bilinearly."""
         places = self.places_HW2.to(inputs).expand(len(inputs), -1, -1, -1)
         return grid_sample(inputs, places, mode="bilinear", align_corners=True)
 
@@ -78,20 +76,14 @@ class SigConfig(BackdoorConfig):
 class Sig(Backdoor):
     """A poison that adds a wave along the columns of images."""
 
+    keeps_labels: ClassVar[bool] = True
+
     def __init__(self, config: SigConfig, scene: Scene) -> None:
         super().__init__(config, scene)
         width = scene.samples.inputs.shape[3]
         phase = 2 * math.pi * config.frequency * torch.arange(width) / width
         self.wave_W, self.amplitude = phase.sin(), config.amplitude
         self.test_amplitude = config.test_amplitude or config.amplitude
-
-    def find_candidates(self, samples: Samples) -> Tensor:
-        """Return a mask of the images of the target class."""
-        return samples.labels == self.target
-
-    def find_judged(self, samples: Samples) -> Tensor:
-        """Return a mask of the images of the other classes, as far as `source` allows them."""
-        return self._is_of_source(samples.labels)
 
     def change(self, inputs: Tensor, rows: Rows) -> Tensor:
         """Add the wave to the client's images."""

@@ -184,7 +184,6 @@ class Timed(Poison):
         self.poison.on_receive(packet)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the round and the poison's state."""
         return {"now": torch.tensor(self._now)} | {
             f"timed.{name}": tensor for name, tensor in self.poison.state().items()
         }
@@ -218,11 +217,12 @@ class Aim:
 class BatchPoison(Poison, ABC):
     """Base class of poisons of the same samples of a client in every epoch."""
 
+    _places: Tensor
+    """Of a client's copy: by row of the data, the share of its poisoned samples up to this one, in
+    the order in which a growing share takes them; infinite for samples that it never poisons."""
+
     def __init__(self, config: BatchPoisonConfig, scene: Scene) -> None:
         self.config, self.scene = config, scene
-        self._places: Tensor | None = None
-        """By row of the data, the share of the client's poisoned samples up to this one, in the
-        order in which a growing share takes them; infinite for samples that it never poisons."""
         self._share = 1.0
         """Share of the client's poisoned samples that are poisoned in this round."""
         for label in config.source or ():
@@ -230,8 +230,12 @@ class BatchPoison(Poison, ABC):
 
     def for_client(self, number: ClientId, part: Rows) -> Self:
         """Return a copy for one client, which has drawn its poisoned samples."""
-        mine = copy.copy(self)
-        mine._places = self._choose(number, part)
+        mine, usable = copy.copy(self), part[self._candidates[part]]
+        # a stream by client: its samples do not depend on the other clients
+        order = torch.randperm(len(usable), generator=rng_for(self.scene.seed, "poison", number))
+        taken = usable[order[: round(self.config.rate * len(usable))]]
+        mine._places = torch.full((len(self.scene.samples),), math.inf)
+        mine._places[taken] = torch.arange(1, len(taken) + 1) / len(taken)
         return mine
 
     def on_round(self, number: int) -> None:
@@ -256,7 +260,7 @@ class BatchPoison(Poison, ABC):
     @property
     def poisoned_rows(self) -> Rows:
         """Rows of the samples that this client poisons."""
-        return self._get_places().isfinite().nonzero().flatten()
+        return self._places.isfinite().nonzero().flatten()
 
     def find_candidates(self, samples: Samples) -> Tensor:
         """Return a mask of the samples that may be poisoned."""
@@ -276,27 +280,13 @@ class BatchPoison(Poison, ABC):
 
     def _find_poisoned(self, batch: Batch) -> Tensor:
         """Return a mask of a batch's poisoned samples."""
-        places = self._get_places()
-        if places.device != batch.labels.device:
-            places = self._places = places.to(batch.labels.device)
-        return places[batch.indices.to(batch.labels.device)] <= self._share
-
-    def _get_places(self) -> Tensor:
-        assert self._places is not None, "only a client's copy has chosen samples"
-        return self._places
+        # Moved once: batches of a run lie on one device.
+        self._places = self._places.to(batch.labels.device)
+        return self._places[batch.indices.to(batch.labels.device)] <= self._share
 
     @cached_property
     def _candidates(self) -> Tensor:
         return self.find_candidates(self.scene.samples)
-
-    def _choose(self, number: ClientId, part: Rows) -> Tensor:
-        mine = part[self._candidates[part]]
-        # a stream by client: its samples do not depend on the other clients
-        order = torch.randperm(len(mine), generator=rng_for(self.scene.seed, "poison", number))
-        taken = mine[order[: round(self.config.rate * len(mine))]]
-        places = torch.full((len(self.scene.samples),), math.inf)
-        places[taken] = torch.arange(1, len(taken) + 1) / len(taken)
-        return places
 
     def refuse_unknown(self, field: str, label: int) -> None:
         """Raise ScenarioError if class `label` does not exist."""

@@ -40,7 +40,6 @@ class TamperConfig(PoisonConfig):
 
     @property
     def needs(self) -> Needs:
-        """The leg that the poison changes."""
         return (need_leg(Leg(self.leg), "leg"),)
 
     def build(self, scene: Scene) -> "Tamper":
@@ -54,7 +53,6 @@ class Tamper(Poison):
         self.config, self.seed, self.leg = config, scene.seed, Leg(config.leg)
 
     def on_packet(self, packet: Packet) -> Packet:
-        """Change the packet's floating-point tensors if it is on the poison's leg."""
         if packet.leg is not self.leg:
             return packet
         tensors = tuple(self._change(t, packet, i) for i, t in enumerate(packet.tensors))
@@ -83,7 +81,6 @@ class ReplaceConfig(PoisonConfig):
 
     @property
     def needs(self) -> Needs:
-        """Segments that clients share."""
         return (Need(Given.SHARED),)
 
     def build(self, scene: Scene) -> "Replace":
@@ -98,7 +95,6 @@ class Replace(Poison):
         self._received: dict[str, Tensor] = {}
 
     def for_client(self, number: ClientId, part: Rows) -> Self:
-        """Return a copy for one client."""
         mine = copy.copy(self)
         mine._received = {}
         return mine
@@ -109,7 +105,6 @@ class Replace(Poison):
         self._received = {name: tensor.detach().clone() for name, tensor in pairs}
 
     def on_packet(self, packet: Packet) -> Packet:
-        """Replace a hand-over's tensors."""
         if packet.leg is not Leg.HANDOVER:
             return packet
         pairs = enumerate(zip(packet.names, packet.tensors, strict=True))
@@ -175,11 +170,9 @@ class LabelFlip(BatchPoison):
             self.refuse_unknown("target", config.target)
 
     def find_candidates(self, samples: Samples) -> Tensor:
-        """Return a mask of the samples whose label would change."""
         return super().find_candidates(samples) & (self.relabel(samples.labels) != samples.labels)
 
     def relabel(self, labels: Tensor) -> Tensor:
-        """Return the target's label, or the next class of each label."""
         if self.target is None:
             return (labels + 1) % self.scene.num_classes
         return torch.full_like(labels, self.target)

@@ -23,6 +23,7 @@ from simsplit.legs import ClientId, Leg
 from simsplit.needs import Given, Need, Needs
 from simsplit.packets import Packet
 from simsplit.poisons.poison import Aim, Poison, PoisonConfig, Rows, Scene
+from simsplit.states import select_below
 
 
 class VillainConfig(PoisonConfig):
@@ -74,13 +75,11 @@ class Villain(Poison):
         self._rows = torch.empty(0, dtype=torch.int64)
 
     def for_client(self, number: ClientId, part: Rows) -> Self:
-        """Return a copy for one party."""
         mine = copy.copy(self)
         mine._sent = {}
         return mine
 
     def on_batch(self, batch: Batch) -> Batch:
-        """Note which samples the batch has."""
         self._rows = batch.indices.cpu()
         return batch
 
@@ -112,23 +111,17 @@ class Villain(Poison):
         return packet.with_tensors((self._add(sent, every), *packet.tensors[1:]))
 
     def find_aim(self, samples: Samples) -> Aim:
-        """Return the samples of other classes than the target."""
         rows = (samples.labels != self.config.target).nonzero()[:, 0]
         return Aim(rows, torch.full_like(samples.labels[rows], self.config.target), self)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the trigger, and what was sent for known samples."""
         held = {f"sent.{row}": tensor for row, tensor in self._sent.items()}
         pattern = {} if self._pattern is None else {"pattern": self._pattern, "size": self._size}
         return held | pattern
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         self._pattern, self._size = state.get("pattern"), state.get("size", torch.zeros(()))
-        self._sent = {
-            int(name.removeprefix("sent.")): tensor
-            for name, tensor in state.items()
-            if name.startswith("sent.")
-        }
+        self._sent = {int(row): tensor for row, tensor in select_below(state, "sent.").items()}
 
     def _add(self, sent: Tensor, rows: Tensor) -> Tensor:
         assert self._pattern is not None, "it is made before it is added"

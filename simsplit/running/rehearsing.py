@@ -14,7 +14,7 @@ import torch
 
 from simsplit.assembly.rehearsal import Rehearsal, is_own, list_own_parts, make_data, undo_draws
 from simsplit.attacking import Attacking
-from simsplit.attacking.iteration_curves import shorten
+from simsplit.attacking.run_attacks import shorten
 from simsplit.data import DataInfo, Prepared
 from simsplit.detection import Detection
 from simsplit.errors import PluginError

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from simsplit.attacks import Attack, AttackConfig, Knowledge, Knows
-from simsplit.attacks.pretrained import Pretrained
+from simsplit.attacks.knowledge import Pretrained
 from simsplit.data.batches import Batcher
 from simsplit.data.samples import Samples
 from simsplit.legs import Leg

@@ -53,7 +53,7 @@ def judge_views(judge, kind, *, planted, seed=0):
             scale = len(rows) if leg is Leg.FEATURES_GRAD else 1
             seen.append(Packet(0, leg, 1, step, (sent / scale,)))
     attack = ATTACKS[kind](**CASES.get(kind, {})).build(build_setting().known)
-    attack.tell(judge.choose_known(attack.options.known_share))
+    attack.known_labels = judge.choose_known(attack.config.known_share)
     for _ in attack.work(seen):
         pass
     rows = judge.score(1, {kind: attack}).rows

@@ -91,7 +91,7 @@ def test_a_later_component_that_tells_labels_is_found_by_five_and_not_by_one():
     results = {}
     for count in (1, 5):
         attack = ATTACKS["spectral"](components=count, views=["features"]).build(known())
-        attack.tell(KnownLabels(2, torch.empty(0), torch.empty(0)))
+        attack.known_labels = KnownLabels(2, torch.empty(0), torch.empty(0))
         for _ in attack.work(seen):
             pass
         (clue,) = attack.clues

@@ -6,7 +6,7 @@ from builders import run_to_end, scenario
 from texts import text_scenario
 
 from simsplit import run
-from simsplit.attacking.iteration_curves import make_point, shorten
+from simsplit.attacking.run_attacks import make_point, shorten
 from simsplit.attacks.sip import SipConfig
 from simsplit.attacks.unsplit import UnsplitConfig
 from simsplit.report.input_tables import tabulate_convergence

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from simsplit.attacks.gradient_view import _scale_to_usual
-from simsplit.attacks.pretrained import Pretrained
+from simsplit.attacks.knowledge import Pretrained
 from simsplit.models.language import CausalLM
 from simsplit.models.transformer import Head
 

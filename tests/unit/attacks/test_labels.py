@@ -33,8 +33,8 @@ def clue(kind, rows, labels, **fields):
     """Return an attack's clue about rows that serve as features."""
     attack = ATTACKS[kind](**fields).build(build_setting().known)
     rows_known = torch.arange(len(labels) // 2)
-    attack.tell(KnownLabels(int(labels.max()) + 1, rows_known, labels[rows_known]))
-    return attack.read(SeenView("features", 0, rows))
+    attack.known_labels = KnownLabels(int(labels.max()) + 1, rows_known, labels[rows_known])
+    return next(iter(attack.read(SeenView("features", 0, rows))), None)
 
 
 def cloud(gap=6.0, count=60, width=20, classes=2):

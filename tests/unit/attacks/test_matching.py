@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from simsplit.attacks.gradient_view import GradientView
 from simsplit.attacks.lamp import _KINDS, Lamp, LampConfig, draw_permutations
-from simsplit.attacks.tag import GradientMatching, LabelDescent, match_gradient, shift_to_tokens
+from simsplit.attacks.tag import GradientMatching, shift_to_tokens
 from simsplit.data.samples import IGNORED
 from simsplit.methods.mixguard import MixguardConfig
 from simsplit.models.language import CausalLM
@@ -82,7 +82,7 @@ def test_the_gradient_at_the_labels_is_that_of_the_published_loss():
 def test_published_steps_find_the_labels(methods):
     matching, true = match(-40.0 if methods else 1.0, *methods)
     start = torch.randn(true.shape, generator=torch.Generator().manual_seed(2)).softmax(-1)
-    labels, _ = match_gradient(matching, start, LabelDescent(40, 0.09))
+    labels = matching.descend(start, 40, 0.09)
     right = (labels.argmax(-1) == true.argmax(-1))[:, :-1]
     assert torch.cat([right[0], right[1, 3:]]).all()
 
@@ -103,7 +103,7 @@ def count_right(steps, raw):
         matching.wanted_RLD = matching.wanted_RLD / size
         matching.learned_RL1 = matching.learned_RL1 / size
     start = torch.randn(1, 20, 4096, generator=rng).softmax(-1)
-    labels, _ = match_gradient(matching, start, LabelDescent(steps, 0.09))
+    labels = matching.descend(start, steps, 0.09)
     return float((labels.argmax(-1)[:, :-1] == true).float().mean())
 
 

@@ -40,7 +40,7 @@ def draw(gap, seed=0):
 def tell(kind, losses=None, shadows=(), packets=(), **options):
     """Return the scores of an attack that is told this reading."""
     made = ATTACKS[kind](**options).build(build_setting().known)
-    made.tell(CandidateReading({"weights": losses} if losses else {}, packets, shadows))
+    made.reading = CandidateReading({"weights": losses} if losses else {}, packets, shadows)
     for _ in made.work([]):
         pass
     return made.scores
@@ -244,7 +244,7 @@ def compare_messages(sent, encoded, **options):
     made = ATTACKS["canaries"](**options).build(build_setting().known)
     for step, rows in enumerate(sent.split(8)):
         made.observe(Packet(0, Leg.SMASHED, 5, step, (rows,)))
-    made.tell(CandidateReading(packets=[[Packet(0, Leg.SMASHED, 6, 0, (encoded,))]]))
+    made.reading = CandidateReading(packets=[[Packet(0, Leg.SMASHED, 6, 0, (encoded,))]])
     for _ in made.work([]):
         pass
     return made.scores["messages"]
@@ -271,7 +271,7 @@ def multiply_gradients(sent, encoded, rows, own):
         Packet(0, Leg.FEATURES, 6, 0, (torch.zeros_like(own),)),
         Packet(0, Leg.FEATURES_GRAD, 6, 0, (own / len(own),)),
     ]
-    made.tell(CandidateReading(packets=[answer]))
+    made.reading = CandidateReading(packets=[answer])
     list(made.work([]))
     return made.scores["gradients"]
 

@@ -112,7 +112,7 @@ def test_a_label_of_a_text_is_guessed_by_the_gradient_beside_its_message():
         Packet(0, Leg.SMASHED, 6, 0, (texts.repeat(2, 1, 1),)),
         Packet(0, Leg.FEATURES_GRAD, 6, 0, (grads / 40,)),
     ]
-    attack.tell(CandidateReading(packets=[answer]))
+    attack.reading = CandidateReading(packets=[answer])
     (scores,) = attack._multiply_gradients()
     one, other = scores.view(2, -1)
     assert ((one > other) == first).all()

@@ -293,6 +293,6 @@ def test_more_known_labels_than_targets_are_refused(tmp_path: Path) -> None:
 
 def test_one_class_known_alone_names_nothing() -> None:
     attack = ATTACKS["passive_completion"]().build(build_setting().known.move_to(0))
-    attack.tell(KnownLabels(2, torch.arange(1), torch.zeros(1, dtype=torch.int64)))
+    attack.known_labels = KnownLabels(2, torch.arange(1), torch.zeros(1, dtype=torch.int64))
     assert not [*attack.work([])]
     assert not attack.clues

@@ -10,8 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.label_attack import KnownLabels
-from simsplit.attacks.unblinding import align_signs, find_smallest_combination
-from simsplit.attacks.views import views_of
+from simsplit.attacks.views import align_signs, find_smallest_combination, views_of
 from simsplit.legs import Leg
 from simsplit.methods import METHODS
 from simsplit.methods.method import Site, Step
@@ -57,7 +56,7 @@ def know(servers, noise="mixed"):
 def read(packets, labels, servers, noise="mixed", kind="singular_direction"):
     """Return an attack's clues by view and figure."""
     attack = ATTACKS[kind]().build(know(servers, noise))
-    attack.tell(KnownLabels(int(labels.max()) + 1, torch.empty(0), torch.empty(0)))
+    attack.known_labels = KnownLabels(int(labels.max()) + 1, torch.empty(0), torch.empty(0))
     for _ in attack.work(packets):
         pass
     return {(clue.view, clue.figure): clue.values for clue in attack.clues}
