@@ -83,19 +83,17 @@ def _gather(loaded: Iterable[tuple[Origin, Mapping[str, Any]]]) -> Plugins:
         if (origin.module or id(exported)) in origins:
             continue  # the user has named it twice
         origins[origin.module or id(exported)] = origin
-        for name, own in check_exports(origin.name, exported).items():
+        plugin = origin.name
+        for name, own in check_exports(plugin, exported).items():
             for kind in own:
-                _refuse_taken(origin.name, name, kind, owners)
-                owners[name, kind] = origin.name
-            parts.setdefault(name, {}).update(guard_parts(origin.name, name, own))
+                if (owner := owners.get((name, kind))) is not None:
+                    raise SimsplitError(
+                        f"plugin {plugin}: {name}['{kind}'] is there already, from the plugin "
+                        f"{owner}"
+                    )
+                owners[name, kind] = plugin
+            parts.setdefault(name, {}).update(guard_parts(plugin, name, own))
     return Plugins(parts, tuple(origins.values())) if origins else NO_PLUGINS
-
-
-def _refuse_taken(plugin: str, name: str, kind: str, owners: Mapping[tuple[str, str], str]) -> None:
-    if (owner := owners.get((name, kind))) is not None:
-        raise SimsplitError(
-            f"plugin {plugin}: {name}['{kind}'] is there already, from the plugin {owner}"
-        )
 
 
 @lru_cache(maxsize=8)

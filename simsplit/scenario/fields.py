@@ -23,10 +23,7 @@ from simsplit.parties.client_cuts import Place, assign_cuts
 from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.parties.train_config import VerticalConfig
 from simsplit.scenario.declared_fields import DeclaredFields
-from simsplit.topologies import (
-    TOPOLOGIES,
-    Topology,
-)
+from simsplit.topologies import TOPOLOGIES, Topology
 from simsplit.wire import Viewpoint
 
 

@@ -69,18 +69,16 @@ def _has_deeper(loc: tuple[int | str, ...], others: Sequence[tuple[int | str, ..
 
 def explain_left_over(error: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
     """Return the error, with a remedy for fields left over from a part's kind in the file."""
-    return ScenarioError.of_many([_explain_left_over(one, overrides) for one in error.problems])
-
-
-def _explain_left_over(problem: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
-    """Return one problem, with the remedy if an override replaced the kind of its part."""
-    part = problem.field.rpartition(".")[0]
-    if not part or f"{part}.kind" not in overrides or problem.field in overrides:
-        return problem
-    kind = overrides[f"{part}.kind"]
-    cure = f"--set {part}={kind} in place of {part}.kind drops it"
-    reason = f"{problem.reason}; if it is left over from another kind, {cure}"
-    return ScenarioError(problem.field, reason)
+    problems = []
+    for problem in error.problems:
+        part = problem.field.rpartition(".")[0]
+        if part and f"{part}.kind" in overrides and problem.field not in overrides:
+            kind = overrides[f"{part}.kind"]
+            cure = f"--set {part}={kind} in place of {part}.kind drops it"
+            reason = f"{problem.reason}; if it is left over from another kind, {cure}"
+            problem = ScenarioError(problem.field, reason)
+        problems.append(problem)
+    return ScenarioError.of_many(problems)
 
 
 def refuse_misread(values: Mapping[str, Any], made: BaseModel) -> None:
@@ -243,7 +241,8 @@ def _locate(
     for part in loc:
         below = _open_union(annotation)
         if _map_kinds(below):
-            annotation = _find_member(below, str(part))
+            # Twice, since `_map_kinds` takes a single config for no union.
+            annotation = next((m for m in below if str(part) in _map_kinds([m, m])), None)
             continue
         if isinstance(part, str) and len(below) > 1 and not any(map(_is_config, below)):
             continue  # pydantic names the member of the union that it tried
@@ -295,11 +294,6 @@ def _open_union(annotation: Any) -> list[Any]:  # noqa: ANN401
     if get_origin(annotation) in (Union, types.UnionType):
         return [m for option in get_args(annotation) for m in _open_union(option)]
     return [annotation]
-
-
-def _find_member(members: list[Any], tag: str) -> Any:  # noqa: ANN401
-    # Twice, since `_map_kinds` takes a single config for no union.
-    return next((member for member in members if tag in _map_kinds([member, member])), None)
 
 
 def _descend(members: list[Any], config: type[BaseModel] | None, part: int | str) -> Any:  # noqa: ANN401

@@ -21,7 +21,7 @@ from simsplit.scenario import (
 )
 from simsplit.scenario import warnings as hardly_meant
 from simsplit.scenario.fields import ScenarioFields
-from simsplit.scenario.findings import Finding, Occasion, Rule, warn
+from simsplit.scenario.findings import Finding, Findings, Occasion, Rule, Severity, warn
 
 RULES: Mapping[Occasion, tuple[Rule, ...]] = {
     Occasion.READ: (
@@ -116,30 +116,30 @@ RULES: Mapping[Occasion, tuple[Rule, ...]] = {
 }
 
 
+def _find(
+    severity: Severity, occasion: Occasion, scenario: ScenarioFields, *known: object
+) -> Findings:
+    for rule in RULES[occasion]:
+        if rule.severity == severity:
+            yield from rule.find(scenario, *known)
+
+
 def refuse(occasion: Occasion, scenario: ScenarioFields, *known: object) -> None:
     """Raise ScenarioError for the first finding on an occasion; `known` is what rules need."""
-    for rule in RULES[occasion]:
-        if rule.severity == "refuse":
-            for finding in rule.find(scenario, *known):
-                raise ScenarioError(*finding)
+    for finding in _find("refuse", occasion, scenario, *known):
+        raise ScenarioError(*finding)
 
 
 def list_findings(occasion: Occasion, scenario: ScenarioFields, *known: object) -> list[Finding]:
     """Return all findings on an occasion, warnings left out."""
-    rules = [rule for rule in RULES[occasion] if rule.severity == "refuse"]
-    return [finding for rule in rules for finding in rule.find(scenario, *known)]
+    return list(_find("refuse", occasion, scenario, *known))
 
 
 def list_warnings(scenario: ScenarioFields) -> list[str]:
     """Return the warnings that need no data, a line each."""
-    return _warn(Occasion.READ, scenario)
+    return [*map(str, _find("warn", Occasion.READ, scenario))]
 
 
 def list_data_warnings(scenario: ScenarioFields, data: Prepared) -> list[str]:
     """Return the warnings about loaded data, a line each."""
-    return [*data.warnings, *_warn(Occasion.DATA, scenario, data)]
-
-
-def _warn(occasion: Occasion, scenario: ScenarioFields, *known: object) -> list[str]:
-    rules = [rule for rule in RULES[occasion] if rule.severity == "warn"]
-    return [str(finding) for rule in rules for finding in rule.find(scenario, *known)]
+    return [*data.warnings, *map(str, _find("warn", Occasion.DATA, scenario, data))]

@@ -55,22 +55,9 @@ def is_unmasked(scenario: ScenarioFields) -> bool:
     return isinstance(source, TextTable) and source.padding == "right" and not both_ways
 
 
-def _knows_tail(scenario: ScenarioFields) -> bool:
-    return isinstance(scenario.model, TextModel) and scenario.model.is_start_public
-
-
-def _makes_pairs(scenario: ScenarioFields) -> bool:
-    needs = [need for each in scenario.method for need in each.needs]
-    return any(need.what is Given.PUBLIC for need in needs)
-
-
 def _has_turns(scenario: ScenarioFields) -> bool:
     handed = scenario.aggregation.kind in ("none", "splitfed_v2")
     return scenario.schedule.kind == "per_client" and handed
-
-
-def _hands_round(scenario: ScenarioFields) -> bool:
-    return scenario.schedule.kind in ("round_robin", "per_client") or not scenario.shares
 
 
 def _hands_linear_head(scenario: ScenarioFields) -> bool:
@@ -97,18 +84,20 @@ AMOUNTS: Mapping[Given, Callable[[ScenarioFields], int]] = {
     Given.IN_A_ROW: lambda each: each.servers < 2 * count_messages(each.method),
     Given.UNMASKED: is_unmasked,
     Given.CAUSAL: lambda each: each.model.kind == "causal_lm",
-    Given.KNOWN_TAIL: _knows_tail,
+    Given.KNOWN_TAIL: lambda each: isinstance(each.model, TextModel) and each.model.is_start_public,
     Given.SESSIONS: lambda each: explain_no_sessions(each) is None,
     Given.PUBLIC: _has_public,
     Given.SUPPORT: lambda each: _has_public(each) or each.data.support is not None,
-    Given.PAIRS: _makes_pairs,
+    Given.PAIRS: lambda each: _have_need(each.method, Given.PUBLIC),
     Given.WATCHED: lambda each: each.aggregation.kind != "splitfed_v1",
     Given.TURNS: _has_turns,
     Given.LAPS: lambda each: each.schedule.kind == "parallel",
     Given.BARRIER: lambda each: each.schedule.kind != "asynchronous",
     Given.SHARED: lambda each: each.shares,
     Given.HANDED_HEAD: _hands_linear_head,
-    Given.HANDED_ROUND: _hands_round,
+    Given.HANDED_ROUND: lambda each: (
+        each.schedule.kind in ("round_robin", "per_client") or not each.shares
+    ),
     Given.CLIENTS: lambda each: each.clients.count,
     Given.ASKED: lambda each: each.cohort.count_selected(each.clients.count),
     Given.BATCH: lambda each: each.train.batch_size // each.train.accumulate,
@@ -157,4 +146,8 @@ def count_messages(methods: Sequence[MethodConfig]) -> int:
 
 def mixes_texts(methods: Sequence[MethodConfig]) -> bool:
     """Return whether clients mix other texts with their own."""
-    return any(need.what is Given.SUPPORT for each in methods for need in each.needs)
+    return _have_need(methods, Given.SUPPORT)
+
+
+def _have_need(methods: Sequence[MethodConfig], what: Given) -> bool:
+    return any(need.what is what for each in methods for need in each.needs)

@@ -8,7 +8,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -172,8 +172,10 @@ def _train_cells(
         endings = train_on_cluster(
             sweep, todo, directory, watch, chosen.judges, cluster=cluster, jobs=jobs
         )
+    elif here == 1:
+        endings = _train_in_turn(todo, directory, watch, chosen.judges)
     else:
-        endings = _train_locally(sweep, todo, directory, watch, chosen.judges, jobs=here)
+        endings = _train_in_workers(sweep, todo, directory, watch, chosen.judges, jobs=here)
     _note_ends(endings, directory, watch)
     return directory
 
@@ -206,21 +208,6 @@ def _collect_result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
     return SweepResult(directory.path, finished, failed, pruned)
 
 
-def _train_locally(
-    sweep: Sweep,
-    cells: Sequence[Cell],
-    directory: SweepDirectory,
-    watch: SweepObserver,
-    judges: Mapping[str, Judge],
-    *,
-    jobs: int,
-) -> Endings:
-    """Train cells on this machine, and return an iterator of their ends."""
-    if jobs == 1:
-        return _train_in_turn(cells, directory, watch, judges)
-    return _train_in_workers(sweep, cells, directory, watch, judges, jobs=jobs)
-
-
 def _train_in_turn(
     cells: Sequence[Cell],
     directory: SweepDirectory,
@@ -248,7 +235,8 @@ def _train_in_workers(
     waiting = deque(cells)
     inline = all(choose_engine(cell.scenario)[0] is None for cell in cells)
     store = SMALL_STORE_BYTES if inline else STORE_BYTES
-    with run_with_cluster(None, jobs, store), _start_workers(sweep) as workers:
+    workers = _Workers(sweep.plugins.require_portable())
+    with run_with_cluster(None, jobs, store), closing(workers):
         while waiting or workers.busy:
             while waiting and len(workers.busy) < jobs:
                 cell = waiting.popleft()
@@ -279,15 +267,7 @@ class Worker:
         held: Mapping[str, object],
         judge: Judge | None = None,
     ) -> tuple[Any, ...]:
-        """Train a cell as `train` does, from plain values.
-
-        Args:
-            values: The scenario's fields.
-            origins: The origins of its plugins.
-            path: The cell's run directory.
-            held: Objects that were passed from Python, by their digests.
-            judge: What may give the cell up.
-        """
+        """Train a cell as `train` does, from plain values; `held` was passed from Python."""
         hold(held)
         return tuple(train(parse(values, gather_again(origins)), Path(path), judge))
 
@@ -311,16 +291,13 @@ class _Workers:
         worker = self.free.pop() if self.free else self.actor.remote(folder, [folder, *sys.path])
         values = cell.scenario.model_dump(mode="json")
         scenario = cell.scenario
-        held = self._share(collect_held(scenario.data.source, scenario.model))
-        task = worker.train.remote(values, self.origins, str(path.absolute()), held, judge)
+        held = collect_held(scenario.data.source, scenario.model)
+        if (key := tuple(held)) not in self.sent:  # once for all cells that share them
+            self.sent[key] = self.ray.put(held)
+        task = worker.train.remote(
+            values, self.origins, str(path.absolute()), self.sent[key], judge
+        )
         self.busy[task] = worker, cell.name
-
-    def _share(self, held: Mapping[str, object]) -> Any:  # noqa: ANN401 - a reference of Ray's
-        """Put objects into Ray's store, once for all cells that share them."""
-        key = tuple(held)
-        if key not in self.sent:
-            self.sent[key] = self.ray.put(dict(held))
-        return self.sent[key]
 
     def wait(self) -> tuple[str, Ended]:
         """Wait for a cell to end, and return its name and its end."""
@@ -341,12 +318,3 @@ class _Workers:
     def close(self) -> None:
         """Kill all workers at once; a cell that is killed can be resumed from its folder."""
         end_actors((*self.free, *(worker for worker, _ in self.busy.values())))
-
-
-@contextmanager
-def _start_workers(sweep: Sweep) -> Iterator[_Workers]:
-    workers = _Workers(sweep.plugins.require_portable())
-    try:
-        yield workers
-    finally:
-        workers.close()

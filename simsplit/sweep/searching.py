@@ -46,18 +46,14 @@ def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
     """Train settings until a search has tried as many as it should; return the sweep of them all.
 
     A resumed search chooses everything again from the beginning, and trains only what is not in
-    the directory; so the sampler's state is that of an uninterrupted search.
-
-    Args:
-        sweep: A sweep with a search.
-        path: Its directory, which may hold settings that were tried earlier.
-        jobs: How many cells are trained at a time.
-        train: What trains.
+    the directory; so the sampler's state is that of an uninterrupted search. `path` is the
+    directory, and `jobs` cells are trained at a time.
     """
     search = sweep.search
     assert search is not None, "asked of a sweep with a search"
     before = _Earlier(path, search)
-    each = len(sweep.try_settings([_choose_first(sweep, search)]).cells)
+    example = {name: sweep.cells[0].settings[name] for name in search.fields}
+    each = len(sweep.try_settings([example]).cells)
     study = _Study(search, seed=sweep.cells[0].scenario.seed)
     history = History(search, sweep.cells[0].scenario)
     tried: list[Settings] = []
@@ -79,11 +75,6 @@ def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
             value = _read_value(search, now, directory, settings)
             study.tell(settings, value, history.read_steps(number))
     return sweep.try_settings(tried)
-
-
-def _choose_first(sweep: Sweep, search: Search) -> Settings:
-    settings = sweep.cells[0].settings
-    return {name: settings[name] for name in search.fields}
 
 
 class _Earlier:
@@ -112,8 +103,6 @@ def _read_value(
     search: Search, sweep: Sweep, directory: SweepDirectory, settings: Mapping[str, Any]
 ) -> float | None:
     """Return what a setting reached, as a mean over its cells: more is better; None if one failed.
-
-    Of a cell that was given up, it is what it had reached.
 
     A figure that is no number, as after a loss that diverged, is a failure too.
     """
@@ -187,13 +176,7 @@ class _Study:
     def tell(
         self, settings: Settings, value: float | None, steps: Mapping[int, float] | None
     ) -> None:
-        """Tell what a setting reached.
-
-        Args:
-            settings: The setting.
-            value: What it reached; None if it failed.
-            steps: If it was given up, its values until then.
-        """
+        """Tell what a setting reached, None if it failed; `steps` are of one that was given up."""
         states = self.optuna.trial.TrialState
         state = states.COMPLETE if steps is None else states.PRUNED
         state = states.FAIL if value is None else state
