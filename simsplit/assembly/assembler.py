@@ -164,8 +164,10 @@ class Assembler:
         if self.scenario.parties:
             makers = {n: self._build_maker(self.supply(n), [n]) for n in numbers}
             return InlinePool({number: maker.make(number) for number, maker in makers.items()})
-        maker = self._build_maker(self.supplies, numbers)
-        rest = self._make_rows(maker, numbers)
+        maker, rest = self._build_maker(self.supplies, numbers), None
+        if self.rests_in is not None:
+            width = measure_row(self.owners)
+            rest = OnDisk(self.rests_in, len(numbers), width, [*maker.feeds(numbers[0])])
         if rest is not None or (len(numbers) > self.seats and self.owners.can_rest):
             sparse = is_crowd(self.scenario.clients.count)
             kept = self.owners.belongings
@@ -180,13 +182,6 @@ class Assembler:
 
     def _build_maker(self, supplies: Supplies, numbers: Sequence[ClientId]) -> Maker:
         return Maker(self.owners, supplies, self.autocast, supplies.exams(numbers))
-
-    def _make_rows(self, maker: Maker, numbers: Sequence[ClientId]) -> OnDisk | None:
-        """Make rows on disk for clients at rest; None if they do not rest there."""
-        if self.rests_in is None:
-            return None
-        width = measure_row(self.owners)
-        return OnDisk(self.rests_in, len(numbers), width, [*maker.feeds(numbers[0])])
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from simsplit.assembly.depths import Depths
-from simsplit.assembly.placed_segments import place_segment, prepare_segment
+from simsplit.assembly.depths import Depths, place_segment, prepare_segment
 from simsplit.assembly.tying import explain_copies, has_one_table
 from simsplit.data import DataInfo
 from simsplit.data.samples import Samples

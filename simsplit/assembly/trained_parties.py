@@ -55,6 +55,15 @@ def read_portions(facts: Mapping[str, Any]) -> list[Portion]:
     return [Portion.read(each) for each in facts["portions"]]
 
 
+def fill(modules: Mapping[str, nn.Module], state: Mapping[str, Tensor]) -> None:
+    """Copy a state into the modules that it names; frozen weights are not in it."""
+    with torch.no_grad():
+        for owner, module in modules.items():
+            for key, tensor in module.state_dict(keep_vars=True).items():
+                if (kept := state.get(f"{owner}.{key}")) is not None:
+                    tensor.copy_(kept)
+
+
 def join_heads(
     owners: Ownership, states: Sequence[Mapping[str, Tensor]], facts: Mapping[str, Any]
 ) -> JoinedHeads:
@@ -62,11 +71,7 @@ def join_heads(
     heads, stacks = [], []
     for party, state in enumerate(states):
         parts = owners.build_client_parts(party)
-        for name, module in (("head", parts.head), ("method", parts.stack.modules)):
-            with torch.no_grad():
-                for key, tensor in module.state_dict(keep_vars=True).items():
-                    if (kept := state.get(f"{name}.{key}")) is not None:
-                        tensor.copy_(kept)
+        fill({"head": parts.head, "method": parts.stack.modules}, state)
         parts.stack.receive_announcements(owners.party_stacks[party].announce())
         heads.append(parts.head)
         stacks.append((parts.stack, owners.party_stacks[party]))

@@ -102,9 +102,7 @@ class RunDraft:
             )
         if isinstance(aggregation, SplitFedV1):
             pace = build_pace(scenario, self.exchange, clock)
-            pool.workshop = TrunkCopies(
-                self.exchange, pace, keep_moments=False, elsewhere=lambda: _refuse()
-            )
+            pool.workshop = TrunkCopies(self.exchange, pace, keep_moments=False, elsewhere=_refuse)
         self.course = build_course(scenario, self.exchange, federation, clock)
         self.program = Program(
             scenario,
@@ -256,7 +254,10 @@ class RunDraft:
             return
         counts: Counts = {}
         for client in self.list_scored():
-            for leg, (packets, nbytes) in self._get_exam(client).items():
+            of_cut = self.prober.turn_to(client)
+            if of_cut not in self._exams:
+                self._exams[of_cut] = self._take_exam()
+            for leg, (packets, nbytes) in self._exams[of_cut].items():
                 counts[number, client, EVALUATE, leg] = [packets, nbytes, 0, 0]
         self.exchange.wire.absorb(counts)
 
@@ -268,14 +269,8 @@ class RunDraft:
             return choose(self.clients, self.scenario.evaluate.clients, self.scenario.seed)
         return [self.exchange.holder or 0]
 
-    def _get_exam(self, client: ClientId) -> Exam:
-        """Return packets and bytes by leg of the evaluation of one client's model."""
-        number = self.prober.turn_to(client)
-        if number not in self._exams:
-            self._exams[number] = self._take_exam()
-        return self._exams[number]
-
     def _take_exam(self) -> Exam:
+        """Return packets and bytes by leg of the evaluation of one client's model."""
         found: dict[Leg, tuple[int, int]] = {}
         main = self.program.phases[-1]
         for split in self.scenario.splits:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from simsplit.assembly.dry_step import Events
+from simsplit.assembly.dry_step import Events, drop_values
 from simsplit.engine.pool import Answer, Job, Outcome, Pool
 from simsplit.legs import ClientId, Leg
 from simsplit.packets import Packet
@@ -69,7 +69,7 @@ class PaperPool(Pool):
 
 
 class PaperLearner:
-    """A learner without weights: nothing of the trunk's crosses, so its methods have no effect."""
+    """A learner, and methods, without tensors: nothing of the trunk's crosses."""
 
     random = False
 
@@ -77,10 +77,12 @@ class PaperLearner:
         """Return a mapping without tensors."""
         return {}
 
-    moments = weights
+    moments = state = weights
 
     def take(self, state: Tensors) -> None:
         """Ignore weights that an average gives."""
+
+    load = take
 
     def forget_moments(self) -> None:
         """Ignore the request: there are no moments."""
@@ -88,22 +90,11 @@ class PaperLearner:
     anchor = forget_moments
 
 
-class PaperStack:
-    """Methods that remember nothing."""
-
-    def state(self) -> Tensors:
-        """Return what methods remember from step to step, which is nothing here."""
-        return {}
-
-    def load(self, state: Tensors) -> None:
-        """Ignore what other methods would remember."""
-
-
 class PaperServer:
     """A server that only has such a learner, and methods without memory."""
 
     def __init__(self) -> None:
-        self.learner, self.stack = PaperLearner(), PaperStack()
+        self.learner = self.stack = PaperLearner()
 
     def enter(self, phase: object, lr_factor: float) -> None:
         """Ignore the round's phase and rate."""
@@ -143,8 +134,7 @@ class PaperChanges:
             held = self._changes.held
             whole = packet.with_names(tuple(held), tuple(held.values()))
             coded = self._changes.encode(whole, "forecast")
-            forms = tuple(torch.empty_like(tensor, device="meta") for tensor in coded.tensors)
-            self._coded = coded.with_names(coded.names, forms)
+            self._coded = coded.with_names(coded.names, drop_values(coded.tensors))
         return packet.with_names(self._coded.names, self._coded.tensors)
 
     def read(self, packet: Packet) -> Tensors:
