@@ -201,9 +201,7 @@ class HostRecipe:
 
     @property
     def imports(self) -> Callable[[], object] | None:
-        """A call that imports plugins on a host, to be made before the recipe is sent; None if
-        there are no plugins.
-        """
+        """A call that imports plugins on a host, before the recipe is sent; None without any."""
         away = tuple(origin for origin in self.scenario.plugins.origins if origin.portable)
         return partial(gather_again, away) if away else None
 

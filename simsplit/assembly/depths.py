@@ -23,11 +23,8 @@ from simsplit.scenario import Scenario
 def place_segment(
     module: nn.Module, owner: Owner, scenario: Scenario, device: torch.device
 ) -> nn.Module:
-    """Move a module to the device, and freeze it unless its segment learns.
-
-    One without weights stays on torch's device "meta".
-    """
-    if not any(weight.is_meta for weight in module.parameters()):
+    """Move a module to the device, and freeze it unless its segment learns."""
+    if not any(weight.is_meta for weight in module.parameters()):  # as of a model too large
         module = module.to(device)
     if owner not in scenario.model.learning:
         module.requires_grad_(False)
@@ -80,7 +77,8 @@ class Depths:
         """Return the head of a client's cut before training, to be copied."""
         if self._parties:
             if client not in self._own_heads:
-                self._own_heads[client] = self._make_head(self._config, self.get_info(client))
+                own = self._make_head(self._config, self._info.of_party(client))
+                self._own_heads[client] = own
             return self._own_heads[client]
         if not self._measure(client):
             return self._model.head
@@ -92,10 +90,6 @@ class Depths:
             if self._is_tied:
                 tie(made, self._model.tail)
         return self._heads[place]
-
-    def get_info(self, client: ClientId) -> DataInfo:
-        """Return what a client's head must know of its samples."""
-        return self._info.of_party(client)
 
     def _make_head(self, model: SplitConfig, info: DataInfo) -> nn.Module:
         """Make the head of a deeper cut, or a party's, as it is before training."""

@@ -11,7 +11,7 @@ nothing, since methods may look at embeddings.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from types import MethodType
 from typing import Any, cast
@@ -44,15 +44,6 @@ COSTLY = 20e9
 SLOW = 100e9
 """Operations from which on no step of a forecast is computed at all, however few its samples."""
 Events = tuple[Event, ...]
-
-
-@dataclass(frozen=True)
-class BatchKey:
-    """All of a batch on which the sizes of packets depend."""
-
-    rows: int
-    length: int = 0
-    """Tokens of the longest text."""
 
 
 def draw_samples(scenario: Scenario, scope: str, split: str, count: int, info: DataInfo) -> Samples:

@@ -140,10 +140,7 @@ def build_course(
 
 
 def build_federation(exchange: Exchange, owners: Ownership) -> Federation | None:
-    """Build the averages of a scenario; None if nothing is averaged.
-
-    Shared segments are averaged only if some of their weights learn.
-    """
+    """Build the averages of a scenario, of what learns; None if nothing is averaged."""
     config = owners.scenario.aggregation
     if isinstance(config, NoAggregation):
         return None

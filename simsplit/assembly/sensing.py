@@ -12,10 +12,7 @@ from simsplit.seeds import derive_seed
 
 
 def build_sensor(scenario: Scenario, server: Server, moment: Moment) -> Sensor:
-    """Build the sensor, which reads packets as the server does.
-
-    It reads the first message of a packet that holds several.
-    """
+    """Build the sensor, which reads packets, of several messages the first, as the server does."""
 
     def decode(packet: Packet) -> torch.Tensor:
         message = server.stack.split_messages(packet.leg, packet.tensors)[0]

@@ -84,7 +84,7 @@ class Supplies:
     def exams(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
         """Return the exams of these clients by name."""
         evaluate = self.scenario.evaluate
-        exams = {
+        exams: dict[str, Exam] = {
             split: self._build_exam(self.samples(split), evaluate.batch_size, evaluate.views)
             for split in self.scenario.splits
         }
@@ -92,7 +92,7 @@ class Supplies:
             batcher = self.batcher(self.data.test, augment=False)
             size, trigger = evaluate.batch_size, aim.add_trigger
             exams[TRIGGERED] = Exam(batcher, aim.rows, size, trigger, marked=True)
-        return exams | self._build_attack_exams(numbers) | self._build_further_exams()
+        return exams | self._build_attack_exams(numbers) | self.build_further_exams()
 
     @cached_property
     def poisons(self) -> list[Poison]:
@@ -147,7 +147,7 @@ class Supplies:
             exams[QUERIES] = self._build_exam(data.auxiliary, size)
         return exams
 
-    def _build_further_exams(self) -> dict[str, Exam]:
+    def build_further_exams(self) -> dict[str, Exam]:
         """Return the exams that attacks ask for beside the targets, which any client may sit."""
         makers: dict[str, Callable[[], Samples]] = {
             CANDIDATES: lambda: self.candidates.samples,

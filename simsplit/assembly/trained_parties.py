@@ -31,10 +31,7 @@ class JoinedHeads(nn.Module):
         self.how = how
 
     def forward(self, x: Tensor, *context: Tensor) -> Tensor:
-        """Return what the server joins of all heads' outputs for whole samples.
-
-        `context` are masks of texts, of which each party takes its own range too.
-        """
+        """Return what the server joins of all heads' outputs for whole samples, masks with them."""
         step = Step(0, 0, 0, 0, training=False)
         parts = []
         for head, portion, (client, server) in zip(

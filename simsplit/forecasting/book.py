@@ -6,13 +6,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from simsplit.assembly.dry_step import BatchKey, Events, Prober
+from simsplit.assembly.dry_step import Events, Prober
 from simsplit.data.client_parts import count_rows
 from simsplit.forecasting.outline import Outline
 from simsplit.legs import ClientId
 from simsplit.packets import Packet
 from simsplit.parties.feed import Feed, count_batches
 from simsplit.phases import Phase
+
+BatchKey = tuple[int, int]
+"""All of a batch on which the sizes of packets depend: rows, and tokens of the longest text."""
 
 
 class StepBook:
@@ -44,13 +47,12 @@ class StepBook:
         """Count the batches in one pass over a client's data."""
         if source not in self.prober.feeds:
             return 0
-        count = int(self._rows[client]) if source == "private" else self._public_rows
-        size = self.prober.feeds[source].batch_size
+        count, size = self._count_rows(client, source), self.prober.feeds[source].batch_size
         return count_batches(count, size, drop_last=self.scenario.train.drop_last)
 
-    @property
-    def _public_rows(self) -> int:
-        return self.outline.counts.get("auxiliary", 0)
+    def _count_rows(self, client: ClientId, source: str) -> int:
+        private = source == "private"
+        return int(self._rows[client]) if private else self.outline.counts.get("auxiliary", 0)
 
     def take_next(self, client: ClientId, manner: str) -> tuple[Events, int]:
         """Return the events of a client's next step, and the number of its samples."""
@@ -78,7 +80,7 @@ class StepBook:
         place = (self.prober.turn_to(client), manner, phase.name, phase.source, key)
         if place not in self._known:
             self._known[place] = self._probe(manner, phase, rows)
-        return self._known[place], key.rows
+        return self._known[place], key[0]
 
     def _probe(self, manner: str, phase: Phase, rows: Tensor) -> Events:
         with self.prober.replace_if_costly(self._count_rows_to_probe()):
@@ -102,12 +104,11 @@ class StepBook:
             samples = self.data.train if source == "private" else self.data.auxiliary
             assert samples is not None, "a source with batches has samples"
             assert samples.texts is not None, "only texts vary"
-            return BatchKey(len(rows), int(samples.texts.lengths[rows].max())), rows
-        size = self.prober.feeds[source].batch_size
-        count = int(self._rows[client]) if source == "private" else self._public_rows
+            return (len(rows), int(samples.texts.lengths[rows].max())), rows
+        count, size = self._count_rows(client, source), self.prober.feeds[source].batch_size
         place = number % self.count_batches(client, source)
         few = min(size, count - place * size)
-        return BatchKey(few), torch.arange(few)
+        return (few, 0), torch.arange(few)
 
     def _get_feed(self, client: ClientId, source: str) -> Feed:
         if (client, source) not in self._feeds:

@@ -116,10 +116,7 @@ def check_exports(plugin: str, exported: Mapping[str, Any]) -> Parts:
 
 
 def _is_own(name: str, exported: Mapping[str, Any]) -> bool:
-    """Return whether a module has a dict of its own by this name.
-
-    A module may also have imported the dict that ships, to build on it.
-    """
+    """Return whether a module has a dict of its own by this name, not one imported to build on."""
     shipped = _VALUES[name].shipped if name in _VALUES else PARTS[name].shipped
     return name in exported and exported[name] is not shipped
 

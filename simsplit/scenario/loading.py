@@ -191,10 +191,7 @@ def pass_again(
 
 
 def collect_held(*parts: object) -> dict[str, object]:
-    """Return the passed objects that a data source or model refers to, by digest.
-
-    Other processes need them beside the scenario.
-    """
+    """Return the passed objects of a data source or model, by digest, for other processes."""
     kinds = GivenSource | TextGiven | GivenModel
     digests = [part.digest for part in parts if isinstance(part, kinds)]
     return {digest: thing for digest in digests if (thing := get_held(digest)) is not None}

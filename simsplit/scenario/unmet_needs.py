@@ -142,14 +142,11 @@ def _describe(scenario: ScenarioFields, part: _Part, need: Need) -> Finding:
         where, got = f"{part.where}.{need.field}", format_bare(getattr(part.config, need.field))
         ways = _find_values(scenario, part, need)
     subject = got if where.endswith(".kind") else f"got {got}; it"
-    remedies = _format_remedies(ways, mend.format(**words))
+    mend = mend.format(**words)
+    remedies = f"; allowed: {', '.join(ways)}" if ways else ""
+    if mend:
+        remedies += f", or {mend}" if ways else f"; use {mend}"
     return Finding(where, f"{subject} {why.format(**words)}{remedies}")
-
-
-def _format_remedies(ways: list[str], mend: str) -> str:
-    if not ways:
-        return f"; use {mend}" if mend else ""
-    return f"; allowed: {', '.join(ways)}" + (f", or {mend}" if mend else "")
 
 
 def _find_kinds(scenario: ScenarioFields, part: _Part, need: Need) -> list[str]:

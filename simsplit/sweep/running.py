@@ -113,23 +113,15 @@ def run_sweep(
     path = choose_sweep_directory(sweep, out, resume=resume)
     with lock(path):
         refuse_overwriting(sweep, path, resume=resume)
-        return _run_locked(sweep, path, jobs, watch or SweepObserver(), cluster)
-
-
-def _run_locked(
-    sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver, cluster: Cluster | None
-) -> SweepResult:
-    """Train every cell of a sweep into a directory that no other process writes."""
-    begun: set[str] = set()
-    train = partial(_train_cells, path=path, watch=watch, begun=begun, cluster=cluster)
-    if sweep.search is None:
-        directory = train(sweep, jobs=jobs)
-    else:
+        begun: set[str] = set()
+        watch = watch or SweepObserver()
+        train = partial(_train_cells, path=path, watch=watch, begun=begun, cluster=cluster)
+        if sweep.search is None:
+            return _collect_result(sweep, train(sweep, jobs=jobs))
         jobs = choose_jobs(sweep) if jobs is None else jobs
         on = partial(train, jobs=jobs)
         sweep = run_search(sweep, path, jobs, lambda now, chosen: on(now, chosen=chosen))
-        directory = SweepDirectory.load(path)
-    return _collect_result(sweep, directory)
+        return _collect_result(sweep, SweepDirectory.load(path))
 
 
 def _train_cells(
