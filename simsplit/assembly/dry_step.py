@@ -122,7 +122,10 @@ class Prober(DryStep):
         self.number: ClientId = _choose_largest(self.numbers, self._rows)
         """The client that takes steps."""
         self.maker = Maker(owners, supplies, assembler.autocast, {})
-        if self.is_weightless and self._looks_inside:
+        # A method may take part in the head's own passes.
+        stack = self.client.training.end.stack
+        inside = stack.reaches_head or any(each.changes_embeddings for each in stack.smashed)
+        if self.is_weightless and inside:
             raise _build_refusal("method")
         for number in self.numbers:
             training = self.pool.clients[number].training
@@ -165,12 +168,6 @@ class Prober(DryStep):
         """Whether a step of the fewest samples would take long."""
         flops, whole = self.assembler.flops, self.exchange.topology.whole_model
         return not whole and 3 * FEW * (flops.head + flops.trunk + flops.tail) > SLOW
-
-    @property
-    def _looks_inside(self) -> bool:
-        """Whether a method takes part in the head's own passes."""
-        stack = self.client.training.end.stack
-        return stack.reaches_head or any(each.changes_embeddings for each in stack.smashed)
 
     @property
     def trunk(self) -> nn.Module:

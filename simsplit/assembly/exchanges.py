@@ -52,34 +52,31 @@ def build_exchange(
 
 def _build_server(owners: Ownership, autocast: Autocast, supplies: Supplies) -> Server:
     """Build the server around its end of the topology; it gets the tail if the topology says so."""
+    scenario = owners.scenario
     end = owners.topology.server(
         owners.model.trunk,
         owners.model.tail if "tail" in owners.topology.served else None,
         owners.server_stack,
         owners.build_server_learner(),
         owners.loss,
-        seed=derive_seed(owners.scenario.seed, "server"),
+        seed=derive_seed(scenario.seed, "server"),
         device=owners.device,
         autocast=autocast,
-        noise=owners.scenario.noise,
+        noise=scenario.noise,
     )
     end.entries = owners.depths.list_entries()
     if isinstance(end, JoinedEnd):
-        end.joining = _build_joining(owners, supplies)
+        shapes = {
+            p: scenario.model.compute_shapes(owners.info.parts[p])[0] for p in scenario.parties
+        }
+        end.joining = Joining(
+            scenario.joining.join,
+            scenario.label_party,
+            owners.party_stacks,
+            shapes,
+            memory=supplies.build_memory(shapes) if scenario.joining.absent == "last" else None,
+        )
     return Server(end, owners.topology.returned)
-
-
-def _build_joining(owners: Ownership, supplies: Supplies) -> Joining:
-    """Describe to the server how parties' heads are joined."""
-    scenario, parts = owners.scenario, owners.info.parts
-    shapes = {party: scenario.model.compute_shapes(parts[party])[0] for party in scenario.parties}
-    return Joining(
-        scenario.joining.join,
-        scenario.label_party,
-        owners.party_stacks,
-        shapes,
-        memory=supplies.build_memory(shapes) if scenario.joining.absent == "last" else None,
-    )
 
 
 def build_evaluator(supplies: Supplies, exchange: Exchange) -> Evaluator:

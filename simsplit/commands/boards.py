@@ -170,27 +170,22 @@ def _parse_parts(option: str, given: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _print(board: "Board", format_: "Form", *, quiet: bool, as_json: bool) -> None:
-    from simsplit.boards.tabulating import (
-        describe_board,
-        list_remarks,
-        tabulate_standings,
-        tabulate_strengths,
-    )
+    from simsplit.boards import tabulating
     from simsplit.terminal.printing import print_table
 
     if as_json:
-        options.print_json(describe_board(board))
+        options.print_json(tabulating.describe_board(board))
         return
     if quiet:
         return
     if format_ == "table":
         echo_prose(f"{board.track.title}, tier {board.tier}: {board.track.says}")
-    for table in (tabulate_standings(board), tabulate_strengths(board)):
+    for table in (tabulating.tabulate_standings(board), tabulating.tabulate_strengths(board)):
         print_table(table, format_)
         if format_ == "csv":
             return
     if format_ == "table":
-        for line in list_remarks(board):
+        for line in tabulating.list_remarks(board):
             echo_prose(line)
 
 

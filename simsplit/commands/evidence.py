@@ -318,13 +318,8 @@ def _check(
 ) -> None:
     import secrets
 
+    from simsplit.evidence import reproducing
     from simsplit.evidence.placing import names_gpu, place_cells, place_data
-    from simsplit.evidence.reproducing import (
-        choose_jobs,
-        compare_with_known,
-        draw_cells,
-        measure_again,
-    )
     from simsplit.evidence.selecting import select_known
     from simsplit.terminal.paper_tables import MeasuringLines, print_check, print_plan
 
@@ -332,14 +327,14 @@ def _check(
         raise SimsplitError("--check takes one table; name it in place of --missing")
     lot = secrets.randbelow(10_000) if lot is None else lot
     known = select_known(built[0], only, on_gpu=names_gpu(how.device, how.cluster))
-    drawn = place_data(draw_cells(known, share, lot), how.data)
+    drawn = place_data(reproducing.draw_cells(known, share, lot), how.data)
     selection = place_cells(table_measuring.require_data(drawn, alone=True), how.device)
-    jobs = choose_jobs(selection, how.jobs, how.cluster)
+    jobs = reproducing.choose_jobs(selection, how.jobs, how.cluster)
     say(f"lot {lot} (--lot {lot} draws the same cells again)")
     print_plan(selection, jobs, say)
     watch = MeasuringLines(make_console(stderr=True))
-    outcome = measure_again(selection, watch, lot, jobs=jobs, cluster=how.cluster)
-    checked = compare_with_known(built[0], outcome)
+    outcome = reproducing.measure_again(selection, watch, lot, jobs=jobs, cluster=how.cluster)
+    checked = reproducing.compare_with_known(built[0], outcome)
     print_check(checked)
     if outcome.failed or not all(each.agrees for each in checked):
         raise typer.Exit(1)

@@ -143,18 +143,13 @@ def cite(
 ) -> None:
     """Print BibTeX of the papers that a scenario uses."""
     from simsplit import __version__
-    from simsplit.catalogue.citing import (
-        choose_references,
-        cite_software,
-        list_parts,
-        read_references,
-    )
+    from simsplit.catalogue import citing
 
-    found, unknown = read_references(), []
+    found, unknown = citing.read_references(), []
     if file is not None:
         scenarios = [each for one in _list_files(file) for each in _load_all(one, set_, plugin)]
-        parts = frozenset[str]().union(*(list_parts(each) for each in scenarios))
-        found = choose_references(parts)
+        parts = frozenset[str]().union(*(citing.list_parts(each) for each in scenarios))
+        found = citing.choose_references(parts)
         unknown = sorted(parts - frozenset[str]().union(*(each.parts for each in found)))
     if as_json:
         options.print_json(
@@ -167,7 +162,7 @@ def cite(
         )
         return
     version, commit = _read_origin(file)
-    own = cite_software(version or __version__, commit)
+    own = citing.cite_software(version or __version__, commit)
     echo("\n\n".join([own, *(each.bibtex for each in found)]))
     if unknown:
         say(f"no paper is on record of {', '.join(unknown)}")

@@ -83,19 +83,17 @@ class StepBook:
         return self._known[place], key[0]
 
     def _probe(self, manner: str, phase: Phase, rows: Tensor) -> Events:
-        with self.prober.replace_if_costly(self._count_rows_to_probe()):
+        # The samples of all kinds of batches that clients have.
+        size = self.scenario.train.batch_size
+        lasts: set[int] = {*(count_rows(self.data.parts) % size).tolist()}
+        probed = (size + sum(lasts)) * (self.data.info.shape[0] if self.varies else 1)
+        with self.prober.replace_if_costly(probed):
             if manner == "abandon":
                 return self.prober.abandon(phase, rows)
             step = self.prober.step_between if manner == "between" else self.prober.step
             events = step(phase, rows)
         self._trained[self.prober.number] = self.prober.hand_over(self.prober.number)
         return events
-
-    def _count_rows_to_probe(self) -> int:
-        """Count the samples of all kinds of batches that clients have."""
-        size = self.scenario.train.batch_size
-        lasts: set[int] = {*(count_rows(self.data.parts) % size).tolist()}
-        return (size + sum(lasts)) * (self.data.info.shape[0] if self.varies else 1)
 
     def _find_batch(self, client: ClientId, source: str, number: int) -> tuple[BatchKey, Tensor]:
         """Return what decides the sizes of a batch, and rows that make such a one."""

@@ -14,18 +14,20 @@ from simsplit.errors import ScenarioError
 from simsplit.evaluation.evaluator import Evaluator, choose
 from simsplit.forecasting.book import StepBook
 from simsplit.forecasting.outline import Outline
-from simsplit.forecasting.paper import PaperExchange, PaperPool, build_paper_federation
+from simsplit.forecasting.paper import PaperChanges, PaperExchange, PaperPool, make_average
 from simsplit.legs import ClientId, Leg
 from simsplit.network.clock import Clock
 from simsplit.network.works import simulate_round
 from simsplit.packets import Packet
 from simsplit.parties.calls import Plan
+from simsplit.parties.changes import Changes
 from simsplit.phases import EVALUATE, Phase
 from simsplit.program import Program
 from simsplit.rows import WireRow
 from simsplit.schedules.aggregation import SplitFedV1
 from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.copies import TrunkCopies
+from simsplit.schedules.federation import Federation
 from simsplit.wire import Counts
 
 MOST_PLAYED, ENOUGH_PLAYED = 10_000, 2000
@@ -85,13 +87,15 @@ class RunDraft:
         federation = None
         if aggregation.kind != "none":
             common = owners.build_client_learner(owners.list_shared_modules(owners.depths.deepest))
+            weights, changes = common.weights(), owners.build_changes(common)
             copies = isinstance(aggregation, SplitFedV1)
-            federation = build_paper_federation(
+            federation = Federation(
                 pool,
-                self.exchange,
-                common.weights(),
-                owners.build_changes(common),
-                copies=copies,
+                self.exchange.server,
+                self.exchange.wire,
+                shared=make_average(weights) if weights else None,
+                trunk=make_average({}) if copies else None,
+                changes=None if changes is None else cast("Changes", PaperChanges(changes)),
                 held=list_held(owners),
             )
         if isinstance(aggregation, SplitFedV1):
@@ -172,7 +176,12 @@ class RunDraft:
     def _play(self, number: int) -> tuple[DraftRound, int]:
         """Play a round; return it and its kind: two of a kind are alike but for evaluations."""
         lineup = self.program.choose_lineup(number)
-        _refuse_too_long(lineup)
+        if (steps := sum(lineup.steps.values())) > MOST_STEPS:
+            raise ScenarioError(
+                "schedule",
+                f"round {lineup.round} has {steps:,} steps, and a plan plays at most "
+                f"{MOST_STEPS:,}; plan with fewer clients or schedule.local_steps",
+            )
         self.book.phase = lineup.phase
         key = self._build_key(lineup)
         if key is None:
@@ -289,16 +298,6 @@ def find_period(kinds: Sequence[int]) -> int | None:
     half = kinds[len(kinds) // 2 :]
     periods = range(1, len(half) // 2 + 1)
     return next((n for n in periods if half[n:] == half[:-n]), None)
-
-
-def _refuse_too_long(lineup: Lineup) -> None:
-    """Raise ScenarioError for a round with more steps than can be played."""
-    if (steps := sum(lineup.steps.values())) > MOST_STEPS:
-        raise ScenarioError(
-            "schedule",
-            f"round {lineup.round} has {steps:,} steps, and a plan plays at most {MOST_STEPS:,}; "
-            "plan with fewer clients or schedule.local_steps",
-        )
 
 
 def _refuse() -> TrunkCopies:

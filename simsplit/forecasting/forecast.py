@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -207,10 +207,7 @@ class Forecast:
     @cached_property
     def memory(self) -> "pd.DataFrame":
         """One row per party (a client, the server): bytes of tensors by purpose."""
-        rows = [
-            (each.party, each.weights, each.gradients, each.moments, each.activations, each.total)
-            for each in self.facts.footprints
-        ]
+        rows = [(*astuple(each), each.total) for each in self.facts.footprints]
         names = ("party", "weights", "gradients", "moments", "activations", "total")
         return _make_frame(names, rows)
 

@@ -21,8 +21,6 @@ from simsplit.parties.changes import Changes
 from simsplit.parties.server import Server
 from simsplit.schedules.averaging import Averager
 from simsplit.schedules.exchange import Event, Exchange
-from simsplit.schedules.federation import Federation
-from simsplit.schedules.overlaps import Names
 from simsplit.topologies import Topology
 from simsplit.wire import Wire
 
@@ -119,6 +117,11 @@ class PaperAverager:
 
     def average(self, round_number: int, updates: object) -> None:
         """Ignore what clients sent: the forms of an average are those of one client's weights."""
+
+
+def make_average(weights: Tensors) -> Averager:
+    """Return an average of weights with the forms of these."""
+    return cast("Averager", PaperAverager(weights))
 
 
 class PaperChanges:
@@ -224,31 +227,3 @@ class PaperExchange(Exchange):
     def _carry(self, client: ClientId, form: Packet) -> Packet:
         step = Packet(client, form.leg, self.moment.round, 0, form.tensors)
         return self.wire.carry(step)
-
-
-def build_paper_federation(
-    pool: Pool,
-    exchange: Exchange,
-    shared: Tensors | None,
-    changes: Changes | None,
-    *,
-    copies: bool,
-    held: Names | None,
-) -> Federation:
-    """Build the averages of shared weights with these forms, and of trunk copies.
-
-    `held` names the shared weights that each client has; None: all have all.
-    """
-
-    def average(weights: Tensors) -> Averager:
-        return cast("Averager", PaperAverager(weights))
-
-    return Federation(
-        pool,
-        exchange.server,
-        exchange.wire,
-        shared=average(shared) if shared else None,
-        trunk=average({}) if copies else None,
-        changes=None if changes is None else cast("Changes", PaperChanges(changes)),
-        held=held,
-    )

@@ -188,18 +188,13 @@ def _build_list_axes(form: str, where: str, lists: Mapping[str, Any]) -> Iterato
             _refuse_twins(f"{where}.{key}", values)
             yield where, [{key: value} for value in values]
     elif lists:
-        yield where, _zip_lists(where, lists)
-
-
-def _zip_lists(where: str, lists: Mapping[str, Sequence[Any]]) -> list[Settings]:
-    """Return one choice for each position in lists of equal length."""
-    lengths = {key: len(values) for key, values in lists.items()}
-    if len(set(lengths.values())) > 1:
-        each = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-        raise ScenarioError(where, f"must have lists of one length, got: {each}")
-    rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-    _refuse_twins(where, rows)
-    return rows
+        lengths = {key: len(values) for key, values in lists.items()}
+        if len(set(lengths.values())) > 1:
+            each = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+            raise ScenarioError(where, f"must have lists of one length, got: {each}")
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        _refuse_twins(where, rows)
+        yield where, rows
 
 
 def _read_entries(where: str, content: Any) -> list[Settings]:  # noqa: ANN401

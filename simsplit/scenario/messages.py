@@ -51,20 +51,13 @@ def explain(
 ) -> ScenarioError:
     """Return all problems of a validation as one ScenarioError, a line each."""
     problems = error.errors()
-    wrong = [one["loc"] for one in problems]
     # pydantic does not count wrong entries, and then reports that their list is too short
-    kept = [
-        one for one in problems if one["type"] != "too_short" or not _has_deeper(one["loc"], wrong)
-    ]
+    above = {one["loc"][:end] for one in problems for end in range(len(one["loc"]))}
+    kept = [one for one in problems if one["type"] != "too_short" or one["loc"] not in above]
     explained = [_explain(one, model, values) for one in kept[:_MOST_EXPLAINED]]
     if (more := len(kept) - len(explained)) > 0:
         explained.append(ScenarioError("", f"{more:,} more mistakes"))
     return ScenarioError.of_many(explained)
-
-
-def _has_deeper(loc: tuple[int | str, ...], others: Sequence[tuple[int | str, ...]]) -> bool:
-    """Return whether one of the other places is below this one."""
-    return any(len(other) > len(loc) and other[: len(loc)] == loc for other in others)
 
 
 def explain_left_over(error: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:

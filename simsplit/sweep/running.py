@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from simsplit.engine.cluster import (
@@ -35,17 +36,11 @@ from simsplit.scenario.findings import Occasion
 from simsplit.scenario.loading import collect_held
 from simsplit.scenario.refusals import refuse
 from simsplit.showing import show_sweep
+from simsplit.sweep import plan
 from simsplit.sweep.nodes import Cluster, train_on_cluster
 from simsplit.sweep.one_cell import Ended, explain_death, train
-from simsplit.sweep.plan import (
-    choose_jobs,
-    choose_sweep_directory,
-    list_unfinished,
-    open_directory,
-    refuse_overwriting,
-)
 from simsplit.sweep.pruning import Judge
-from simsplit.sweep.searching import NOT_CHOSEN, Chosen, run_search
+from simsplit.sweep.searching import run_search
 
 Endings = Iterator[tuple[str, Ended]]
 
@@ -110,17 +105,19 @@ def run_sweep(
         refuse(Occasion.PACKAGES, cell.scenario)
     if cluster is not None:
         cluster.refuse_misfits(sweep)
-    path = choose_sweep_directory(sweep, out, resume=resume)
+    path = plan.choose_sweep_directory(sweep, out, resume=resume)
     with lock(path):
-        refuse_overwriting(sweep, path, resume=resume)
+        plan.refuse_overwriting(sweep, path, resume=resume)
         begun: set[str] = set()
         watch = watch or SweepObserver()
         train = partial(_train_cells, path=path, watch=watch, begun=begun, cluster=cluster)
         if sweep.search is None:
             return _collect_result(sweep, train(sweep, jobs=jobs))
-        jobs = choose_jobs(sweep) if jobs is None else jobs
+        jobs = plan.choose_jobs(sweep) if jobs is None else jobs
         on = partial(train, jobs=jobs)
-        sweep = run_search(sweep, path, jobs, lambda now, chosen: on(now, chosen=chosen))
+        sweep = run_search(
+            sweep, path, jobs, lambda now, batches, judges: on(now, batches=batches, judges=judges)
+        )
         return _collect_result(sweep, SweepDirectory.load(path))
 
 
@@ -132,17 +129,18 @@ def _train_cells(
     watch: SweepObserver,
     begun: set[str],
     cluster: Cluster | None,
-    chosen: Chosen = NOT_CHOSEN,
+    batches: Sequence[int] = (),
+    judges: Mapping[str, Judge] = MappingProxyType({}),
 ) -> SweepDirectory:
     """Train the cells that are not finished, and return the directory.
 
     A search calls this with more and more cells; `begun` has the names of those that the observer
-    knows already, and `chosen` says how the search chose.
+    knows already.
     """
-    directory = open_directory(sweep, path)
-    directory.batches = chosen.batches or directory.batches
-    todo = list_unfinished(sweep, directory)
-    here = min(choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
+    directory = plan.open_directory(sweep, path)
+    directory.batches = batches or directory.batches
+    todo = plan.list_unfinished(sweep, directory)
+    here = min(plan.choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
     directory.process = {**describe_process(), "command": sys.argv}
     directory.save()
     # What an earlier call has trained is not tried again, though it may have failed.
@@ -162,12 +160,12 @@ def _train_cells(
             watch.end_cell(cell.name, "pruned" if directory.is_pruned(cell.name) else "kept")
     if cluster is not None and todo:
         endings = train_on_cluster(
-            sweep, todo, directory, watch, chosen.judges, cluster=cluster, jobs=jobs
+            sweep, todo, directory, watch, judges, cluster=cluster, jobs=jobs
         )
     elif here == 1:
-        endings = _train_in_turn(todo, directory, watch, chosen.judges)
+        endings = _train_in_turn(todo, directory, watch, judges)
     else:
-        endings = _train_in_workers(sweep, todo, directory, watch, chosen.judges, jobs=here)
+        endings = _train_in_workers(sweep, todo, directory, watch, judges, jobs=here)
     _note_ends(endings, directory, watch)
     return directory
 

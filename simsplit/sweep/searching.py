@@ -8,7 +8,6 @@ import math
 import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +25,9 @@ _REPEATS = 20
 """Choices that were tried already before a search is taken to have run out of new ones."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """How a search came to its settings, for those that train them."""
-
-    batches: Sequence[int] = ()
-    """How many settings it chose at a time."""
-    judges: Mapping[str, Judge] = field(default_factory=dict)
-    """What may give a cell up, by cell."""
-
-
-NOT_CHOSEN = Chosen()
-"""Of a sweep that lists its settings."""
-Train = Callable[[Sweep, Chosen], SweepDirectory]
-"""Trains the cells of a sweep that are not finished, and returns its directory."""
+Train = Callable[[Sweep, Sequence[int], Mapping[str, Judge]], SweepDirectory]
+"""Trains the cells of a sweep that are not finished, and returns its directory. It is told how many
+settings the search chose at a time, and what may give a cell up, by cell."""
 
 
 def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
@@ -51,16 +39,16 @@ def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
     """
     search = sweep.search
     assert search is not None, "asked of a sweep with a search"
-    before = _Earlier(path, search)
+    before = _read_batches(path, search)
     example = {name: sweep.cells[0].settings[name] for name in search.fields}
     each = len(sweep.try_settings([example]).cells)
     study = _Study(search, seed=sweep.cells[0].scenario.seed)
     history = History(search, sweep.cells[0].scenario)
     tried: list[Settings] = []
     batches: list[int] = []
-    while before.settings or len(tried) < search.count:
-        if before.settings:
-            new = before.take_batch()
+    while before or len(tried) < search.count:
+        if before:
+            new = before.pop(0)
             study.choose_again(new, tried)
         else:
             new = list(study.choose(min(max(1, jobs // each), search.count - len(tried)), tried))
@@ -69,7 +57,7 @@ def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
         first, tried = len(tried), [*tried, *new]
         batches.append(len(new))
         now = sweep.try_settings(tried)
-        directory = train(now, Chosen(batches, history.make_judges(now, first)))
+        directory = train(now, batches, history.make_judges(now, first))
         history.extend(now, directory, first)
         for number, settings in enumerate(new, first):
             value = _read_value(search, now, directory, settings)
@@ -77,26 +65,22 @@ def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
     return sweep.try_settings(tried)
 
 
-class _Earlier:
-    """The settings of an earlier part of a search, in its order and in its batches."""
-
-    def __init__(self, path: Path, search: Search) -> None:
-        self.settings: list[Settings] = []
-        self.batches: list[int] = []
-        if not (path / SWEEP).exists():
-            return
-        directory = SweepDirectory.load(path)
-        self.batches = [*directory.batches]
-        for cell in directory.cells:
-            settings = {name: cell.settings.get(name) for name in search.fields}
-            if settings not in self.settings:
-                self.settings.append(settings)
-
-    def take_batch(self) -> list[Settings]:
-        """Take the settings of the next batch; without a note of it, one."""
-        count = self.batches.pop(0) if self.batches else 1
-        batch, self.settings = self.settings[:count], self.settings[count:]
-        return batch
+def _read_batches(path: Path, search: Search) -> list[list[Settings]]:
+    """Return the settings of an earlier part of a search, in its order and in its batches."""
+    if not (path / SWEEP).exists():
+        return []
+    directory = SweepDirectory.load(path)
+    settings: list[Settings] = []
+    for cell in directory.cells:
+        own = {name: cell.settings.get(name) for name in search.fields}
+        if own not in settings:
+            settings.append(own)
+    batches, counts = [], iter(directory.batches)
+    while settings:
+        count = next(counts, 1)  # without a note of it, one
+        batches.append(settings[:count])
+        settings = settings[count:]
+    return batches
 
 
 def _read_value(
