@@ -49,10 +49,7 @@ class Plugins:
         return [asdict(origin) for origin in self.origins]
 
     def require_portable(self) -> tuple[Origin, ...]:
-        """Return the origins for other processes; raise RunError if one cannot be imported there.
-
-        Plugins in a script or a notebook cannot.
-        """
+        """Return the origins for other processes; raise RunError for a script's or notebook's."""
         for origin in self.origins:
             if not origin.portable:
                 raise RunError(

@@ -68,10 +68,8 @@ class Draft:
 def expand(declared: Any, tried: Sequence[Settings] | None = None) -> list[Draft]:  # noqa: ANN401
     """Return a sweep's cells: the product of its grid's fields, its zip, its list and its draws.
 
-    Args:
-        declared: The field `sweep`.
-        tried: The settings that a search has chosen so far; by default those of random draws stand
-            for them, so that all fields and their ends are checked before a search begins.
+    `tried` are the settings that a search has chosen so far; by default those of random draws stand
+    for them, so that all fields and their ends are checked before a search begins.
     """
     axes = list(_build_axes(_read_forms(declared), tried))
     if not axes:
