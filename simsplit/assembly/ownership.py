@@ -189,6 +189,16 @@ class Ownership:
             return {"head": head, **tail, "method": self.client_stack.modules}
         return tail if self.scenario.clients.shares_tail else {}
 
+    def list_held(self) -> dict[ClientId, frozenset[str]] | None:
+        """List the names of the shared weights that each client has; None where cuts are one."""
+        if not self.depths.differ:
+            return None
+        held: dict[ClientId, frozenset[str]] = {}
+        for group in self.depths.list_kinds():
+            learner = self.build_client_learner(self.list_shared_modules(group[0]))
+            held |= dict.fromkeys(group, frozenset(learner.weights()))
+        return held
+
     def seed_of(self, number: ClientId) -> int:
         """Return the seed of a client's own draws."""
         return derive_seed(self._own_seed, "client", number)

@@ -155,9 +155,8 @@ def own(data: Any = None, model: Any = None, **columns: Any) -> dict[str, Any]: 
     """
     changes: dict[str, Any] = {}
     if data is not None:
-        source = (build_given_texts if is_texts(data, columns) else build_given_source)(
-            data, **columns
-        )
+        build = build_given_texts if is_texts(data, columns) else build_given_source
+        source = build(data, **columns)
         changes["data.source"] = source.model_dump(mode="json")
         # Data that are given client by client stay with these clients.
         if source.owners:
