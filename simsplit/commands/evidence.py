@@ -58,7 +58,7 @@ def papers(
 ) -> None:
     """Show papers' figures beside ours, with verdicts."""
     from simsplit.evidence.papers import find_table
-    from simsplit.evidence.presenting import describe_built
+    from simsplit.evidence.presenting import describe_built, describe_printed
     from simsplit.terminal.paper_tables import print_evidence, print_printed
 
     if table is None and open_:
@@ -70,8 +70,6 @@ def papers(
     paper_table = find_table(table)
     if tier is None and not paper_table.tiers:
         if as_json:
-            from simsplit.evidence.presenting import describe_printed
-
             options.print_json(describe_printed(paper_table))
         else:
             print_printed(paper_table)

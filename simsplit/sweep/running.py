@@ -225,8 +225,8 @@ def _train_in_workers(
     waiting = deque(cells)
     inline = all(choose_engine(cell.scenario)[0] is None for cell in cells)
     store = SMALL_STORE_BYTES if inline else STORE_BYTES
-    workers = _Workers(sweep.plugins.require_portable())
-    with run_with_cluster(None, jobs, store), closing(workers):
+    origins = sweep.plugins.require_portable()
+    with run_with_cluster(None, jobs, store), closing(_Workers(origins)) as workers:
         while waiting or workers.busy:
             while waiting and len(workers.busy) < jobs:
                 cell = waiting.popleft()
