@@ -30,11 +30,6 @@ def _has_public(scenario: ScenarioFields) -> bool:
     return scenario.data.auxiliary > 0 or scenario.data.public is not None
 
 
-def _has_readable_classes(scenario: ScenarioFields) -> bool:
-    labels = scenario.crossings.has(Leg.LABELS)
-    return labels or not find_culprits(scenario.method, Need(Given.CLASSES))
-
-
 def _has_classes(scenario: ScenarioFields) -> bool:
     source = scenario.data.source
     return not isinstance(source, TextTable) or isinstance(source.task, Classification)
@@ -55,11 +50,6 @@ def is_unmasked(scenario: ScenarioFields) -> bool:
     return isinstance(source, TextTable) and source.padding == "right" and not both_ways
 
 
-def _has_turns(scenario: ScenarioFields) -> bool:
-    handed = scenario.aggregation.kind in ("none", "splitfed_v2")
-    return scenario.schedule.kind == "per_client" and handed
-
-
 def _hands_linear_head(scenario: ScenarioFields) -> bool:
     coded = getattr(scenario.aggregation, "bits", None) is not None
     shared = scenario.clients.heads == "shared" and "head" in scenario.model.learning
@@ -67,7 +57,9 @@ def _hands_linear_head(scenario: ScenarioFields) -> bool:
 
 
 AMOUNTS: Mapping[Given, Callable[[ScenarioFields], int]] = {
-    Given.CLASSES: _has_readable_classes,
+    Given.CLASSES: lambda each: (
+        each.crossings.has(Leg.LABELS) or not find_culprits(each.method, Need(Given.CLASSES))
+    ),
     Given.LABELLED: _has_classes,
     Given.SCORING: lambda each: each.crossings.can_satisfy(Need(Given.SCORING)),
     Given.CLASSIFIES: lambda each: each.model.kind != "causal_lm",
@@ -90,7 +82,9 @@ AMOUNTS: Mapping[Given, Callable[[ScenarioFields], int]] = {
     Given.SUPPORT: lambda each: _has_public(each) or each.data.support is not None,
     Given.PAIRS: lambda each: _have_need(each.method, Given.PUBLIC),
     Given.WATCHED: lambda each: each.aggregation.kind != "splitfed_v1",
-    Given.TURNS: _has_turns,
+    Given.TURNS: lambda each: (
+        each.schedule.kind == "per_client" and each.aggregation.kind in ("none", "splitfed_v2")
+    ),
     Given.LAPS: lambda each: each.schedule.kind == "parallel",
     Given.BARRIER: lambda each: each.schedule.kind != "asynchronous",
     Given.SHARED: lambda each: each.shares,
