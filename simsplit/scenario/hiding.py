@@ -11,9 +11,8 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.scenario.files import read
+from simsplit.scenario.messages import ABSENT, find_value
 from simsplit.scenario.model import Scenario
-
-_ABSENT = object()
 
 
 @contextmanager
@@ -42,21 +41,10 @@ def is_own(field: str, *, own: Mapping[str, Any], whole: Mapping[str, Any]) -> b
     swept = own.get("sweep")
     if isinstance(swept, Mapping) and any(f"{field}.".startswith(f"{name}.") for name in swept):
         field = "sweep"
-    mine = _find(own, field)
+    mine = find_value(own, field)
     with suppress(RecursionError):  # an alias can make a value that holds itself
-        return mine is not _ABSENT and mine == _find(whole, field)
+        return mine is not ABSENT and mine == find_value(whole, field)
     return False
-
-
-def _find(values: object, field: str) -> object:
-    for key in field.split(".") if field else ():
-        if isinstance(values, Mapping) and key in values:
-            values = values[key]
-        elif isinstance(values, list) and key.isdecimal() and int(key) < len(values):
-            values = values[int(key)]
-        else:
-            return _ABSENT
-    return values
 
 
 def _hide(field: str, path: Path) -> ScenarioError:

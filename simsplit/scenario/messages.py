@@ -41,6 +41,7 @@ _LONG = 10**6
 """The least bound that is written with commas; `:g` would round it."""
 _MOST_EXPLAINED = 50
 """Most mistakes of a scenario that are explained: a file of thousands is no scenario."""
+ABSENT = object()
 _SURE = 0.85
 """The similarity at which a field of the same part is suggested along with one elsewhere, as
 `heads` is for `head`."""
@@ -117,7 +118,7 @@ def _explain(
     if kind in ("extra_forbidden", "invalid_key"):
         return ScenarioError(field, _describe_misplaced(field, error["loc"], owner, model, values))
     if kinds and kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
-        bare = isinstance(_get_written(values, path), str)
+        bare = isinstance(find_value(values, field), str)
         return _explain_kind(field, got, kinds, bare=bare, model=model)
     if kind == "literal_error":
         # pydantic gives the allowed words as a sentence alone.
@@ -293,11 +294,13 @@ def _descend(members: list[Any], config: type[BaseModel] | None, part: int | str
     return field.annotation if field else None
 
 
-def _get_written(values: Any, path: list[int | str]) -> Any:  # noqa: ANN401
-    """Return the value that the user wrote at a path, or None."""
-    for part in path:
-        try:
-            values = values[part]
-        except (KeyError, IndexError, TypeError):
-            return None
+def find_value(values: object, field: str) -> object:
+    """Return the value that the user wrote at a dotted field; `ABSENT` if there is none."""
+    for key in field.split(".") if field else ():
+        if isinstance(values, Mapping) and key in values:
+            values = values[key]
+        elif isinstance(values, list | tuple) and key.isdecimal() and int(key) < len(values):
+            values = values[int(key)]
+        else:
+            return ABSENT
     return values
