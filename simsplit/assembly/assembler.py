@@ -13,15 +13,8 @@ from weakref import proxy
 import torch
 from torch import Tensor, nn
 
+from simsplit.assembly import exchanges
 from simsplit.assembly.dry_pass import measure_flops
-from simsplit.assembly.exchanges import (
-    build_clock,
-    build_course,
-    build_evaluator,
-    build_exchange,
-    build_federation,
-    build_pace,
-)
 from simsplit.assembly.making import Maker
 from simsplit.assembly.memory import measure_row
 from simsplit.assembly.ownership import Ownership
@@ -107,7 +100,7 @@ class Assembler:
     @cached_property
     def clock(self) -> Clock | None:
         """The clock of simulated time; None if the scenario names no network."""
-        return build_clock(self.scenario, self.flops) if self.scenario.network else None
+        return exchanges.build_clock(self.scenario, self.flops) if self.scenario.network else None
 
     def assemble(self, pool: Pool | None = None) -> Assembly:
         """Build the live parts around the clients of `pool`; None: clients of this process."""
@@ -119,15 +112,15 @@ class Assembler:
             workshop = self.build_workshop(exchange)
             # It reaches the pool: held by the pool, it would keep all parts after their run.
             pool.workshop = proxy(workshop)
-        federation, model = build_federation(exchange, self.owners), self.owners.model
+        federation, model = exchanges.build_federation(exchange, self.owners), self.owners.model
         return Assembly(
             pool=pool,
             server=exchange.server,
             wire=exchange.wire,
             exchange=exchange,
             federation=federation,
-            course=build_course(self.scenario, exchange, federation, self.clock),
-            evaluator=build_evaluator(self.supplies, exchange),
+            course=exchanges.build_course(self.scenario, exchange, federation, self.clock),
+            evaluator=exchanges.build_evaluator(self.supplies, exchange),
             clients=self.clients,
             frozen=fingerprint([model.head, model.trunk, model.tail]),
             workshop=workshop,
@@ -136,13 +129,13 @@ class Assembler:
 
     def build_exchange(self, pool: Pool) -> Exchange:
         """Build a server, a wire, and the exchange that connects them to the pool's clients."""
-        return build_exchange(self.owners, self.autocast, pool, self.supplies)
+        return exchanges.build_exchange(self.owners, self.autocast, pool, self.supplies)
 
     def build_workshop(self, exchange: Exchange) -> TrunkCopies:
         """Build the workshop in which clients train against copies of the exchange's trunk."""
         config = self.scenario.aggregation
         assert config.kind == "splitfed_v1", "only splitfed_v1 trains copies of the trunk"
-        pace = build_pace(self.scenario, exchange, self.clock)
+        pace = exchanges.build_pace(self.scenario, exchange, self.clock)
 
         def build_elsewhere() -> TrunkCopies:
             made = Assembler(self.scenario, self.data, self.device)
@@ -164,8 +157,10 @@ class Assembler:
         if self.scenario.parties:
             makers = {n: self._build_maker(self.supply(n), [n]) for n in numbers}
             return InlinePool({number: maker.make(number) for number, maker in makers.items()})
-        maker = self._build_maker(self.supplies, numbers)
-        rest = self._make_rows(maker, numbers)
+        maker, rest = self._build_maker(self.supplies, numbers), None
+        if self.rests_in is not None:
+            width = measure_row(self.owners)
+            rest = OnDisk(self.rests_in, len(numbers), width, [*maker.feeds(numbers[0])])
         if rest is not None or (len(numbers) > self.seats and self.owners.can_rest):
             sparse = is_crowd(self.scenario.clients.count)
             kept = self.owners.belongings
@@ -180,13 +175,6 @@ class Assembler:
 
     def _build_maker(self, supplies: Supplies, numbers: Sequence[ClientId]) -> Maker:
         return Maker(self.owners, supplies, self.autocast, supplies.exams(numbers))
-
-    def _make_rows(self, maker: Maker, numbers: Sequence[ClientId]) -> OnDisk | None:
-        """Make rows on disk for clients at rest; None if they do not rest there."""
-        if self.rests_in is None:
-            return None
-        width = measure_row(self.owners)
-        return OnDisk(self.rests_in, len(numbers), width, [*maker.feeds(numbers[0])])
 
 
 @dataclass(frozen=True)
@@ -206,9 +194,7 @@ class HostRecipe:
 
     @property
     def imports(self) -> Callable[[], object] | None:
-        """A call that imports plugins on a host, to be made before the recipe is sent; None if
-        there are no plugins.
-        """
+        """A call that imports plugins on a host, before the recipe is sent; None without any."""
         away = tuple(origin for origin in self.scenario.plugins.origins if origin.portable)
         return partial(gather_again, away) if away else None
 

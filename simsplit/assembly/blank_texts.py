@@ -22,7 +22,11 @@ def make_blank_texts(scenario: Scenario) -> Prepared | None:
     if needed or not isinstance(source, TextTable) or (info := source.describe()) is None:
         return None
     count, reader = scenario.clients.count, scenario.text_reader()
-    blank = _make_blanks(count, info.shape[0], reader.pad, left=source.padding == "left")
+    ones = torch.ones(count, dtype=torch.int64)
+    inputs = torch.full((count, info.shape[0]), reader.pad, dtype=torch.int64)
+    left = source.padding == "left"
+    texts = TextInfo(lengths=2 * ones, prompts=ones, groups=0 * ones, left=left)
+    blank = Samples(inputs, torch.full_like(inputs, IGNORED), texts)
     has_public = bool(config.auxiliary) or config.public is not None
     return Prepared(
         name="blank",
@@ -37,10 +41,3 @@ def make_blank_texts(scenario: Scenario) -> Prepared | None:
         class_names=source.class_names,
         vocabulary=build_vocabulary(source, reader),
     )
-
-
-def _make_blanks(count: int, length: int, pad: int, *, left: bool) -> Samples:
-    ones = torch.ones(count, dtype=torch.int64)
-    inputs = torch.full((count, length), pad, dtype=torch.int64)
-    texts = TextInfo(lengths=2 * ones, prompts=ones, groups=0 * ones, left=left)
-    return Samples(inputs, torch.full_like(inputs, IGNORED), texts)

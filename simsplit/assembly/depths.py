@@ -10,14 +10,32 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from simsplit.assembly.placed_segments import place_segment, prepare_segment
 from simsplit.data import DataInfo
 from simsplit.legs import ClientId
-from simsplit.models.fresh import CutNetwork, Place, SplitConfig
+from simsplit.models.fresh import CutNetwork, Owner, Place, SplitConfig
 from simsplit.models.frozen import share_frozen
 from simsplit.models.joins import join_parts
+from simsplit.models.recomputing import recompute_units
 from simsplit.models.tied import tie
 from simsplit.scenario import Scenario
+
+
+def place_segment(
+    module: nn.Module, owner: Owner, scenario: Scenario, device: torch.device
+) -> nn.Module:
+    """Move a module to the device, and freeze it unless its segment learns."""
+    if not any(weight.is_meta for weight in module.parameters()):  # as of a model too large
+        module = module.to(device)
+    if owner not in scenario.model.learning:
+        module.requires_grad_(False)
+    if scenario.train.channels_last:
+        module = module.to(memory_format=torch.channels_last)
+    return module
+
+
+def prepare_segment(segment: nn.Module, scenario: Scenario) -> nn.Module:
+    """Let a segment that trains compute activations again, if the scenario says so."""
+    return recompute_units(segment) if scenario.train.checkpointing else segment
 
 
 class Depths:
@@ -28,7 +46,6 @@ class Depths:
     ) -> None:
         self._scenario, self._info, self._device = scenario, info, device
         self._config, self._model = scenario.model, model
-        self._count = scenario.clients.count
         self._places: list[Place] = scenario.places if scenario.has_own_cuts else []
         self._parties = scenario.parties
         self._own_heads: dict[ClientId, nn.Module] = {0: model.head}
@@ -60,9 +77,10 @@ class Depths:
         """Return the head of a client's cut before training, to be copied."""
         if self._parties:
             if client not in self._own_heads:
-                self._own_heads[client] = self._make_head(self._config, self.get_info(client))
+                own = self._make_head(self._config, self._info.of_party(client))
+                self._own_heads[client] = own
             return self._own_heads[client]
-        if not self._is_deeper(client):
+        if not self._measure(client):
             return self._model.head
         place = self._places[client]
         if place not in self._heads:
@@ -72,10 +90,6 @@ class Depths:
             if self._is_tied:
                 tie(made, self._model.tail)
         return self._heads[place]
-
-    def get_info(self, client: ClientId) -> DataInfo:
-        """Return what a client's head must know of its samples."""
-        return self._info.of_party(client)
 
     def _make_head(self, model: SplitConfig, info: DataInfo) -> nn.Module:
         """Make the head of a deeper cut, or a party's, as it is before training."""
@@ -88,7 +102,7 @@ class Depths:
         """Return the trunk from a client's cut on, whose modules are those of the whole one."""
         if self._parties:
             return _Joined(self._model.trunk, self._scenario, self._info, client)
-        if not self._is_deeper(client):
+        if not self._measure(client):
             return self._model.trunk
         place = self._places[client]
         if place not in self._rests:
@@ -98,15 +112,15 @@ class Depths:
 
     def list_entries(self) -> dict[ClientId, nn.Module]:
         """Return the trunks of clients with deeper heads."""
-        deeper = filter(self._is_deeper, range(len(self._places)))
-        return {client: self.get_rest(client) for client in deeper}
+        clients = range(len(self._places))
+        return {client: self.get_rest(client) for client in clients if self._measure(client)}
 
     def list_kinds(self) -> list[Sequence[ClientId]]:
         """Group clients by their cuts, the shallowest first; one group where all have one cut."""
         if self._parties:
             return [[party] for party in self._parties]
         if not self._places:
-            return [range(self._count)]
+            return [range(self._scenario.clients.count)]
         groups: dict[Place, list[ClientId]] = {}
         for client, place in enumerate(self._places):
             groups.setdefault(place, []).append(client)
@@ -132,9 +146,6 @@ class Depths:
             )
             passed |= dict.fromkeys(group, names)
         return passed
-
-    def _is_deeper(self, client: ClientId) -> bool:
-        return self._measure(client) > 0
 
     def _measure(self, client: ClientId) -> int:
         """Return how many layers of the trunk a client's head has."""

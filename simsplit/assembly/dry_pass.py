@@ -105,7 +105,7 @@ def make_blank(owners: Ownership, rows: int, number: ClientId = 0) -> Batch:
     """Make a client's batch without content; without numbers where the model has no weights."""
     weights = owners.model.head.parameters()
     device = torch.device("meta") if any(each.is_meta for each in weights) else owners.device
-    x = owners.depths.get_info(number).make_blank(rows).to(device)
+    x = owners.info.of_party(number).make_blank(rows).to(device)
     labels = x if owners.info.texts else torch.zeros(rows, dtype=torch.int64, device=device)
     return Batch(x, labels, torch.arange(rows))
 

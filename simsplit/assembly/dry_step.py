@@ -1,24 +1,29 @@
 """A dry step: some real clients and the real server take a step, and nothing of it is kept.
 
 So it is known before a run what crosses, what fails and what diverges. Nothing is computed by
-formulas: packets are those of a run's own code. A step of many operations runs on stand-ins for the
-segments (see `stand_ins`).
+formulas: packets are those of a run's own code.
+
+A step of many operations runs on stand-ins for the segments. What crosses depends on a segment's
+shapes alone, so a stand-in returns random numbers, and its weights get gradients of zeros. Methods,
+optimizers and the protocol around it are the run's own. A head still embeds its tokens, which costs
+nothing, since methods may look at embeddings.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import cast
+from types import MethodType
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 
 from simsplit.assembly.assembler import Assembler
 from simsplit.assembly.dry_pass import FEW, walk_segments
 from simsplit.assembly.making import Maker
-from simsplit.assembly.stand_ins import replace_segments
 from simsplit.data import DataInfo, Prepared, Samples
 from simsplit.data.client_parts import count_rows
 from simsplit.errors import ScenarioError
@@ -39,15 +44,6 @@ COSTLY = 20e9
 SLOW = 100e9
 """Operations from which on no step of a forecast is computed at all, however few its samples."""
 Events = tuple[Event, ...]
-
-
-@dataclass(frozen=True)
-class BatchKey:
-    """All of a batch on which the sizes of packets depend."""
-
-    rows: int
-    length: int = 0
-    """Tokens of the longest text."""
 
 
 def draw_samples(scenario: Scenario, scope: str, split: str, count: int, info: DataInfo) -> Samples:
@@ -126,7 +122,10 @@ class Prober(DryStep):
         self.number: ClientId = _choose_largest(self.numbers, self._rows)
         """The client that takes steps."""
         self.maker = Maker(owners, supplies, assembler.autocast, {})
-        if self.is_weightless and self._looks_inside:
+        # A method may take part in the head's own passes.
+        stack = self.client.training.end.stack
+        inside = stack.reaches_head or any(each.changes_embeddings for each in stack.smashed)
+        if self.is_weightless and inside:
             raise _build_refusal("method")
         for number in self.numbers:
             training = self.pool.clients[number].training
@@ -171,12 +170,6 @@ class Prober(DryStep):
         return not whole and 3 * FEW * (flops.head + flops.trunk + flops.tail) > SLOW
 
     @property
-    def _looks_inside(self) -> bool:
-        """Whether a method takes part in the head's own passes."""
-        stack = self.client.training.end.stack
-        return stack.reaches_head or any(each.changes_embeddings for each in stack.smashed)
-
-    @property
     def trunk(self) -> nn.Module:
         """The trunk from the client's cut on."""
         return self.assembler.owners.depths.get_rest(self.number)
@@ -206,8 +199,8 @@ class Prober(DryStep):
                     self.exchange.step(self.number)
                 events = list[Event](sent)
             else:
-                walked = filter(self._is_own, self.exchange.step_by_events(self.number))
-                events = [*map(_keep_form, walked)]
+                for event in filter(self._is_own, self.exchange.step_by_events(self.number)):
+                    events.append(event if isinstance(event, Turn) else keep_form(event))
         self.exchange.collect_reports([self.number])
         return tuple(events)
 
@@ -330,5 +323,49 @@ def keep_form(packet: Packet) -> Packet:
     return packet.with_tensors(drop_values(packet.tensors))
 
 
-def _keep_form(event: Event) -> Event:
-    return event if isinstance(event, Turn) else keep_form(event)
+class _MadeUp(torch.autograd.Function):
+    """Returns numbers that are made up, with gradients of zeros for all that they stand for."""
+
+    @staticmethod
+    def forward(ctx: Any, made: Tensor, *inputs: Tensor) -> Tensor:  # noqa: ANN401 - torch's
+        ctx.inputs = inputs
+        return made
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> Any:  # noqa: ANN401
+        inputs: tuple[Tensor, ...] = ctx.inputs  # type: ignore[attr-defined]
+        needed = ctx.needs_input_grad[1:]  # type: ignore[attr-defined]
+        zeros = [torch.zeros_like(x) if n else None for x, n in zip(inputs, needed, strict=True)]
+        return None, *zeros
+
+
+@contextmanager
+def replace_segments(segments: Mapping[nn.Module, Tensor], lead: int) -> Iterator[None]:
+    """Open a context in which segments only return random numbers in the form of these outputs.
+
+    The first `lead` axes, samples and tokens of texts, are as long as the input's.
+    """
+    before = {segment: segment.__dict__.get("forward") for segment in segments}
+    for segment, output in segments.items():
+        segment.__dict__["forward"] = MethodType(_make_forward(output, lead), segment)
+    try:
+        yield
+    finally:
+        for segment, forward in before.items():
+            del segment.__dict__["forward"]
+            if forward is not None:
+                segment.__dict__["forward"] = forward
+
+
+def _make_forward(output: Tensor, lead: int) -> Any:  # noqa: ANN401 - a method of any module
+    def forward(self: nn.Module, x: Tensor, *_beside: object, **_options: object) -> Tensor:
+        made = torch.randn(*x.shape[:lead], *output.shape[lead:]).to(output.dtype)
+        weights = [weight for weight in self.parameters() if weight.requires_grad]
+        tokens = getattr(self, "tokens", None)
+        if isinstance(tokens, nn.Module) and not x.is_floating_point():
+            x = tokens(x)
+        given = [x] if x.is_floating_point() else []
+        made_up: Tensor = _MadeUp.apply(made, *given, *weights)
+        return made_up
+
+    return forward

@@ -6,17 +6,19 @@ the writer that has models write texts.
 
 from functools import partial
 
+from torch import Tensor
+
 from simsplit.assembly.ownership import Ownership
-from simsplit.assembly.sensing import build_sensor
 from simsplit.assembly.supplies import Supplies
+from simsplit.detectors import Sensor
 from simsplit.detectors.watch import list_signals, list_sketched
 from simsplit.engine.pool import Pool
 from simsplit.evaluation.evaluator import Evaluator
 from simsplit.evaluation.writing import Pen, Writer
-from simsplit.legs import ClientId
 from simsplit.machine import Autocast
 from simsplit.models.language import CausalLM
 from simsplit.network.clock import Clock, Flops, choose_order
+from simsplit.packets import Packet
 from simsplit.parties.joined import JoinedEnd, Joining
 from simsplit.parties.learner import Learner
 from simsplit.parties.server import Server
@@ -45,41 +47,51 @@ def build_exchange(
     exchange.watch = pool.watch(exchange.server.learner)
     detectors = owners.scenario.detectors
     if list_signals(detectors) or list_sketched(detectors):
-        exchange.sensor = build_sensor(owners.scenario, exchange.server, exchange.moment)
+        exchange.sensor = _build_sensor(owners.scenario, exchange)
         exchange.wire.taps.append(exchange.sensor)
     return exchange
 
 
+def _build_sensor(scenario: Scenario, exchange: Exchange) -> Sensor:
+    """Build the sensor, which reads packets, of several messages the first, as the server does."""
+    server, detectors = exchange.server, scenario.detectors
+
+    def decode(packet: Packet) -> Tensor:
+        message = server.stack.split_messages(packet.leg, packet.tensors)[0]
+        return server.stack.unpack(packet.leg, message, server.end.open_step(packet))
+
+    signals, sketched = list_signals(detectors), list_sketched(detectors)
+    seed = derive_seed(scenario.seed, "server", "sensor")
+    return Sensor(signals, sketched, decode, seed, moment=exchange.moment)
+
+
 def _build_server(owners: Ownership, autocast: Autocast, supplies: Supplies) -> Server:
     """Build the server around its end of the topology; it gets the tail if the topology says so."""
+    scenario = owners.scenario
     end = owners.topology.server(
         owners.model.trunk,
         owners.model.tail if "tail" in owners.topology.served else None,
         owners.server_stack,
         owners.build_server_learner(),
         owners.loss,
-        seed=derive_seed(owners.scenario.seed, "server"),
+        seed=derive_seed(scenario.seed, "server"),
         device=owners.device,
         autocast=autocast,
-        noise=owners.scenario.noise,
+        noise=scenario.noise,
     )
     end.entries = owners.depths.list_entries()
     if isinstance(end, JoinedEnd):
-        end.joining = _build_joining(owners, supplies)
+        shapes = {
+            p: scenario.model.compute_shapes(owners.info.parts[p])[0] for p in scenario.parties
+        }
+        end.joining = Joining(
+            scenario.joining.join,
+            scenario.label_party,
+            owners.party_stacks,
+            shapes,
+            memory=supplies.build_memory(shapes) if scenario.joining.absent == "last" else None,
+        )
     return Server(end, owners.topology.returned)
-
-
-def _build_joining(owners: Ownership, supplies: Supplies) -> Joining:
-    """Describe to the server how parties' heads are joined."""
-    scenario, parts = owners.scenario, owners.info.parts
-    shapes = {party: scenario.model.compute_shapes(parts[party])[0] for party in scenario.parties}
-    return Joining(
-        scenario.joining.join,
-        scenario.label_party,
-        owners.party_stacks,
-        shapes,
-        memory=supplies.build_memory(shapes) if scenario.joining.absent == "last" else None,
-    )
 
 
 def build_evaluator(supplies: Supplies, exchange: Exchange) -> Evaluator:
@@ -139,16 +151,13 @@ def build_course(
 
 
 def build_federation(exchange: Exchange, owners: Ownership) -> Federation | None:
-    """Build the averages of a scenario; None if nothing is averaged.
-
-    Shared segments are averaged only if some of their weights learn.
-    """
+    """Build the averages of a scenario, of what learns; None if nothing is averaged."""
     config = owners.scenario.aggregation
     if isinstance(config, NoAggregation):
         return None
     common = owners.build_client_learner(owners.list_shared_modules(owners.depths.deepest))
     server = exchange.server.learner
-    held, passed = list_held(owners), owners.depths.list_passed(server.weights())
+    held, passed = owners.list_held(), owners.depths.list_passed(server.weights())
 
     def averager(learner: Learner, parts: Names | None) -> AnyAverager:
         where = "aggregation.strategy"
@@ -164,17 +173,6 @@ def build_federation(exchange: Exchange, owners: Ownership) -> Federation | None
         held=held,
         passed=passed,
     )
-
-
-def list_held(owners: Ownership) -> Names | None:
-    """List the names of the shared weights that each client has; None where all have one cut."""
-    if not owners.depths.differ:
-        return None
-    held: dict[ClientId, frozenset[str]] = {}
-    for group in owners.depths.list_kinds():
-        learner = owners.build_client_learner(owners.list_shared_modules(group[0]))
-        held |= dict.fromkeys(group, frozenset(learner.weights()))
-    return held
 
 
 def build_pace(scenario: Scenario, exchange: Exchange, clock: Clock | None) -> RoundPace:

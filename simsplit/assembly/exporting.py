@@ -159,7 +159,11 @@ def _write_weights(
     out: Path, weights: dict[str, Tensor], scenario: Scenario, about: Mapping[str, Any]
 ) -> list[Path]:
     """Write weights, and facts about the network and its data."""
-    _save(out / WEIGHTS, weights)
+    from safetensors.torch import save
+
+    blob = save({name: tensor.detach().contiguous() for name, tensor in weights.items()})
+    with writing(out / WEIGHTS):
+        directory.replace(out / WEIGHTS, blob)
     facts = {
         "scenario": scenario.name,
         "model": scenario.model.model_dump(mode="json"),
@@ -168,11 +172,3 @@ def _write_weights(
     }
     directory.replace(out / FACTS, (json.dumps(facts, indent=2) + "\n").encode())
     return [out / WEIGHTS, out / FACTS]
-
-
-def _save(file: Path, tensors: dict[str, Tensor]) -> None:
-    from safetensors.torch import save
-
-    blob = save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
-    with writing(file):
-        directory.replace(file, blob)

@@ -36,6 +36,8 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
         _count_own_bytes(owners, group[0], _count_holders(owners, len(group))) for group in kinds
     )
     count = scenario.clients.count
+    largest = int(count_rows(data.parts).max(initial=0))
+    rows = min(math.ceil(train.batch_size / train.accumulate), largest)
     copies, servers = 0, 1
     if isinstance(scenario.aggregation, SplitFedV1):
         servers += hosts
@@ -47,7 +49,7 @@ def estimate_memory(owners: Ownership, data: Prepared, hosts: int = 0) -> Estima
             "shared head and tail": count_trained_bytes(shared, train.client.slots) * (1 + hosts),
             "server": count_trained_bytes(server, train.server.slots) * servers,
             "trunk copies": copies * count,
-            "activations of a step": _estimate_activations(owners, data) * max(1, hosts),
+            "activations of a step": measure_activations(owners, rows) * max(1, hosts),
             "samples": data.nbytes * (2 if hosts else 1),
             "Python and torch": (RUNTIME + READING * owners.info.texts) * (1 + hosts),
         },
@@ -80,9 +82,7 @@ def _count_own_bytes(owners: Ownership, number: ClientId, count: int) -> int:
     shared = list(owners.list_shared_modules(number).values())
     owned = owners.list_owned_modules(number)
     per_client = count_trained_bytes(owned, train.client.slots)
-    common = 0
-    if scenario.clients.start == "same":
-        common += count_frozen_bytes(owned)
+    common = count_frozen_bytes(owned) if scenario.clients.start == "same" else 0
     if owners.averages:
         held = scenario.aggregation.kind != "none" and scenario.aggregation.bits is not None
         per_client += (
@@ -113,10 +113,3 @@ def _count_begun(owners: Ownership, count: int) -> int:
 
 def _count_selected(owners: Ownership) -> int:
     return owners.scenario.cohort.count_selected(owners.scenario.clients.count)
-
-
-def _estimate_activations(owners: Ownership, data: Prepared) -> int:
-    """Return the bytes of activations that the largest batch of a client keeps for a step."""
-    largest = int(count_rows(data.parts).max(initial=0))
-    train = owners.scenario.train
-    return measure_activations(owners, min(math.ceil(train.batch_size / train.accumulate), largest))

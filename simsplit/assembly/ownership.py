@@ -12,8 +12,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from simsplit.assembly.depths import Depths
-from simsplit.assembly.placed_segments import place_segment, prepare_segment
+from simsplit.assembly.depths import Depths, place_segment, prepare_segment
 from simsplit.assembly.tying import explain_copies, has_one_table
 from simsplit.data import DataInfo
 from simsplit.data.samples import Samples
@@ -69,11 +68,20 @@ class Ownership:
             prepare_segment(segment, scenario)
         self.depths = Depths(scenario, info, self.model, device)
         self.tokens = self._count_tokens(train)
-        self.known_tail = self._copy_known_tail()
+        self.known_tail: nn.Module | None = None
+        """A copy of the publicly known tail, for methods that ask for it."""
+        if any(each.reads_tail for each in scenario.method):
+            self.known_tail = copy_learning(self.model.tail).eval().requires_grad_(False)
         self.shapes: tuple[Shape, Shape] = (self.model.cut_shape, self.model.feature_shape)
         self.server_stack = self._build_stack("server", derive_seed(scenario.seed, "server"))
-        self.party_stacks = self._build_party_stacks()
-        """The server's side of each party's methods, where clients are parties."""
+        seed = scenario.seed
+        self.party_stacks = {
+            party: self._build_stack("server", derive_seed(seed, "server", "party", party), party)
+            if party
+            else self.server_stack
+            for party in scenario.parties
+        }
+        """The server's side of each party's methods, which learn apart; none without parties."""
         self.client_stack = self._build_stack("client", derive_seed(scenario.seed, "client"))
         """The client's side of the methods: shared by clients, or a pattern for each one's own."""
         self._party_patterns = {
@@ -181,6 +189,16 @@ class Ownership:
             return {"head": head, **tail, "method": self.client_stack.modules}
         return tail if self.scenario.clients.shares_tail else {}
 
+    def list_held(self) -> dict[ClientId, frozenset[str]] | None:
+        """List the names of the shared weights that each client has; None where cuts are one."""
+        if not self.depths.differ:
+            return None
+        held: dict[ClientId, frozenset[str]] = {}
+        for group in self.depths.list_kinds():
+            learner = self.build_client_learner(self.list_shared_modules(group[0]))
+            held |= dict.fromkeys(group, frozenset(learner.weights()))
+        return held
+
     def seed_of(self, number: ClientId) -> int:
         """Return the seed of a client's own draws."""
         return derive_seed(self._own_seed, "client", number)
@@ -190,7 +208,7 @@ class Ownership:
         common = self.depths.get_head(number) if segment == "head" else self.model.tail
         if self.scenario.clients.start == "same":
             return copy_learning(common)
-        shape, classes = self.depths.get_info(number).shape, self.info.classes
+        shape, classes = self.info.of_party(number).shape, self.info.classes
         seed, scope = self._own_seed, ("client", number)
         made = self.depths.get_config(number).segment(segment, shape, classes, seed, scope)
         placed = place_segment(made, segment, self.scenario, self.device)
@@ -311,16 +329,6 @@ class Ownership:
         place_segment(model.tail, "tail", self.scenario, self.device)
         return model
 
-    def _build_party_stacks(self) -> dict[ClientId, Stack]:
-        """Build the server's side of each party's methods, which learn apart."""
-        seed = self.scenario.seed
-        return {
-            party: self._build_stack("server", derive_seed(seed, "server", "party", party), party)
-            if party
-            else self.server_stack
-            for party in self.scenario.parties
-        }
-
     def _merge_stacks(self) -> tuple[nn.ModuleDict, Mapping[str, Build]]:
         """Return the modules of the server's side of all methods, and their own optimizers."""
         if len(self.party_stacks) < 2:
@@ -348,12 +356,6 @@ class Ownership:
         )
         stack.modules.to(self.device)
         return stack
-
-    def _copy_known_tail(self) -> nn.Module | None:
-        """Return a copy of the publicly known tail for methods that ask for it, else None."""
-        if not any(each.reads_tail for each in self.scenario.method):
-            return None
-        return copy_learning(self.model.tail).eval().requires_grad_(False)
 
     def _count_tokens(self, train: Samples | None) -> Tokens | None:
         """Return embeddings and counts of tokens before training, for methods that ask for them.

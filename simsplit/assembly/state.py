@@ -29,26 +29,24 @@ _METHODS = "server.methods/"
 
 def collect_state(parts: Assembly) -> dict[str, Tensor]:
     """Return the tensors of all owners by name."""
-    state = {f"server/{name}": t for name, t in parts.server.learner.state().items()}
-    state |= {f"{_METHODS}{name}": t for name, t in parts.server.stack.state().items()}
-    state |= {f"joined/{name}": t for name, t in parts.server.end.state().items()}
-    state |= {f"{RESTED}{name}": tensor for name, tensor in parts.pool.collect_rested().items()}
-    own = {} if parts.pool.remote else parts.pool.collect_own(parts.clients)
-    for client, tensors in own.items():
-        state |= {f"client/{client}/{name}": tensor for name, tensor in tensors.items()}
+    pool, federation = parts.pool, parts.federation
+    named: dict[str, Mapping[str, Tensor]] = {
+        "server/": parts.server.learner.state(),
+        _METHODS: parts.server.stack.state(),
+        "joined/": parts.server.end.state(),
+        RESTED: pool.collect_rested(),
+    }
+    own = {} if pool.remote else pool.collect_own(parts.clients)
+    named |= {f"client/{client}/": tensors for client, tensors in own.items()}
     if parts.frozen is not None:
-        state["frozen"] = parts.frozen
-    if parts.pool.remote:
-        carried = parts.pool.collect_carried()
-        state |= {f"handover/{name}": tensor for name, tensor in carried.items()}
-    if parts.federation is not None:
-        state |= {f"average/{name}": tensor for name, tensor in parts.federation.state().items()}
-        copies = parts.pool.workshop_state()
-        return state | {f"copies/{name}": tensor for name, tensor in copies.items()}
-    if parts.pool.remote:
-        return state
-    shared = parts.pool.ask(parts.exchange.holder or 0, SharedState())
-    return state | {f"holder/{name}": tensor for name, tensor in shared.items()}
+        named[""] = {"frozen": parts.frozen}
+    if pool.remote:
+        named["handover/"] = pool.collect_carried()
+    if federation is not None:
+        named |= {"average/": federation.state(), "copies/": pool.workshop_state()}
+    elif not pool.remote:
+        named["holder/"] = pool.ask(parts.exchange.holder or 0, SharedState())
+    return {f"{owner}{name}": each for owner, own in named.items() for name, each in own.items()}
 
 
 def restore_state(parts: Assembly, state: Mapping[str, Tensor], folder: Path | None = None) -> None:

@@ -12,6 +12,7 @@ from simsplit.attacks.member_attack import CANDIDATES
 from simsplit.data import Prepared
 from simsplit.data.batches import Batches, draw_batches
 from simsplit.data.candidates import Candidates, choose_candidates
+from simsplit.data.images import PLAIN, Views
 from simsplit.data.samples import Samples
 from simsplit.data.texts import TextBatcher, TextStock
 from simsplit.errors import ScenarioError
@@ -82,9 +83,15 @@ class Supplies:
 
     def exams(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
         """Return the exams of these clients by name."""
-        exams: dict[str, Exam] = {split: self._build_exam(split) for split in self.scenario.splits}
-        if self.aim is not None:
-            exams[TRIGGERED] = self._build_triggered_exam(self.aim)
+        evaluate = self.scenario.evaluate
+        exams: dict[str, Exam] = {
+            split: self._build_exam(self.samples(split), evaluate.batch_size, evaluate.views)
+            for split in self.scenario.splits
+        }
+        if (aim := self.aim) is not None:
+            batcher = self.batcher(self.data.test, augment=False)
+            size, trigger = evaluate.batch_size, aim.add_trigger
+            exams[TRIGGERED] = Exam(batcher, aim.rows, size, trigger, marked=True)
         return exams | self._build_attack_exams(numbers) | self.build_further_exams()
 
     @cached_property
@@ -122,17 +129,9 @@ class Supplies:
             )
         return aims[0]
 
-    def _build_exam(self, split: str) -> Exam:
-        samples = self.samples(split)
+    def _build_exam(self, samples: Samples, size: int, views: Views = PLAIN) -> Exam:
         batcher = self.batcher(samples, augment=False)
-        rows, config = torch.arange(len(samples)), self.scenario.evaluate
-        return Exam(batcher, rows, config.batch_size, views=config.views)
-
-    def _build_triggered_exam(self, aim: Aim) -> Exam:
-        batcher = self.batcher(self.data.test, augment=False)
-        return Exam(
-            batcher, aim.rows, self.scenario.evaluate.batch_size, aim.add_trigger, marked=True
-        )
+        return Exam(batcher, torch.arange(len(samples)), size, views=views)
 
     def _build_attack_exams(self, numbers: Sequence[ClientId]) -> dict[str, Exam]:
         """Return the exams for attacks if the attacked client, or a party, is among these."""
@@ -145,8 +144,7 @@ class Supplies:
         at_once = scenario.targets.choose_batch_size(size)
         exams = {TARGETS: Exam(self.batcher(samples, augment=False), rows, at_once)}
         if data.auxiliary is not None:
-            public = self.batcher(data.auxiliary, augment=False)
-            exams[QUERIES] = Exam(public, torch.arange(len(data.auxiliary)), size)
+            exams[QUERIES] = self._build_exam(data.auxiliary, size)
         return exams
 
     def build_further_exams(self) -> dict[str, Exam]:
@@ -157,12 +155,7 @@ class Supplies:
         }
         wanted = dict.fromkeys(split for each in self.scenario.attacks for split in each.splits)
         size = self.scenario.targets.choose_batch_size(self.scenario.train.batch_size)
-        exams = {}
-        for split in wanted:
-            samples = makers[split]()
-            rows = torch.arange(len(samples))
-            exams[split] = Exam(self.batcher(samples, augment=False), rows, size)
-        return exams
+        return {split: self._build_exam(makers[split](), size) for split in wanted}
 
     @cached_property
     def candidates(self) -> Candidates:

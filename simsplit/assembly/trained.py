@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from simsplit.assembly.assembler import fingerprint, refuse_others
 from simsplit.assembly.ownership import Ownership
-from simsplit.assembly.trained_parties import join_heads, read_portions
+from simsplit.assembly.trained_parties import fill, join_heads, read_portions
 from simsplit.data.batches import Batch
 from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
 from simsplit.legs import ClientId, Leg
 from simsplit.methods.method import Step
 from simsplit.methods.stack import Stack
-from simsplit.models.fresh import CutNetwork, LaidOut, Owner, SplitConfig
+from simsplit.models.fresh import CutNetwork, LaidOut, Owner
 from simsplit.models.quantised import collect_weights
 from simsplit.models.tied import COPY, TABLE, are_tied, untie
 from simsplit.parties.on_disk import read_client
@@ -179,12 +179,14 @@ def _rebuild(
         model.head, model.tail = modules["head"], modules["tail"]
     if COPY in state and are_tied(modules["head"], modules["tail"]):
         untie(modules["head"])  # a run of the time when each end learned a copy
-    _fill(modules, state)
-    _fill({"method": stacks[0].modules}, state)
-    _fill({"method": stacks[1].modules}, select_below(tensors, "server/"))
+    fill(modules, state)
+    fill({"method": stacks[0].modules}, state)
+    fill({"method": stacks[1].modules}, select_below(tensors, "server/"))
     stacks[0].receive_announcements(stacks[1].announce())
     if owners.depths.differ:
-        scenario = _cut_for(scenario, owners.depths.get_config(number))
+        clients = scenario.clients.model_copy(update={"cut": None})
+        own = {"model": owners.depths.get_config(number), "clients": clients}
+        scenario = scenario.model_copy(update=own)
         model = replace(model, head=modules["head"], trunk=owners.depths.get_rest(number))
     return Trained(scenario, model, stacks, facts)
 
@@ -196,18 +198,12 @@ def _rebuild_parties(
     scenario, model = owners.scenario, owners.model
     states = [select_state(tensors, party) for party in scenario.parties]
     reader = states[scenario.label_party]
-    _fill({"trunk": model.trunk, "tail": model.tail}, reader)
-    _fill({"method": owners.list_server_modules()["method"]}, select_below(tensors, "server/"))
+    fill({"trunk": model.trunk, "tail": model.tail}, reader)
+    fill({"method": owners.list_server_modules()["method"]}, select_below(tensors, "server/"))
     heads = join_heads(owners, states, facts)
     # What a head sends has crossed within it: no method is left for the smashed data.
     stacks = [Stack((), each.features, each.side, each.sent) for each in heads.stacks[0]]
     return Trained(scenario, replace(model, head=heads), (stacks[0], stacks[1]), facts)
-
-
-def _cut_for(scenario: Scenario, model: SplitConfig) -> Scenario:
-    """Return the scenario as it is for a client with this model alone."""
-    clients = scenario.clients.model_copy(update={"cut": None})
-    return scenario.model_copy(update={"model": model, "clients": clients})
 
 
 def choose_client(scenario: Scenario, client: ClientId | None) -> ClientId:
@@ -231,12 +227,3 @@ def select_state(state: Mapping[str, Tensor], client: ClientId) -> dict[str, Ten
         for part in ("server/", *shared, *own)
         for name, tensor in select_below(state, part).items()
     }
-
-
-def _fill(modules: Mapping[str, nn.Module], state: Mapping[str, Tensor]) -> None:
-    """Copy a state into the modules that it names; frozen weights are not in it."""
-    with torch.no_grad():
-        for owner, module in modules.items():
-            for key, tensor in module.state_dict(keep_vars=True).items():
-                if (kept := state.get(f"{owner}.{key}")) is not None:
-                    tensor.copy_(kept)

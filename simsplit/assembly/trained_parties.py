@@ -31,10 +31,7 @@ class JoinedHeads(nn.Module):
         self.how = how
 
     def forward(self, x: Tensor, *context: Tensor) -> Tensor:
-        """Return what the server joins of all heads' outputs for whole samples.
-
-        `context` are masks of texts, of which each party takes its own range too.
-        """
+        """Return what the server joins of all heads' outputs for whole samples, masks with them."""
         step = Step(0, 0, 0, 0, training=False)
         parts = []
         for head, portion, (client, server) in zip(
@@ -55,6 +52,15 @@ def read_portions(facts: Mapping[str, Any]) -> list[Portion]:
     return [Portion.read(each) for each in facts["portions"]]
 
 
+def fill(modules: Mapping[str, nn.Module], state: Mapping[str, Tensor]) -> None:
+    """Copy a state into the modules that it names; frozen weights are not in it."""
+    with torch.no_grad():
+        for owner, module in modules.items():
+            for key, tensor in module.state_dict(keep_vars=True).items():
+                if (kept := state.get(f"{owner}.{key}")) is not None:
+                    tensor.copy_(kept)
+
+
 def join_heads(
     owners: Ownership, states: Sequence[Mapping[str, Tensor]], facts: Mapping[str, Any]
 ) -> JoinedHeads:
@@ -62,11 +68,7 @@ def join_heads(
     heads, stacks = [], []
     for party, state in enumerate(states):
         parts = owners.build_client_parts(party)
-        for name, module in (("head", parts.head), ("method", parts.stack.modules)):
-            with torch.no_grad():
-                for key, tensor in module.state_dict(keep_vars=True).items():
-                    if (kept := state.get(f"{name}.{key}")) is not None:
-                        tensor.copy_(kept)
+        fill({"head": parts.head, "method": parts.stack.modules}, state)
         parts.stack.receive_announcements(owners.party_stacks[party].announce())
         heads.append(parts.head)
         stacks.append((parts.stack, owners.party_stacks[party]))

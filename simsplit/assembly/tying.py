@@ -13,7 +13,6 @@ from simsplit.methods.stack import Stack
 from simsplit.models.fresh import CutNetwork
 from simsplit.models.language import LanguageConfig
 from simsplit.models.tied import COPY, can_tie, list_learning
-from simsplit.phases import Phase
 from simsplit.scenario import Scenario
 
 
@@ -25,10 +24,7 @@ def has_one_table(scenario: Scenario, model: CutNetwork) -> bool:
 
 
 def explain_copies(scenario: Scenario, model: CutNetwork, client: Stack) -> str:
-    """Explain why the ends of a tied model have a table each; empty if they can have one.
-
-    `model` is as it was made, and `client` the clients' side of the methods.
-    """
+    """Explain why the ends of a tied model have a table each; empty if they can have one."""
     why = next(_list_obstacles(scenario, model, client), None)
     if why is None:
         return ""
@@ -59,16 +55,9 @@ def _list_obstacles(scenario: Scenario, model: CutNetwork, client: Stack) -> Ite
     clients = scenario.clients
     if clients.heads == "per_client" and clients.shares_tail:
         yield "each client has a head of its own, and all share the tail (clients.tail: shared)"
-    for phase in _list_phases(scenario, client):
+    main = client.make_training_phase()
+    between = [] if main.interleaved is None else [main.interleaved.phase]
+    for phase in (*client.plan_phases(scenario.schedule.rounds or 1), main, *between):
         if ("head" in phase.learns) != ("tail" in phase.learns):
             still = "head" if "tail" in phase.learns else "tail"
             yield f"in phase {phase.name} a method keeps the {still} as it is, and the other learns"
-
-
-def _list_phases(scenario: Scenario, client: Stack) -> Iterator[Phase]:
-    """Yield all phases that the methods of a run plan."""
-    main = client.make_training_phase()
-    yield from client.plan_phases(scenario.schedule.rounds or 1)
-    yield main
-    if main.interleaved is not None:
-        yield main.interleaved.phase

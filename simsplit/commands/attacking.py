@@ -6,17 +6,7 @@ from typing import Annotated
 
 import typer
 
-from simsplit.commands.options import (
-    Format,
-    Json,
-    Plugin,
-    Quiet,
-    hush_if,
-    load_plugins,
-    make_flags,
-    parse_pairs,
-    print_json,
-)
+from simsplit.commands import options
 from simsplit.showing.saying import echo, end_interrupted, heed_termination, make_console, say
 
 
@@ -33,21 +23,21 @@ def attack(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an interrupted attack.")
     ] = False,
-    plugin: Plugin = None,
-    quiet: Quiet = False,
-    format_: Format = "table",
-    as_json: Json = False,
+    plugin: options.Plugin = None,
+    quiet: options.Quiet = False,
+    format_: options.Format = "table",
+    as_json: options.Json = False,
 ) -> None:
     """Attack a finished run through what its clients send."""
     heed_termination()
-    hush_if(quiet or as_json)
+    options.hush_if(quiet or as_json)
     from simsplit.attacking.finished import attack as attack_finished
     from simsplit.showing.run_output import count_work
     from simsplit.terminal.documents import document_attack
     from simsplit.terminal.printing import print_attack
 
-    changes = parse_pairs(set_ or [])
-    name, known = changes.get("name", kind), load_plugins(plugin)
+    changes = options.parse_pairs(set_ or [])
+    name, known = changes.get("name", kind), options.load_plugins(plugin)
     notes: list[str] = []
     try:
         with count_work(make_console(stderr=True), name, quiet=quiet or as_json) as progress:
@@ -62,12 +52,15 @@ def attack(
             )
     except KeyboardInterrupt:
         again = ["simsplit", "attack", str(run_dir), "--kind", kind, "--resume"]
-        again += [*make_flags("--set", set_ or []), *make_flags("--plugin", plugin or [])]
+        again += [
+            *options.make_flags("--set", set_ or []),
+            *options.make_flags("--plugin", plugin or []),
+        ]
         end_interrupted(f"go on with: {shlex.join(again)}")
     for note in notes:  # below the progress, which is gone
         say(f"warning: {note}")
     if as_json:
-        print_json(document_attack(run, name))
+        options.print_json(document_attack(run, name))
     elif not quiet:
         print_attack(run, name, format_)
 
@@ -83,8 +76,8 @@ def chat(
         float | None, typer.Option(min=1e-3, help="Draw tokens; default: always the likeliest.")
     ] = None,
     client: Annotated[str, typer.Option(help="Whose head and tail, by number or name.")] = "0",
-    plugin: Plugin = None,
-    format_: Format = "table",
+    plugin: options.Plugin = None,
+    format_: options.Format = "table",
 ) -> None:
     """Write through the cut of a finished run."""
     from simsplit.evaluation.writing import Sampling
@@ -93,7 +86,7 @@ def chat(
     from simsplit.terminal.printing import print_table
 
     number = Run.load(run_dir).client_names.find(client)
-    made = Chat(run_dir, number, load_plugins(plugin))
+    made = Chat(run_dir, number, options.load_plugins(plugin))
     sampling = None if temperature is None else Sampling(temperature=temperature)
     asked = [prompt] if prompt is not None else iter(lambda: typer.prompt("prompt", ""), "")
     for each in asked:

@@ -2,36 +2,18 @@
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simsplit.commands.options import (
-    Budget,
-    CellCpus,
-    CellGpus,
-    ClusterAddress,
-    DataFolder,
-    Device,
-    Format,
-    Jobs,
-    Json,
-    Only,
-    Plugin,
-    Quiet,
-    Seeds,
-    hush_if,
-    load_plugins,
-    print_json,
-    read_cluster,
-)
+from simsplit.commands import options
 from simsplit.errors import SimsplitError
 from simsplit.showing.saying import echo_prose, end_interrupted, heed_termination, say
 
 if TYPE_CHECKING:
     from simsplit.boards.entries import Board
-    from simsplit.boards.guests import Guest
     from simsplit.evidence.reproducing import Reproduction
     from simsplit.report.tables import Format as Form
 
@@ -56,7 +38,7 @@ def board(
         Literal["quick", "small", "full"],
         typer.Option(help="quick: minutes, data that ship; small: hours, your data; full: a GPU."),
     ] = "quick",
-    plugin: Plugin = None,
+    plugin: options.Plugin = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,15 +50,15 @@ def board(
         list[str] | None,
         typer.Option(metavar="KIND|YAML", help="An attack of yours, against every defence."),
     ] = None,
-    seeds: Seeds = None,
-    only: Only = None,
-    jobs: Jobs = None,
-    budget: Budget = None,
-    data: DataFolder = None,
-    device: Device = None,
-    cluster: ClusterAddress = None,
-    cpus: CellCpus = None,
-    gpus: CellGpus = 0,
+    seeds: options.Seeds = None,
+    only: options.Only = None,
+    jobs: options.Jobs = None,
+    budget: options.Budget = None,
+    data: options.DataFolder = None,
+    device: options.Device = None,
+    cluster: options.ClusterAddress = None,
+    cpus: options.CellCpus = None,
+    gpus: options.CellGpus = 0,
     show: Annotated[bool, typer.Option("--show", help="Show what is known; measure nothing.")] = (
         False
     ),
@@ -90,15 +72,16 @@ def board(
     card: Annotated[
         Path | None, typer.Option(help="Also write your rows into this file, to hand them in.")
     ] = None,
-    format_: Format = "table",
-    quiet: Quiet = False,
-    as_json: Json = False,
+    format_: options.Format = "table",
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Test defences, yours among them, against attacks; rank them."""
-    hush_if(quiet or as_json)
+    options.hush_if(quiet or as_json)
     if track is None:
         _list_tracks(as_json=as_json)
         return
+    from simsplit.boards.entries import build_board
     from simsplit.boards.guests import Guest
     from simsplit.commands.evidence import parse_only
     from simsplit.commands.table_measuring import MeasuringOptions, measure_lacking, read_budget
@@ -106,15 +89,17 @@ def board(
 
     wanted = parse_seeds(seeds) if seeds is not None else None
     guest = Guest(
-        _parse_parts("--method", method), _parse_parts("--attack", attack), load_plugins(plugin)
+        _parse_parts("--method", method),
+        _parse_parts("--attack", attack),
+        options.load_plugins(plugin),
     )
-    nodes, _ = read_cluster(cluster, cpus, gpus)
-    built = _build(track, tier, guest, wanted)
-    outcome = None
+    nodes, _ = options.read_cluster(cluster, cpus, gpus)
+    build = partial(build_board, track, tier, guest, seeds=wanted)
+    built, outcome = build(), None
     if not show:
         heed_termination()
         try:
-            options = MeasuringOptions(
+            how = MeasuringOptions(
                 jobs=jobs,
                 minutes=read_budget(budget),
                 data=data,
@@ -124,31 +109,32 @@ def board(
                 dry=dry,
                 quiet=quiet or as_json,
             )
-            outcome = measure_lacking([built.table], parse_only(only), options)
+            outcome = measure_lacking([built.table], parse_only(only), how)
         except KeyboardInterrupt:
             end_interrupted(f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
         if dry:
             return
-        built = _build(track, tier, guest, wanted)
+        built = build()
     _print(built, format_, quiet=quiet, as_json=as_json)
     if figure is not None:
-        _draw(built, figure)
+        from simsplit.boards.board_drawing import draw_board
+        from simsplit.report.canvas import save_figure
+
+        save_figure(draw_board(built), figure)
+        say(f"figure: {figure}")
     if html is not None:
-        _write_page(built, html)
+        from simsplit.boards.page import write_board_page
+        from simsplit.results.directory import make_folder, replace
+
+        make_folder(html.parent)
+        replace(html, write_board_page(built).encode())
+        say(f"page: {html}")
     if card is not None:
-        _write_card(built, guest, card)
+        from simsplit.boards.cards import write_card
+
+        write_card(built, guest, card)
+        say(f"card: {card}")
     _report(outcome)
-
-
-def _build(
-    track: str,
-    tier: Literal["quick", "small", "full"],
-    guest: "Guest",
-    seeds: tuple[int, ...] | None,
-) -> "Board":
-    from simsplit.boards.entries import build_board
-
-    return build_board(track, tier, guest, seeds=seeds)
 
 
 def _list_tracks(*, as_json: bool) -> None:
@@ -158,7 +144,7 @@ def _list_tracks(*, as_json: bool) -> None:
 
     tracks = {name: load_track(name) for name in list_tracks()}
     if as_json:
-        print_json(
+        options.print_json(
             [{"track": n, "says": each.says, "tiers": [*each.tiers]} for n, each in tracks.items()]
         )
         return
@@ -184,52 +170,23 @@ def _parse_parts(option: str, given: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _print(board: "Board", format_: "Form", *, quiet: bool, as_json: bool) -> None:
-    from simsplit.boards.tabulating import (
-        describe_board,
-        list_remarks,
-        tabulate_standings,
-        tabulate_strengths,
-    )
+    from simsplit.boards import tabulating
     from simsplit.terminal.printing import print_table
 
     if as_json:
-        print_json(describe_board(board))
+        options.print_json(tabulating.describe_board(board))
         return
     if quiet:
         return
     if format_ == "table":
         echo_prose(f"{board.track.title}, tier {board.tier}: {board.track.says}")
-    for table in (tabulate_standings(board), tabulate_strengths(board)):
+    for table in (tabulating.tabulate_standings(board), tabulating.tabulate_strengths(board)):
         print_table(table, format_)
         if format_ == "csv":
             return
     if format_ == "table":
-        for line in list_remarks(board):
+        for line in tabulating.list_remarks(board):
             echo_prose(line)
-
-
-def _draw(board: "Board", file: Path) -> None:
-    from simsplit.boards.board_drawing import draw_board
-    from simsplit.report.canvas import save_figure
-
-    save_figure(draw_board(board), file)
-    say(f"figure: {file}")
-
-
-def _write_page(board: "Board", file: Path) -> None:
-    from simsplit.boards.page import write_board_page
-    from simsplit.results.directory import make_folder, replace
-
-    make_folder(file.parent)
-    replace(file, write_board_page(board).encode())
-    say(f"page: {file}")
-
-
-def _write_card(board: "Board", guest: "Guest", file: Path) -> None:
-    from simsplit.boards.cards import write_card
-
-    write_card(board, guest, file)
-    say(f"card: {file}")
 
 
 def _report(outcome: "Reproduction | None") -> None:

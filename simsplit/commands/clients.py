@@ -7,15 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simsplit.commands.options import (
-    Format,
-    Json,
-    Plugin,
-    Quiet,
-    hush_if,
-    load_plugins,
-    print_json,
-)
+from simsplit.commands import options
 from simsplit.errors import SimsplitError
 from simsplit.showing.saying import echo, end_interrupted, heed_termination, make_console, say
 
@@ -45,10 +37,10 @@ def clients(
         typer.Option(min=0, help="Cut an order off this near to everybody's score."),
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Also draw clients, into this file.")] = None,
-    plugin: Plugin = None,
-    format_: Format = "table",
-    quiet: Quiet = False,
-    as_json: Json = False,
+    plugin: options.Plugin = None,
+    format_: options.Format = "table",
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show a run client by client; measure who helps and who hurts."""
     from simsplit.results import Run
@@ -61,7 +53,7 @@ def clients(
     if not (leave_out or shapley):
         _refuse_idle([name for name, given in asked.items() if given is not None])
     silent = quiet or as_json
-    hush_if(silent)
+    options.hush_if(silent)
     run = Run.load(run_dir)
     if leave_out or shapley:
         from simsplit.evidence.selecting import parse_seeds
@@ -78,7 +70,7 @@ def clients(
                     from_round=from_,
                     score=score,
                     tolerance=tolerance,
-                    plugins=load_plugins(plugin),
+                    plugins=options.load_plugins(plugin),
                     tell=(lambda line: None) if silent else say,
                     progress=progress,
                 )
@@ -87,7 +79,7 @@ def clients(
         run = Run.load(run_dir)
     with explain_misfits([run_dir]):
         if as_json:
-            print_json(document_clients(run))
+            options.print_json(document_clients(run))
         elif not quiet:
             from simsplit.report.client_tables import tabulate_clients
 
@@ -98,8 +90,8 @@ def clients(
             (say if as_json else echo)(f"figure: {figure}")
 
 
-def _refuse_idle(options: list[str]) -> None:
+def _refuse_idle(names: list[str]) -> None:
     """Raise SimsplitError for options that say how to measure, where nothing is measured."""
-    if options:
-        words = " and ".join(options)
+    if names:
+        words = " and ".join(names)
         raise SimsplitError(f"{words}: nothing is measured; add --leave-out or --shapley N")

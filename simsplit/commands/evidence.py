@@ -2,36 +2,13 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simsplit.commands.options import (
-    Budget,
-    CellCpus,
-    CellGpus,
-    ClusterAddress,
-    DataFolder,
-    Device,
-    Jobs,
-    Json,
-    Only,
-    Quiet,
-    Seeds,
-    hush_if,
-    print_json,
-    read_cluster,
-)
-from simsplit.commands.table_measuring import (
-    MeasuringOptions,
-    build_again,
-    measure_lacking,
-    read_budget,
-    refuse_failed,
-    require_data,
-    settle_open,
-)
+from simsplit.commands import options, table_measuring
 from simsplit.errors import SimsplitError
 from simsplit.showing.saying import end_interrupted, heed_termination, make_console, say
 
@@ -42,7 +19,6 @@ if TYPE_CHECKING:
     from simsplit.evidence.presenting import JudgedTable
     from simsplit.evidence.refused_rows import RefusedRow
     from simsplit.evidence.reproducing import Reproduction
-    from simsplit.sweep.nodes import Cluster
 
 Tier = Annotated[
     Literal["small", "full"] | None,
@@ -78,11 +54,11 @@ def papers(
     open_: Annotated[
         bool, typer.Option("--open", help="Open statements: what would settle them, and its price.")
     ] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show papers' figures beside ours, with verdicts."""
     from simsplit.evidence.papers import find_table
-    from simsplit.evidence.presenting import describe_built
+    from simsplit.evidence.presenting import describe_built, describe_printed
     from simsplit.terminal.paper_tables import print_evidence, print_printed
 
     if table is None and open_:
@@ -94,9 +70,7 @@ def papers(
     paper_table = find_table(table)
     if tier is None and not paper_table.tiers:
         if as_json:
-            from simsplit.evidence.presenting import describe_printed
-
-            print_json(describe_printed(paper_table))
+            options.print_json(describe_printed(paper_table))
         else:
             print_printed(paper_table)
         return
@@ -106,7 +80,7 @@ def papers(
     built = [build_table(paper_table, each) for each in tiers]
     measured = [each for each in built if each.fresh or each.stale] or built[:1]
     if as_json:
-        print_json([describe_built(each) for each in measured])
+        options.print_json([describe_built(each) for each in measured])
         return
     for each in measured:
         print_evidence(each)
@@ -127,7 +101,7 @@ def _list_tables(paper: str | None, *, stale: bool, missing: bool, as_json: bool
     if missing:
         judged = [each for each in judged if each[2] is not None and each[2].lacking]
     if as_json:
-        print_json(_describe_tables(judged, refused))
+        options.print_json(_describe_tables(judged, refused))
         return
     if judged:
         print_overview(judged)
@@ -154,7 +128,7 @@ def _list_open(paper: str | None, *, as_json: bool) -> None:
         for each in find_prospects(built, LOOKS[-1])
     )
     if as_json:
-        print_json([each.to_dict() for each in found])
+        options.print_json([each.to_dict() for each in found])
     else:
         print_open(found)
 
@@ -170,7 +144,7 @@ def _list_stale(paper: str | None, *, as_json: bool) -> None:
         for each in (*find_stale(table), *find_unsure(table))
     ]
     if as_json:
-        print_json([each.to_dict() for each in found])
+        options.print_json([each.to_dict() for each in found])
     else:
         print_stale(found)
 
@@ -226,10 +200,10 @@ def reproduce(
     ] = None,
     *,
     tier: Tier = None,
-    seeds: Seeds = None,
-    only: Only = None,
-    jobs: Jobs = None,
-    budget: Budget = None,
+    seeds: options.Seeds = None,
+    only: options.Only = None,
+    jobs: options.Jobs = None,
+    budget: options.Budget = None,
     settle: Annotated[
         bool, typer.Option("--settle", help="More seeds, as open statements need them to settle.")
     ] = False,
@@ -250,45 +224,32 @@ def reproduce(
         Path | None,
         typer.Option("--from", help="Take rows from a finished sweep of the same scenarios."),
     ] = None,
-    data: DataFolder = None,
-    device: Device = None,
-    cluster: ClusterAddress = None,
-    cpus: CellCpus = None,
-    gpus: CellGpus = 0,
+    data: options.DataFolder = None,
+    device: options.Device = None,
+    cluster: options.ClusterAddress = None,
+    cpus: options.CellCpus = None,
+    gpus: options.CellGpus = 0,
     dry: Annotated[bool, typer.Option("--dry", help="Say what it would take, and stop.")] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Measure what papers' tables lack, into ./results."""
-    hush_if(quiet or as_json)
+    options.hush_if(quiet or as_json)
     if settle and any(each is not None for each in (check, from_, seeds, only)):
         raise SimsplitError(
             "--settle chooses cells and seeds: it takes no --seeds, --only, --check or --from"
         )
     if (table is None) == (not missing):
         raise SimsplitError("name a table, or give --missing for all of them: simsplit papers")
-    nodes, _ = read_cluster(cluster, cpus, gpus)
+    nodes, _ = options.read_cluster(cluster, cpus, gpus)
     built = _find_tables(table, tier, seeds)
     if from_ is not None:
         _import(built, from_, quiet=quiet)
         return
     heed_termination()
     try:
-        if check is not None:
-            _check(
-                built,
-                parse_only(only),
-                check,
-                lot=lot,
-                jobs=jobs,
-                data=data,
-                device=device,
-                cluster=nodes,
-            )
-            return
-        options = MeasuringOptions(
+        how = table_measuring.MeasuringOptions(
             jobs=jobs,
-            minutes=read_budget(budget),
             data=data,
             device=device,
             cluster=nodes,
@@ -296,10 +257,14 @@ def reproduce(
             dry=dry,
             quiet=quiet or as_json,
         )
+        if check is not None:
+            _check(built, parse_only(only), check, lot, how)
+            return
+        how = replace(how, minutes=table_measuring.read_budget(budget))
         if settle:
-            outcome = settle_open(built, most, options)
+            outcome = table_measuring.settle_open(built, most, how)
         else:
-            outcome = measure_lacking(built, parse_only(only), options)
+            outcome = table_measuring.measure_lacking(built, parse_only(only), how)
     except KeyboardInterrupt:
         end_interrupted(f"go on with: {shlex.join(['simsplit', *sys.argv[1:]])}")
     _finish(built, outcome, quiet=quiet, as_json=as_json)
@@ -346,37 +311,28 @@ def _check(
     built: "Sequence[EvidenceTable]",
     only: dict[str, str],
     share: float,
-    *,
     lot: int | None,
-    jobs: int | None,
-    data: Path | None,
-    device: str | None,
-    cluster: "Cluster | None",
+    how: table_measuring.MeasuringOptions,
 ) -> None:
     import secrets
 
+    from simsplit.evidence import reproducing
     from simsplit.evidence.placing import names_gpu, place_cells, place_data
-    from simsplit.evidence.reproducing import (
-        choose_jobs,
-        compare_with_known,
-        draw_cells,
-        measure_again,
-    )
     from simsplit.evidence.selecting import select_known
     from simsplit.terminal.paper_tables import MeasuringLines, print_check, print_plan
 
     if len(built) != 1:
         raise SimsplitError("--check takes one table; name it in place of --missing")
     lot = secrets.randbelow(10_000) if lot is None else lot
-    known = select_known(built[0], only, on_gpu=names_gpu(device, cluster))
-    drawn = place_data(draw_cells(known, share, lot), data)
-    selection = place_cells(require_data(drawn, alone=True), device)
-    jobs = choose_jobs(selection, jobs, cluster)
+    known = select_known(built[0], only, on_gpu=names_gpu(how.device, how.cluster))
+    drawn = place_data(reproducing.draw_cells(known, share, lot), how.data)
+    selection = place_cells(table_measuring.require_data(drawn, alone=True), how.device)
+    jobs = reproducing.choose_jobs(selection, how.jobs, how.cluster)
     say(f"lot {lot} (--lot {lot} draws the same cells again)")
     print_plan(selection, jobs, say)
     watch = MeasuringLines(make_console(stderr=True))
-    outcome = measure_again(selection, watch, lot, jobs=jobs, cluster=cluster)
-    checked = compare_with_known(built[0], outcome)
+    outcome = reproducing.measure_again(selection, watch, lot, jobs=jobs, cluster=how.cluster)
+    checked = reproducing.compare_with_known(built[0], outcome)
     print_check(checked)
     if outcome.failed or not all(each.agrees for each in checked):
         raise typer.Exit(1)
@@ -390,7 +346,7 @@ def _finish(
     from simsplit.terminal.paper_tables import print_evidence
 
     groups = {chosen.group for chosen in outcome.measured}
-    again = build_again(
+    again = table_measuring.build_again(
         [
             each
             for each in built
@@ -398,10 +354,10 @@ def _finish(
         ]
     )
     if as_json:
-        print_json([describe_built(each) for each in again])
+        options.print_json([describe_built(each) for each in again])
     elif not quiet:
         for each in again:
             print_evidence(each)
         if outcome.out_of_time:
             say("the budget is used up; the same command goes on")
-    refuse_failed(outcome)
+    table_measuring.refuse_failed(outcome)

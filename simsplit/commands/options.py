@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simsplit.errors import SimsplitError
-from simsplit.showing.saying import echo
+from simsplit.showing.saying import echo, hush
 
 if TYPE_CHECKING:
     from simsplit.plugins import Plugins
@@ -152,6 +152,4 @@ def _replace_infinite(value: object) -> object:
 def hush_if(quiet: bool) -> None:
     """Have libraries print errors only, if the command is quiet."""
     if quiet:
-        from simsplit.showing.saying import hush
-
         hush()

@@ -5,23 +5,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from simsplit.commands.options import (
-    Format,
-    Json,
-    Plugin,
-    Unneeded,
-    load_plugins,
-    print_json,
-    try_plugins,
-)
+from simsplit.commands import options
 from simsplit.showing.saying import echo, say
 
 
 def show_(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    format_: Format = "table",
-    plugin: Unneeded = None,
-    as_json: Json = False,
+    format_: options.Format = "table",
+    plugin: options.Unneeded = None,
+    as_json: options.Json = False,
 ) -> None:
     """Show one run: its figures, and its bytes by leg."""
     from simsplit.results import Run
@@ -29,10 +21,10 @@ def show_(
     from simsplit.terminal.documents import document_run
     from simsplit.terminal.printing import print_run
 
-    try_plugins(plugin)
+    options.try_plugins(plugin)
     with explain_misfits([run_dir]):
         if as_json:
-            print_json(document_run(Run.load(run_dir)))
+            options.print_json(document_run(Run.load(run_dir)))
         else:
             print_run(Run.load(run_dir), format_)
 
@@ -42,7 +34,7 @@ def compare(
         list[Path], typer.Argument(metavar="RUN...", help="Run and sweep directories.")
     ],
     *,
-    format_: Format = "table",
+    format_: options.Format = "table",
     figure: Annotated[
         Literal["last", "best_on_validation", "best_on_test"],
         typer.Option(help="The round whose figures are shown."),
@@ -67,18 +59,18 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="The drawing's file; default Y-by-X.png.")
     ] = None,
-    plugin: Unneeded = None,
-    as_json: Json = False,
+    plugin: options.Unneeded = None,
+    as_json: options.Json = False,
 ) -> None:
     """Compare runs in tables or a drawing; seeds become means."""
     from simsplit.results.read_tables import explain_misfits
     from simsplit.terminal.documents import document_comparison
     from simsplit.terminal.printing import plot_comparison, print_comparison
 
-    try_plugins(plugin)
+    options.try_plugins(plugin)
     with explain_misfits(run_dirs):
         if as_json:
-            print_json(document_comparison(run_dirs))
+            options.print_json(document_comparison(run_dirs))
         elif plot is not None:
             echo(f"figure: {plot_comparison(run_dirs, plot, out, figure, say)}")
         else:
@@ -102,9 +94,9 @@ def rank(
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw all settings, an axis for each field."),
     ] = None,
-    format_: Format = "table",
-    plugin: Plugin = None,
-    as_json: Json = False,
+    format_: options.Format = "table",
+    plugin: options.Plugin = None,
+    as_json: options.Json = False,
 ) -> None:
     """Rank the settings of a search, the best first."""
     from simsplit.report.canvas import save_figure_as
@@ -115,19 +107,19 @@ def rank(
     from simsplit.terminal.documents import document_ranking
     from simsplit.terminal.printing import print_ranking
 
-    try_plugins(plugin)
+    options.try_plugins(plugin)
     with explain_misfits(run_dirs):
         ranking = rank_loaded(load_search(run_dirs), by=by)
         for line in filter(None, (*ranking.left_out, warn_of_test_data(ranking))):
             say(line)
         if as_json:
-            print_json(document_ranking(ranking))
+            options.print_json(document_ranking(ranking))
         else:
             print_ranking(ranking, format_)
         if write is not None:
             from simsplit.sweep.answers import write_best
 
-            write_best(ranking, write, load_plugins(plugin))
+            write_best(ranking, write, options.load_plugins(plugin))
             say(f"the best setting: {write}  (simsplit run {write})")
         if plot is not None:
             say(f"figure: {save_figure_as(draw_parallel(ranking), plot)}")
@@ -141,18 +133,18 @@ def report(
         Path | None,
         typer.Option(help="The page; default report.html in the directory, of several here."),
     ] = None,
-    plugin: Unneeded = None,
-    as_json: Json = False,
+    plugin: options.Unneeded = None,
+    as_json: options.Json = False,
 ) -> None:
     """Write one HTML page on runs and sweeps, with new figures."""
     from simsplit.results.read_tables import explain_misfits
     from simsplit.terminal.printing import write_report
 
-    try_plugins(plugin)
+    options.try_plugins(plugin)
     with explain_misfits(run_dirs):
         page = write_report(run_dirs, out, say)
         if as_json:
-            print_json({"page": str(page), "runs": [str(path) for path in run_dirs]})
+            options.print_json({"page": str(page), "runs": [str(path) for path in run_dirs]})
         else:
             echo(f"report: {page}")
 
@@ -168,8 +160,8 @@ def export(
         Literal["safetensors", "transformers"],
         typer.Option("--as", help="One file of weights, or a transformers folder."),
     ] = "safetensors",
-    plugin: Plugin = None,
-    as_json: Json = False,
+    plugin: options.Plugin = None,
+    as_json: options.Json = False,
 ) -> None:
     """Write a run's trained network, for use elsewhere."""
     from simsplit.assembly.exporting import export as write
@@ -177,7 +169,7 @@ def export(
     from simsplit.assembly.trained import load_trained
     from simsplit.results import Run
 
-    run, known = Run.load(run_dir), load_plugins(plugin)
+    run, known = Run.load(run_dir), options.load_plugins(plugin)
     place = out or run_dir / "export"
     if as_ == "safetensors" and run.fields["model"]["kind"] == "given":
         number = None if client is None else run.client_names.find(client)
@@ -185,7 +177,7 @@ def export(
     else:
         files = write(load_trained(run_dir, client, known), place, as_)
     if as_json:
-        print_json({"form": as_, "files": list(map(str, files)), "client": client})
+        options.print_json({"form": as_, "files": list(map(str, files)), "client": client})
     else:
         echo("\n".join(map(str, files)))
     if as_ == "safetensors" and (methods := run.fields["method"]):

@@ -6,23 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from simsplit.commands.options import (
-    CellCpus,
-    CellGpus,
-    ClusterAddress,
-    Device,
-    File,
-    Plugin,
-    Quiet,
-    Set,
-    Track,
-    hush_if,
-    load_plugins,
-    make_flags,
-    parse_pairs,
-    print_json,
-    read_cluster,
-)
+from simsplit.commands import options
 from simsplit.errors import RunFailedError, format_count
 from simsplit.showing.saying import echo, end_interrupted, heed_termination, make_console, say
 
@@ -31,26 +15,26 @@ if TYPE_CHECKING:
 
 
 def run(
-    file: File,
+    file: options.File,
     *,
     out: Annotated[Path | None, typer.Option(help="Run directory; default runs/NAME.")] = None,
-    set_: Set = None,
+    set_: options.Set = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the last checkpoint.")
     ] = False,
-    device: Device = None,
-    plugin: Plugin = None,
-    track: Track = None,
-    quiet: Quiet = False,
+    device: options.Device = None,
+    plugin: options.Plugin = None,
+    track: options.Track = None,
+    quiet: options.Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Train what a scenario describes into a run directory."""
     heed_termination()
-    hush_if(quiet or as_json)
+    options.hush_if(quiet or as_json)
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "run", str(file)]
     try:
-        known = load_plugins(plugin)
+        known = options.load_plugins(plugin)
         from simsplit import whole_run
         from simsplit.running.directories import choose_run_directory, holds_run
         from simsplit.scenario import load_scenario
@@ -58,20 +42,23 @@ def run(
         from simsplit.scenario.sweep_files import add_observers
         from simsplit.showing.run_output import make_observer
 
-        with remind_of_plugins(file, parse_pairs(overrides), out, known, resume=resume):
-            scenario = load_scenario(file, parse_pairs(overrides), known)
+        with remind_of_plugins(file, options.parse_pairs(overrides), out, known, resume=resume):
+            scenario = load_scenario(file, options.parse_pairs(overrides), known)
         scenario = add_observers(scenario, track or [])
         path = choose_run_directory(scenario, out, resume=resume)
         if resume and not holds_run(path):
             _announce_start(path, "run", "round 1", silent=quiet or as_json)
-        again += ["--out", str(path), "--resume", *make_flags("--set", overrides)]
-        again += [*make_flags("--plugin", plugin or []), *make_flags("--track", track or [])]
+        again += ["--out", str(path), "--resume", *options.make_flags("--set", overrides)]
+        again += [
+            *options.make_flags("--plugin", plugin or []),
+            *options.make_flags("--track", track or []),
+        ]
         observer = make_observer(make_console(stderr=True), quiet=quiet or as_json)
         result = whole_run.run(scenario, path, resume=resume, observers=[observer])
     except KeyboardInterrupt:
         end_interrupted(f"go on with: {shlex.join(again)}")
     if as_json:
-        print_json({**result.summary, "path": str(path)})
+        options.print_json({**result.summary, "path": str(path)})
     elif not quiet:
         from simsplit.terminal.printing import print_run
 
@@ -91,28 +78,28 @@ def _announce_start(path: Path, kind: Literal["run", "sweep"], start: str, *, si
 
 
 def sweep(
-    file: File,
+    file: options.File,
     *,
     out: Annotated[Path | None, typer.Option(help="Sweep directory; default runs/NAME.")] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Cells at a time; default: processors / threads.")
     ] = None,
-    set_: Set = None,
+    set_: options.Set = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep finished cells, continue the others.")
     ] = False,
-    device: Device = None,
-    plugin: Plugin = None,
-    track: Track = None,
-    cluster: ClusterAddress = None,
-    cpus: CellCpus = None,
-    gpus: CellGpus = 0,
-    quiet: Quiet = False,
+    device: options.Device = None,
+    plugin: options.Plugin = None,
+    track: options.Track = None,
+    cluster: options.ClusterAddress = None,
+    cpus: options.CellCpus = None,
+    gpus: options.CellGpus = 0,
+    quiet: options.Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
     """Run every cell of a scenario's sweep, and compare them."""
     heed_termination()
-    hush_if(quiet or as_json)
+    options.hush_if(quiet or as_json)
     overrides = [*(set_ or []), *([f"device={device}"] if device else [])]
     again = ["simsplit", "sweep", str(file)]
     try:
@@ -123,18 +110,21 @@ def sweep(
         from simsplit.sweep import run_sweep
         from simsplit.sweep.plan import choose_sweep_directory, holds_sweep
 
-        known = load_plugins(plugin)
-        with remind_of_plugins(file, parse_pairs(overrides), out, known, resume=resume):
-            loaded = load_sweep(file, parse_pairs(overrides), known)
+        known = options.load_plugins(plugin)
+        with remind_of_plugins(file, options.parse_pairs(overrides), out, known, resume=resume):
+            loaded = load_sweep(file, options.parse_pairs(overrides), known)
         _note_hidden(loaded, overrides)
         loaded = add_observers_to_sweep(loaded, track or [])
         path = choose_sweep_directory(loaded, out, resume=resume)
         if resume and not holds_sweep(loaded, path):
             _announce_start(path, "sweep", "the first cell", silent=quiet or as_json)
         again += ["--out", str(path), "--resume", *(["--jobs", str(jobs)] if jobs else [])]
-        again += [*make_flags("--set", overrides), *make_flags("--plugin", plugin or [])]
-        again += make_flags("--track", track or [])
-        nodes, flags = read_cluster(cluster, cpus, gpus)
+        again += [
+            *options.make_flags("--set", overrides),
+            *options.make_flags("--plugin", plugin or []),
+        ]
+        again += options.make_flags("--track", track or [])
+        nodes, flags = options.read_cluster(cluster, cpus, gpus)
         again += flags
         _announce_search(loaded, silent=quiet or as_json)
         with watch_sweep(make_console(stderr=True), quiet=quiet or as_json) as watch:
@@ -142,7 +132,7 @@ def sweep(
     except KeyboardInterrupt:
         end_interrupted(f"go on with: {shlex.join(again)}")
     if as_json:
-        print_json(result.to_dict())
+        options.print_json(result.to_dict())
     elif not quiet:
         from simsplit.terminal.printing import print_comparison, print_pictures
 
@@ -159,7 +149,7 @@ def sweep(
 
 def _note_hidden(sweep: "Sweep", overrides: list[str]) -> None:
     """Note overrides of swept fields, which do nothing."""
-    for name in filter(sweep.hides, parse_pairs(overrides)):
+    for name in filter(sweep.hides, options.parse_pairs(overrides)):
         say(f"note: {name} is swept, so its override does nothing; use --set sweep.{name}=...")
 
 

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simsplit.commands.options import (
-    File,
-    Format,
-    Json,
-    Plugin,
-    Set,
-    complete_scenario_names,
-    load_plugins,
-    parse_pairs,
-    print_json,
-)
+from simsplit.commands import options
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.showing.saying import echo, say
 
@@ -25,7 +15,12 @@ if TYPE_CHECKING:
     from simsplit.scenario import Scenario
 
 
-def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json = False) -> None:
+def validate(
+    file: options.File,
+    set_: options.Set = None,
+    plugin: options.Plugin = None,
+    as_json: options.Json = False,
+) -> None:
     """Check a scenario without running it; say what it would send."""
     from simsplit.scenario import has_sweep, load_scenario, load_sweep
     from simsplit.scenario.refusals import list_warnings
@@ -37,7 +32,7 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
         document_scenario,
     )
 
-    overrides, known = parse_pairs(set_ or []), load_plugins(plugin)
+    overrides, known = options.parse_pairs(set_ or []), options.load_plugins(plugin)
     try:
         if has_sweep(file, overrides):
             sweep = load_sweep(file, overrides, known)
@@ -57,12 +52,12 @@ def validate(file: File, set_: Set = None, plugin: Plugin = None, as_json: Json 
     except ScenarioError as error:
         if not as_json:
             raise
-        print_json(document_mistakes(error))
+        options.print_json(document_mistakes(error))
         raise typer.Exit(2) from None
     if plugin:
         warnings = [*warnings, *_rehearse(scenarios)]
     if as_json:
-        print_json({"file": str(file), **document, "warnings": warnings})
+        options.print_json({"file": str(file), **document, "warnings": warnings})
         return
     echo(f"{file}: {words}")
     for warning in warnings:
@@ -102,7 +97,7 @@ def new(
             "--from",
             metavar="SCENARIO",
             help="The file or shipped scenario to start from.",
-            autocompletion=complete_scenario_names,
+            autocompletion=options.complete_scenario_names,
         ),
     ] = "quickstart",
     plugin: Annotated[
@@ -139,30 +134,25 @@ def cite(
             metavar="[FILE]",
             help="A scenario or sweep, a shipped one's name, or the folder of a run or sweep; "
             "without one, all papers on record.",
-            autocompletion=complete_scenario_names,
+            autocompletion=options.complete_scenario_names,
         ),
     ] = None,
-    set_: Set = None,
-    plugin: Plugin = None,
-    as_json: Json = False,
+    set_: options.Set = None,
+    plugin: options.Plugin = None,
+    as_json: options.Json = False,
 ) -> None:
     """Print BibTeX of the papers that a scenario uses."""
     from simsplit import __version__
-    from simsplit.catalogue.citing import (
-        choose_references,
-        cite_software,
-        list_parts,
-        read_references,
-    )
+    from simsplit.catalogue import citing
 
-    found, unknown = read_references(), []
+    found, unknown = citing.read_references(), []
     if file is not None:
         scenarios = [each for one in _list_files(file) for each in _load_all(one, set_, plugin)]
-        parts = frozenset[str]().union(*(list_parts(each) for each in scenarios))
-        found = choose_references(parts)
+        parts = frozenset[str]().union(*(citing.list_parts(each) for each in scenarios))
+        found = citing.choose_references(parts)
         unknown = sorted(parts - frozenset[str]().union(*(each.parts for each in found)))
     if as_json:
-        print_json(
+        options.print_json(
             {
                 "papers": [
                     {"key": each.key, "parts": sorted(each.parts), **each.fields} for each in found
@@ -172,7 +162,7 @@ def cite(
         )
         return
     version, commit = _read_origin(file)
-    own = cite_software(version or __version__, commit)
+    own = citing.cite_software(version or __version__, commit)
     echo("\n\n".join([own, *(each.bibtex for each in found)]))
     if unknown:
         say(f"no paper is on record of {', '.join(unknown)}")
@@ -214,17 +204,17 @@ def _load_all(file: Path, set_: list[str] | None, plugin: list[str] | None) -> "
     """Load a scenario, or each cell of a sweep."""
     from simsplit.scenario import has_sweep, load_scenario, load_sweep
 
-    overrides, known = parse_pairs(set_ or []), load_plugins(plugin)
+    overrides, known = options.parse_pairs(set_ or []), options.load_plugins(plugin)
     if has_sweep(file, overrides):
         return [cell.scenario for cell in load_sweep(file, overrides, known).cells]
     return [load_scenario(file, overrides, known)]
 
 
-def schema(plugin: Plugin = None) -> None:
+def schema(plugin: options.Plugin = None) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from simsplit.scenario import file_schema
 
-    echo(json.dumps(file_schema(load_plugins(plugin)), indent=2))
+    echo(json.dumps(file_schema(options.load_plugins(plugin)), indent=2))
 
 
 def list_(
@@ -232,18 +222,18 @@ def list_(
         str | None, typer.Argument(help="methods, models, data, partitions, schedules, ...")
     ] = None,
     part: Annotated[str | None, typer.Argument(help="One of them alone, by its kind.")] = None,
-    format_: Format = "table",
-    plugin: Plugin = None,
-    as_json: Json = False,
+    format_: options.Format = "table",
+    plugin: options.Plugin = None,
+    as_json: options.Json = False,
 ) -> None:
     """List the parts that a scenario can name, and their fields."""
     from simsplit.catalogue import tabulate_catalogue
     from simsplit.terminal.documents import document_tables
     from simsplit.terminal.printing import print_table
 
-    tables = tabulate_catalogue(what, load_plugins(plugin), part)
+    tables = tabulate_catalogue(what, options.load_plugins(plugin), part)
     if as_json:
-        print_json(document_tables(tables))
+        options.print_json(document_tables(tables))
         return
     for table in tables:
         print_table(table, format_)

@@ -55,7 +55,8 @@ def transcribe(
     """Write a transcript from arrays of another system, to audit it."""
     from simsplit.wires.transcribing import transcribe as write
 
-    what: dict[str, Any] = dict(_parse_content(each) for each in content or [])
+    pairs = (each.partition("=") for each in content or [])
+    contents: dict[str, Any] = {leg: what for leg, _, what in pairs}
     wire = write(
         out,
         smashed=smashed,
@@ -66,7 +67,7 @@ def transcribe(
         labels=labels,
         sends_labels=sends_labels,
         modality=modality,
-        content=what,
+        content=contents,
         mean=mean or (),
         std=std or (),
         batch_size=batch_size,
@@ -89,8 +90,3 @@ def transcribe(
     echo(f"{out}: {facts.modality}; packets: {legs}; truth: {'yes' if summary.has_truth else 'no'}")
     if facts.ended:
         echo(f"packets are missing at the end: {facts.ended}")
-
-
-def _parse_content(text: str) -> tuple[str, str]:
-    leg, _, what = text.partition("=")
-    return leg, what

@@ -1,31 +1,37 @@
 """A draft of a run: its rounds on paper, one after another, with what crosses in each."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import cast
 
+import torch
+from torch import Tensor
+
 from simsplit.assembly import Assembly
-from simsplit.assembly.dry_step import Prober, drop_values
-from simsplit.assembly.exchanges import build_course, build_pace, list_held
+from simsplit.assembly.dry_step import Events, Prober, drop_values
+from simsplit.assembly.exchanges import build_course, build_pace
+from simsplit.data.client_parts import count_rows
 from simsplit.errors import ScenarioError
 from simsplit.evaluation.evaluator import Evaluator, choose
-from simsplit.forecasting.book import StepBook
 from simsplit.forecasting.outline import Outline
-from simsplit.forecasting.paper import PaperExchange, PaperPool, build_paper_federation
+from simsplit.forecasting.paper import PaperChanges, PaperExchange, PaperPool, make_average
 from simsplit.legs import ClientId, Leg
 from simsplit.network.clock import Clock
 from simsplit.network.works import simulate_round
 from simsplit.packets import Packet
 from simsplit.parties.calls import Plan
+from simsplit.parties.changes import Changes
+from simsplit.parties.feed import Feed, count_batches
 from simsplit.phases import EVALUATE, Phase
 from simsplit.program import Program
 from simsplit.rows import WireRow
 from simsplit.schedules.aggregation import SplitFedV1
 from simsplit.schedules.cohort import Lineup
 from simsplit.schedules.copies import TrunkCopies
+from simsplit.schedules.federation import Federation
 from simsplit.wire import Counts
 
 MOST_PLAYED, ENOUGH_PLAYED = 10_000, 2000
@@ -33,6 +39,8 @@ MOST_PLAYED, ENOUGH_PLAYED = 10_000, 2000
 """
 MOST_STEPS = 2_000_000
 """Steps of a round, at most."""
+BatchKey = tuple[int, int]
+"""All of a batch on which the sizes of packets depend: rows, and tokens of the longest text."""
 Exam = Mapping[Leg, tuple[int, int]]
 """Packets and bytes by leg."""
 
@@ -56,15 +64,113 @@ class DraftRound:
     """The number of rounds for which it stands: itself, and later ones that are not played."""
 
 
-@dataclass(frozen=True)
-class _Played:
-    """A round that was played, and the state after it."""
+_Played = tuple[DraftRound, Mapping[ClientId, Counter[str]], ClientId | None, set[ClientId] | None]
+"""A round that was played, the batches that clients took in it, and the holder and the clients that
+are up to date after it."""
 
-    round: DraftRound
-    taken: Mapping[ClientId, Counter[str]]
-    """Batches that clients took in it."""
-    holder: ClientId | None
-    up_to_date: set[ClientId] | None
+
+class StepBook:
+    """The events of steps by phase and batch, and how many batches each client has taken."""
+
+    def __init__(self, prober: Prober, outline: Outline) -> None:
+        self.prober, self.outline = prober, outline
+        self.scenario, self.data = prober.scenario, outline.data
+        self.taken: dict[ClientId, Counter[str]] = defaultdict(Counter)
+        """Batches taken so far, by client and source."""
+        self.phase: Phase | None = None
+        self._known: dict[tuple[ClientId, str, str, str, BatchKey], Events] = {}
+        self._feeds: dict[tuple[ClientId, str], Feed] = {}
+        self._rows = count_rows(self.data.parts)  # parts of many clients are drawn when asked for
+        self._fresh = {each: prober.hand_over(each) for each in prober.numbers}
+        self._trained: dict[ClientId, Packet] = {}
+
+    @property
+    def varies(self) -> bool:
+        """Whether batches differ from epoch to epoch in what crosses."""
+        return self.data.info.texts and self.outline.was_read
+
+    @property
+    def trained(self) -> frozenset[ClientId]:
+        """The clients that have taken a step here, so that their optimizers have moments."""
+        return frozenset(self._trained)
+
+    def count_batches(self, client: ClientId, source: str) -> int:
+        """Count the batches in one pass over a client's data."""
+        if source not in self.prober.feeds:
+            return 0
+        count, size = self._count_rows(client, source), self.prober.feeds[source].batch_size
+        return count_batches(count, size, drop_last=self.scenario.train.drop_last)
+
+    def _count_rows(self, client: ClientId, source: str) -> int:
+        private = source == "private"
+        return int(self._rows[client]) if private else self.outline.counts.get("auxiliary", 0)
+
+    def take_next(self, client: ClientId, manner: str) -> tuple[Events, int]:
+        """Return the events of a client's next step, and the number of its samples."""
+        assert self.phase is not None, "entered before each round"
+        return self._take(client, manner, self.phase)
+
+    def take_between(self, client: ClientId) -> Events:
+        """Return the events of the step between others, if one is due."""
+        assert self.phase is not None, "entered before each round"
+        interleaved = self.phase.interleaved
+        assert interleaved is not None, "asked for where there is one"
+        if self.taken[client][self.phase.source] % interleaved.every:
+            return ()
+        return self._take(client, "between", interleaved.phase)[0]
+
+    def hand_over(self, client: ClientId) -> Packet:
+        """Return the form of the packet by which a client hands shared weights on."""
+        number = self.prober.turn_to(client)
+        return self._trained.get(number) or self._fresh[number]
+
+    def _take(self, client: ClientId, manner: str, phase: Phase) -> tuple[Events, int]:
+        number = self.taken[client][phase.source]
+        self.taken[client][phase.source] += 1
+        key, rows = self._find_batch(client, phase.source, number)
+        place = (self.prober.turn_to(client), manner, phase.name, phase.source, key)
+        if place not in self._known:
+            self._known[place] = self._probe(manner, phase, rows)
+        return self._known[place], key[0]
+
+    def _probe(self, manner: str, phase: Phase, rows: Tensor) -> Events:
+        # The samples of all kinds of batches that clients have.
+        size = self.scenario.train.batch_size
+        lasts: set[int] = {*(count_rows(self.data.parts) % size).tolist()}
+        probed = (size + sum(lasts)) * (self.data.info.shape[0] if self.varies else 1)
+        with self.prober.replace_if_costly(probed):
+            if manner == "abandon":
+                return self.prober.abandon(phase, rows)
+            step = self.prober.step_between if manner == "between" else self.prober.step
+            events = step(phase, rows)
+        self._trained[self.prober.number] = self.prober.hand_over(self.prober.number)
+        return events
+
+    def _find_batch(self, client: ClientId, source: str, number: int) -> tuple[BatchKey, Tensor]:
+        """Return what decides the sizes of a batch, and rows that make such a one."""
+        if self.varies:
+            rows = self._get_feed(client, source).indices(number)
+            samples = self.data.train if source == "private" else self.data.auxiliary
+            assert samples is not None, "a source with batches has samples"
+            assert samples.texts is not None, "only texts vary"
+            return (len(rows), int(samples.texts.lengths[rows].max())), rows
+        count, size = self._count_rows(client, source), self.prober.feeds[source].batch_size
+        place = number % self.count_batches(client, source)
+        few = min(size, count - place * size)
+        return (few, 0), torch.arange(few)
+
+    def _get_feed(self, client: ClientId, source: str) -> Feed:
+        if (client, source) not in self._feeds:
+            made = self.prober.maker.feeds(client)
+            self._feeds |= {(client, name): feed for name, feed in made.items()}
+        return self._feeds[client, source]
+
+    def list_exams(self, split: str) -> Iterator[Tensor]:
+        """Yield the rows of each batch of a split's evaluation."""
+        count, size = self.outline.counts[split], self.scenario.evaluate.batch_size
+        for start in range(0, count, size):
+            few = min(size, count - start)
+            yield torch.arange(start, start + few) if self.varies else torch.arange(few)
 
 
 class RunDraft:
@@ -91,20 +197,20 @@ class RunDraft:
         federation = None
         if aggregation.kind != "none":
             common = owners.build_client_learner(owners.list_shared_modules(owners.depths.deepest))
+            weights, changes = common.weights(), owners.build_changes(common)
             copies = isinstance(aggregation, SplitFedV1)
-            federation = build_paper_federation(
+            federation = Federation(
                 pool,
-                self.exchange,
-                common.weights(),
-                owners.build_changes(common),
-                copies=copies,
-                held=list_held(owners),
+                self.exchange.server,
+                self.exchange.wire,
+                shared=make_average(weights) if weights else None,
+                trunk=make_average({}) if copies else None,
+                changes=None if changes is None else cast("Changes", PaperChanges(changes)),
+                held=owners.list_held(),
             )
         if isinstance(aggregation, SplitFedV1):
             pace = build_pace(scenario, self.exchange, clock)
-            pool.workshop = TrunkCopies(
-                self.exchange, pace, keep_moments=False, elsewhere=lambda: _refuse()
-            )
+            pool.workshop = TrunkCopies(self.exchange, pace, keep_moments=False, elsewhere=_refuse)
         self.course = build_course(scenario, self.exchange, federation, clock)
         self.program = Program(
             scenario,
@@ -180,7 +286,12 @@ class RunDraft:
     def _play(self, number: int) -> tuple[DraftRound, int]:
         """Play a round; return it and its kind: two of a kind are alike but for evaluations."""
         lineup = self.program.choose_lineup(number)
-        _refuse_too_long(lineup)
+        if (steps := sum(lineup.steps.values())) > MOST_STEPS:
+            raise ScenarioError(
+                "schedule",
+                f"round {lineup.round} has {steps:,} steps, and a plan plays at most "
+                f"{MOST_STEPS:,}; plan with fewer clients or schedule.local_steps",
+            )
         self.book.phase = lineup.phase
         key = self._build_key(lineup)
         if key is None:
@@ -192,7 +303,7 @@ class RunDraft:
         before = {client: Counter(self.book.taken[client]) for client in lineup.clients}
         made = self._play_round(lineup)
         more = {c: self.book.taken[c] - earlier for c, earlier in before.items()}
-        self._memory[alike] = _Played(made, more, self.exchange.holder, self._get_up_to_date())
+        self._memory[alike] = made, more, self.exchange.holder, self._get_up_to_date()
         return made, kind
 
     def _play_round(self, lineup: Lineup) -> DraftRound:
@@ -235,12 +346,12 @@ class RunDraft:
 
     def _repeat(self, lineup: Lineup, played: _Played) -> DraftRound:
         """Return an earlier round again, with the state after it."""
-        for client, counts in played.taken.items():
+        earlier, taken, self.exchange.holder, up_to_date = played
+        for client, counts in taken.items():
             self.book.taken[client] += counts
-        self.exchange.holder = played.holder
         if self.federation is not None:
-            self.federation.up_to_date = played.up_to_date
-        return replace(played.round, number=lineup.round, was_repeated=True)
+            self.federation.up_to_date = up_to_date
+        return replace(earlier, number=lineup.round, was_repeated=True)
 
     def _get_up_to_date(self) -> set[ClientId] | None:
         """Return the clients that had the last broadcast, where that matters."""
@@ -256,7 +367,10 @@ class RunDraft:
             return
         counts: Counts = {}
         for client in self.list_scored():
-            for leg, (packets, nbytes) in self._get_exam(client).items():
+            of_cut = self.prober.turn_to(client)
+            if of_cut not in self._exams:
+                self._exams[of_cut] = self._take_exam()
+            for leg, (packets, nbytes) in self._exams[of_cut].items():
                 counts[number, client, EVALUATE, leg] = [packets, nbytes, 0, 0]
         self.exchange.wire.absorb(counts)
 
@@ -268,14 +382,8 @@ class RunDraft:
             return choose(self.clients, self.scenario.evaluate.clients, self.scenario.seed)
         return [self.exchange.holder or 0]
 
-    def _get_exam(self, client: ClientId) -> Exam:
-        """Return packets and bytes by leg of the evaluation of one client's model."""
-        number = self.prober.turn_to(client)
-        if number not in self._exams:
-            self._exams[number] = self._take_exam()
-        return self._exams[number]
-
     def _take_exam(self) -> Exam:
+        """Return packets and bytes by leg of the evaluation of one client's model."""
         found: dict[Leg, tuple[int, int]] = {}
         main = self.program.phases[-1]
         for split in self.scenario.splits:
@@ -300,16 +408,6 @@ def find_period(kinds: Sequence[int]) -> int | None:
     half = kinds[len(kinds) // 2 :]
     periods = range(1, len(half) // 2 + 1)
     return next((n for n in periods if half[n:] == half[:-n]), None)
-
-
-def _refuse_too_long(lineup: Lineup) -> None:
-    """Raise ScenarioError for a round with more steps than can be played."""
-    if (steps := sum(lineup.steps.values())) > MOST_STEPS:
-        raise ScenarioError(
-            "schedule",
-            f"round {lineup.round} has {steps:,} steps, and a plan plays at most {MOST_STEPS:,}; "
-            "plan with fewer clients or schedule.local_steps",
-        )
 
 
 def _refuse() -> TrunkCopies:

@@ -1,10 +1,10 @@
 """What each party of a run holds in memory, in bytes of tensors, counted on the run's own parts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from simsplit.assembly.dry_pass import FEW, SEGMENTS, walk_segments
 from simsplit.assembly.dry_step import Prober
@@ -35,7 +35,7 @@ class Footprint:
         return self.weights + self.gradients + self.moments + self.activations
 
 
-def measure_footprints(prober: Prober, phase: Phase, *, activations: bool) -> list[Footprint]:
+def measure_footprints(prober: Prober, phase: Phase) -> list[Footprint]:
     """Measure the footprints of a client of each cut, and of the server.
 
     Optimizers must have taken a step. The server's activations are those of the client with the
@@ -45,14 +45,14 @@ def measure_footprints(prober: Prober, phase: Phase, *, activations: bool) -> li
     of_server = 0
     for number in prober.numbers:
         prober.turn_to(number)
-        kept = _estimate_activations(prober, phase) if activations else {}
-        of_server = max(of_server, kept.get("server", 0))
+        kept = _estimate_activations(prober, phase)
+        of_server = max(of_server, kept["server"])
         place = places.get_place(number)
         party = "client" if place is None else f"client, cut {place}"
         if prober.scenario.parties:
             party = ClientNames(prober.scenario.party_names).label(number)
         held = _count_held(prober.client.keeping.parts.learners)
-        made.append(Footprint(party, *held, kept.get("client", 0)))
+        made.append(Footprint(party, *held, kept["client"]))
     server = prober.exchange.server.learner
     return [*made, Footprint("server", *_count_held([server]), of_server)]
 
@@ -60,18 +60,20 @@ def measure_footprints(prober: Prober, phase: Phase, *, activations: bool) -> li
 def _count_held(learners: Iterable[Learner]) -> tuple[int, int, int]:
     """Return the bytes of weights, gradients and moments."""
     owned = list(learners)
-    tensors = {
-        id(tensor): tensor
-        for learner in owned
-        for module in learner.modules.values()
-        for tensor in (*module.parameters(), *module.buffers())
-    }
+    tensors = {id(tensor): tensor for tensor in _list_tensors(owned)}
     learned = {id(p): p for learner in owned for p in learner.parameters}
     moments = {id(t): t for learner in owned for t in learner.moments().values()}
     weights, gradients, kept = (
         sum(tensor.nbytes for tensor in each.values()) for each in (tensors, learned, moments)
     )
     return weights, gradients, kept
+
+
+def _list_tensors(learners: Iterable[Learner]) -> Iterator[Tensor]:
+    """Yield parameters and buffers of the modules that learners have."""
+    for learner in learners:
+        for module in learner.modules.values():
+            yield from (*module.parameters(), *module.buffers())
 
 
 def _estimate_activations(prober: Prober, phase: Phase) -> dict[str, int]:
@@ -98,12 +100,7 @@ def _measure_activations(prober: Prober, phase: Phase, rows: int) -> dict[str, i
         "client": [end.head, *([end.tail] if end.tail is not None else [])],
         "server": [prober.trunk, *([server.tail] if server.tail is not None else [])],
     }
-    kept = KeptTensors(
-        tensor
-        for learner in (*learners, prober.exchange.server.learner)
-        for module in learner.modules.values()
-        for tensor in (*module.parameters(), *module.buffers())
-    )
+    kept = KeptTensors(_list_tensors([*learners, prober.exchange.server.learner]))
     kept.part = "client"
     batch = torch.arange(rows) % max(1, len(prober.feeds[phase.source].part))
     with kept.watch({party: nn.ModuleList(parts) for party, parts in modules.items()}):

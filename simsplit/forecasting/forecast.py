@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -125,10 +125,10 @@ class Forecast:
 
         Rounds that others stand for have no rows.
         """
-        rows = [
-            (_get_round(each, row), row.client, row.phase, str(row.leg), row.packets, row.bytes)
-            for each, row in self._list_rows()
-        ]
+        rows = []
+        for each, row in self._list_rows():
+            number = each.number if each.was_repeated else row.round
+            rows.append((number, row.client, row.phase, str(row.leg), row.packets, row.bytes))
         return _make_frame(("round", "client", "phase", "leg", "packets", "bytes"), rows)
 
     @cached_property
@@ -154,7 +154,8 @@ class Forecast:
         rows, total, seconds = [], 0, 0.0
         some = any(each.times > 1 for each in self._rounds)
         for each in self._rounds:
-            up, down = _sum_directions(each.sent)
+            trained = [row for row in each.sent if row.phase != EVALUATE]
+            up, down = (sum(r.bytes for r in trained if r.leg.up == way) for way in (True, False))
             total += (up + down) * each.times
             cells: list[Any] = [each.number, each.phase.name, each.clients]
             # Parties' steps, and their samples, are the same ones.
@@ -206,10 +207,7 @@ class Forecast:
     @cached_property
     def memory(self) -> "pd.DataFrame":
         """One row per party (a client, the server): bytes of tensors by purpose."""
-        rows = [
-            (each.party, each.weights, each.gradients, each.moments, each.activations, each.total)
-            for each in self.facts.footprints
-        ]
+        rows = [(*astuple(each), each.total) for each in self.facts.footprints]
         names = ("party", "weights", "gradients", "moments", "activations", "total")
         return _make_frame(names, rows)
 
@@ -261,9 +259,7 @@ class Forecast:
         }
 
     def _list_rows(self) -> Iterator[tuple[DraftRound, WireRow]]:
-        for each in self._rounds:
-            for row in each.sent:
-                yield each, row
+        return ((each, row) for each in self._rounds for row in each.sent)
 
     def _count_totals(self, segment: str) -> tuple[float, float]:
         """Return the FLOPs of all samples that pass a segment forward and backward in training.
@@ -327,19 +323,6 @@ class SweepForecast:
             "cells": {name: each.to_dict() for name, each in self.cells.items()},
             "notes": list(self.notes),
         }
-
-
-def _sum_directions(sent: Iterable[WireRow]) -> tuple[int, int]:
-    """Return the bytes of training up and down."""
-    sums = Counter({True: 0, False: 0})
-    for row in sent:
-        if row.phase != EVALUATE:
-            sums[row.leg.up] += row.bytes
-    return sums[True], sums[False]
-
-
-def _get_round(each: DraftRound, row: WireRow) -> int:
-    return each.number if each.was_repeated else row.round
 
 
 def _make_frame(names: Iterable[str], rows: Sequence[tuple[Any, ...]]) -> "pd.DataFrame":

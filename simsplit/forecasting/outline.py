@@ -116,17 +116,15 @@ def _count_samples(scenario: Scenario, notes: list[str]) -> SplitSizes:
     config = scenario.data
     sizes = config.source.count_samples()
     if sizes is None:
-        for field in ("train_samples", "test_samples"):
-            if getattr(config, field) is None:
-                raise ScenarioError(
-                    f"data.{field}",
-                    "is needed, since the number of samples is not known before data are read; set "
-                    "it, or read them: --read-data",
-                )
-        assert config.train_samples is not None
-        assert config.test_samples is not None
+        train, test = config.train_samples, config.test_samples
+        if train is None or test is None:
+            raise ScenarioError(
+                f"data.{'train' if train is None else 'test'}_samples",
+                "is needed, since the number of samples is not known before data are read; set "
+                "it, or read them: --read-data",
+            )
         notes.append("data.source is taken to have data.train_samples and data.test_samples")
-        return SplitSizes(config.train_samples, config.test_samples)
+        return SplitSizes(train, test)
     whole = config.source.describe()
     if config.classes is not None and whole is not None:
         share = len(config.classes) / whole.classes

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from simsplit.assembly.dry_step import Events
+from simsplit.assembly.dry_step import Events, drop_values
 from simsplit.engine.pool import Answer, Job, Outcome, Pool
 from simsplit.legs import ClientId, Leg
 from simsplit.packets import Packet
@@ -21,8 +21,6 @@ from simsplit.parties.changes import Changes
 from simsplit.parties.server import Server
 from simsplit.schedules.averaging import Averager
 from simsplit.schedules.exchange import Event, Exchange
-from simsplit.schedules.federation import Federation
-from simsplit.schedules.overlaps import Names
 from simsplit.topologies import Topology
 from simsplit.wire import Wire
 
@@ -69,7 +67,7 @@ class PaperPool(Pool):
 
 
 class PaperLearner:
-    """A learner without weights: nothing of the trunk's crosses, so its methods have no effect."""
+    """A learner, and methods, without tensors: nothing of the trunk's crosses."""
 
     random = False
 
@@ -77,10 +75,12 @@ class PaperLearner:
         """Return a mapping without tensors."""
         return {}
 
-    moments = weights
+    moments = state = weights
 
     def take(self, state: Tensors) -> None:
         """Ignore weights that an average gives."""
+
+    load = take
 
     def forget_moments(self) -> None:
         """Ignore the request: there are no moments."""
@@ -88,22 +88,11 @@ class PaperLearner:
     anchor = forget_moments
 
 
-class PaperStack:
-    """Methods that remember nothing."""
-
-    def state(self) -> Tensors:
-        """Return what methods remember from step to step, which is nothing here."""
-        return {}
-
-    def load(self, state: Tensors) -> None:
-        """Ignore what other methods would remember."""
-
-
 class PaperServer:
     """A server that only has such a learner, and methods without memory."""
 
     def __init__(self) -> None:
-        self.learner, self.stack = PaperLearner(), PaperStack()
+        self.learner = self.stack = PaperLearner()
 
     def enter(self, phase: object, lr_factor: float) -> None:
         """Ignore the round's phase and rate."""
@@ -130,6 +119,11 @@ class PaperAverager:
         """Ignore what clients sent: the forms of an average are those of one client's weights."""
 
 
+def make_average(weights: Tensors) -> Averager:
+    """Return an average of weights with the forms of these."""
+    return cast("Averager", PaperAverager(weights))
+
+
 class PaperChanges:
     """Codes of shared weights that have only their forms."""
 
@@ -143,8 +137,7 @@ class PaperChanges:
             held = self._changes.held
             whole = packet.with_names(tuple(held), tuple(held.values()))
             coded = self._changes.encode(whole, "forecast")
-            forms = tuple(torch.empty_like(tensor, device="meta") for tensor in coded.tensors)
-            self._coded = coded.with_names(coded.names, forms)
+            self._coded = coded.with_names(coded.names, drop_values(coded.tensors))
         return packet.with_names(self._coded.names, self._coded.tensors)
 
     def read(self, packet: Packet) -> Tensors:
@@ -234,31 +227,3 @@ class PaperExchange(Exchange):
     def _carry(self, client: ClientId, form: Packet) -> Packet:
         step = Packet(client, form.leg, self.moment.round, 0, form.tensors)
         return self.wire.carry(step)
-
-
-def build_paper_federation(
-    pool: Pool,
-    exchange: Exchange,
-    shared: Tensors | None,
-    changes: Changes | None,
-    *,
-    copies: bool,
-    held: Names | None,
-) -> Federation:
-    """Build the averages of shared weights with these forms, and of trunk copies.
-
-    `held` names the shared weights that each client has; None: all have all.
-    """
-
-    def average(weights: Tensors) -> Averager:
-        return cast("Averager", PaperAverager(weights))
-
-    return Federation(
-        pool,
-        exchange.server,
-        exchange.wire,
-        shared=average(shared) if shared else None,
-        trunk=average({}) if copies else None,
-        changes=None if changes is None else cast("Changes", PaperChanges(changes)),
-        held=held,
-    )

@@ -17,7 +17,7 @@ from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.forecasting.drafting import DraftRound, RunDraft
 from simsplit.forecasting.footprints import measure_footprints
 from simsplit.forecasting.forecast import OWN, Facts, Forecast, SweepForecast
-from simsplit.forecasting.outline import Outline, outline_data
+from simsplit.forecasting.outline import outline_data
 from simsplit.forecasting.private_plans import foresee_privacy
 from simsplit.machine import pin_threads, read_free_bytes
 from simsplit.models.language import LanguageConfig
@@ -27,7 +27,6 @@ from simsplit.network.clock import Clock
 from simsplit.network.profiles import LINKS, NetworkConfig
 from simsplit.phases import Phase
 from simsplit.plugins import Given
-from simsplit.preflight import Estimate
 from simsplit.pretrain.cache import has_pretrained
 from simsplit.pretrain.tiers import find_named
 from simsplit.scenario import Scenario, Sweep, own, scenario_of
@@ -102,21 +101,49 @@ def plan_sweep(
     return SweepForecast(sweep.name, made, notes)
 
 
-def _plan(
-    scenario: Scenario, *, timing: bool, read: bool, epsilon: float | None = None
-) -> Forecast:
-    kept, notes = _strip(scenario), _list_omissions(scenario)
-    kept, more = _settle_model(kept)
+def _plan(scenario: Scenario, *, timing: bool, read: bool, epsilon: float | None) -> Forecast:
+    kept, settled = _settle_model(_strip(scenario))
     too_large = _is_too_large(kept)
     with make_weightless(wanted=too_large):
-        return _plan_settled(
-            scenario,
-            kept,
-            [*more, *notes],
-            timing=timing and not too_large,
-            read=read,
-            epsilon=epsilon,
+        outline = outline_data(kept, read=read)
+        prober = Prober(kept, outline.data)
+        network = kept.network or NetworkConfig()
+        clocks = _build_clocks(kept, prober, network)
+        draft = RunDraft(prober, outline, clocks)
+        rounds = list(draft.play())
+        main = draft.program.phases[-1]
+        train_s = evaluate_s = None
+        if timing and not too_large:
+            train_s, evaluate_s = _estimate_wall_s(prober, main, draft, rounds)
+        private = foresee_privacy(
+            scenario, outline.data.parts, prober, draft, rounds, epsilon=epsilon
         )
+        process = estimate_memory(prober.assembler.owners, outline.data)
+        facts = Facts(
+            name=scenario.name,
+            num_clients=scenario.clients.count,
+            client_names=outline.data.client_names,
+            chains=_list_chains(scenario),
+            samples=outline.counts,
+            network=describe_network(network),
+            is_network_given=scenario.network is not None,
+            topology=kept.crossings,
+            flops=prober.assembler.flops,
+            footprints=measure_footprints(prober, main),
+            process=replace(process, parts={**process.parts, "samples": outline.nbytes}),
+            train_s=train_s,
+            evaluate_s=evaluate_s,
+            notes=(
+                *outline.notes,
+                *([TOO_LARGE] if prober.is_weightless else [TOO_SLOW] if prober.is_slow else []),
+                *filter(None, [prober.assembler.owners.copies]),
+                *draft.notes,
+                *settled,
+                *_list_omissions(scenario),
+            ),
+            **private,
+        )
+        return Forecast(facts, rounds)
 
 
 def _is_too_large(scenario: Scenario) -> bool:
@@ -131,53 +158,6 @@ def _is_too_large(scenario: Scenario) -> bool:
     segments = (made.head, made.trunk, made.tail)
     held = 4 * sum(p.numel() for each in segments for p in each.parameters())
     return held > min(LARGE, read_free_bytes(torch.device("cpu")) // 2) or not model.has_weights()
-
-
-def _plan_settled(
-    scenario: Scenario,
-    kept: Scenario,
-    notes: Sequence[str],
-    *,
-    timing: bool,
-    read: bool,
-    epsilon: float | None,
-) -> Forecast:
-    """Plan a scenario of which `kept` is what can be planned."""
-    outline = outline_data(kept, read=read)
-    prober = Prober(kept, outline.data)
-    network = kept.network or NetworkConfig()
-    clocks = _build_clocks(kept, prober, network)
-    draft = RunDraft(prober, outline, clocks)
-    rounds = list(draft.play())
-    main = draft.program.phases[-1]
-    train_s = evaluate_s = None
-    if timing:
-        train_s, evaluate_s = _estimate_wall_s(prober, main, draft, rounds)
-    private = foresee_privacy(scenario, outline.data.parts, prober, draft, rounds, epsilon=epsilon)
-    facts = Facts(
-        name=scenario.name,
-        num_clients=scenario.clients.count,
-        client_names=outline.data.client_names,
-        chains=_list_chains(scenario),
-        samples=outline.counts,
-        network=describe_network(network),
-        is_network_given=scenario.network is not None,
-        topology=kept.crossings,
-        flops=prober.assembler.flops,
-        footprints=measure_footprints(prober, main, activations=True),
-        process=_estimate_process(prober, outline),
-        train_s=train_s,
-        evaluate_s=evaluate_s,
-        notes=(
-            *outline.notes,
-            *([TOO_LARGE] if prober.is_weightless else [TOO_SLOW] if prober.is_slow else []),
-            *filter(None, [prober.assembler.owners.copies]),
-            *draft.notes,
-            *notes,
-        ),
-        **private,
-    )
-    return Forecast(facts, rounds)
 
 
 def _strip(scenario: Scenario) -> Scenario:
@@ -268,12 +248,6 @@ def describe_network(network: NetworkConfig) -> str:
     own = {name: getattr(network, name) for name in _UNITS}
     speeds = [f"{value:g} {_UNITS[name]}" for name, value in own.items() if value is not None]
     return ", ".join([link, device, *(f"with {format_list(speeds)}" for _ in speeds[:1])])
-
-
-def _estimate_process(prober: Prober, outline: Outline) -> Estimate:
-    """Estimate the memory of the whole run in one process."""
-    estimate = estimate_memory(prober.assembler.owners, outline.data)
-    return replace(estimate, parts={**estimate.parts, "samples": outline.nbytes})
 
 
 def _estimate_wall_s(

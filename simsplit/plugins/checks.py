@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -12,7 +13,7 @@ from simsplit.attacks.attack import payloads
 from simsplit.config import Config
 from simsplit.data.batches import Batch
 from simsplit.data.dealing import Dealing
-from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.samples import DataInfo, DataSet
 from simsplit.data.source_config import SourceConfig
 from simsplit.detectors.detector import SignalDetector
 from simsplit.legs import Leg
@@ -86,10 +87,6 @@ def _check_encoded(
     return _compare(made, (rows, *after))
 
 
-def _check_lifted(owner: Owner, method: Method, args: Sequence[Any], made: Tensor) -> Wrong | None:
-    return _check_encoded(owner, method, args, made, back=True)
-
-
 def _check_decoded(owner: Owner, _: Method, args: Sequence[Any], made: Tensor) -> Wrong | None:
     same = tuple(args[0].shape[1:]) == owner.features and _keep_rows([owner.config])
     return _compare(made, args[0].shape) if same else None
@@ -118,10 +115,6 @@ def _check_unpacked(owner: Owner, _: Method, args: Sequence[Any], made: Tensor) 
     return None if shape is None else _compare(made, shape)
 
 
-def _check_read(_: Owner, __: Method, args: Sequence[Any], made: Tensor) -> Wrong | None:
-    return _compare(made, args[0].shape)
-
-
 def _check_loss(_: Owner, __: Method, ___: Sequence[Any], made: Tensor | None) -> Wrong | None:
     if made is None or made.numel() == 1:
         return None
@@ -147,11 +140,9 @@ def _check_transformed(owner: Owner, _: Method, __: Sequence[Any], made: Batch) 
 
 def _check_batch(_: Owner, __: Poison, args: Sequence[Any], made: Batch) -> Wrong | None:
     given: Batch = args[0]
-    pairs = ((getattr(each, name) for each in (made, given)) for name in _TENSORS)
-    return next(filter(None, (_compare(one, other.shape) for one, other in pairs)), None)
-
-
-_TENSORS = ("inputs", "labels", "indices")
+    names = ("inputs", "labels", "indices")
+    wrong = (_compare(getattr(made, name), getattr(given, name).shape) for name in names)
+    return next(filter(None, wrong), None)
 
 
 def _check_packet(_: Owner, __: object, args: Sequence[Any], made: Packet) -> Wrong | None:
@@ -166,12 +157,7 @@ def _check_alike(_: Owner, __: object, args: Sequence[Any], made: Tensor) -> Wro
     return _compare(made, args[0].shape)
 
 
-def _check_mask(_: Owner, __: object, args: Sequence[Any], made: Tensor) -> Wrong | None:
-    samples: Samples = args[0]
-    return _compare(made, (len(samples),))
-
-
-def _check_compared(_: Owner, __: object, args: Sequence[Any], made: Tensor) -> Wrong | None:
+def _check_one_each(_: Owner, __: object, args: Sequence[Any], made: Tensor) -> Wrong | None:
     return _compare(made, (len(args[0]),))
 
 
@@ -245,14 +231,14 @@ def _check_parts(_: Owner, __: object, args: Sequence[Any], made: Sequence[Any])
 
 CHECKS: dict[tuple[type, str], Check] = {
     (Method, "encode"): _check_encoded,
-    (Method, "lift"): _check_lifted,
+    (Method, "lift"): partial(_check_encoded, back=True),
     (Method, "decode"): _check_decoded,
     (Method, "pack"): _check_packed,
     (Method, "unpack"): _check_unpacked,
     (Method, "compute_encode_loss"): _check_loss,
     (Method, "compute_task_loss"): _check_loss,
     (Method, "compute_tail_loss"): _check_loss,
-    (Method, "read_outputs"): _check_read,
+    (Method, "read_outputs"): _check_alike,
     (Method, "split_gradient"): _check_shares,
     (Method, "transform"): _check_transformed,
     (Poison, "on_batch"): _check_batch,
@@ -260,9 +246,9 @@ CHECKS: dict[tuple[type, str], Check] = {
     (BatchPoison, "relabel"): _check_alike,
     (BatchPoison, "change"): _check_alike,
     (BatchPoison, "add_trigger"): _check_alike,
-    (BatchPoison, "find_candidates"): _check_mask,
-    (BatchPoison, "find_judged"): _check_mask,
-    (SignalDetector, "compare"): _check_compared,
+    (BatchPoison, "find_candidates"): _check_one_each,
+    (BatchPoison, "find_judged"): _check_one_each,
+    (SignalDetector, "compare"): _check_one_each,
     (Attack, "answer"): _check_packet,
     (Attack, "work"): _count_targets,
     (Attack, "recovered"): _check_recovered,

@@ -49,10 +49,7 @@ class Plugins:
         return [asdict(origin) for origin in self.origins]
 
     def require_portable(self) -> tuple[Origin, ...]:
-        """Return the origins for other processes; raise RunError if one cannot be imported there.
-
-        Plugins in a script or a notebook cannot.
-        """
+        """Return the origins for other processes; raise RunError for a script's or notebook's."""
         for origin in self.origins:
             if not origin.portable:
                 raise RunError(
@@ -83,19 +80,17 @@ def _gather(loaded: Iterable[tuple[Origin, Mapping[str, Any]]]) -> Plugins:
         if (origin.module or id(exported)) in origins:
             continue  # the user has named it twice
         origins[origin.module or id(exported)] = origin
-        for name, own in check_exports(origin.name, exported).items():
+        plugin = origin.name
+        for name, own in check_exports(plugin, exported).items():
             for kind in own:
-                _refuse_taken(origin.name, name, kind, owners)
-                owners[name, kind] = origin.name
-            parts.setdefault(name, {}).update(guard_parts(origin.name, name, own))
+                if (owner := owners.get((name, kind))) is not None:
+                    raise SimsplitError(
+                        f"plugin {plugin}: {name}['{kind}'] is there already, from the plugin "
+                        f"{owner}"
+                    )
+                owners[name, kind] = plugin
+            parts.setdefault(name, {}).update(guard_parts(plugin, name, own))
     return Plugins(parts, tuple(origins.values())) if origins else NO_PLUGINS
-
-
-def _refuse_taken(plugin: str, name: str, kind: str, owners: Mapping[tuple[str, str], str]) -> None:
-    if (owner := owners.get((name, kind))) is not None:
-        raise SimsplitError(
-            f"plugin {plugin}: {name}['{kind}'] is there already, from the plugin {owner}"
-        )
 
 
 @lru_cache(maxsize=8)
@@ -118,10 +113,7 @@ def check_exports(plugin: str, exported: Mapping[str, Any]) -> Parts:
 
 
 def _is_own(name: str, exported: Mapping[str, Any]) -> bool:
-    """Return whether a module has a dict of its own by this name.
-
-    A module may also have imported the dict that ships, to build on it.
-    """
+    """Return whether a module has a dict of its own by this name, not one imported to build on."""
     shipped = _VALUES[name].shipped if name in _VALUES else PARTS[name].shipped
     return name in exported and exported[name] is not shipped
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, wraps
+from traceback import walk_tb
 from types import FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -119,7 +120,13 @@ class GuardedMetric:
 def _guard_hooks(cls: type) -> dict[str, Any]:
     """Return guarded functions and properties in place of a class's hooks."""
     guarded = dict[str, Any]()
-    for name, defining, declaring in _list_hooks(cls):
+    for name in dir(cls):
+        defining = next((each for each in cls.__mro__ if name in vars(each)), None)
+        declaring = next((e for e in reversed(cls.__mro__) if name in vars(e) and _ships(e)), None)
+        if name.startswith("_") or defining is None or declaring is None:
+            continue
+        if _ships(defining) and (declaring, name) not in FAIL_INHERITED:
+            continue  # it cannot fail by a plugin
         own, declared = vars(defining)[name], vars(declaring)[name]
         is_property = isinstance(own, property) and isinstance(declared, property)
         function, base = (own.fget, declared.fget) if is_property else (own, declared)
@@ -130,17 +137,6 @@ def _guard_hooks(cls: type) -> dict[str, Any]:
             run = _guard_function(_Hook(name, function, read_annotation(base), check))
             guarded[name] = property(run, own.fset, own.fdel) if is_property else run
     return guarded
-
-
-def _list_hooks(cls: type) -> Iterator[tuple[str, type, type]]:
-    """Yield a class's hooks that may fail by a plugin: name, defining class, declaring class."""
-    for name in dir(cls):
-        defining = next((each for each in cls.__mro__ if name in vars(each)), None)
-        declaring = next((e for e in reversed(cls.__mro__) if name in vars(e) and _ships(e)), None)
-        if name.startswith("_") or defining is None or declaring is None:
-            continue
-        if not _ships(defining) or (declaring, name) in FAIL_INHERITED:
-            yield name, defining, declaring
 
 
 def _ships(cls: type) -> bool:
@@ -284,11 +280,9 @@ def _blame(hook: _Hook, owner: Owner, given: Sequence[Any], error: BaseException
     """Return the error of a hook that raised an exception."""
     wrong = Wrong(describe_annotation(hook.returns), f"{type(error).__name__}: {error}")
     fault = _make_fault(hook, owner, given, wrong)
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == fault.file:
-            fault = replace(fault, line=trace.tb_lineno)
-        trace = trace.tb_next
+    for frame, line in walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == fault.file:
+            fault = replace(fault, line=line)
     return PluginError(fault)
 
 

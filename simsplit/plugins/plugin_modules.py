@@ -54,7 +54,8 @@ def load_plugin(plugin: Plugin) -> tuple[Origin, Mapping[str, Any]]:
     if isinstance(plugin, ModuleType):
         return _describe_origin(plugin.__name__, plugin), vars(plugin)
     name = str(plugin)
-    module = _import_file(Path(plugin)) if _is_file(plugin) else _import_name(name)
+    is_file = isinstance(plugin, Path) or name.endswith(".py") or "/" in name or "\\" in name
+    module = _import_file(Path(plugin)) if is_file else _import_name(name)
     return _describe_origin(name, module), vars(module)
 
 
@@ -71,11 +72,6 @@ def load_again(origin: Origin) -> ModuleType:
     if origin.by_file:
         return _import_file(Path(str(origin.file)))
     return _import_name(origin.module)
-
-
-def _is_file(plugin: str | Path) -> bool:
-    text = str(plugin)
-    return isinstance(plugin, Path) or text.endswith(".py") or "/" in text or "\\" in text
 
 
 def _import_name(name: str) -> ModuleType:

@@ -68,10 +68,8 @@ class Draft:
 def expand(declared: Any, tried: Sequence[Settings] | None = None) -> list[Draft]:  # noqa: ANN401
     """Return a sweep's cells: the product of its grid's fields, its zip, its list and its draws.
 
-    Args:
-        declared: The field `sweep`.
-        tried: The settings that a search has chosen so far; by default those of random draws stand
-            for them, so that all fields and their ends are checked before a search begins.
+    `tried` are the settings that a search has chosen so far; by default those of random draws stand
+    for them, so that all fields and their ends are checked before a search begins.
     """
     axes = list(_build_axes(_read_forms(declared), tried))
     if not axes:
@@ -188,18 +186,13 @@ def _build_list_axes(form: str, where: str, lists: Mapping[str, Any]) -> Iterato
             _refuse_twins(f"{where}.{key}", values)
             yield where, [{key: value} for value in values]
     elif lists:
-        yield where, _zip_lists(where, lists)
-
-
-def _zip_lists(where: str, lists: Mapping[str, Sequence[Any]]) -> list[Settings]:
-    """Return one choice for each position in lists of equal length."""
-    lengths = {key: len(values) for key, values in lists.items()}
-    if len(set(lengths.values())) > 1:
-        each = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-        raise ScenarioError(where, f"must have lists of one length, got: {each}")
-    rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-    _refuse_twins(where, rows)
-    return rows
+        lengths = {key: len(values) for key, values in lists.items()}
+        if len(set(lengths.values())) > 1:
+            each = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+            raise ScenarioError(where, f"must have lists of one length, got: {each}")
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        _refuse_twins(where, rows)
+        yield where, rows
 
 
 def _read_entries(where: str, content: Any) -> list[Settings]:  # noqa: ANN401
@@ -276,29 +269,21 @@ def _name_drafts(axis: list[Settings], short: Mapping[str, str]) -> list[Draft]:
 def _combine(parts: Sequence[Draft]) -> Draft:
     """Return the cell that combines one choice of every axis."""
     settings = {key: value for part in parts for key, value in part.settings.items()}
-    return Draft(
-        join_names([part.name for part in parts], settings),
-        copy.deepcopy(settings),
-        next((part.label for part in parts if part.label), ""),
-    )
+    name = _cut(",".join(part.name for part in parts), _LONGEST_NAME, settings)
+    label = next((part.label for part in parts if part.label), "")
+    return Draft(name, copy.deepcopy(settings), label)
 
 
 def name_choice(settings: Mapping[str, Any], short: Mapping[str, str], taken: set[str]) -> str:
     """Return a name for one choice of settings that is not in `taken` (names in lower case)."""
-    words = [
-        f"{short[field]}={_abbreviate_value(field, value)}" for field, value in settings.items()
-    ]
+    words = []
+    for swept, value in settings.items():
+        # Without a method raw activations are sent, so such a cell is called that.
+        text = _abbreviate(value, nothing="raw" if swept == "method" else "none")
+        words.append(f"{short[swept]}={_cut(text, _LONGEST_VALUE, value)}")
     name = ",".join(words) or "base"
     # In lower case, since some file systems hold `A` and `a` for one folder.
     return f"{name}~{_digest(settings)}" if name.casefold() in taken else name
-
-
-def join_names(names: Sequence[str], settings: Mapping[str, Any]) -> str:
-    """Return the name of a cell that combines choices of these names."""
-    name = ",".join(names)
-    if len(name) <= _LONGEST_NAME:
-        return name
-    return f"{name[: _LONGEST_NAME - 10]}~{_digest(settings)}"
 
 
 def name_scenario(sweep: str, cell: str) -> str:
@@ -306,34 +291,27 @@ def name_scenario(sweep: str, cell: str) -> str:
     return f"{sweep}_" + re.sub(r"[^A-Za-z0-9._-]", "-", cell.replace(",", "_"))
 
 
-def _abbreviate_value(field: str, value: Any) -> str:  # noqa: ANN401 - any YAML value
-    """Return a value in few characters; a part is named by its kind and the values that it sets."""
-    # Without a method raw activations are sent, so such a cell is called that.
-    text = _abbreviate(value, nothing="raw" if field == "method" else "none")
-    if len(text) <= _LONGEST_VALUE:
-        return text
-    return f"{text[: _LONGEST_VALUE - 10]}~{_digest(value)}"
+def _cut(text: str, most: int, named: object) -> str:
+    """Return a name of at most so many characters, a longer one cut before a digest."""
+    return text if len(text) <= most else f"{text[: most - 10]}~{_digest(named)}"
 
 
 def _abbreviate(value: Any, nothing: str = "none") -> str:  # noqa: ANN401
     """Return a value in characters that are safe in a folder's name; `nothing` if it is empty."""
     if isinstance(value, Mapping):
-        return "-".join(_abbreviate_part(value)) or nothing
+        # Its kind, then what it sets; `true` alone would not say what is true.
+        kind = [_abbreviate(value["kind"])] if "kind" in value else []
+        sets = [
+            f"{name}-{_abbreviate(each)}" if isinstance(each, bool) else _abbreviate(each)
+            for name, each in value.items()
+            if name != "kind"
+        ]
+        return "-".join([*kind, *sets]) or nothing
     if isinstance(value, list):
         return "+".join(map(_abbreviate, value)) or nothing
     if isinstance(value, str):
         return _UNSAFE.sub("-", value).strip("-") or "text"
     return _UNSAFE.sub("-", json.dumps(value, default=str))
-
-
-def _abbreviate_part(part: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a part's kind, then every value that it sets; true and false with their field."""
-    if "kind" in part:
-        yield _abbreviate(part["kind"])
-    for name, value in part.items():
-        if name != "kind":
-            # `true` alone would not say what is true.
-            yield f"{name}-{_abbreviate(value)}" if isinstance(value, bool) else _abbreviate(value)
 
 
 def _digest(value: object) -> str:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from simsplit.data import DataInfo
 from simsplit.errors import ScenarioError
 from simsplit.models import MODELS
-from simsplit.models.fresh import Place, Shape, SplitConfig
+from simsplit.models.fresh import Place, Shape
 from simsplit.models.language import LanguageConfig
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.findings import Finding, Findings
@@ -28,7 +28,7 @@ def find_unfit_cuts(scenario: ScenarioFields) -> Findings:
     if cuts is None:
         return
     if not (field := model.cut_field):
-        able = [kind for kind, each in MODELS.items() if _can_differ(each)]
+        able = [kind for kind, each in MODELS.items() if getattr(each(), "cut_field", "")]
         yield Finding(
             FIELD,
             f"got {_show(cuts)}, but clients of {model.kind_name} have one cut; use null, or "
@@ -72,10 +72,6 @@ def find_unequal_cuts(
                 f"{scenario.method[0].kind_name} needs one shape at all clients' cuts, and "
                 f"clients.cut makes it {mine} and {other}; choose cuts of one shape, or no method",
             )
-
-
-def _can_differ(model: Any) -> bool:  # noqa: ANN401 - a config's class
-    return isinstance(made := model(), SplitConfig) and bool(made.cut_field)
 
 
 def _show(cuts: Any) -> str:  # noqa: ANN401 - a field's value

@@ -26,10 +26,7 @@ from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.schedules.aggregation import Aggregation, NoAggregation
 from simsplit.schedules.cohort import CohortConfig
 from simsplit.schedules.schedule import RoundRobinConfig, Schedule
-from simsplit.topologies import (
-    USUAL,
-    TopologyName,
-)
+from simsplit.topologies import USUAL, TopologyName
 
 # mypy cannot follow a union that is made from a registry.
 if TYPE_CHECKING:

@@ -9,17 +9,7 @@ import copy
 from collections.abc import Mapping
 from functools import lru_cache
 from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import create_model
 from pydantic.fields import FieldInfo
@@ -53,12 +43,6 @@ C = TypeVar("C", bound=Config)
 def extend(model: type[C], plugins: Plugins) -> type[C]:
     """Return the model with plugins' kinds in its unions and in those of its parts."""
     return cast("type[C]", _get_extension(plugins).extend_config(model))
-
-
-# Cached, since configs are only equal if they are of the same class.
-@lru_cache(maxsize=32)
-def _get_extension(plugins: Plugins) -> "_Extension":
-    return _Extension(plugins)
 
 
 class _Extension:
@@ -122,18 +106,14 @@ class _Extension:
             own = self.extend_config(given)
             return join_configs([own, *joining]) if joining else own
         args = get_args(given)
-        if get_origin(given) is Literal:
-            return self._extend_literal(given, args)
+        if get_origin(given) is Literal:  # plugins add names to some, such as topologies'
+            names = self.plugins.of(WORDS[args]) if args in WORDS else ()
+            return Literal[(*args, *names)] if names else given
         inner = tuple(map(self._extend_annotation, args))
         joining = self._list_joining(args)
         if not joining and all(one is other for one, other in zip(inner, args, strict=True)):
             return given
         return _rebuild(given, (*inner, *joining))
-
-    def _extend_literal(self, given: Any, names: tuple[Any, ...]) -> Any:  # noqa: ANN401
-        """Return a Literal with the names that plugins add to it, such as topologies'."""
-        own = self.plugins.of(WORDS[names]) if names in WORDS else ()
-        return Literal[(*names, *own)] if own else given
 
     def _list_joining(self, members: tuple[Any, ...]) -> list[type[Config]]:
         """Return the plugins' configs that join a union of these members."""
@@ -145,6 +125,10 @@ class _Extension:
             return []
         own = self.plugins.of(slot.name).values()
         return [self.extend_config(each) for each in own if issubclass(each, slot.bases)]
+
+
+_get_extension = lru_cache(maxsize=32)(_Extension)
+"""Cached, since configs are only equal if they are of the same class."""
 
 
 def _rebuild(given: Any, args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - an annotation

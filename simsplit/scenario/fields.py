@@ -23,10 +23,7 @@ from simsplit.parties.client_cuts import Place, assign_cuts
 from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.parties.train_config import VerticalConfig
 from simsplit.scenario.declared_fields import DeclaredFields
-from simsplit.topologies import (
-    TOPOLOGIES,
-    Topology,
-)
+from simsplit.topologies import TOPOLOGIES, Topology
 from simsplit.wire import Viewpoint
 
 
@@ -34,10 +31,7 @@ class ScenarioFields(DeclaredFields):
     """Base of a scenario: its fields and what follows from them, without checks between them."""
 
     def find_viewpoint(self, attack: AttackConfig) -> Viewpoint:
-        """Return the place at which an attack sees packets.
-
-        SimsplitError is raised for a client of unknown name.
-        """
+        """Return the place at which an attack sees packets; refuse a client of unknown name."""
         who = attack.sitting
         return Viewpoint(ClientNames(self.party_names).find(who) if who else None)
 
@@ -90,10 +84,7 @@ class ScenarioFields(DeclaredFields):
 
     @property
     def label_party(self) -> int:
-        """The number of the party that has the labels.
-
-        Raise ScenarioError if there is no such party.
-        """
+        """The number of the party that has the labels; ScenarioError is raised if there is none."""
         known, count = self.data.label_party, self.clients.count
         return self.joining.find_party(self.party_names, known, count)
 
@@ -103,10 +94,7 @@ class ScenarioFields(DeclaredFields):
         return self.label_party if self.parties else None
 
     def select_methods(self, client: ClientId) -> dict[int, MethodConfig]:
-        """Return the methods at a client's cut, by their places in `method`.
-
-        SimsplitError is raised for a party of unknown name.
-        """
+        """Return the methods at a client's cut, by their places in `method`."""
         return {
             place: each
             for place, each in enumerate(self.method)
@@ -128,10 +116,7 @@ class ScenarioFields(DeclaredFields):
         return any(each.by for each in self.method)
 
     def find_read_client(self, attack: AttackConfig) -> ClientId:
-        """Return the client whose packets of the targets an attack reads.
-
-        SimsplitError is raised for a client of unknown name.
-        """
+        """Return the client whose packets of the targets an attack reads."""
         seat = self.find_viewpoint(attack).client
         if seat is not None:
             return seat

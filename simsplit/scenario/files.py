@@ -319,8 +319,7 @@ def _has_nul(value: object) -> bool:
 def _parse(text: str, field: str, source: str, *, shown: bool = True) -> Any:  # noqa: ANN401 - any
     """Return the value of a YAML text; raise ScenarioError, with line and column, if it is none.
 
-    Unless `shown`, the error says nothing of what the text holds: it may be none that is to be
-    shown.
+    Unless `shown`, the error says nothing of what the text holds.
     """
     try:
         refuse_huge_yaml(text)

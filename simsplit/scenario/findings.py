@@ -67,8 +67,3 @@ class Rule:
     def about(self) -> str:
         """The sentence that says what the rule checks."""
         return " ".join((self.find.__doc__ or "").split("\n\n")[0].split())
-
-
-def warn(find: Callable[..., Findings], field: str) -> Rule:
-    """Return a rule whose findings are warnings."""
-    return Rule(find, field, "warn")

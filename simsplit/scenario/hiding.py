@@ -11,9 +11,8 @@ from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.scenario.files import read
+from simsplit.scenario.messages import ABSENT, find_value
 from simsplit.scenario.model import Scenario
-
-_ABSENT = object()
 
 
 @contextmanager
@@ -39,28 +38,13 @@ def hide_foreign_values(path: Path, overrides: Mapping[str, Any]) -> Iterator[No
 
 def is_own(field: str, *, own: Mapping[str, Any], whole: Mapping[str, Any]) -> bool:
     """Return whether all below a field is the scenario's own."""
-    if _is_swept(field, own.get("sweep")):
+    swept = own.get("sweep")
+    if isinstance(swept, Mapping) and any(f"{field}.".startswith(f"{name}.") for name in swept):
         field = "sweep"
-    mine = _find(own, field)
+    mine = find_value(own, field)
     with suppress(RecursionError):  # an alias can make a value that holds itself
-        return mine is not _ABSENT and mine == _find(whole, field)
+        return mine is not ABSENT and mine == find_value(whole, field)
     return False
-
-
-def _is_swept(field: str, swept: object) -> bool:
-    names = swept if isinstance(swept, Mapping) else ()
-    return any(f"{field}.".startswith(f"{name}.") for name in names)
-
-
-def _find(values: object, field: str) -> object:
-    for key in field.split(".") if field else ():
-        if isinstance(values, Mapping) and key in values:
-            values = values[key]
-        elif isinstance(values, list) and key.isdecimal() and int(key) < len(values):
-            values = values[int(key)]
-        else:
-            return _ABSENT
-    return values
 
 
 def _hide(field: str, path: Path) -> ScenarioError:

@@ -155,9 +155,8 @@ def own(data: Any = None, model: Any = None, **columns: Any) -> dict[str, Any]: 
     """
     changes: dict[str, Any] = {}
     if data is not None:
-        source = (build_given_texts if is_texts(data, columns) else build_given_source)(
-            data, **columns
-        )
+        build = build_given_texts if is_texts(data, columns) else build_given_source
+        source = build(data, **columns)
         changes["data.source"] = source.model_dump(mode="json")
         # Data that are given client by client stay with these clients.
         if source.owners:
@@ -191,10 +190,7 @@ def pass_again(
 
 
 def collect_held(*parts: object) -> dict[str, object]:
-    """Return the passed objects that a data source or model refers to, by digest.
-
-    Other processes need them beside the scenario.
-    """
+    """Return the passed objects of a data source or model, by digest, for other processes."""
     kinds = GivenSource | TextGiven | GivenModel
     digests = [part.digest for part in parts if isinstance(part, kinds)]
     return {digest: thing for digest in digests if (thing := get_held(digest)) is not None}

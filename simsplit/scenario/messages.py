@@ -41,6 +41,7 @@ _LONG = 10**6
 """The least bound that is written with commas; `:g` would round it."""
 _MOST_EXPLAINED = 50
 """Most mistakes of a scenario that are explained: a file of thousands is no scenario."""
+ABSENT = object()
 _SURE = 0.85
 """The similarity at which a field of the same part is suggested along with one elsewhere, as
 `heads` is for `head`."""
@@ -51,43 +52,31 @@ def explain(
 ) -> ScenarioError:
     """Return all problems of a validation as one ScenarioError, a line each."""
     problems = error.errors()
-    wrong = [one["loc"] for one in problems]
     # pydantic does not count wrong entries, and then reports that their list is too short
-    kept = [
-        one for one in problems if one["type"] != "too_short" or not _has_deeper(one["loc"], wrong)
-    ]
+    above = {one["loc"][:end] for one in problems for end in range(len(one["loc"]))}
+    kept = [one for one in problems if one["type"] != "too_short" or one["loc"] not in above]
     explained = [_explain(one, model, values) for one in kept[:_MOST_EXPLAINED]]
     if (more := len(kept) - len(explained)) > 0:
         explained.append(ScenarioError("", f"{more:,} more mistakes"))
     return ScenarioError.of_many(explained)
 
 
-def _has_deeper(loc: tuple[int | str, ...], others: Sequence[tuple[int | str, ...]]) -> bool:
-    """Return whether one of the other places is below this one."""
-    return any(len(other) > len(loc) and other[: len(loc)] == loc for other in others)
-
-
 def explain_left_over(error: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
     """Return the error, with a remedy for fields left over from a part's kind in the file."""
-    return ScenarioError.of_many([_explain_left_over(one, overrides) for one in error.problems])
-
-
-def _explain_left_over(problem: ScenarioError, overrides: Mapping[str, Any]) -> ScenarioError:
-    """Return one problem, with the remedy if an override replaced the kind of its part."""
-    part = problem.field.rpartition(".")[0]
-    if not part or f"{part}.kind" not in overrides or problem.field in overrides:
-        return problem
-    kind = overrides[f"{part}.kind"]
-    cure = f"--set {part}={kind} in place of {part}.kind drops it"
-    reason = f"{problem.reason}; if it is left over from another kind, {cure}"
-    return ScenarioError(problem.field, reason)
+    problems = []
+    for problem in error.problems:
+        part = problem.field.rpartition(".")[0]
+        if part and f"{part}.kind" in overrides and problem.field not in overrides:
+            kind = overrides[f"{part}.kind"]
+            cure = f"--set {part}={kind} in place of {part}.kind drops it"
+            reason = f"{problem.reason}; if it is left over from another kind, {cure}"
+            problem = ScenarioError(problem.field, reason)
+        problems.append(problem)
+    return ScenarioError.of_many(problems)
 
 
 def refuse_misread(values: Mapping[str, Any], made: BaseModel) -> None:
-    """Raise ScenarioError for a boolean read as a number, the reverse, or .nan.
-
-    `made` is the model that pydantic has made from `values`.
-    """
+    """Raise ScenarioError for a boolean that pydantic read as a number, the reverse, or .nan."""
     if problems := list(_find_misread(values, made, ())):
         raise ScenarioError.of_many(problems)
 
@@ -129,7 +118,7 @@ def _explain(
     if kind in ("extra_forbidden", "invalid_key"):
         return ScenarioError(field, _describe_misplaced(field, error["loc"], owner, model, values))
     if kinds and kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
-        bare = isinstance(_get_written(values, path), str)
+        bare = isinstance(find_value(values, field), str)
         return _explain_kind(field, got, kinds, bare=bare, model=model)
     if kind == "literal_error":
         # pydantic gives the allowed words as a sentence alone.
@@ -243,7 +232,8 @@ def _locate(
     for part in loc:
         below = _open_union(annotation)
         if _map_kinds(below):
-            annotation = _find_member(below, str(part))
+            # Twice, since `_map_kinds` takes a single config for no union.
+            annotation = next((m for m in below if str(part) in _map_kinds([m, m])), None)
             continue
         if isinstance(part, str) and len(below) > 1 and not any(map(_is_config, below)):
             continue  # pydantic names the member of the union that it tried
@@ -297,11 +287,6 @@ def _open_union(annotation: Any) -> list[Any]:  # noqa: ANN401
     return [annotation]
 
 
-def _find_member(members: list[Any], tag: str) -> Any:  # noqa: ANN401
-    # Twice, since `_map_kinds` takes a single config for no union.
-    return next((member for member in members if tag in _map_kinds([member, member])), None)
-
-
 def _descend(members: list[Any], config: type[BaseModel] | None, part: int | str) -> Any:  # noqa: ANN401
     if isinstance(part, int):
         return next((get_args(m)[0] for m in members if get_args(m)), None)
@@ -309,11 +294,13 @@ def _descend(members: list[Any], config: type[BaseModel] | None, part: int | str
     return field.annotation if field else None
 
 
-def _get_written(values: Any, path: list[int | str]) -> Any:  # noqa: ANN401
-    """Return the value that the user wrote at a path, or None."""
-    for part in path:
-        try:
-            values = values[part]
-        except (KeyError, IndexError, TypeError):
-            return None
+def find_value(values: object, field: str) -> object:
+    """Return the value that the user wrote at a dotted field; `ABSENT` if there is none."""
+    for key in field.split(".") if field else ():
+        if isinstance(values, Mapping) and key in values:
+            values = values[key]
+        elif isinstance(values, list | tuple) and key.isdecimal() and int(key) < len(values):
+            values = values[int(key)]
+        else:
+            return ABSENT
     return values

@@ -141,9 +141,8 @@ def find_uneven_parts(scenario: ScenarioFields) -> Findings:
         )
 
 
-def find_inspected_parts(scenario: ScenarioFields, client: Stack, server: Stack) -> Findings:
+def find_inspected_parts(scenario: ScenarioFields, client: Stack, _: Stack) -> Findings:
     """Refuse mini-batches in parts if a method judges whole steps."""
-    del server
     for method in client.smashed if scenario.train.accumulate > 1 else ():
         if type(method).accept is not Method.accept and not method.accepts_parts:
             yield Finding(
@@ -153,9 +152,8 @@ def find_inspected_parts(scenario: ScenarioFields, client: Stack, server: Stack)
             )
 
 
-def find_second_losses(scenario: ScenarioFields, client: Stack, server: Stack) -> Findings:
+def find_second_losses(scenario: ScenarioFields, client: Stack, _: Stack) -> Findings:
     """Refuse a second method that defines the task's loss: the first alone would count."""
-    del server
     own = [
         (place, scenario.method[place])
         for place, method in zip(client.places, client.smashed, strict=True)
@@ -265,14 +263,14 @@ def find_refused_by_torch(scenario: ScenarioFields) -> Findings:
         if (refusal := _ask_torch(optimizer)) is None:
             continue
         # To blame is an option whose default torch would accept.
-        cures = [name for name in changed if not _ask_torch(_reset(optimizer, name))]
+        defaults = {name: type(optimizer).model_fields[name].default for name in changed}
+        cures = [
+            name
+            for name, default in defaults.items()
+            if not _ask_torch(optimizer.model_copy(update={name: default}))
+        ]
         got = format_value(changed[cures[0]] if cures else changed)
         yield Finding(".".join(("train", side, *cures[:1])), f"got {got}; {refusal}")
-
-
-def _reset(optimizer: OptimizerConfig, name: str) -> OptimizerConfig:
-    default = type(optimizer).model_fields[name].default
-    return optimizer.model_copy(update={name: default})
 
 
 def _ask_torch(optimizer: OptimizerConfig) -> str | None:
@@ -311,10 +309,9 @@ def find_images_only(scenario: ScenarioFields, info: DataInfo) -> Findings:
 
 
 def find_unequal_shapes(
-    scenario: ScenarioFields, info: DataInfo, shapes: tuple[Shape, Shape]
+    scenario: ScenarioFields, _: DataInfo, shapes: tuple[Shape, Shape]
 ) -> Findings:
     """Refuse the control without a trunk if the trunk changes shapes."""
-    del info
     controls, (cut, features) = scenario.evaluate.controls, shapes
     if WITHOUT_TRUNK in controls and cut != features:
         taken, given = ("x".join(map(str, shape)) for shape in shapes)
@@ -325,12 +322,11 @@ def find_unequal_shapes(
         )
 
 
-def find_overlong(scenario: ScenarioFields, info: DataInfo, shapes: object) -> Findings:
+def find_overlong(scenario: ScenarioFields, _: DataInfo, __: object) -> Findings:
     """Refuse public texts, and a method's added tokens, that exceed the model's positions.
 
     The model itself checks that private texts fit.
     """
-    del info, shapes
     if not isinstance(scenario.model, TextModel):
         return
     data, positions = scenario.data, scenario.model.get_sizes()[2]
@@ -479,9 +475,8 @@ def find_late_poisons(scenario: ScenarioFields, rounds: int) -> Findings:
 
 
 def find_too_large(
-    scenario: ScenarioFields, estimate: Estimate, device: torch.device, file: Path
+    _: ScenarioFields, estimate: Estimate, device: torch.device, file: Path
 ) -> Findings:
     """Refuse a run that needs more memory, or more room on the disk, than there is."""
-    del scenario
     yield from catch(refuse_if_too_large, estimate, device)
     yield from catch(refuse_if_no_room, estimate.on_disk, file)

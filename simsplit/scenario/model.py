@@ -131,20 +131,16 @@ class Scenario(ScenarioFields):
         refuse(Occasion.READ, self)
         with blame("source"):
             info = self.data.describe()
-        # Shapes of a model that is not on this machine are checked when it has been downloaded.
-        if info is not None and (self.model.is_available_offline or self._never_fits(info)):
+        # Shapes of a model that is not on this machine are checked when it has been downloaded,
+        # unless no model of its kind can read the samples.
+        if info is not None and (
+            self.model.is_available_offline or isinstance(self.model, TextModel) != info.texts
+        ):
             self.shapes(info)
         return self
 
-    def _never_fits(self, info: DataInfo) -> bool:
-        """Return whether no model of this kind can read the samples, whichever its weights."""
-        return isinstance(self.model, TextModel) != info.texts
-
     def shapes(self, info: DataInfo) -> tuple[tuple[Shape, Shape], tuple[Shape, Shape]]:
-        """Return the shapes (cut, features) in the model, and the shapes that cross the wire.
-
-        Raise ScenarioError if the model cannot read samples of this shape.
-        """
+        """Return the shapes (cut, features) in the model, and on the wire; refuse other samples."""
         refuse(Occasion.SAMPLES, self, info)
         if info.parts:
             whole = self.model.join_shapes(info.parts, self.joining.join)

@@ -7,7 +7,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from simsplit.data import Prepared
 from simsplit.data.client_parts import count_rows
-from simsplit.methods import MethodConfig
 from simsplit.methods.stack import Stack
 from simsplit.models.fresh import CutNetwork
 from simsplit.parties.sample_gradients import find_unfit
@@ -18,7 +17,7 @@ from simsplit.scenario.findings import Finding, Findings
 def find_mixing_methods(scenario: ScenarioFields) -> Findings:
     """Refuse methods that see the whole batch, or learn, where clients learn by `train.dp`."""
     for index, method in enumerate(() if scenario.train.dp is None else scenario.method):
-        if not _sees_rows(method):
+        if not (method.accounted or method.reencodes):
             yield Finding(
                 f"method.{index}.kind",
                 f"{method.kind_name} may see the whole batch, so that a sample has no gradient of "
@@ -92,9 +91,8 @@ def _round_down(delta: float) -> str:
     return f"1e-{math.ceil(-math.log10(delta))}"
 
 
-def find_learned_parts(scenario: ScenarioFields, client: Stack, server: Stack) -> Findings:
+def find_learned_parts(scenario: ScenarioFields, client: Stack, _: Stack) -> Findings:
     """Refuse methods with learned parts at the client where clients learn by `train.dp`."""
-    del server
     if scenario.train.dp is not None and any(True for _ in client.modules.parameters()):
         kinds = ", ".join(each.kind_name for each in scenario.method)
         yield Finding(
@@ -126,7 +124,3 @@ def _explain_unfit(name: str, layer: nn.Module) -> str:
         f"no gradient of a single sample is known for its layer {name} ({kind}); use adapters "
         "(model.lora), another cut, or take this part out of model.learns"
     )
-
-
-def _sees_rows(method: MethodConfig) -> bool:
-    return method.accounted or method.reencodes

@@ -10,7 +10,6 @@ from simsplit.errors import ScenarioError
 from simsplit.scenario import (
     attacker_seats,
     cuts,
-    lacking,
     misfits,
     private_rules,
     session_rules,
@@ -21,7 +20,7 @@ from simsplit.scenario import (
 )
 from simsplit.scenario import warnings as hardly_meant
 from simsplit.scenario.fields import ScenarioFields
-from simsplit.scenario.findings import Finding, Occasion, Rule, warn
+from simsplit.scenario.findings import Finding, Findings, Occasion, Rule, Severity
 
 RULES: Mapping[Occasion, tuple[Rule, ...]] = {
     Occasion.READ: (
@@ -62,16 +61,16 @@ RULES: Mapping[Occasion, tuple[Rule, ...]] = {
         Rule(stacking.find_unstackable, "engine.stack"),
         Rule(cuts.find_unfit_cuts, "clients.cut..., model..., aggregation..."),
         Rule(misfits.find_refused_by_torch, "train.client..., train.server..."),
-        warn(hardly_meant.find_missing_devices, "device"),
-        warn(hardly_meant.find_many_threads, "threads"),
-        warn(hardly_meant.find_slow_precision, "train.precision, attacks.N.precision"),
-        warn(hardly_meant.find_missing_files, "data.source.path"),
-        warn(hardly_meant.find_crowded_data, "clients.count"),
-        warn(hardly_meant.find_telling_messages, "servers"),
-        warn(hardly_meant.find_idle_proximal_terms, "aggregation.proximal"),
-        warn(stacking.find_idle_stacks, "engine.stack"),
-        warn(hardly_meant.find_unrotated_levels, "method.N.levels"),
-        warn(hardly_meant.find_late_detectors, "detectors.N.since"),
+        Rule(hardly_meant.find_missing_devices, "device", "warn"),
+        Rule(hardly_meant.find_many_threads, "threads", "warn"),
+        Rule(hardly_meant.find_slow_precision, "train.precision, attacks.N.precision", "warn"),
+        Rule(hardly_meant.find_missing_files, "data.source.path", "warn"),
+        Rule(hardly_meant.find_crowded_data, "clients.count", "warn"),
+        Rule(hardly_meant.find_telling_messages, "servers", "warn"),
+        Rule(hardly_meant.find_idle_proximal_terms, "aggregation.proximal", "warn"),
+        Rule(stacking.find_idle_stacks, "engine.stack", "warn"),
+        Rule(hardly_meant.find_unrotated_levels, "method.N.levels", "warn"),
+        Rule(hardly_meant.find_late_detectors, "detectors.N.since", "warn"),
     ),
     Occasion.SAMPLES: (
         Rule(misfits.find_images_only, "model.kind"),
@@ -83,16 +82,19 @@ RULES: Mapping[Occasion, tuple[Rule, ...]] = {
         Rule(cuts.find_unequal_cuts, "clients.cut..., method.0.kind"),
     ),
     Occasion.PACKAGES: (
-        Rule(lacking.find_lacking, "observers.N.kind, model.lora, evaluate.metrics, targets.lpips"),
+        Rule(
+            undeployable.find_lacking,
+            "observers.N.kind, model.lora, evaluate.metrics, targets.lpips",
+        ),
     ),
     Occasion.DATA: (
-        warn(hardly_meant.find_empty_classes, ""),
-        warn(hardly_meant.find_few_tests, ""),
-        warn(hardly_meant.find_oversized_batches, "train.batch_size"),
-        warn(hardly_meant.find_attacks_without_rows, "attacks"),
-        warn(hardly_meant.find_partial_statistics, "train.accumulate"),
-        warn(hardly_meant.find_poor_roots, "detectors.N.root"),
-        warn(private_rules.find_large_deltas, "train.dp.delta, method.N.report_delta"),
+        Rule(hardly_meant.find_empty_classes, "", "warn"),
+        Rule(hardly_meant.find_few_tests, "", "warn"),
+        Rule(hardly_meant.find_oversized_batches, "train.batch_size", "warn"),
+        Rule(hardly_meant.find_attacks_without_rows, "attacks", "warn"),
+        Rule(hardly_meant.find_partial_statistics, "train.accumulate", "warn"),
+        Rule(hardly_meant.find_poor_roots, "detectors.N.root", "warn"),
+        Rule(private_rules.find_large_deltas, "train.dp.delta, method.N.report_delta", "warn"),
     ),
     Occasion.MODEL: (
         Rule(private_rules.find_mixing_layers, "train.dp"),
@@ -116,30 +118,30 @@ RULES: Mapping[Occasion, tuple[Rule, ...]] = {
 }
 
 
+def _find(
+    severity: Severity, occasion: Occasion, scenario: ScenarioFields, *known: object
+) -> Findings:
+    for rule in RULES[occasion]:
+        if rule.severity == severity:
+            yield from rule.find(scenario, *known)
+
+
 def refuse(occasion: Occasion, scenario: ScenarioFields, *known: object) -> None:
     """Raise ScenarioError for the first finding on an occasion; `known` is what rules need."""
-    for rule in RULES[occasion]:
-        if rule.severity == "refuse":
-            for finding in rule.find(scenario, *known):
-                raise ScenarioError(*finding)
+    for finding in _find("refuse", occasion, scenario, *known):
+        raise ScenarioError(*finding)
 
 
 def list_findings(occasion: Occasion, scenario: ScenarioFields, *known: object) -> list[Finding]:
     """Return all findings on an occasion, warnings left out."""
-    rules = [rule for rule in RULES[occasion] if rule.severity == "refuse"]
-    return [finding for rule in rules for finding in rule.find(scenario, *known)]
+    return list(_find("refuse", occasion, scenario, *known))
 
 
 def list_warnings(scenario: ScenarioFields) -> list[str]:
     """Return the warnings that need no data, a line each."""
-    return _warn(Occasion.READ, scenario)
+    return [*map(str, _find("warn", Occasion.READ, scenario))]
 
 
 def list_data_warnings(scenario: ScenarioFields, data: Prepared) -> list[str]:
     """Return the warnings about loaded data, a line each."""
-    return [*data.warnings, *_warn(Occasion.DATA, scenario, data)]
-
-
-def _warn(occasion: Occasion, scenario: ScenarioFields, *known: object) -> list[str]:
-    rules = [rule for rule in RULES[occasion] if rule.severity == "warn"]
-    return [str(finding) for rule in rules for finding in rule.find(scenario, *known)]
+    return [*data.warnings, *map(str, _find("warn", Occasion.DATA, scenario, data))]

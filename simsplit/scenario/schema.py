@@ -30,7 +30,11 @@ def file_schema(plugins: Given = ()) -> dict[str, Any]:
     """Return the schema of scenario files, which may name the parts of these plugins."""
     schema = scenario_class(plugins).model_json_schema()
     for part in schema["$defs"].values():
-        _require_kind(part)
+        if "kind" in part["properties"]:
+            part["properties"]["kind"]["description"] = part.get("description", "")
+            # pydantic requires no field with a default, but a union needs `kind` to choose.
+            others = (name for name in part.get("required", ()) if name != "kind")
+            part["required"] = ["kind", *others]
     parts = {"Scenario": schema, **schema["$defs"]}
     for part, fields in _WORDS.items():
         for field in fields:
@@ -64,14 +68,6 @@ _WORDS = {
 
 _TEXTS = ("PythonDocs", "TextParquet", "TextHub", "TextGiven")
 """Sources of texts whose task may be a layout's name."""
-
-
-def _require_kind(part: dict[str, Any]) -> None:
-    """Require a part's `kind`, and describe it by the part's docstring."""
-    if "kind" in part["properties"]:
-        part["properties"]["kind"]["description"] = part.get("description", "")
-        # pydantic requires no field with a default, but a union needs `kind` to choose.
-        part["required"] = ["kind", *(name for name in part.get("required", ()) if name != "kind")]
 
 
 def _allow_bare_kind(field: dict[str, Any], parts: Mapping[str, Any]) -> None:
@@ -115,7 +111,11 @@ def start_file(name: str, source: str, into: Path) -> Path:
     text = re.sub(r"^name:\s*\S+", f"name: {name}", text, count=1, flags=re.MULTILINE)
     if not re.search(r"^name:", text, flags=re.MULTILINE):
         text = f"name: {name}\n{text}"
-    text = _rename_commands(text, original.stem, file.name)
+    # Commands in comments name the new file.
+    old = rf"(?:scenarios/)?(?:[\w/]+/)?{re.escape(original.stem)}(?:\{SUFFIX})?(?=\s|$)"
+    text = re.sub(
+        rf"^(#.*simsplit (?:run|sweep) ){old}", rf"\g<1>{file.name}", text, flags=re.MULTILINE
+    )
     text = re.sub(
         r"^extends:\s*(\S+)", lambda m: _move_extends(m[1], original), text, flags=re.MULTILINE
     )
@@ -123,14 +123,6 @@ def start_file(name: str, source: str, into: Path) -> Path:
     schema = json.dumps(file_schema(), indent=2)
     replace(into / SCHEMA_FILE, f"{schema}\n".encode())
     return file
-
-
-def _rename_commands(text: str, old: str, new: str) -> str:
-    """Return the text with the new file's name in the commands of its comments."""
-    named = rf"(?:scenarios/)?(?:[\w/]+/)?{re.escape(old)}(?:\{SUFFIX})?(?=\s|$)"
-    return re.sub(
-        rf"^(#.*simsplit (?:run|sweep) ){named}", rf"\g<1>{new}", text, flags=re.MULTILINE
-    )
 
 
 def _move_extends(parent: str, child: Path) -> str:

@@ -75,8 +75,7 @@ def draw_cells(where: str, content: Mapping[str, Any], most: int) -> list[dict[s
             f"{' or '.join(get_args(Pruner))}",
         )
     fields = {name: values for name, values in content.items() if name not in _OWN}
-    drawn: Sequence[dict[str, Any]] = draws.draw_cells(where, fields, most)
-    return list(drawn)
+    return draws.draw_cells(where, fields, most)
 
 
 def _require_known(where: str, word: Any, known: Sequence[str]) -> None:  # noqa: ANN401

@@ -57,12 +57,7 @@ def _find_hindrance(scenario: ScenarioFields, reading: str) -> str | None:
         if not method.can_run_in_sessions(reading):
             under = f" under the control {reading}" if reading else ""
             return f"method.{index} ({method.kind_name}) needs whole texts in every pass{under}"
-    return _explain_stale_caches(scenario, scenario.model)
-
-
-def _explain_stale_caches(scenario: ScenarioFields, model: CausalLM) -> str | None:
-    """Return why texts can grow beyond what caches of their tokens allow; None if they cannot."""
-    length, limit = getattr(scenario.data.source, "length", 0), model.find_cache_limit()
+    length, limit = getattr(scenario.data.source, "length", 0), scenario.model.find_cache_limit()
     if limit is not None and length > limit:
         return f"data.source.length is {length}, and the model's caches hold up to {limit}"
     return None

@@ -30,11 +30,6 @@ def _has_public(scenario: ScenarioFields) -> bool:
     return scenario.data.auxiliary > 0 or scenario.data.public is not None
 
 
-def _has_readable_classes(scenario: ScenarioFields) -> bool:
-    labels = scenario.crossings.has(Leg.LABELS)
-    return labels or not find_culprits(scenario.method, Need(Given.CLASSES))
-
-
 def _has_classes(scenario: ScenarioFields) -> bool:
     source = scenario.data.source
     return not isinstance(source, TextTable) or isinstance(source.task, Classification)
@@ -55,24 +50,6 @@ def is_unmasked(scenario: ScenarioFields) -> bool:
     return isinstance(source, TextTable) and source.padding == "right" and not both_ways
 
 
-def _knows_tail(scenario: ScenarioFields) -> bool:
-    return isinstance(scenario.model, TextModel) and scenario.model.is_start_public
-
-
-def _makes_pairs(scenario: ScenarioFields) -> bool:
-    needs = [need for each in scenario.method for need in each.needs]
-    return any(need.what is Given.PUBLIC for need in needs)
-
-
-def _has_turns(scenario: ScenarioFields) -> bool:
-    handed = scenario.aggregation.kind in ("none", "splitfed_v2")
-    return scenario.schedule.kind == "per_client" and handed
-
-
-def _hands_round(scenario: ScenarioFields) -> bool:
-    return scenario.schedule.kind in ("round_robin", "per_client") or not scenario.shares
-
-
 def _hands_linear_head(scenario: ScenarioFields) -> bool:
     coded = getattr(scenario.aggregation, "bits", None) is not None
     shared = scenario.clients.heads == "shared" and "head" in scenario.model.learning
@@ -80,7 +57,9 @@ def _hands_linear_head(scenario: ScenarioFields) -> bool:
 
 
 AMOUNTS: Mapping[Given, Callable[[ScenarioFields], int]] = {
-    Given.CLASSES: _has_readable_classes,
+    Given.CLASSES: lambda each: (
+        each.crossings.has(Leg.LABELS) or not find_culprits(each.method, Need(Given.CLASSES))
+    ),
     Given.LABELLED: _has_classes,
     Given.SCORING: lambda each: each.crossings.can_satisfy(Need(Given.SCORING)),
     Given.CLASSIFIES: lambda each: each.model.kind != "causal_lm",
@@ -97,18 +76,22 @@ AMOUNTS: Mapping[Given, Callable[[ScenarioFields], int]] = {
     Given.IN_A_ROW: lambda each: each.servers < 2 * count_messages(each.method),
     Given.UNMASKED: is_unmasked,
     Given.CAUSAL: lambda each: each.model.kind == "causal_lm",
-    Given.KNOWN_TAIL: _knows_tail,
+    Given.KNOWN_TAIL: lambda each: isinstance(each.model, TextModel) and each.model.is_start_public,
     Given.SESSIONS: lambda each: explain_no_sessions(each) is None,
     Given.PUBLIC: _has_public,
     Given.SUPPORT: lambda each: _has_public(each) or each.data.support is not None,
-    Given.PAIRS: _makes_pairs,
+    Given.PAIRS: lambda each: _have_need(each.method, Given.PUBLIC),
     Given.WATCHED: lambda each: each.aggregation.kind != "splitfed_v1",
-    Given.TURNS: _has_turns,
+    Given.TURNS: lambda each: (
+        each.schedule.kind == "per_client" and each.aggregation.kind in ("none", "splitfed_v2")
+    ),
     Given.LAPS: lambda each: each.schedule.kind == "parallel",
     Given.BARRIER: lambda each: each.schedule.kind != "asynchronous",
     Given.SHARED: lambda each: each.shares,
     Given.HANDED_HEAD: _hands_linear_head,
-    Given.HANDED_ROUND: _hands_round,
+    Given.HANDED_ROUND: lambda each: (
+        each.schedule.kind in ("round_robin", "per_client") or not each.shares
+    ),
     Given.CLIENTS: lambda each: each.clients.count,
     Given.ASKED: lambda each: each.cohort.count_selected(each.clients.count),
     Given.BATCH: lambda each: each.train.batch_size // each.train.accumulate,
@@ -157,4 +140,8 @@ def count_messages(methods: Sequence[MethodConfig]) -> int:
 
 def mixes_texts(methods: Sequence[MethodConfig]) -> bool:
     """Return whether clients mix other texts with their own."""
-    return any(need.what is Given.SUPPORT for each in methods for need in each.needs)
+    return _have_need(methods, Given.SUPPORT)
+
+
+def _have_need(methods: Sequence[MethodConfig], what: Given) -> bool:
+    return any(need.what is what for each in methods for need in each.needs)

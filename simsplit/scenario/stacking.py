@@ -21,16 +21,14 @@ FIELD = "engine.stack"
 
 def find_unstackable(scenario: ScenarioFields) -> Findings:
     """Refuse stacks of clients where a step is not of several clients at once."""
-    if isinstance(scenario.inline_engine.stack, int):
-        yield from _refuse(scenario, list_obstacles(scenario))
+    yield from _refuse(scenario, list_obstacles(scenario))
 
 
 def find_unstackable_methods(scenario: ScenarioFields, client: Stack, server: Stack) -> Findings:
     """Refuse stacks of clients whose methods need each client's step alone."""
-    if isinstance(scenario.inline_engine.stack, int):
-        yield from _refuse(scenario, find_unstacked_methods(client.get_methods()))
-        if scenario.aggregation.kind == "splitfed_v1":
-            yield from _refuse(scenario, find_unstacked_lifts(server))
+    yield from _refuse(scenario, find_unstacked_methods(client.get_methods()))
+    if scenario.aggregation.kind == "splitfed_v1":
+        yield from _refuse(scenario, find_unstacked_lifts(server))
 
 
 def find_unstackable_layers(scenario: ScenarioFields, model: CutNetwork) -> Findings:
@@ -104,5 +102,6 @@ def _list_text_obstacles(scenario: ScenarioFields, model: TextModel) -> Iterator
 
 
 def _refuse(scenario: ScenarioFields, reasons: Iterator[str]) -> Findings:
-    for why in reasons:
-        yield Finding(FIELD, f"got {scenario.inline_engine.stack}, but {why}; use off")
+    stack = scenario.inline_engine.stack
+    for why in reasons if isinstance(stack, int) else ():
+        yield Finding(FIELD, f"got {stack}, but {why}; use off")

@@ -107,14 +107,22 @@ def _make_sweep(path: str | Path, values: Values, known: Plugins) -> Sweep:
         )
     # Cells' scenarios are named after it, so it must be there.
     name = values.setdefault("name", Scenario.model_fields["name"].default)
-    cells, problems = [], _Problems()
+    cells: list[Cell] = []
+    wrong: dict[tuple[str, str], list[str]] = {}
     drafts = expand(declared)
     for draft in drafts:
         try:
             cells.append(_make_cell(draft, values, known))
         except ScenarioError as error:
-            problems.note(error, draft.name)
-    problems.raise_any(len(drafts))
+            for problem in error.problems:
+                wrong.setdefault((problem.field, problem.reason), []).append(draft.name)
+    if wrong:  # a problem that several cells share is reported once
+        raise ScenarioError.of_many(
+            [
+                ScenarioError(where, f"{reason} ({_format_cells(names, len(drafts))})")
+                for (where, reason), names in wrong.items()
+            ]
+        )
     _refuse_twins(cells)
     search = search_config.read(declared)
     if search is not None:
@@ -191,27 +199,6 @@ def _make_cell(draft: Draft, base: Values, plugins: Plugins) -> Cell:
     if isinstance(values["name"], str):  # the scenario refuses any other type
         values["name"] = name_scenario(values["name"], draft.name)
     return Cell(draft.name, draft.settings, parse(values, plugins), draft.label)
-
-
-class _Problems:
-    """The problems of a sweep's cells; one that several cells share is reported once."""
-
-    def __init__(self) -> None:
-        self.cells: dict[tuple[str, str], list[str]] = {}
-
-    def note(self, error: ScenarioError, cell: str) -> None:
-        for problem in error.problems:
-            self.cells.setdefault((problem.field, problem.reason), []).append(cell)
-
-    def raise_any(self, count: int) -> None:
-        """Raise one ScenarioError for all problems, if there are any."""
-        if self.cells:
-            raise ScenarioError.of_many(
-                [
-                    ScenarioError(name, f"{reason} ({_format_cells(cells, count)})")
-                    for (name, reason), cells in self.cells.items()
-                ]
-            )
 
 
 def _format_cells(cells: Sequence[str], count: int) -> str:

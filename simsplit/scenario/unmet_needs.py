@@ -79,9 +79,8 @@ def find_other_classes(scenario: ScenarioFields, info: DataInfo) -> Findings:
         yield Finding(part.kind, reason)
 
 
-def find_learning_servers(scenario: ScenarioFields, client: Stack, server: Stack) -> Findings:
+def find_learning_servers(scenario: ScenarioFields, _: Stack, server: Stack) -> Findings:
     """Refuse a part that forbids the server to learn if a method learns there."""
-    del client
     if any(weight.requires_grad for weight in server.modules.parameters()):
         for part, need in _list_needs(scenario, Given.FROZEN_TRUNK):
             reason = f"{part.config.kind_name} {need.what.value.why}, as a method does"
@@ -94,12 +93,11 @@ def _list_needs(scenario: ScenarioFields, what: Given) -> Iterator[tuple[_Part, 
         yield from ((part, need) for need in part.config.needs if need.what is what)
 
 
-def find_idle(scenario: ScenarioFields, client: Stack, server: Stack) -> Findings:
+def find_idle(scenario: ScenarioFields, client: Stack, _: Stack) -> Findings:
     """Refuse a method that lists no needs, as a plugin's may, if its hooks would never act.
 
     Its needs are inferred from the hooks that it overrides on the client's side and its phases.
     """
-    del server
     for index, method in zip(client.places, client.smashed, strict=True):
         config = scenario.method[index]
         own = {name for kind in type(config).__mro__ for name in vars(kind) if kind not in _BASES}
@@ -144,14 +142,11 @@ def _describe(scenario: ScenarioFields, part: _Part, need: Need) -> Finding:
         where, got = f"{part.where}.{need.field}", format_bare(getattr(part.config, need.field))
         ways = _find_values(scenario, part, need)
     subject = got if where.endswith(".kind") else f"got {got}; it"
-    remedies = _format_remedies(ways, mend.format(**words))
+    mend = mend.format(**words)
+    remedies = f"; allowed: {', '.join(ways)}" if ways else ""
+    if mend:
+        remedies += f", or {mend}" if ways else f"; use {mend}"
     return Finding(where, f"{subject} {why.format(**words)}{remedies}")
-
-
-def _format_remedies(ways: list[str], mend: str) -> str:
-    if not ways:
-        return f"; use {mend}" if mend else ""
-    return f"; allowed: {', '.join(ways)}" + (f", or {mend}" if mend else "")
 
 
 def _find_kinds(scenario: ScenarioFields, part: _Part, need: Need) -> list[str]:

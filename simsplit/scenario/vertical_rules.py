@@ -306,9 +306,8 @@ _ALONE = ("stand_in", "plan_phases", "plan_interleaved_steps")
 """Hooks of methods for which there must be one head."""
 
 
-def find_unfit_methods(scenario: ScenarioFields, client: Stack, server: Stack) -> Findings:
+def find_unfit_methods(scenario: ScenarioFields, client: Stack, _: Stack) -> Findings:
     """Refuse a method that cannot work with the heads of several parties."""
-    del server
     several = len(scenario.parties) > 1
     for index, method in zip(client.places, client.smashed, strict=True) if several else ():
         kind, config = type(method), scenario.method[index]

@@ -246,9 +246,8 @@ def find_oversized_batches(scenario: ScenarioFields, data: Prepared) -> Findings
         )
 
 
-def find_few_tests(scenario: ScenarioFields, data: Prepared) -> Findings:
+def find_few_tests(_: ScenarioFields, data: Prepared) -> Findings:
     """Warn of too few test samples."""
-    del scenario
     if (count := len(data.test)) < _FEW_TESTS:
         tests = format_count(count, "test sample")
         yield Finding("", f"figures rest on {tests}, too few to compare runs by")

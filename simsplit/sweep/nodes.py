@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -55,11 +55,9 @@ class Cluster:
                 "whole number"
             )
 
-    @contextmanager
-    def join(self) -> Iterator[None]:
+    def join(self) -> AbstractContextManager[None]:
         """Join the cluster for a block; blocks within it join nothing anew."""
-        with run_with_cluster(self.address, option="--cluster"):
-            yield
+        return run_with_cluster(self.address, option="--cluster")
 
     def refuse_misfits(self, sweep: Sweep) -> None:
         """Raise an error for cells that cannot run on one node of a cluster."""
@@ -137,8 +135,7 @@ def train_on_cluster(
 def _wait_for_one(running: Iterable[Any], cluster: Cluster, cells: Sequence[Cell]) -> Any:  # noqa: ANN401 - Ray's
     """Wait until one of these tasks has ended, and return it.
 
-    Raises:
-        RunFailedError: where all nodes are lost that could hold a cell: Ray would wait for others.
+    RunFailedError is raised where all nodes are lost that could hold a cell.
     """
     ray: Any = import_module("ray")
     while not (ended := ray.wait(list(running), timeout=LOOK_S)[0]):
@@ -159,54 +156,43 @@ def _begin(
     """Give a cell out, and return the reference to its end."""
     ray: Any = import_module("ray")  # half of it has no types
     scenario = cell.scenario.model_copy(update={"engine": cell.scenario.inline_engine})
-    values = scenario.model_dump(mode="json")
     task = ray.remote(_train_here).options(
         num_cpus=cluster.count_cpus(cell.scenario), num_gpus=cluster.gpus, max_retries=TRIES - 1
     )
-    order = _Order(
-        cell.name,
-        values,
-        origins,
-        dict(collect_held(cell.scenario.data.source, cell.scenario.model)),
-        judges.get(cell.name),
-        pack(directory.run_path(cell.name)),
-        [os.getcwd(), *sys.path],
+    return task.remote(
+        name=cell.name,
+        values=scenario.model_dump(mode="json"),
+        origins=origins,
+        held=collect_held(cell.scenario.data.source, cell.scenario.model),
+        judge=judges.get(cell.name),
+        earlier=pack(directory.run_path(cell.name)),
+        import_path=[os.getcwd(), *sys.path],
     )
-    return task.remote(order)
 
 
-@dataclass(frozen=True)
-class _Order:
-    """What a node needs to train a cell, in plain values."""
-
-    name: str
-    values: Mapping[str, Any]
-    """The scenario's fields."""
-    origins: tuple[Origin, ...]
-    """The origins of its plugins."""
-    held: Mapping[str, object]
-    """Objects that were passed from Python, by their digests."""
-    judge: Judge | None
-    earlier: Files
-    """The cell's folder, if it was begun before."""
-    import_path: Sequence[str]
-    """The driver's working folder, and where it imports from."""
-
-
-def _train_here(order: _Order) -> tuple[tuple[Any, ...], Files]:
-    """Train or resume a cell on this node; return its end and its files.
+def _train_here(
+    *,
+    name: str,
+    values: Mapping[str, Any],
+    origins: tuple[Origin, ...],
+    held: Mapping[str, object],
+    judge: Judge | None,
+    earlier: Files,
+    import_path: Sequence[str],
+) -> tuple[tuple[Any, ...], Files]:
+    """Train or resume a cell on this node, from plain values; return its end and its files.
 
     The working folder is the driver's where this node has it, so that paths to data mean the same.
     """
-    if Path(order.import_path[0]).is_dir():
-        os.chdir(order.import_path[0])
-    sys.path.extend(entry for entry in order.import_path if entry not in sys.path)
-    hold(order.held)
+    if Path(import_path[0]).is_dir():
+        os.chdir(import_path[0])
+    sys.path.extend(entry for entry in import_path if entry not in sys.path)
+    hold(held)
     with tempfile.TemporaryDirectory(prefix="simsplit-cell-") as folder:
-        path = Path(folder) / order.name
-        unpack(order.earlier, path)
-        scenario = parse(order.values, gather_again(order.origins))
-        return tuple(train(scenario, path, order.judge)), pack(path)
+        path = Path(folder) / name
+        unpack(earlier, path)
+        scenario = parse(values, gather_again(origins))
+        return tuple(train(scenario, path, judge)), pack(path)
 
 
 def _take_home(task: Any, path: Path) -> Ended:  # noqa: ANN401 - a reference of Ray's

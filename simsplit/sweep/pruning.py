@@ -52,10 +52,6 @@ class Judge:
     """The setting's place in the search."""
     earlier: Sequence[Curve] = ()
 
-    def begin(self) -> "Trial":
-        """Begin to judge a cell."""
-        return Trial(self)
-
 
 class Trial:
     """A cell's values so far, as a trial among the earlier ones in a study of Optuna's."""
@@ -130,7 +126,7 @@ class GiveUp(Observer):
         if not ended.main or figure is None or figure not in ended.figures:
             return
         if self.judged is None:  # a resumed run has rounds that were judged before
-            self.judged = self.judge.begin()
+            self.judged = Trial(self.judge)
             for value in read_values(Run.load(self.path), figure, before=ended.number):
                 self.judged.report(value)
         behind = self.judged.report(_orient(figure, ended.figures[figure]))
@@ -195,7 +191,7 @@ class History:
             if finished or directory.is_pruned(cell.name):
                 run = Run.load(directory.run_path(cell.name))
                 values = read_values(run, self.search.figure)
-            judged = self.judges[cell.name].begin()
+            judged = Trial(self.judges[cell.name])
             for value in values:
                 judged.report(value)
             curve = Curve(number, values, judged.rungs, finished)

@@ -8,10 +8,11 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from simsplit.engine.cluster import (
@@ -35,17 +36,11 @@ from simsplit.scenario.findings import Occasion
 from simsplit.scenario.loading import collect_held
 from simsplit.scenario.refusals import refuse
 from simsplit.showing import show_sweep
+from simsplit.sweep import plan
 from simsplit.sweep.nodes import Cluster, train_on_cluster
 from simsplit.sweep.one_cell import Ended, explain_death, train
-from simsplit.sweep.plan import (
-    choose_jobs,
-    choose_sweep_directory,
-    list_unfinished,
-    open_directory,
-    refuse_overwriting,
-)
 from simsplit.sweep.pruning import Judge
-from simsplit.sweep.searching import NOT_CHOSEN, Chosen, run_search
+from simsplit.sweep.searching import run_search
 
 Endings = Iterator[tuple[str, Ended]]
 
@@ -110,26 +105,20 @@ def run_sweep(
         refuse(Occasion.PACKAGES, cell.scenario)
     if cluster is not None:
         cluster.refuse_misfits(sweep)
-    path = choose_sweep_directory(sweep, out, resume=resume)
+    path = plan.choose_sweep_directory(sweep, out, resume=resume)
     with lock(path):
-        refuse_overwriting(sweep, path, resume=resume)
-        return _run_locked(sweep, path, jobs, watch or SweepObserver(), cluster)
-
-
-def _run_locked(
-    sweep: Sweep, path: Path, jobs: int | None, watch: SweepObserver, cluster: Cluster | None
-) -> SweepResult:
-    """Train every cell of a sweep into a directory that no other process writes."""
-    begun: set[str] = set()
-    train = partial(_train_cells, path=path, watch=watch, begun=begun, cluster=cluster)
-    if sweep.search is None:
-        directory = train(sweep, jobs=jobs)
-    else:
-        jobs = choose_jobs(sweep) if jobs is None else jobs
+        plan.refuse_overwriting(sweep, path, resume=resume)
+        begun: set[str] = set()
+        watch = watch or SweepObserver()
+        train = partial(_train_cells, path=path, watch=watch, begun=begun, cluster=cluster)
+        if sweep.search is None:
+            return _collect_result(sweep, train(sweep, jobs=jobs))
+        jobs = plan.choose_jobs(sweep) if jobs is None else jobs
         on = partial(train, jobs=jobs)
-        sweep = run_search(sweep, path, jobs, lambda now, chosen: on(now, chosen=chosen))
-        directory = SweepDirectory.load(path)
-    return _collect_result(sweep, directory)
+        sweep = run_search(
+            sweep, path, jobs, lambda now, batches, judges: on(now, batches=batches, judges=judges)
+        )
+        return _collect_result(sweep, SweepDirectory.load(path))
 
 
 def _train_cells(
@@ -140,17 +129,18 @@ def _train_cells(
     watch: SweepObserver,
     begun: set[str],
     cluster: Cluster | None,
-    chosen: Chosen = NOT_CHOSEN,
+    batches: Sequence[int] = (),
+    judges: Mapping[str, Judge] = MappingProxyType({}),
 ) -> SweepDirectory:
     """Train the cells that are not finished, and return the directory.
 
     A search calls this with more and more cells; `begun` has the names of those that the observer
-    knows already, and `chosen` says how the search chose.
+    knows already.
     """
-    directory = open_directory(sweep, path)
-    directory.batches = chosen.batches or directory.batches
-    todo = list_unfinished(sweep, directory)
-    here = min(choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
+    directory = plan.open_directory(sweep, path)
+    directory.batches = batches or directory.batches
+    todo = plan.list_unfinished(sweep, directory)
+    here = min(plan.choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
     directory.process = {**describe_process(), "command": sys.argv}
     directory.save()
     # What an earlier call has trained is not tried again, though it may have failed.
@@ -170,10 +160,12 @@ def _train_cells(
             watch.end_cell(cell.name, "pruned" if directory.is_pruned(cell.name) else "kept")
     if cluster is not None and todo:
         endings = train_on_cluster(
-            sweep, todo, directory, watch, chosen.judges, cluster=cluster, jobs=jobs
+            sweep, todo, directory, watch, judges, cluster=cluster, jobs=jobs
         )
+    elif here == 1:
+        endings = _train_in_turn(todo, directory, watch, judges)
     else:
-        endings = _train_locally(sweep, todo, directory, watch, chosen.judges, jobs=here)
+        endings = _train_in_workers(sweep, todo, directory, watch, judges, jobs=here)
     _note_ends(endings, directory, watch)
     return directory
 
@@ -206,21 +198,6 @@ def _collect_result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
     return SweepResult(directory.path, finished, failed, pruned)
 
 
-def _train_locally(
-    sweep: Sweep,
-    cells: Sequence[Cell],
-    directory: SweepDirectory,
-    watch: SweepObserver,
-    judges: Mapping[str, Judge],
-    *,
-    jobs: int,
-) -> Endings:
-    """Train cells on this machine, and return an iterator of their ends."""
-    if jobs == 1:
-        return _train_in_turn(cells, directory, watch, judges)
-    return _train_in_workers(sweep, cells, directory, watch, judges, jobs=jobs)
-
-
 def _train_in_turn(
     cells: Sequence[Cell],
     directory: SweepDirectory,
@@ -248,7 +225,8 @@ def _train_in_workers(
     waiting = deque(cells)
     inline = all(choose_engine(cell.scenario)[0] is None for cell in cells)
     store = SMALL_STORE_BYTES if inline else STORE_BYTES
-    with run_with_cluster(None, jobs, store), _start_workers(sweep) as workers:
+    origins = sweep.plugins.require_portable()
+    with run_with_cluster(None, jobs, store), closing(_Workers(origins)) as workers:
         while waiting or workers.busy:
             while waiting and len(workers.busy) < jobs:
                 cell = waiting.popleft()
@@ -279,15 +257,7 @@ class Worker:
         held: Mapping[str, object],
         judge: Judge | None = None,
     ) -> tuple[Any, ...]:
-        """Train a cell as `train` does, from plain values.
-
-        Args:
-            values: The scenario's fields.
-            origins: The origins of its plugins.
-            path: The cell's run directory.
-            held: Objects that were passed from Python, by their digests.
-            judge: What may give the cell up.
-        """
+        """Train a cell as `train` does, from plain values; `held` was passed from Python."""
         hold(held)
         return tuple(train(parse(values, gather_again(origins)), Path(path), judge))
 
@@ -311,16 +281,13 @@ class _Workers:
         worker = self.free.pop() if self.free else self.actor.remote(folder, [folder, *sys.path])
         values = cell.scenario.model_dump(mode="json")
         scenario = cell.scenario
-        held = self._share(collect_held(scenario.data.source, scenario.model))
-        task = worker.train.remote(values, self.origins, str(path.absolute()), held, judge)
+        held = collect_held(scenario.data.source, scenario.model)
+        if (key := tuple(held)) not in self.sent:  # once for all cells that share them
+            self.sent[key] = self.ray.put(held)
+        task = worker.train.remote(
+            values, self.origins, str(path.absolute()), self.sent[key], judge
+        )
         self.busy[task] = worker, cell.name
-
-    def _share(self, held: Mapping[str, object]) -> Any:  # noqa: ANN401 - a reference of Ray's
-        """Put objects into Ray's store, once for all cells that share them."""
-        key = tuple(held)
-        if key not in self.sent:
-            self.sent[key] = self.ray.put(dict(held))
-        return self.sent[key]
 
     def wait(self) -> tuple[str, Ended]:
         """Wait for a cell to end, and return its name and its end."""
@@ -341,12 +308,3 @@ class _Workers:
     def close(self) -> None:
         """Kill all workers at once; a cell that is killed can be resumed from its folder."""
         end_actors((*self.free, *(worker for worker, _ in self.busy.values())))
-
-
-@contextmanager
-def _start_workers(sweep: Sweep) -> Iterator[_Workers]:
-    workers = _Workers(sweep.plugins.require_portable())
-    try:
-        yield workers
-    finally:
-        workers.close()

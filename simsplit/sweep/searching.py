@@ -8,7 +8,6 @@ import math
 import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,45 +25,30 @@ _REPEATS = 20
 """Choices that were tried already before a search is taken to have run out of new ones."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """How a search came to its settings, for those that train them."""
-
-    batches: Sequence[int] = ()
-    """How many settings it chose at a time."""
-    judges: Mapping[str, Judge] = field(default_factory=dict)
-    """What may give a cell up, by cell."""
-
-
-NOT_CHOSEN = Chosen()
-"""Of a sweep that lists its settings."""
-Train = Callable[[Sweep, Chosen], SweepDirectory]
-"""Trains the cells of a sweep that are not finished, and returns its directory."""
+Train = Callable[[Sweep, Sequence[int], Mapping[str, Judge]], SweepDirectory]
+"""Trains the cells of a sweep that are not finished, and returns its directory. It is told how many
+settings the search chose at a time, and what may give a cell up, by cell."""
 
 
 def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
     """Train settings until a search has tried as many as it should; return the sweep of them all.
 
     A resumed search chooses everything again from the beginning, and trains only what is not in
-    the directory; so the sampler's state is that of an uninterrupted search.
-
-    Args:
-        sweep: A sweep with a search.
-        path: Its directory, which may hold settings that were tried earlier.
-        jobs: How many cells are trained at a time.
-        train: What trains.
+    the directory; so the sampler's state is that of an uninterrupted search. `path` is the
+    directory, and `jobs` cells are trained at a time.
     """
     search = sweep.search
     assert search is not None, "asked of a sweep with a search"
-    before = _Earlier(path, search)
-    each = len(sweep.try_settings([_choose_first(sweep, search)]).cells)
+    before = _read_batches(path, search)
+    example = {name: sweep.cells[0].settings[name] for name in search.fields}
+    each = len(sweep.try_settings([example]).cells)
     study = _Study(search, seed=sweep.cells[0].scenario.seed)
     history = History(search, sweep.cells[0].scenario)
     tried: list[Settings] = []
     batches: list[int] = []
-    while before.settings or len(tried) < search.count:
-        if before.settings:
-            new = before.take_batch()
+    while before or len(tried) < search.count:
+        if before:
+            new = before.pop(0)
             study.choose_again(new, tried)
         else:
             new = list(study.choose(min(max(1, jobs // each), search.count - len(tried)), tried))
@@ -73,7 +57,7 @@ def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
         first, tried = len(tried), [*tried, *new]
         batches.append(len(new))
         now = sweep.try_settings(tried)
-        directory = train(now, Chosen(batches, history.make_judges(now, first)))
+        directory = train(now, batches, history.make_judges(now, first))
         history.extend(now, directory, first)
         for number, settings in enumerate(new, first):
             value = _read_value(search, now, directory, settings)
@@ -81,39 +65,28 @@ def run_search(sweep: Sweep, path: Path, jobs: int, train: Train) -> Sweep:
     return sweep.try_settings(tried)
 
 
-def _choose_first(sweep: Sweep, search: Search) -> Settings:
-    settings = sweep.cells[0].settings
-    return {name: settings[name] for name in search.fields}
-
-
-class _Earlier:
-    """The settings of an earlier part of a search, in its order and in its batches."""
-
-    def __init__(self, path: Path, search: Search) -> None:
-        self.settings: list[Settings] = []
-        self.batches: list[int] = []
-        if not (path / SWEEP).exists():
-            return
-        directory = SweepDirectory.load(path)
-        self.batches = [*directory.batches]
-        for cell in directory.cells:
-            settings = {name: cell.settings.get(name) for name in search.fields}
-            if settings not in self.settings:
-                self.settings.append(settings)
-
-    def take_batch(self) -> list[Settings]:
-        """Take the settings of the next batch; without a note of it, one."""
-        count = self.batches.pop(0) if self.batches else 1
-        batch, self.settings = self.settings[:count], self.settings[count:]
-        return batch
+def _read_batches(path: Path, search: Search) -> list[list[Settings]]:
+    """Return the settings of an earlier part of a search, in its order and in its batches."""
+    if not (path / SWEEP).exists():
+        return []
+    directory = SweepDirectory.load(path)
+    settings: list[Settings] = []
+    for cell in directory.cells:
+        own = {name: cell.settings.get(name) for name in search.fields}
+        if own not in settings:
+            settings.append(own)
+    batches, counts = [], iter(directory.batches)
+    while settings:
+        count = next(counts, 1)  # without a note of it, one
+        batches.append(settings[:count])
+        settings = settings[count:]
+    return batches
 
 
 def _read_value(
     search: Search, sweep: Sweep, directory: SweepDirectory, settings: Mapping[str, Any]
 ) -> float | None:
     """Return what a setting reached, as a mean over its cells: more is better; None if one failed.
-
-    Of a cell that was given up, it is what it had reached.
 
     A figure that is no number, as after a loss that diverged, is a failure too.
     """
@@ -187,13 +160,7 @@ class _Study:
     def tell(
         self, settings: Settings, value: float | None, steps: Mapping[int, float] | None
     ) -> None:
-        """Tell what a setting reached.
-
-        Args:
-            settings: The setting.
-            value: What it reached; None if it failed.
-            steps: If it was given up, its values until then.
-        """
+        """Tell what a setting reached, None if it failed; `steps` are of one that was given up."""
         states = self.optuna.trial.TrialState
         state = states.COMPLETE if steps is None else states.PRUNED
         state = states.FAIL if value is None else state

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import simsplit
 from simsplit.assembly import dry_step
-from simsplit.assembly.stand_ins import replace_segments
+from simsplit.assembly.dry_step import replace_segments
 from simsplit.errors import ScenarioError
 from simsplit.forecasting import outline, planning
 from simsplit.models.transformer import Blocks

@@ -174,7 +174,7 @@ def test_an_estimate_copies_no_frozen_weight(
         given = text_scenario(tmp_path / str(form), model={**model, "quantise": form})
         data = given.prepare_data()
         owners = Assembler(given, data, CPU).owners
-        steps.append(memory._estimate_activations(owners, data))
+        steps.append(memory.estimate_memory(owners, data).parts["activations of a step"])
         own = {weight.data_ptr() for weight in owners.model.trunk.parameters()}
         passed = [weight for each in seen[-3:] for weight in each.parameters()]
         copied = [weight.data_ptr() for weight in passed if not weight.requires_grad]

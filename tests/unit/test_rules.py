@@ -11,7 +11,7 @@ import simsplit
 from simsplit.catalogue import tabulate_catalogue
 from simsplit.errors import ScenarioError
 from simsplit.needs import Given
-from simsplit.scenario.findings import Finding, Occasion, Rule, warn
+from simsplit.scenario.findings import Finding, Occasion, Rule
 from simsplit.scenario.refusals import RULES, list_findings, list_warnings, refuse
 from simsplit.scenario.setting import AMOUNTS, TAKING
 
@@ -64,7 +64,7 @@ def test_the_first_finding_is_refused_and_warnings_are_printed(
     def find_both(given: object) -> list[Finding]:
         return [Finding("a.b", "first"), Finding("", "second")]
 
-    rules = (warn(find_both, "a"), Rule(find_both, "a"))
+    rules = (Rule(find_both, "a", "warn"), Rule(find_both, "a"))
     monkeypatch.setitem(RULES, Occasion.READ, rules)  # type: ignore[arg-type]
     given: Any = object()
     with pytest.raises(ScenarioError) as error:

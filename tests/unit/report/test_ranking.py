@@ -17,9 +17,8 @@ from simsplit.report.parallel import draw_parallel
 from simsplit.report.ranking import describe_best, rank_loaded, tabulate_ranking
 from simsplit.scenario.files import dump, merge
 from simsplit.scenario.shipped import list_names, locate
-from simsplit.scenario.shortening import shorten
 from simsplit.scenario.sweep_files import has_sweep
-from simsplit.sweep.answers import write_best
+from simsplit.sweep.answers import shorten, write_best
 
 mpl.use("agg")
 

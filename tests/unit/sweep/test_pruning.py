@@ -13,7 +13,7 @@ from simsplit.results import SweepDirectory
 from simsplit.scenario.files import dump, merge
 from simsplit.scenario.search_config import Search
 from simsplit.sweep import running
-from simsplit.sweep.pruning import Curve, Judge
+from simsplit.sweep.pruning import Curve, Judge, Trial
 from simsplit.sweep.searching import _Study
 
 pytest.importorskip("optuna")
@@ -52,7 +52,7 @@ def give_up_at(pruner, curves, grace=1):
     """Judge settings one after the other; return where each was given up, or None."""
     earlier, ends = [], []
     for number, values in enumerate(curves):
-        judged = Judge(pruner, grace, len(values), None, number, tuple(earlier)).begin()
+        judged = Trial(Judge(pruner, grace, len(values), None, number, tuple(earlier)))
         reached, end = [], None
         for step, value in enumerate(values, 1):
             reached.append(value)
@@ -81,8 +81,8 @@ def test_the_median_waits_for_five_settings_and_for_the_grace():
 
 def test_settings_of_the_same_batch_are_not_judged_against_each_other():
     ahead = [Curve(0, [0.9, 0.9], {"completed_rung_0": 0.9})]
-    assert not Judge("successive_halving", 1, 4, None, 1, ()).begin().report(0.1)
-    assert Judge("successive_halving", 1, 4, None, 1, tuple(ahead)).begin().report(0.1)
+    assert not Trial(Judge("successive_halving", 1, 4, None, 1, ())).report(0.1)
+    assert Trial(Judge("successive_halving", 1, 4, None, 1, tuple(ahead))).report(0.1)
 
 
 @pytest.fixture(scope="module")
