@@ -9,7 +9,7 @@ from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, build_classifier
-from simsplit.models.fresh import MOST_LAYERS, InputShape, Owner, SegmentRequest, Shape
+from simsplit.models.fresh import MOST_LAYERS, InputShape, SegmentRequest, Shape
 from simsplit.models.frozen import hold_frozen, parse_dtype
 from simsplit.models.lower_layers import LowerLayers, find_lower_layers
 from simsplit.models.quantised import QuantisedForm, quantise
@@ -84,10 +84,6 @@ class AdaptedClassifier(TextModel):
             raise explain_float16("gradients of adapters pass through the transformer")
         return self
 
-    @property
-    def learning(self) -> tuple[Owner, ...]:
-        return self.learns
-
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         """Return the shapes of a text's tokens, and of its pooled state under each adapter set."""
         self.refuse_misfits(input_shape)
@@ -130,14 +126,13 @@ class AdaptedClassifier(TextModel):
     def _load_body(self, classes: int, seed: int) -> nn.Module:
         """Load the transformer, frozen and in its type: from its files alone, if they are known."""
         dtype = parse_dtype(self.dtype)
+        body = None
         if (laid_out := self._lay_out(classes, dtype)) is not None:
-            model, _ = laid_out
-            made = _extract_body(model, copied=True)
-            body = self._read(made, model, dtype, self.quantise)
-            if body is not None:
-                return hold_frozen(body.requires_grad_(False), dtype)
-        body = _extract_body(self._load_whole(classes, seed)[0], copied=True)
-        quantise(body, self.quantise, dtype)
+            made = _extract_body(laid_out[0], copied=True)
+            body = self._read(made, laid_out[0], dtype, self.quantise)
+        if body is None:
+            body = _extract_body(self._load_whole(classes, seed)[0], copied=True)
+            quantise(body, self.quantise, dtype)
         return hold_frozen(body.requires_grad_(False), dtype)
 
     def _lay_out(
@@ -216,12 +211,7 @@ def _extract_body(model: "PreTrainedModel", *, copied: bool) -> nn.Module:
     """Return the transformer without its output layers and pooler."""
     body: Any = model.base_model
     body = getattr(body, "encoder", body) if model.config.model_type == T5 else body
-    if not copied:
-        return _remove_pooler(copy.copy(body))
-    return _remove_pooler(copy.deepcopy(body))
-
-
-def _remove_pooler(body: Any) -> nn.Module:  # noqa: ANN401 - the library's classes are untyped
+    body = copy.deepcopy(body) if copied else copy.copy(body)
     # The pooler belongs to the client's classification layers.
     if getattr(body, "pooler", None) is not None:
         body._modules = {**body._modules, "pooler": None}

@@ -16,6 +16,7 @@ Layers, widths and starting values are those of the published code (KellerJordan
 That code stops training the first layer's bias after three epochs; here it learns throughout.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -50,6 +51,7 @@ class Airbench(LaidOut):
     """The network airbench94, for colour images of about 32 pixels; the head is its first block."""
 
     images_only = True
+    name_prefixes: ClassVar[Mapping[Owner, str]] = {"tail": "linear."}
     kind: Literal["airbench"] = "airbench"
     width: int = Field(default=64, ge=24, le=MOST_WIDTH)
     """Channels of the first block; the others have four times as many."""
@@ -64,11 +66,6 @@ class Airbench(LaidOut):
             raise build_misfit(f"{self.kind} takes 25x25 to 48x48 in 3 channels", input_shape, size)
         high, wide = ((side - 1) // 2 for side in sides)
         return (self.width, high, wide), (4 * self.width,)
-
-    @staticmethod
-    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
-        """Return the tail's layer as `linear.`; the other segments need no prefix."""
-        return owner, "linear." if owner == "tail" else ""
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Cut the published layers after the first block and before the last layer."""
@@ -97,7 +94,6 @@ class Whitening(nn.Conv2d):
         self.weight.requires_grad_(False)
 
     def reset_parameters(self) -> None:
-        """Set the constant filters, and a bias of zero."""
         with torch.no_grad():
             self.weight.copy_(build_whitening_filters())
             assert self.bias is not None
@@ -145,5 +141,4 @@ class ScaledLinear(nn.Linear):
     """A linear layer whose outputs are divided by nine."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Return the layer's outputs, divided by nine."""
         return super().forward(input) * LOGIT_SCALE

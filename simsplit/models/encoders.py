@@ -7,6 +7,7 @@ it, just as head and tail of language models have separate embeddings.
 """
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ class EncoderBlocks(nn.Module):
     def _apply_relative(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
         shared: Any = self.shared
         real = _fill_mask(x_BLD, mask)
-        given = {"relative_pos": shared.get_rel_pos(x_BLD), "rel_embeddings": None}
+        given = {"relative_pos": shared.get_rel_pos(x_BLD)}
         given["rel_embeddings"] = shared.get_rel_embedding()
         attended, first = shared.get_attention_mask(real), x_BLD
         for index, layer in enumerate(self.layers):
@@ -142,18 +143,6 @@ class EncoderTail(nn.Module):
         return logits_BC[:, None].expand(-1, x_BLD.shape[1], -1)
 
 
-class PooledClassifier(nn.Module):
-    """BERT's and DeBERTa's classification layers: a pooled first token, dropout, a linear layer."""
-
-    def __init__(self, pooler: nn.Module, dropout: nn.Module, classifier: nn.Module) -> None:
-        super().__init__()
-        self.pooler, self.dropout, self.classifier = pooler, dropout, classifier
-
-    def forward(self, x_BLD: Tensor) -> Tensor:
-        out: Tensor = self.classifier(self.dropout(self.pooler(x_BLD)))
-        return out
-
-
 def build_classifier(
     model: "PreTrainedModel", missing: Iterable[str], seed: int, scope: tuple[Scope, ...]
 ) -> nn.Module:
@@ -179,7 +168,9 @@ def build_classifier(
                     model._init_weights(module)  # type: ignore[no-untyped-call]
     if pooler is None:
         return copies[0]
-    return PooledClassifier(copies[0], copy.deepcopy(whole.dropout), copies[1])
+    # BERT's and DeBERTa's classification layers: a pooled first token, dropout, a linear layer.
+    dropout: nn.Module = copy.deepcopy(whole.dropout)
+    return nn.Sequential(OrderedDict(pooler=copies[0], dropout=dropout, classifier=copies[1]))
 
 
 def copy_encoder_segment(

@@ -43,7 +43,7 @@ from simsplit.models.whole import count_bytes, get_class, load_config, load_mode
 from simsplit.seeds import isolate
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 
 class ImageSizes(Config):
@@ -69,6 +69,7 @@ class ImageClassifier(SplitConfig):
     """A vision transformer of the transformers library (ViT, DeiT, ViT-MSN), cut in three."""
 
     images_only = True
+    cut_field = "head"
     kind: Literal["image_classifier"] = "image_classifier"
     name: str | None = None
     """A model on the hub or a folder with one; null: a random model of `sizes`."""
@@ -106,14 +107,6 @@ class ImageClassifier(SplitConfig):
     @property
     def is_start_public(self) -> bool:
         return self.name is not None
-
-    @property
-    def learning(self) -> tuple[Owner, ...]:
-        return self.learns
-
-    @property
-    def cut_field(self) -> str:
-        return "head"
 
     def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
         assert isinstance(trunk, ImageBlocks), "this is the trunk of such a model"
@@ -167,10 +160,6 @@ class ImageClassifier(SplitConfig):
         laid_out = self._lay_out(request)
         return self.make_segment(request) if laid_out is None else laid_out[1]
 
-    @property
-    def _cut(self) -> Cut:
-        return Cut(self.head, self.tail)
-
     def _read_segment(self, request: SegmentRequest) -> nn.Module | None:
         """Read a segment from the model's own files; None if it does not come from such ones."""
         if self.name is None or (laid_out := self._lay_out(request)) is None:
@@ -191,7 +180,7 @@ class ImageClassifier(SplitConfig):
         if request.owner == "tail":
             unsaved = find_unsaved(model, saved)
             reader = build_classifier(model, unsaved, request.seed, request.scope)
-        return model, copy_image_segment(model, request.owner, self._cut, reader)
+        return model, copy_image_segment(model, request.owner, Cut(self.head, self.tail), reader)
 
     def _copy_segment(self, request: SegmentRequest) -> nn.Module:
         """Copy a segment out of a model that is in memory as a whole."""
@@ -201,7 +190,7 @@ class ImageClassifier(SplitConfig):
             model, missing = self.make_whole(input_shape, num_classes)
         get_classifier(model)
         reader = build_classifier(model, missing, seed, scope) if owner == "tail" else None
-        return copy_image_segment(model, owner, self._cut, reader)
+        return copy_image_segment(model, owner, Cut(self.head, self.tail), reader)
 
     def make_whole(
         self, input_shape: InputShape, classes: int
@@ -210,16 +199,10 @@ class ImageClassifier(SplitConfig):
         if self.name is not None:
             _require_exact_cut(self.name, self.revision)
             return load_model(self.name, self.revision, classes)
-        config, sizes = self._build_config(input_shape, classes), self._random_sizes
-        refuse_without_room(count_bytes(sizes.width, sizes.layers))
-        return get_class(config.model_type, classes).from_config(config), frozenset()
-
-    def _build_config(self, input_shape: InputShape, classes: int) -> "PreTrainedConfig":
-        """Build the library's configuration of a random model."""
         from transformers import AutoConfig
 
         sizes, (channels, height, width) = self._random_sizes, input_shape
-        config: PreTrainedConfig = AutoConfig.for_model(
+        config = AutoConfig.for_model(
             "vit",
             image_size=height if height == width else (height, width),
             num_channels=channels,
@@ -230,7 +213,8 @@ class ImageClassifier(SplitConfig):
             intermediate_size=4 * sizes.width,
             num_labels=classes,
         )
-        return config
+        refuse_without_room(count_bytes(sizes.width, sizes.layers))
+        return get_class(config.model_type, classes).from_config(config), frozenset()
 
 
 @lru_cache(maxsize=64)

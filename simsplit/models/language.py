@@ -64,6 +64,7 @@ _OWNERS: tuple[Owner, ...] = ("head", "trunk", "tail")
 class LanguageConfig(TextModel):
     """Options of both kinds of language models."""
 
+    cut_field = "head"
     head: int = Field(default=2, ge=0)
     """Number of layers in the clients' head."""
     tail: int = Field(default=2, ge=0)
@@ -105,14 +106,6 @@ class LanguageConfig(TextModel):
     @property
     def lacks(self) -> str:
         return "" if self.lora is None else self.lora.lacks
-
-    @property
-    def learning(self) -> tuple[Owner, ...]:
-        return self.learns
-
-    @property
-    def cut_field(self) -> str:
-        return "head"
 
     def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
         assert isinstance(trunk, Blocks | EncoderBlocks), "these are the trunks of language models"

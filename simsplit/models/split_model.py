@@ -197,12 +197,8 @@ def hold_model_again(kept: GivenModel, model: SplitModel | nn.Module | Sequence[
     Raise ScenarioError if it has other layers.
     """
     config = hold_model(model)
-    same = (
-        kept.architecture == config.architecture
-        if kept.architecture
-        else kept.digest == config.digest
-    )
-    if not same:
+    attribute = "architecture" if kept.architecture else "digest"
+    if getattr(kept, attribute) != getattr(config, attribute):
         raise ScenarioError(
             "model", "has other layers than the network that the run was given; pass such a one"
         )

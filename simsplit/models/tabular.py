@@ -24,6 +24,7 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "g
 class Mlp(LaidOut):
     """Linear layers on flattened samples of any shape, cut after any of them."""
 
+    cut_field = "head"
     kind: Literal["mlp"] = "mlp"
     widths: tuple[int, ...] = Field(default=(64, 64, 32), min_length=2, max_length=MOST_LAYERS)
     """Widths of the hidden layers; the last layer, whose outputs are the classes, comes after them.
@@ -36,10 +37,6 @@ class Mlp(LaidOut):
     """Activation after each hidden layer."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the values after each hidden layer that is dropped in training."""
-
-    @property
-    def cut_field(self) -> str:
-        return "head"
 
     def count_passed(self, place: Place) -> int:
         # A layer is followed by its activation, and by dropout if there is any.

@@ -9,7 +9,8 @@ tensor that crosses the cut is a leaf, and the other side still needs its values
 """
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 from torch import nn
 
@@ -28,6 +29,7 @@ class ResNet18(LaidOut):
     """torchvision's ResNet-18, whose segments keep torchvision's names of the weights."""
 
     start = "kaiming"
+    name_prefixes: ClassVar[Mapping[Owner, str]] = {"tail": "fc."}
 
     images_only = True
     kind: Literal["resnet18"] = "resnet18"
@@ -40,7 +42,7 @@ class ResNet18(LaidOut):
     """imagenet: 7x7 convolution, stride 2, and max pooling. cifar: 3x3, stride 1, no pooling."""
 
     @property
-    def cut_field(self) -> str:
+    def cut_field(self) -> str:  # type: ignore[override]
         # An added block is in no trunk, so the other cut would be of another network.
         return "cut" if self.l2h == "moved" else ""
 
@@ -62,11 +64,6 @@ class ResNet18(LaidOut):
             raise build_misfit(takes, input_shape, f"{smallest} or more")
         height, width = (-(-side // stem_stride) for side in input_shape[1:])
         return (64, height, width), (512,)
-
-    @staticmethod
-    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
-        """Return the tail's layer as `fc.`; the other segments need no prefix."""
-        return owner, "fc." if owner == "tail" else ""
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         """Cut torchvision's network after its stem, or one block further."""
