@@ -1,5 +1,7 @@
 """This module reads tables of samples from the hub or from parquet files in the hub's layout."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,40 +53,40 @@ def read_parquet(files: list[Path], columns: list[str] | None = None) -> "pa.Tab
 
     tables = []
     for file in files:
-        try:
+        with explain_unreadable(file):
             # one file at a time: `read_table` on a folder would read its name as a partition
             tables.append(pq.ParquetFile(file).read(columns))
-        except (OSError, pa.ArrowException) as error:
-            raise build_unreadable(file, error) from error
     return pa.concat_tables(tables)
 
 
 def read_parquet_columns(file: Path) -> list[str]:
     """Return the names of a file's columns without reading its rows."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with explain_unreadable(file):
         names: list[str] = pq.read_schema(file).names
-    except (OSError, pa.ArrowException) as error:
-        raise build_unreadable(file, error) from error
     return names
 
 
 def count_rows(files: list[Path]) -> int:
     """Count the rows of some files without reading them."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     count = 0
     for file in files:
-        try:
+        with explain_unreadable(file):
             count += pq.read_metadata(file).num_rows
-        except (OSError, pa.ArrowException) as error:
-            raise build_unreadable(file, error) from error
     return count
 
 
-def build_unreadable(file: Path, error: Exception) -> DataError:
-    """Return the error for a file that is not a parquet file."""
-    return DataError(f"data.source.path: {file} cannot be read ({error}); download it again")
+@contextmanager
+def explain_unreadable(file: Path) -> Iterator[None]:
+    """Open a context in which the error of a file that is no parquet file names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException, StopIteration) as error:
+        raise DataError(
+            f"data.source.path: {file} cannot be read ({error}); download it again"
+        ) from error

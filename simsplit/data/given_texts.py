@@ -68,7 +68,8 @@ def is_texts(data: Any, options: Mapping[str, Any]) -> bool:  # noqa: ANN401 - m
     if is_hub(part) and any(type(kind).__name__ == "Image" for kind in part.features.values()):
         return False
     if is_frame(part) or is_hub(part):
-        return "task" in options or _TEXT in _list_columns(part)
+        columns = part.column_names if is_hub(part) else part.columns
+        return "task" in options or _TEXT in map(str, columns)
     return _are_texts(part[0] if is_pair(part) else part)
 
 
@@ -88,7 +89,10 @@ def build_given_texts(data: Any, **options: Any) -> TextGiven:  # noqa: ANN401
         if renames:
             whole = _name_labels(whole, names)
             other = None if other is None else _name_labels(other, names)
-        options |= {"task": _choose_task(names)}
+        options |= {"task": Language(text=_TEXT)}
+        if names:
+            prompt = f"{{{_TEXT}}}"
+            options |= {"task": Classification(prompt=prompt, label=_LABEL, names=names)}
     if dealt:
         owners = np.repeat([f"{n:06d}" for n in range(len(parts))], [*map(len, tables)])
         whole = whole.append_column(DEALT, pa.array(owners))
@@ -112,10 +116,6 @@ def _are_texts(items: Any) -> bool:  # noqa: ANN401
         return False
     first = next(iter(items))
     return isinstance(first[0] if is_pair(first) else first, str)
-
-
-def _list_columns(part: Any) -> list[str]:  # noqa: ANN401
-    return [*map(str, part.column_names if is_hub(part) else part.columns)]
 
 
 def _to_table(part: Any) -> "pa.Table":  # noqa: ANN401
@@ -162,12 +162,6 @@ def _name_labels(table: "pa.Table", names: Sequence[str]) -> "pa.Table":
     numbers = number_labels(table[_LABEL].to_numpy(), names, _LABELS)
     column = pa.array([names[number] for number in numbers])
     return table.set_column(table.column_names.index(_LABEL), _LABEL, column)
-
-
-def _choose_task(names: Sequence[str]) -> Classification | Language:
-    if not names:
-        return Language(text=_TEXT)
-    return Classification(prompt=f"{{{_TEXT}}}", label=_LABEL, names=tuple(names))
 
 
 def _split_off_test(table: "pa.Table", source: TextGiven) -> dict[str, "pa.Table"]:

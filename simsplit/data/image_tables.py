@@ -17,8 +17,8 @@ from pydantic import Field
 from simsplit.config import Config
 from simsplit.data.arrays import find_class_names, number_labels
 from simsplit.data.cached_sets import (
-    build_unreadable,
     count_rows,
+    explain_unreadable,
     find_parquet_files,
     load_hub_table,
     read_parquet,
@@ -77,13 +77,11 @@ class ParquetSource(TableConfig):
         if not self.path.is_dir():
             return None
         first, *_ = files = find_parquet_files(self.path, ("train",))
-        try:
+        with explain_unreadable(first):
             with pq.ParquetFile(first) as parquet:
                 columns = choose_columns(parquet.schema_arrow, self, str(first))
                 batch = next(parquet.iter_batches(batch_size=1, columns=[columns.image]))
             form = _choose_form(pa.Table.from_batches([batch]), columns, self, str(first))
-        except (OSError, pa.ArrowException, StopIteration) as error:
-            raise build_unreadable(first, error) from error
         if columns.names is not None:
             return DataInfo(form.shape, len(columns.names))
         names = _find_classes(read_parquet(files, [columns.label]), columns, str(self.path))
@@ -188,16 +186,11 @@ def choose_columns(schema: "pa.Schema", config: TableConfig, where: str) -> Colu
     image = _choose_column("image", config.image, images, where)
     integers = [f.name for f in schema if kinds.is_integer(f.type)]
     strings = [f.name for f in schema if is_name(f.type)]
-    named = [name for name in (*strings, *_list_floats(schema)) if name == config.label]
+    floats = [f.name for f in schema if kinds.is_floating(f.type)]
+    named = [name for name in (*strings, *floats) if name == config.label]
     label = _choose_column("label", config.label, [*integers, *named] or strings, where)
     names = _read_features(schema).get(label, {}).get("names")
     return Columns(image, label, tuple(names) if names else None)
-
-
-def _list_floats(schema: "pa.Schema") -> list[str]:
-    import pyarrow.types as kinds
-
-    return [field.name for field in schema if kinds.is_floating(field.type)]
 
 
 def _choose_column(role: str, wanted: str | None, fitting: list[str], where: str) -> str:

@@ -160,16 +160,7 @@ def _load_cached(fields: str, changed: tuple[int, ...]) -> DataSet:
     )
     made = encode_joined(source, together, f"{party}.{target}")
     warnings = (*made.warnings, *_warn_of_left_out(frames, common))
-    return DataSet(
-        "joined",
-        made.train,
-        made.test,
-        made.class_names,
-        fitted=made.fitted,
-        warnings=warnings,
-        columns=made.columns,
-        ids=digest_ids(common),
-    )
+    return replace(made, warnings=warnings, ids=digest_ids(common))
 
 
 def load_portion(

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from simsplit.config import map_kinds
-from simsplit.data.client_parts import DrawnParts
+from simsplit.data.client_parts import draw_parts
 from simsplit.data.dealing import Dealing
 from simsplit.data.portions import ByColumns, ByParts
 from simsplit.errors import ScenarioError
@@ -214,7 +214,7 @@ class Drawn(Dealing):
     def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> Sequence[np.ndarray]:
         """Return each client's rows, which are drawn when they are asked for."""
         self.check(labels, num_clients)
-        return DrawnParts(labels, num_clients, self.samples, self.alpha, seed)
+        return draw_parts(labels, num_clients, self.samples, self.alpha, seed)
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
         """Draw the rows of all clients."""

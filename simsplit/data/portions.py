@@ -43,7 +43,8 @@ class Portion:
         """Return plain values, for `data.json`."""
         places = [[e.start, e.stop] if isinstance(e, slice) else list(e) for e in self.index]
         facts: dict[str, object] = {"places": places, "shape": list(self.shape)}
-        return facts | ({"tokens": True} if self._is_of_tokens else {})
+        is_of_tokens = len(self.index) == 1 and isinstance(self.index[0], slice)
+        return facts | ({"tokens": True} if is_of_tokens else {})
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> "Portion":
@@ -64,14 +65,12 @@ class Portion:
         taken = Samples(inputs, labels, texts)
         return taken if self.has_labels else mask_labels(taken)
 
-    @property
-    def _is_of_tokens(self) -> bool:
-        return len(self.index) == 1 and isinstance(self.index[0], slice)
-
 
 def mask_labels(samples: Samples) -> Samples:
     """Return samples without any label."""
-    texts = None if samples.texts is None else samples.texts.mask_groups()
+    texts = samples.texts
+    if texts is not None:
+        texts = replace(texts, groups=torch.zeros_like(texts.groups))
     return replace(samples, labels=torch.full_like(samples.labels, IGNORED), texts=texts)
 
 
@@ -150,7 +149,9 @@ class ByColumns(Joint):
                 f"columns is for tables, got samples of shape {shape}; use parts",
             )
         if info.texts:
-            return [Portion((each,), (each.stop - each.start,)) for each in self._cut_tokens(info)]
+            width = shape[0] // len(self.groups)
+            starts = range(0, shape[0], width)
+            return [Portion((slice(start, start + width),), (width,)) for start in starts]
         known = list(columns) or [str(place) for place in range(shape[0])]
         owners = _assign_columns(self.groups, known)
         places = {
@@ -163,10 +164,6 @@ class ByColumns(Joint):
         """Return the columns of each party's text, in the order in which the prompt names them."""
         owners = _assign_columns(self.groups, known)
         return [tuple(each for each in known if owners[each] == name) for name in self.groups]
-
-    def _cut_tokens(self, info: DataInfo) -> Iterator[slice]:
-        width = info.shape[0] // len(self.groups)
-        return (slice(start, start + width) for start in range(0, info.shape[0], width))
 
 
 class ByParts(Joint):

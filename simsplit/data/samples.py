@@ -79,10 +79,6 @@ class TextInfo:
         # all but the token that closes an encoder's text
         return replace(self, lengths=lengths, prompts=lengths - 1, fields=None)
 
-    def mask_groups(self) -> "TextInfo":
-        """Return the information without the texts' classes."""
-        return replace(self, groups=torch.zeros_like(self.groups))
-
 
 class SplitSizes(NamedTuple):
     """The number of samples of a source, known without reading them."""

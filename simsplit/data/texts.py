@@ -19,7 +19,7 @@ from torch import Tensor
 
 from simsplit.client_names import name_owners
 from simsplit.config import Config
-from simsplit.data.batches import Batch
+from simsplit.data.batches import Batch, Batches
 from simsplit.data.cached_sets import (
     count_rows,
     find_parquet_files,
@@ -99,7 +99,8 @@ class TextTable(Config):
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the task's classes; a single name if it has none."""
-        return self.task.names if isinstance(self.task, Classification) else ("text",)
+        task = self._complete_task()
+        return task.names if isinstance(task, Classification) else ("text",)
 
     @abstractmethod
     def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
@@ -162,10 +163,14 @@ class TextTable(Config):
             records = [records[row] for row in rows]
             owners = None if owners is None else owners[rows]
         encode = partial(encode_pieces, groups=groups, source=self, reader=reader, public=public)
-        if fields:
-            samples = join_fields([encode(_take_field(records, pieces, each)) for each in fields])
-        else:
-            samples = encode(pieces)
+        texts = [
+            [
+                piece._replace(prompt=" ".join(str(record[column]) for column in columns))
+                for piece, record in zip(pieces, records, strict=True)
+            ]
+            for columns in fields
+        ]
+        samples = join_fields([*map(encode, texts)]) if fields else encode(pieces)
         return replace(samples, owners=owners), name_owners(client, named)
 
     def _choose_columns(self, client: str | None, columns: Sequence[str], where: str) -> list[str]:
@@ -218,11 +223,6 @@ class PythonDocs(TextTable):
         kept, out = hold_out(labels, 0.2, numpy_rng_for(0, "python_docs", "test"))
         table = pa.Table.from_pylist(rows).take(kept if split == "train" else out)
         return table, f"python_docs ({split})"
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The topics if the task is classification, else a single name."""
-        return self.topics if isinstance(self.task, Classification) else ("text",)
 
     def _complete_task(self) -> AnyTask:
         if isinstance(self.task, Classification):
@@ -295,14 +295,6 @@ def _number_values(records: Sequence[Record], column: str | None) -> np.ndarray 
         return None
     values = [str(record[column]) for record in records]
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
-
-
-def _take_field(
-    records: Sequence[Record], pieces: Sequence[Piece], columns: Sequence[str]
-) -> list[Piece]:
-    """Return each row's text of some columns alone, with its class."""
-    texts = (" ".join(str(record[column]) for column in columns) for record in records)
-    return [piece._replace(prompt=text) for piece, text in zip(pieces, texts, strict=True)]
 
 
 def join_fields(parts: Sequence[Samples]) -> Samples:
@@ -395,16 +387,12 @@ def _build_targets(
     return targets
 
 
-class TextBatcher:
+class TextBatcher(Batches):
     """Batches of texts, each as long as its longest text."""
-
-    augments = False
 
     def __init__(self, samples: Samples, device: torch.device | str = "cpu") -> None:
         assert samples.texts is not None, "only texts are batched here"
-        self.device = torch.device(device)
-        self._inputs = samples.inputs.to(self.device)
-        self._labels = samples.labels.to(self.device)
+        super().__init__(samples, device)
         self._texts = samples.texts
 
     def get_lengths(self, rows: Tensor) -> Tensor:
@@ -412,13 +400,13 @@ class TextBatcher:
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
         """Return the rows `indices`, cut to the longest of them; texts are never augmented."""
-        lengths = self._texts.lengths[indices.cpu()]
+        lengths = self.get_lengths(indices)
         longest = int(lengths.max())
         rows = indices.to(self.device, non_blocking=True)
         # padding beyond the longest text would be computed, and would cross the cut
         kept = slice(-longest, None) if self._texts.left else slice(longest)
         inputs = self._inputs.index_select(0, rows)[:, kept]
-        labels = self._labels.index_select(0, rows)[:, kept]
+        labels = self.labels.index_select(0, rows)[:, kept]
         mask = None
         if self._texts.left:
             mask = (torch.arange(longest) >= longest - lengths[:, None]).to(self.device)

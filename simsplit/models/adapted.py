@@ -22,13 +22,7 @@ from simsplit.models.served_trunk import (
     ServedTail,
     build_layout,
 )
-from simsplit.models.shards import (
-    WeightFiles,
-    WeightReader,
-    find_unsaved,
-    find_weight_files,
-    lay_out_model,
-)
+from simsplit.models.shards import WeightReader, find_unsaved, lay_out_model
 from simsplit.models.text_model import Lora, TextModel, explain_float16, find_targets
 from simsplit.models.transformer import build_linear_reader
 from simsplit.models.whole import T5, draw_model, load_model
@@ -144,8 +138,8 @@ class AdaptedClassifier(TextModel):
         if (saved := self._find_files()) is None:
             return None
         if self.get_family() not in ENCODERS:
-            return lay_out_model(*self._saved, dtype), frozenset()
-        model = lay_out_model(*self._saved, torch.float32, classes)
+            return lay_out_model(self.find_folder(), self.revision, dtype), frozenset()
+        model = lay_out_model(self.find_folder(), self.revision, torch.float32, classes)
         return model, find_unsaved(model, saved)
 
     def _read(
@@ -159,15 +153,6 @@ class AdaptedClassifier(TextModel):
         if (saved := self._find_files()) is None:
             return None
         return WeightReader(model, saved, dtype, form).fill(part, part)
-
-    def _find_files(self) -> WeightFiles | None:
-        """Return the model's files; None if it is random, or has none that can be read in parts."""
-        return find_weight_files(*self._saved) if self.sizes is None else None
-
-    @property
-    def _saved(self) -> tuple[str, str | None]:
-        """The folder or name of the saved model, and its revision."""
-        return self.find_folder(), self.revision
 
     @property
     def pooling(self) -> Pooling:

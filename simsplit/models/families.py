@@ -98,12 +98,6 @@ def list_layer_kinds(config: "PreTrainedConfig") -> list[str]:
     return [kind] * int(config.num_hidden_layers)
 
 
-def find_embedding_scale(body: nn.Module) -> float | None:
-    """Return the factor on embeddings that is not a part of the embedding layer (Granite)."""
-    scale: Any = getattr(body, "embedding_multiplier", None)
-    return None if scale is None else float(scale)
-
-
 def find_dropout(body: nn.Module, family: Family) -> nn.Module | None:
     """Return the dropout after the embeddings, if there is one."""
     found: Any = getattr(body, family.dropout, None) if family.dropout else None

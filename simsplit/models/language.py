@@ -26,10 +26,8 @@ from simsplit.models.fresh import InputShape, Owner, Place, SegmentRequest, Shap
 from simsplit.models.frozen import hold_frozen, parse_dtype
 from simsplit.models.quantised import QuantisedForm, quantise
 from simsplit.models.shards import (
-    WeightFiles,
     WeightReader,
     find_unsaved,
-    find_weight_files,
     has_weight_files,
     is_weightless,
     lay_out_model,
@@ -173,9 +171,6 @@ class LanguageConfig(TextModel):
     def has_weights(self) -> bool:
         """Return whether the weights are random, or in files on this machine."""
         return self.sizes is not None or has_weight_files(self.find_folder(), self.revision)
-
-    def _find_files(self) -> WeightFiles | None:
-        return find_weight_files(self.find_folder(), self.revision)
 
     def _lay_out(
         self, request: SegmentRequest, dtype: torch.dtype

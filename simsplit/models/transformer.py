@@ -19,7 +19,6 @@ from simsplit.models.families import (
     Family,
     find_body,
     find_dropout,
-    find_embedding_scale,
     find_family,
     list_layer_kinds,
 )
@@ -126,7 +125,9 @@ class Head(nn.Module):
         super().__init__()
         self.tokens = tokens
         self.blocks = blocks
-        self.scale = find_embedding_scale(body)
+        # Granite's factor on embeddings, which is not a part of the embedding layer.
+        scale: Any = getattr(body, "embedding_multiplier", None)
+        self.scale = None if scale is None else float(scale)
         self.positions = getattr(body, family.positions) if family.positions else None
         self.dropout = find_dropout(body, family)
 
