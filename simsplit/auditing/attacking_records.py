@@ -18,6 +18,7 @@ from simsplit.machine import find_device
 from simsplit.packets import Packet
 from simsplit.phases import EVALUATE, TRAIN, Phase
 from simsplit.scenario import Scenario
+from simsplit.wire import Wire
 
 
 class TimeSpentError(Exception):
@@ -82,7 +83,7 @@ def attack_record(
     data = ground.data
     if Knows.QUERIES in config.threat.knows:
         data = replace(data, auxiliary=ground.pairs)
-    parts = seat_recorded(ground.open_wire(), record.testimony)
+    parts = seat_recorded(replace(ground.parts, wire=Wire()), record.testimony)
     attacking = Attacking(scenario, parts, data, find_device(scenario.device))
     if config.recovers == "sessions":
         attacking.judges["sessions"] = _seat_judge(scenario, data, parts, record.testimony)

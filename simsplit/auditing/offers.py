@@ -136,13 +136,10 @@ class Offers:
             lacks.append(f"recorded {', '.join(dict.fromkeys(legs))}, a row for each sample")
         for need in unmet:
             as_known = need.what is Given.PUBLIC and is_told
+            words = need.what.name.lower().replace("_", " ")
             if need.leg is None and not as_known:
-                lacks.append(_GIVEN.get(need.what) or _write_need(need))
+                lacks.append(_GIVEN.get(need.what) or need.in_words or words)
         return tuple(dict.fromkeys(lacks))
-
-
-def _write_need(need: Need) -> str:
-    return need.in_words or need.what.name.lower().replace("_", " ")
 
 
 def choose_attacks(
@@ -157,7 +154,8 @@ def choose_attacks(
     for each in named or ATTACKS:
         config = _build_config(each)
         kind = config.title
-        if not _is_for(offers.scenario, config):
+        of_data = [need for need in config.needs if need.what.value.modalities]
+        if not all(is_met(offers.scenario, need) for need in of_data):
             if named:
                 modality = offers.scenario.data.source.modality
                 raise SimsplitError(f"--attack: {kind} is not for {modality}")
@@ -184,11 +182,6 @@ def _build_config(given: str | Mapping[str, Any]) -> AttackConfig:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
         raise SimsplitError(f"--attack: {kind}.{field}: {first['msg']}") from None
-
-
-def _is_for(scenario: Scenario, config: AttackConfig) -> bool:
-    """Return whether an attack is for this kind of data."""
-    return all(is_met(scenario, need) for need in config.needs if need.what.value.modalities)
 
 
 def _list_forms(config: AttackConfig) -> Iterator[AttackConfig]:
