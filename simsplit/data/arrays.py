@@ -157,13 +157,11 @@ class NpzSource(SourceConfig):
 
     @property
     def modality(self) -> Literal["images", "tables"]:
-        """The modality that the type of the file's inputs implies: uint8 arrays are images."""
         if not self.path.is_file():
             return "images"
         return "images" if self._read_header(self._find_arrays().x)[1] == np.uint8 else "tables"
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes, from headers and labels; None if the file does not exist."""
         if not self.path.is_file():
             return None
         pairs = self._find_arrays()
@@ -176,7 +174,6 @@ class NpzSource(SourceConfig):
         return DataInfo(tuple(form.shape[1:]), classes)
 
     def count_samples(self) -> SplitSizes | None:
-        """Read the number of samples from headers; None if the file does not exist."""
         if not self.path.is_file():
             return None
         pairs = self._find_arrays()

@@ -48,7 +48,6 @@ class TextGiven(TextTable):
     """Task to learn; a bare word such as `sst2` names the task of that data set."""
 
     def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        """Return the rows passed to this process; raise DataError if none with this digest were."""
         tables = cast("Mapping[str, pa.Table]", get_passed(self.digest))
         return tables[split], f"data ({split})"
 

@@ -70,7 +70,6 @@ class ParquetSource(TableConfig):
     (train-*.parquet)."""
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes, from labels and the first image; None if there is no folder."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -94,7 +93,6 @@ class ParquetSource(TableConfig):
         return SplitSizes(*(count_rows(find_parquet_files(self.path, s)) for s in (train, test)))
 
     def load(self, limit: Limit | None = None) -> DataSet:
-        """Decode every image that a limit leaves."""
         train = read_parquet(find_parquet_files(self.path, ("train",)))
         test = read_parquet(find_parquet_files(self.path, ("test", "validation")))
         return decode_tables(self.path.name, train, test, self, limit)
@@ -120,7 +118,6 @@ class HubSource(TableConfig):
         return None
 
     def load(self, limit: Limit | None = None) -> DataSet:
-        """Fetch the data, or read the hub's cache, and decode every image that a limit leaves."""
         where = (self.name, self.config, self.revision)
         train = load_hub_table(*where, self.train_split)
         test = load_hub_table(*where, self.test_split)

@@ -76,7 +76,6 @@ class JoinedSource(SourceConfig):
         return [*self.files].index(owner)
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes, from the joined rows; None if a file is not there."""
         return self.load().info if self.is_quick else None
 
     def load(self) -> DataSet:

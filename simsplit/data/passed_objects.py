@@ -53,7 +53,6 @@ class GivenSource(SourceConfig):
         return "images" if self.images else "tables"
 
     def describe(self) -> DataInfo | None:
-        """Return the shape and classes noted when the data were passed; None if none were."""
         return DataInfo(self.shape, self.classes) if self.shape else None
 
     @property
@@ -63,7 +62,6 @@ class GivenSource(SourceConfig):
         return 0 if owners is None else len(np.unique(owners))
 
     def load(self) -> DataSet:
-        """Return the data passed to this process; raise DataError if none with this digest were."""
         return cast("DataSet", get_passed(self.digest))
 
 

@@ -91,17 +91,14 @@ class Joint(Dealing):
         return ()
 
     def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> Sequence[np.ndarray]:
-        """Return all rows for each party."""
         del seed
         self.check(labels, num_clients)
         return [np.arange(len(labels))] * num_clients
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Return all rows for each party."""
         return [*self.deal(labels, num_clients, seed)]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError if there is not one client for each portion."""
         del labels
         if num_clients != (count := self.count_parties()):
             raise ScenarioError(
@@ -180,7 +177,6 @@ class ByParts(Joint):
         return self.parts
 
     def cut(self, info: DataInfo, columns: Sequence[str]) -> list[Portion]:
-        """Return the parts of an image, row by row."""
         del columns
         shape = info.shape
         if len(shape) != 3:

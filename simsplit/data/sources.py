@@ -108,7 +108,6 @@ class TorchvisionSource(SourceConfig):
         return _KNOWN[self.kind][2]
 
     def load(self) -> DataSet:
-        """Read training and test samples as the data set divides them."""
         train, test = self._open(train=True), self._open(train=False)
         read = _read_signs if self.kind == "gtsrb" else _read_arrays
         names = tuple(getattr(train, "classes", map(str, range(self.describe().classes))))

@@ -74,7 +74,6 @@ class TableSource(FrameOptions, SourceConfig):
         return self.path.is_file()
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes, from the encoded rows; None if the file does not exist."""
         return self.load().info if self.path.is_file() else None
 
     def load(self) -> DataSet:

@@ -79,7 +79,6 @@ class AdaptedClassifier(TextModel):
         return self
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return the shapes of a text's tokens, and of its pooled state under each adapter set."""
         self.refuse_misfits(input_shape)
         return input_shape, (self.adapters, self.get_sizes()[0])
 

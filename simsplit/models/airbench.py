@@ -57,7 +57,6 @@ class Airbench(LaidOut):
     """Channels of the first block; the others have four times as many."""
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for images that do not end in one pixel."""
         # Each block halves the image, and the last pooling is three by three.
         channels, *sides = input_shape
         left = [(side - 1) // 8 // 3 for side in sides]
@@ -68,7 +67,6 @@ class Airbench(LaidOut):
         return (self.width, high, wide), (4 * self.width,)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Cut the published layers after the first block and before the last layer."""
         w = self.width
         head = nn.Sequential(Whitening(), nn.GELU(), *_build_block(Whitening.FILTERS, w))
         pooling = nn.MaxPool2d(3), nn.Flatten()
@@ -116,7 +114,6 @@ class Convolution(nn.Conv2d):
         super().__init__(inputs, outputs, 3, padding=1, bias=False)
 
     def reset_parameters(self) -> None:
-        """Draw the filters as torch does; then make the first ones copy a channel each."""
         super().reset_parameters()
         nn.init.dirac_(self.weight.data[: self.in_channels])
 

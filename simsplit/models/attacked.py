@@ -95,7 +95,6 @@ class MobileNet(LaidOut):
         return (layers[-1][0], height, width), (1024,)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build the convolutions, and cut after `cut` of them; pooling ends the trunk."""
         layers = [_build_convolution(input_shape[0], 32, 2)]
         inputs = 32
         for outputs, stride in (*_MOBILE, (1024, 1)):
@@ -125,7 +124,6 @@ class MnistNet(LaidOut):
     """UnSplit's cuts: after the first pooling (2), or after the second ReLU (4)."""
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for other images than 28x28 grey ones."""
         if input_shape != (1, 28, 28):
             size = "" if input_shape[1:] == (28, 28) else "28"
             raise build_misfit(f"{self.kind} takes 28x28 in 1 channel", input_shape, size)

@@ -107,7 +107,6 @@ class EncoderHead(nn.Module):
         return tokens
 
     def forward(self, ids_BL: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
-        """Embed the tokens, and apply the layers."""
         return self.forward_embedded(self.tokens(ids_BL), mask, past)
 
     def forward_embedded(

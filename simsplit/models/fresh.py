@@ -263,7 +263,6 @@ class LaidOut(SplitConfig):
         return self._copy_layout(widen_first(trunk, width), request)
 
     def make_segment(self, request: SegmentRequest) -> nn.Module:
-        """Copy the segment from the layout, and initialise it from a separate stream."""
         segments = _lay_out(self, request.input_shape, request.num_classes)
         refuse_without_room(
             sum(

@@ -113,7 +113,6 @@ class ImageClassifier(SplitConfig):
         return trunk.enter(self.count_passed(place))
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, which are the number of tokens by their width."""
         tokens, width, layers = self._measure(input_shape)
         if self.head + self.tail >= layers:
             raise ScenarioError(
@@ -156,7 +155,6 @@ class ImageClassifier(SplitConfig):
         return made
 
     def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
-        """Make a segment without weights, if it comes from files; else a whole one."""
         laid_out = self._lay_out(request)
         return self.make_segment(request) if laid_out is None else laid_out[1]
 

@@ -49,7 +49,6 @@ class ImageTail(nn.Module):
         self.blocks, self.norm, self.reader = blocks, norm, reader
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """Return the logits of each image."""
         out: Tensor = self.reader(self.norm(self.blocks(x_BLD))[:, 0])
         return out
 

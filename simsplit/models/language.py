@@ -110,7 +110,6 @@ class LanguageConfig(TextModel):
         return trunk.enter(self.count_passed(place))
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, which are a text's length by the model's width."""
         self.refuse_misfits(input_shape)
         width, layers, _ = self.get_sizes()
         (length,) = input_shape
@@ -140,7 +139,6 @@ class LanguageConfig(TextModel):
         return made.to("meta") if is_weightless() else made
 
     def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
-        """Make a segment without weights, if it comes from files; else a whole one."""
         laid_out = self._lay_out(request, torch.float32)
         return self.make_segment(request) if laid_out is None else laid_out[1]
 
@@ -216,7 +214,6 @@ class LanguageConfig(TextModel):
 
     @property
     def classifies(self) -> bool:
-        """Whether the model predicts classes, not tokens."""
         return self.kind_name == "sequence_classifier"
 
     def encodes(self) -> bool:

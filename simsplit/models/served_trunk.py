@@ -75,7 +75,6 @@ class NoAdapters(nn.Module):
     """The head of a client that trains its classification layers only."""
 
     def forward(self) -> Tensor:
-        """Return zero sets of adapters."""
         return torch.empty(0, 0)
 
 

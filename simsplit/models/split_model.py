@@ -149,16 +149,13 @@ class GivenModel(SplitConfig):
 
     @property
     def is_available_offline(self) -> bool:
-        """Whether the network was passed in this process."""
         return get_held(self.digest) is not None
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return cut and feature shape, measured by a forward pass."""
         cut, features, _ = _measure_once(self._get_model(), input_shape)
         return cut, features
 
     def make_segment(self, request: SegmentRequest) -> nn.Module:
-        """Copy a segment of the network, with its weights or fresh ones."""
         outputs = _measure_once(self._get_model(), request.input_shape)[2]
         if outputs < request.num_classes:
             raise ScenarioError(

@@ -43,7 +43,6 @@ class Mlp(LaidOut):
         return (2 + bool(self.dropout)) * super().count_passed(place)
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return the widths at the two cuts, or raise ScenarioError if the trunk has no layer."""
         trunk = len(self.widths) + 1 - self.head - self.tail
         if trunk < 1:
             most = len(self.widths) - 1
@@ -61,7 +60,6 @@ class Mlp(LaidOut):
         return (self.widths[self.head - 1],), (self.widths[-self.tail],)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build the hidden layers with their activations and the last layer, and cut them."""
         blocks = [self._build_block(*pair) for pair in pairwise((prod(input_shape), *self.widths))]
         blocks.append([nn.Linear(self.widths[-1], num_classes)])
         cuts = (0, self.head, len(blocks) - self.tail, len(blocks))

@@ -134,7 +134,6 @@ class Head(nn.Module):
     def forward(
         self, ids_BL: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
     ) -> Tensor:
-        """Embed the tokens, and apply the layers."""
         return self.forward_embedded(self.tokens(ids_BL), mask, past)
 
     def forward_embedded(

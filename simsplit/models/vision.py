@@ -55,7 +55,6 @@ class ResNet18(LaidOut):
         return nn.Sequential(layers)
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for images that are too small."""
         # The imagenet stem halves the image twice, rounding up; the cifar stem never does.
         stem_stride = 4 if self.stem == "imagenet" else 1
         smallest = stem_stride * 4 + 1  # so that layer4 still gets more than one pixel to halve
@@ -66,7 +65,6 @@ class ResNet18(LaidOut):
         return (64, height, width), (512,)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Cut torchvision's network after its stem, or one block further."""
         from torchvision.models import resnet18
         from torchvision.models.resnet import BasicBlock
 
@@ -101,7 +99,6 @@ class SimpleCNN(LaidOut):
     """The l2h head's second convolution is an additional one, which the l1h network lacks."""
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for sizes other than 28x28 and 32x32."""
         size_fits = input_shape[1:] in ((28, 28), (32, 32))
         if not size_fits or input_shape[0] not in (1, 3):
             takes = f"{self.kind} takes 28x28 or 32x32 in 1 or 3 channels"
@@ -110,7 +107,6 @@ class SimpleCNN(LaidOut):
         return (20, side, side), (512,)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build Table II's layers, and cut them."""
         channels, side, _ = input_shape
         head = [nn.Conv2d(channels, 20, 5), nn.ReLU(), nn.MaxPool2d(2)]
         if self.cut == "l2h":
@@ -142,14 +138,12 @@ class MicronNet(LaidOut):
     """The l2h head's third convolution is an additional one, which the l1h network lacks."""
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for other images than 32x32 colour ones."""
         if input_shape != (3, 32, 32):
             size = "" if input_shape[1:] == (32, 32) else "32"
             raise build_misfit(f"{self.kind} takes 32x32 in 3 channels", input_shape, size)
         return (29, 14, 14), (300,)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build Table II's layers, and cut them."""
         head = [BatchNorm2d(3), nn.Conv2d(3, 1, 1), BatchNorm2d(1), nn.ReLU()]
         head += [nn.Conv2d(1, 29, 5), BatchNorm2d(29), nn.ReLU(), _build_pooling()]
         if self.cut == "l2h":

@@ -69,7 +69,6 @@ class VisionTransformer(LaidOut):
         return nn.Sequential(OrderedDict([*trunk.named_children()][self.count_passed(place) :]))
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for sides that no whole patches fill."""
         sides = input_shape[1:]
         if any(side % self.patch for side in sides):
             takes = f"{self.kind} takes sides that model.patch ({self.patch}) divides"
@@ -78,7 +77,6 @@ class VisionTransformer(LaidOut):
         return (tokens, self.width), (tokens, self.width)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build torchvision's blocks, and cut them after the first ones."""
         (tokens, _), _ = self.compute_shapes(input_shape)
         blocks = [(f"encoder_layer_{number}", self._build_block()) for number in range(self.layers)]
         first, others = OrderedDict(blocks[: self.head]), OrderedDict(blocks[self.head :])
