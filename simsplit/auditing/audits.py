@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.attacking import Judgement
 from simsplit.attacks import AttackConfig
-from simsplit.auditing.attacking_records import TimeSpentError, WireRecord, attack_record
 from simsplit.auditing.audit_directory import AuditDirectory
 from simsplit.auditing.audit_options import AuditOptions
 from simsplit.auditing.audit_verdicts import (
@@ -26,6 +25,7 @@ from simsplit.auditing.grounds import Ground
 from simsplit.auditing.offers import Untried, choose_attacks, list_wants
 from simsplit.auditing.preparing_audits import prepare_audit
 from simsplit.auditing.read_samples import choose_finding, list_samples, save_samples
+from simsplit.auditing.recorded_clients import TimeSpentError, WireRecord, attack_record
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.machine import pin_threads
 from simsplit.results import Run

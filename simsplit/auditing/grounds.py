@@ -84,20 +84,6 @@ class Shapes:
     legs: frozenset[Leg]
 
 
-@dataclass(frozen=True)
-class Held:
-    """The samples that judges and attackers have."""
-
-    truth: Samples
-    """The targets."""
-    public: Samples | None = None
-    """What attackers have like them."""
-    mean: tuple[float, ...] = ()
-    """What was subtracted from each channel of images."""
-    std: tuple[float, ...] = ()
-    """What each channel was divided by after that."""
-
-
 class Stranger(nn.Module):
     """A part whose layers and weights are not known: outputs are zeros of the recorded shape.
 
@@ -118,19 +104,23 @@ class Stranger(nn.Module):
 def lay_ground(
     name: str,
     shapes: Shapes,
-    held: Held,
+    truth: Samples,
     known: CausalLM | ClientNetwork | None,
     rounds: int,
     *,
+    public: Samples | None = None,
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
     seed: int = 0,
     device: str = "cpu",
 ) -> Ground:
     """Lay the ground of a foreign wire.
 
-    `known` is the public model that texts were encoded with, or the client's network.
+    `truth` are the targets, and `public` what attackers have like them. `known` is the public model
+    that texts were encoded with, or the client's network. `mean` was subtracted from each channel
+    of images, which was then divided by `std`.
     """
     network, model = (known, None) if isinstance(known, ClientNetwork) else (None, known)
-    truth, public = held.truth, held.public
     labels = truth.groups
     classes = max(2, int(labels.max()) + 1) if len(labels) else 2
     source: Any
@@ -169,8 +159,8 @@ def lay_ground(
         auxiliary=public,
         test=truth,
         parts=(np.arange(len(truth)),),
-        mean=held.mean,
-        std=held.std,
+        mean=mean,
+        std=std,
         vocabulary=None if model is None else build_vocabulary(source, model.make_reader()),
         class_names=tuple(map(str, range(classes))),
     )

@@ -8,19 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from simsplit.attacks import Knows, Sees
-from simsplit.auditing.attacking_records import WireRecord
 from simsplit.auditing.audit_options import AuditOptions
-from simsplit.auditing.grounds import Ground, Held, Shapes, lay_ground, lay_ground_of_run
+from simsplit.auditing.grounds import Ground, Shapes, lay_ground, lay_ground_of_run
 from simsplit.auditing.known_inputs import load_pairs_elsewhere, refuse_other_pairs
 from simsplit.auditing.offers import LEAST_PAIRS, Offers
-from simsplit.auditing.recorded_clients import Testimony
+from simsplit.auditing.recorded_clients import Testimony, WireRecord
 from simsplit.auditing.recorded_sessions import (
     LEAST_KNOWN,
     SESSIONS,
@@ -96,18 +95,23 @@ def _prepare_foreign(
 ) -> PreparedAudit:
     """Prepare an audit of a wire of which nothing is known but what was recorded."""
     truth = _require_truth(options, transcript)
-    used = _choose_recorded(options, transcript, truth, summary, client)
-    chosen, batches = used.chosen, used.batches
+    chosen, batches, sessions, left_out = _choose_recorded(
+        options, transcript, truth, summary, client
+    )
     legs = find_sample_legs(batches, [len(step.ids) for step in chosen.targets])
     if transcript.facts.modality != "texts":
         _refuse_uneven(batches, legs)
     samples, notes, pixels, judged = _read_truth(options, transcript, truth, chosen)
+    shapes, public = _measure_shapes(batches, legs), read_public(options, transcript, samples)
     ground = lay_ground(
         f"audit-{options.name}",
-        _measure_shapes(batches, legs),
-        Held(samples, read_public(options, transcript, samples), *pixels),
+        shapes,
+        samples,
         find_model(options, transcript) or find_network(options, transcript),
         summary.rounds,
+        public=public,
+        mean=pixels[0],
+        std=pixels[1],
         seed=options.seed,
         device=options.device,
     )
@@ -129,35 +133,25 @@ def _prepare_foreign(
         ground = replace(ground, pairs=make(pair_ids))
     if elsewhere is not None or ground.pairs is not None:
         refuse_other_pairs(elsewhere or options.path, pair_batches, ground)
-    things |= {Knows.WRITTEN} if len(used.sessions.known) >= LEAST_KNOWN else set()
+    things |= {Knows.WRITTEN} if len(sessions.known) >= LEAST_KNOWN else set()
     things |= {Knows.CLASSES, Knows.LABELS} if "labels" in judged else set()
     has = {Given.LABELLED} if "labels" in judged else set()
     has |= {Given.PUBLIC} if ground.data.auxiliary is not None else set()
     has |= {Given.WATCHED} if summary.by_phase[TRAIN] else set()
     has |= {Given.KNOWN_TAIL} if transcript.facts.modality == "texts" else set()
-    if used.sessions.targets and Leg.FEATURES in legs:
+    if sessions.targets and Leg.FEATURES in legs:
         has, judged = has | {Given.SESSIONS}, judged | {"sessions"}
     offers = Offers(ground.scenario, legs, frozenset(things), frozenset(has), judged)
     record = WireRecord(
-        Testimony(batches, pair_batches, chosen=used.sessions, head=ground.head),
+        Testimony(batches, pair_batches, chosen=sessions, head=ground.head),
         partial(transcript.packets, phase=TRAIN, clients=[client]),
         Leg.SMASHED_GRAD not in transcript.facts.legs,
         max(1, summary.rounds),
     )
-    known_inputs = len(pair_ids) or len(used.sessions.known)
+    known_inputs = len(pair_ids) or len(sessions.known)
     facts = _describe(transcript, summary, client, chosen, known_inputs)
-    ground = replace(ground, notes=[*used.notes, *notes])
+    ground = replace(ground, notes=[*left_out, *notes])
     return PreparedAudit(ground, offers, record, _count_crossed(transcript), facts)
-
-
-class _Used(NamedTuple):
-    """What an audit uses of a foreign transcript."""
-
-    chosen: ChosenSamples
-    batches: Sequence[Sequence[Packet]]
-    """The packets of the targets."""
-    sessions: ChosenSessions
-    notes: Sequence[str] = ()
 
 
 def _choose_recorded(
@@ -166,8 +160,8 @@ def _choose_recorded(
     truth: Truth,
     summary: TranscriptSummary,
     client: int,
-) -> _Used:
-    """Choose the samples to attack, and load their packets: sessions, or steps."""
+) -> tuple[ChosenSamples, list[list[Packet]], ChosenSessions, list[str]]:
+    """Choose the samples to attack, and load their packets, of sessions or steps; note the rest."""
     if summary.by_phase[SESSIONS]:
         most = options.get_number("pairs", MOST)
         sessions = choose_sessions(transcript, truth, client, options.targets, most)
@@ -176,7 +170,7 @@ def _choose_recorded(
             chosen = ChosenSamples(
                 [RecordedStep(client, 1, 0, [], ids)], (), len(ids) + len(sessions.known)
             )
-            return _Used(chosen, [join_sessions(sessions.targets, client)], sessions)
+            return chosen, [join_sessions(sessions.targets, client)], sessions, []
     latest = not summary.by_phase[TARGETS]
     listed = list_steps(transcript, TRAIN if latest else TARGETS, client, latest=latest)
     steps = [step for step in listed if np.isin(step.ids, truth.ids).all()]
@@ -192,7 +186,7 @@ def _choose_recorded(
             f"targets and known inputs are of the {which} {chosen.counted:,} samples; "
             f"{listed.left_out:,} others (repetitions included) are too many to hold"
         )
-    return _Used(chosen, load_targets(transcript, chosen.targets), ChosenSessions(), notes)
+    return chosen, load_targets(transcript, chosen.targets), ChosenSessions(), notes
 
 
 def _require_truth(options: AuditOptions, transcript: Transcript) -> Truth:

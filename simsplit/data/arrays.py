@@ -92,7 +92,7 @@ def make_samples(
     where: str,
 ) -> Samples:
     """Make samples of arrays or tensors, one row each; each label is the name of a class."""
-    x, y = _to_array(inputs), _to_array(labels)
+    x, y = to_array(inputs), to_array(labels)
     if len(x) != len(y):
         raise DataError(f"{where}: {len(x)} samples and {len(y)} labels; one label per sample")
     if not len(x):
@@ -101,7 +101,7 @@ def make_samples(
     return Samples(_to_images(x, where) if x.dtype == np.uint8 else _to_features(x, where), codes)
 
 
-def _to_array(given: Any) -> np.ndarray:  # noqa: ANN401
+def to_array(given: Any) -> np.ndarray:  # noqa: ANN401
     """Convert a tensor, a list or an array to an array."""
     return given.detach().cpu().numpy() if isinstance(given, torch.Tensor) else np.asarray(given)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from simsplit.client_names import DEALT
-from simsplit.data.arrays import find_class_names, number_labels
+from simsplit.data.arrays import find_class_names, number_labels, to_array
 from simsplit.data.forms import (
     build_options,
     get_passed,
@@ -21,7 +21,6 @@ from simsplit.data.forms import (
     is_hub,
     is_pair,
     to_arrow,
-    to_labels,
 )
 from simsplit.data.splits import hold_out
 from simsplit.data.tasks import LAYOUTS, Classification, Language, Task
@@ -88,10 +87,10 @@ def build_given_texts(data: Any, **options: Any) -> TextGiven:  # noqa: ANN401
         if renames:
             whole = _name_labels(whole, names)
             other = None if other is None else _name_labels(other, names)
-        options |= {"task": Language(text=_TEXT)}
+        options["task"] = Language(text=_TEXT)
         if names:
             prompt = f"{{{_TEXT}}}"
-            options |= {"task": Classification(prompt=prompt, label=_LABEL, names=names)}
+            options["task"] = Classification(prompt=prompt, label=_LABEL, names=names)
     if dealt:
         owners = np.repeat([f"{n:06d}" for n in range(len(parts))], [*map(len, tables)])
         whole = whole.append_column(DEALT, pa.array(owners))
@@ -132,7 +131,7 @@ def _to_table(part: Any) -> "pa.Table":  # noqa: ANN401
         raise DataError(f"data: every text must be a str, got {strange[0]}")
     columns = {_TEXT: pa.array([*texts])}
     if labels is not None:
-        columns[_LABEL] = pa.array(to_labels(labels))
+        columns[_LABEL] = pa.array(to_array(labels))
         if len(columns[_LABEL]) != len(texts):
             raise DataError(f"data: {len(texts)} texts, but {len(columns[_LABEL])} labels")
     return pa.table(columns)

@@ -137,28 +137,19 @@ def decode_tables(
         _check_columns(table, columns, f"{name} ({split})")
     names = columns.names or _find_classes(train, columns, f"{name} (train)")
     form = _choose_form(train, columns, config, f"{name} (train)")
-    strict = config.channels is None
-    made = [
-        _decode(
-            _apply_limit(table, columns, limit, split, names),
-            columns,
-            form,
-            names,
-            f"{name} ({split})",
-            strict=strict,
-        )
-        for split, table in (("train", train), ("test", test))
-    ]
-    return DataSet(name, made[0], made[1], names)
 
+    def decode(split: str, table: "pa.Table") -> Samples:
+        # Only the rows to use: decoding images takes most of the time of loading.
+        labels, where = _read_labels(table, columns, split, names), f"{name} ({split})"
+        rows = None if limit is None else limit.choose_rows(labels, split, names)
+        if rows is not None:
+            table, labels = table.take(rows), labels[rows]
+        check_labels(labels, len(names), f"data.source.label: {where}")
+        images, strict = _iterate_images(table, columns, where), config.channels is None
+        inputs = stack_images(images, len(labels), form, strict=strict)
+        return Samples(inputs, torch.from_numpy(labels))
 
-def _apply_limit(
-    table: "pa.Table", columns: Columns, limit: Limit | None, split: str, names: tuple[str, ...]
-) -> "pa.Table":
-    """Return only the rows to use: decoding images takes most of the time of loading."""
-    labels = _read_labels(table, columns, split, names)
-    rows = None if limit is None else limit.choose_rows(labels, split, names)
-    return table if rows is None else table.take(rows)
+    return DataSet(name, decode("train", train), decode("test", test), names)
 
 
 def choose_columns(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:
@@ -226,22 +217,6 @@ def _check_columns(table: "pa.Table", columns: Columns, where: str) -> None:
 def _choose_form(table: "pa.Table", columns: Columns, config: TableConfig, where: str) -> Form:
     source, place = next(_iterate_images(table.slice(0, 1), columns, where))
     return choose_form(open_image(source, place), config.size, config.channels, place)
-
-
-def _decode(
-    table: "pa.Table",
-    columns: Columns,
-    form: Form,
-    names: tuple[str, ...],
-    where: str,
-    *,
-    strict: bool,
-) -> Samples:
-    labels = check_labels(
-        _read_labels(table, columns, where, names), len(names), f"data.source.label: {where}"
-    )
-    inputs = stack_images(_iterate_images(table, columns, where), len(labels), form, strict=strict)
-    return Samples(inputs, torch.from_numpy(labels))
 
 
 def _find_classes(table: "pa.Table", columns: Columns, where: str) -> tuple[str, ...]:

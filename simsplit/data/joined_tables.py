@@ -72,7 +72,7 @@ class JoinedSource(SourceConfig):
         """The number of the party whose file has the target; None if a file is not there."""
         if not self.is_quick:
             return None
-        owner, _ = self.split_target(self._read())
+        owner, _ = self.split_target(_read_cached(self.model_dump_json(), self._get_times()))
         return [*self.files].index(owner)
 
     def describe(self) -> DataInfo | None:
@@ -87,9 +87,6 @@ class JoinedSource(SourceConfig):
 
     def _get_times(self) -> tuple[int, ...]:
         return tuple(file.stat().st_mtime_ns for file in self.files.values())
-
-    def _read(self) -> Mapping[str, "pd.DataFrame"]:
-        return _read_cached(self.model_dump_json(), self._get_times())
 
     def split_target(self, frames: Mapping[str, "pd.DataFrame"]) -> tuple[str, str]:
         """Return the party that has the target, and the column's name; raise DataError otherwise.

@@ -5,13 +5,13 @@ A scenario names such data by their digest, so that a resumed run needs the same
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-import torch
 
 from simsplit.client_names import DEALT
-from simsplit.data.arrays import find_class_names, make_samples, split_off_test
+from simsplit.data.arrays import find_class_names, make_samples, split_off_test, to_array
 from simsplit.data.forms import (
     FORMS,
     build_options,
@@ -21,9 +21,8 @@ from simsplit.data.forms import (
     is_hub,
     is_pair,
     to_arrow,
-    to_labels,
 )
-from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.samples import DataInfo, DataSet, Samples, join_samples
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.table_frames import FrameOptions, encode_frames
 from simsplit.errors import DataError
@@ -95,7 +94,7 @@ def build_data_set(data: Any, options: FrameOptions = FrameOptions()) -> DataSet
     if is_hub(parts[0]):
         return _read_hub(parts, test)
     pairs = [_read_pair(part) for part in parts]
-    labels = np.concatenate([to_labels(y) for _, y in pairs])
+    labels = np.concatenate([to_array(y) for _, y in pairs])
     names = find_class_names(labels, "data (labels)")
     made = [make_samples(*pair, names, "data") for pair in pairs]
     whole = _join(made, dealt=isinstance(train, list))
@@ -165,7 +164,7 @@ def _read_hub(parts: list[Any], test: Any) -> DataSet:  # noqa: ANN401
     whole = decoded.train
     if len(parts) > 1:
         owners = np.repeat(np.arange(len(parts)), [len(table) for table in tables])
-        whole = Samples(whole.inputs, whole.labels, None, owners)
+        whole = replace(whole, owners=owners)
     if test is None:
         return split_off_test(NAME, whole, decoded.class_names, FrameOptions().test_fraction)
     return DataSet(NAME, whole, decoded.test, decoded.class_names)
@@ -180,8 +179,7 @@ def _join(parts: Sequence[Samples], *, dealt: bool) -> Samples:
     if len(shapes) > 2:
         raise DataError("data: all parts must have samples of one shape and type")
     owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    inputs = torch.cat([part.inputs for part in parts])
-    return Samples(inputs, torch.cat([part.labels for part in parts]), None, owners)
+    return replace(join_samples(*parts), owners=owners)
 
 
 def _compute_digest(data: DataSet) -> str:

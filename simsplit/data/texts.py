@@ -333,20 +333,17 @@ def encode_pieces(
     prompts = reader.encode([piece.prompt for piece in pieces])
     close = [] if reader.close is None else [reader.close]
     shown, learned = _cut_to_fit(prompts, pieces, reader, length - len(begin) - len(close))
-    around = len(begin) + len(close)
-    lengths = [around + len(one) + len(other) for one, other in zip(shown, learned, strict=True)]
     inputs = torch.full((len(pieces), length), reader.pad)
     labels = torch.full((len(pieces), length), IGNORED)
-    left = source.padding == "left"
+    lengths, left = [], source.padding == "left"
     for row, (prompt, answer) in enumerate(zip(shown, learned, strict=True)):
         tokens = torch.tensor([*begin, *prompt, *answer, *close])
-        start = length - len(tokens) if left else 0
-        inputs[row, start : start + len(tokens)] = tokens
+        place = slice(length - len(tokens), None) if left else slice(len(tokens))
+        inputs[row, place] = tokens
         if not (reader.classifies and public):
-            targets = _build_targets(
-                tokens, len(begin) + len(prompt), pieces[row], source.learns, reader
-            )
-            labels[row, start : start + len(tokens)] = targets
+            asked = len(begin) + len(prompt)
+            labels[row, place] = _build_targets(tokens, asked, pieces[row], source.learns, reader)
+        lengths.append(len(tokens))
     info = TextInfo(
         torch.tensor(lengths),
         torch.tensor([len(begin) + len(prompt) for prompt in shown]),

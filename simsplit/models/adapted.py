@@ -26,7 +26,7 @@ from simsplit.models.shards import WeightReader, find_unsaved, lay_out_model
 from simsplit.models.text_model import Lora, TextModel, explain_float16, find_targets
 from simsplit.models.transformer import build_linear_reader
 from simsplit.models.whole import T5, draw_model, load_model
-from simsplit.seeds import Scope, isolate
+from simsplit.seeds import isolate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -92,7 +92,7 @@ class AdaptedClassifier(TextModel):
             return self._serve(body, lower)
         model, missing = self._lay_out(num_classes) or self._load_whole(num_classes, seed)
         if owner == "tail":
-            reader = self._build_reader(model, missing, num_classes, seed, scope)
+            reader = self._build_reader(model, missing, request)
             return ServedTail(self._read(reader, model, torch.float32) or reader)
         layout = self._build_layout(_extract_body(model, copied=False))
         return Adapters(layout, self.adapters, seed, scope) if layout else NoAdapters()
@@ -131,9 +131,7 @@ class AdaptedClassifier(TextModel):
     def _lay_out(
         self, classes: int, dtype: torch.dtype = torch.float32
     ) -> "tuple[PreTrainedModel, frozenset[str]] | None":
-        """Build the model without weights, and return it with the names of weights that no file
-        has; None if it does not come from files.
-        """
+        """Build the model without weights, and name those that no file has; None without files."""
         if (saved := self._find_files()) is None:
             return None
         if self.get_family() not in ENCODERS:
@@ -170,19 +168,14 @@ class AdaptedClassifier(TextModel):
         return model, frozenset(fresh)
 
     def _build_reader(
-        self,
-        model: "PreTrainedModel",
-        missing: frozenset[str],
-        classes: int,
-        seed: int,
-        scope: tuple[Scope, ...],
+        self, model: "PreTrainedModel", missing: frozenset[str], request: SegmentRequest
     ) -> nn.Module:
         """Build the family's classification layers; an encoder's saved weights are used."""
-        family, width = self.get_family(), model.config.hidden_size
-        if family in ENCODERS:
+        _, _, classes, seed, scope = request
+        if self.get_family() in ENCODERS:
             return build_classifier(model, missing, seed, scope)
-        if family != T5:
-            return build_linear_reader(width, classes, seed, scope)
+        if self.get_family() != T5:
+            return build_linear_reader(model.config.hidden_size, classes, seed, scope)
         from transformers.models.t5.modeling_t5 import T5ClassificationHead
 
         config: Any = copy.copy(model.config)

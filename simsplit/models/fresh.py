@@ -162,10 +162,7 @@ class SplitConfig(Config):
         """
 
     def join_shapes(self, shapes: Sequence[InputShape], how: Join) -> tuple[Shape, Shape]:
-        """Return the shape of several heads' joined outputs, and that of the features.
-
-        Raise ScenarioError if the heads' outputs, or the trunk, cannot be joined so.
-        """
+        """Return the shapes of joined outputs and of features; raise ScenarioError if none fit."""
         cuts, features = zip(*map(self.compute_shapes, shapes), strict=True)
         joined = join_shapes(cuts, how)
         if joined != cuts[0] and not has_tokens(joined):

@@ -147,7 +147,11 @@ class ImageClassifier(SplitConfig):
     def make_segment(self, request: SegmentRequest) -> nn.Module:
         """Make a segment; a random model's segments have separate draws."""
         owner, learns = request.owner, request.owner in self.learns
-        made = self._read_segment(request) or self._copy_segment(request)
+        if (laid_out := self._lay_out(request)) is None:
+            made = self._copy_segment(request)
+        else:
+            reader, segment = laid_out
+            made = reader.fill(segment, get_layers(segment)) or self._copy_segment(request)
         made.requires_grad_(learns and self.lora is None)
         if self.lora is not None and learns:
             with isolate(request.seed, "lora", owner, *request.scope):
@@ -158,16 +162,10 @@ class ImageClassifier(SplitConfig):
         laid_out = self._lay_out(request)
         return self.make_segment(request) if laid_out is None else laid_out[1]
 
-    def _read_segment(self, request: SegmentRequest) -> nn.Module | None:
-        """Read a segment from the model's own files; None if it does not come from such ones."""
-        if self.name is None or (laid_out := self._lay_out(request)) is None:
-            return None
-        (model, made), saved = laid_out, find_weight_files(self.name, self.revision)
-        assert saved is not None, "a model is laid out if it has such files"
-        return WeightReader(model, saved, torch.float32).fill(made, get_layers(made))
-
-    def _lay_out(self, request: SegmentRequest) -> "tuple[PreTrainedModel, nn.Module] | None":
-        """Cut a segment out of the model without weights; None if no files have them."""
+    def _lay_out(self, request: SegmentRequest) -> tuple[WeightReader, nn.Module] | None:
+        """Cut a segment out of the model without weights, which the reader fills in; None if no
+        files have them.
+        """
         if self.name is None or (saved := find_weight_files(self.name, self.revision)) is None:
             return None
         self.compute_shapes(request.input_shape)
@@ -178,7 +176,8 @@ class ImageClassifier(SplitConfig):
         if request.owner == "tail":
             unsaved = find_unsaved(model, saved)
             reader = build_classifier(model, unsaved, request.seed, request.scope)
-        return model, copy_image_segment(model, request.owner, Cut(self.head, self.tail), reader)
+        made = copy_image_segment(model, request.owner, Cut(self.head, self.tail), reader)
+        return WeightReader(model, saved, torch.float32), made
 
     def _copy_segment(self, request: SegmentRequest) -> nn.Module:
         """Copy a segment out of a model that is in memory as a whole."""

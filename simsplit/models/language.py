@@ -50,7 +50,7 @@ from simsplit.models.whole import (
     load_config,
     load_model,
 )
-from simsplit.seeds import Scope, isolate
+from simsplit.seeds import isolate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -146,13 +146,13 @@ class LanguageConfig(TextModel):
         self, request: SegmentRequest, dtype: torch.dtype, form: QuantisedForm | None
     ) -> nn.Module | None:
         """Read a segment from the model's own files; None if it does not come from such ones."""
-        laid_out = self._lay_out(request, dtype)
-        if laid_out is not None and is_weightless():
-            return laid_out[1].to("meta")
-        saved = None if laid_out is None else self._find_files()
-        if laid_out is None or saved is None:
+        if (laid_out := self._lay_out(request, dtype)) is None:
             return None
         model, made = laid_out
+        if is_weightless():
+            return made.to("meta")
+        if (saved := self._find_files()) is None:
+            return None
         learning = self._fresh_parts if request.owner in self.learns else ()
         return WeightReader(model, saved, dtype, form, learning).fill(made, get_layers(made))
 
@@ -182,8 +182,7 @@ class LanguageConfig(TextModel):
         _require_exact_cut(folder, self.revision, None)
         if not self.encodes():
             model = lay_out_model(folder, self.revision, dtype)
-            reader = self._build_reader(model, num_classes, seed, scope)
-            return model, copy_segment(model, owner, cut, reader)
+            return model, copy_segment(model, owner, cut, self._build_reader(model, request))
         if (saved := self._find_files()) is None:
             return None
         # Layers without saved weights are drawn, in float32 whatever the type of the others.
@@ -207,8 +206,7 @@ class LanguageConfig(TextModel):
                 model = draw_model(self.sizes, classes, weightless=is_weightless())
         cut = Cut(self.head, self.tail, self.trunk == "skipped")
         if classes is None:
-            reader = self._build_reader(model, num_classes, seed, scope)
-            return copy_segment(model, owner, cut, reader)
+            return copy_segment(model, owner, cut, self._build_reader(model, request))
         read = build_classifier(model, missing, seed, scope) if owner == "tail" else None
         return copy_encoder_segment(model, owner, cut, read)
 
@@ -236,13 +234,12 @@ class LanguageConfig(TextModel):
     @property
     def _fresh_parts(self) -> tuple[str, ...]:
         """The parts that learn as a whole next to adapters, since they start at random."""
-        return ("reader",) if self.kind_name == "sequence_classifier" else ()
+        return ("reader",) if self.classifies else ()
 
-    def _build_reader(
-        self, model: "PreTrainedModel", classes: int, seed: int, scope: tuple[Scope, ...]
-    ) -> nn.Module:
-        if self.kind_name == "causal_lm":
+    def _build_reader(self, model: "PreTrainedModel", request: SegmentRequest) -> nn.Module:
+        if not self.classifies:
             return get_token_reader(model)
+        _, _, classes, seed, scope = request
         return build_linear_reader(model.config.hidden_size, classes, seed, scope)
 
 

@@ -44,10 +44,7 @@ class Adapters(nn.Module):
     """A client's sets of low-rank adapters."""
 
     def __init__(self, layout: Layout, count: int, seed: int, scope: tuple[Scope, ...]) -> None:
-        """Draw the sets, which differ in their A matrices.
-
-        B starts at zero, so at first no set has an effect.
-        """
+        """Draw the sets, which differ in A; B starts at zero, so at first none has an effect."""
         super().__init__()
         self.sets = nn.ModuleList(
             _draw_set(layout, seed, (number, *scope)) for number in range(count)

@@ -152,8 +152,7 @@ class GivenModel(SplitConfig):
         return get_held(self.digest) is not None
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        cut, features, _ = _measure_once(self._get_model(), input_shape)
-        return cut, features
+        return _measure_once(self._get_model(), input_shape)[:2]
 
     def make_segment(self, request: SegmentRequest) -> nn.Module:
         outputs = _measure_once(self._get_model(), request.input_shape)[2]
@@ -167,8 +166,7 @@ class GivenModel(SplitConfig):
         return copy.deepcopy(given).train()
 
     def _get_model(self) -> SplitModel:
-        model = get_held(self.digest)
-        if model is None:
+        if (model := get_held(self.digest)) is None:
             raise ScenarioError(
                 "model",
                 f"was passed from Python (digest {self.digest}); pass it again: "
@@ -189,10 +187,7 @@ def hold_model(model: SplitModel | nn.Module | Sequence[nn.Module]) -> GivenMode
 
 
 def hold_model_again(kept: GivenModel, model: SplitModel | nn.Module | Sequence[nn.Module]) -> None:
-    """Keep a network in place of the one that a finished run began with; its weights do not count.
-
-    Raise ScenarioError if it has other layers.
-    """
+    """Keep a network, of any weights, in place of the one that a finished run began with."""
     config = hold_model(model)
     attribute = "architecture" if kept.architecture else "digest"
     if getattr(kept, attribute) != getattr(config, attribute):

@@ -198,10 +198,7 @@ class TextModel(SplitConfig):
         return read_sizes(load_config(self.find_folder(), self.revision))
 
     def find_cache_limit(self) -> int | None:
-        """Return how many tokens a text may have whose passes go on from caches; None: any number.
-
-        It is also None for a model that is not on this machine yet.
-        """
+        """Return how many tokens caches may hold; None: any number, or not known here."""
         if self.sizes is not None or self.origin.startswith(OWN):
             return None
         return find_cache_limit(self.origin, self.revision)
