@@ -160,7 +160,11 @@ def audit(
         seed=seed,
         device=device,
     )
-    place = _choose_directory(options, out)
+    place = Path("runs") / f"audit-{options.name}" if out is None else Path(out)
+    with explain_path_errors(place):
+        if out is None:
+            place = choose_free_name(place, resume=False, foreign="")
+        refuse_existing(place)
     work = partial(_attack_wire, attacks=attacks, progress=progress)
     if not Transcript.open(options.path).has_reference:
         made = work(options, place, until=until)
@@ -220,12 +224,3 @@ def _let_attack(
         return f"{config.title}: the budget was spent, {error}"
     except ScenarioError as error:  # what crosses does not fit its networks; others may read it
         return f"{config.title}: {error.reason}"
-
-
-def _choose_directory(options: AuditOptions, out: str | Path | None) -> Path:
-    path = Path("runs") / f"audit-{options.name}" if out is None else Path(out)
-    with explain_path_errors(path):
-        if out is None:
-            path = choose_free_name(path, resume=False, foreign="")
-        refuse_existing(path)
-    return path

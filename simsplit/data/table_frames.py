@@ -200,21 +200,17 @@ def encode_frames(
         _fill_categories(train if public is None else public, categories)
     )
     owners, owner_names = _number_owners(train, options)
-    made = [
-        Samples(
-            torch.from_numpy(
-                fitted.transform(_fill_categories(rows, categories)).astype(np.float32)
-            ),
-            torch.from_numpy(number_labels(rows[target].to_numpy(), names, f"{where} ({split})")),
-            owners=whose,
-        )
-        for rows, split, whose in ((train, "train", owners), (test, "test", None))
-    ]
+
+    def encode(rows: "pd.DataFrame", split: str, owners: np.ndarray | None = None) -> Samples:
+        inputs = fitted.transform(_fill_categories(rows, categories)).astype(np.float32)
+        labels = number_labels(rows[target].to_numpy(), names, f"{where} ({split})")
+        return Samples(torch.from_numpy(inputs), torch.from_numpy(labels), owners=owners)
+
     on = "training rows, which are clients' own" if public is None else "public rows"
     return DataSet(
         name,
-        made[0],
-        made[1],
+        encode(train, "train", owners),
+        encode(test, "test"),
         names,
         fitted=on,
         owner_names=owner_names,

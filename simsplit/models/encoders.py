@@ -185,7 +185,11 @@ def copy_encoder_segment(
             raise ScenarioError(
                 "model.name", "runs its last layer several times; such an encoder cannot be cut"
             )
-        shared = _copy_without_layers(encoder, first=own.start == 0)
+        # The parts that layers share; only the segment of the first layer has a convolution.
+        shared = copy.copy(encoder)
+        shared._modules = {name: each for name, each in encoder._modules.items() if name != "layer"}
+        if own.start:
+            shared._modules["conv"] = None
     blocks = EncoderBlocks(model.config, encoder.layer[own], shared)
     if owner == "head":
         return copy.deepcopy(EncoderHead(body.embeddings, blocks))
@@ -193,15 +197,6 @@ def copy_encoder_segment(
         return copy.deepcopy(blocks)
     assert reader is not None, "a tail has classification layers"
     return copy.deepcopy(EncoderTail(blocks, reader))
-
-
-def _copy_without_layers(encoder: nn.Module, *, first: bool) -> nn.Module:
-    """Copy the parts that layers share; only the segment of the first layer has a convolution."""
-    bare = copy.copy(encoder)
-    bare._modules = {name: part for name, part in encoder._modules.items() if name != "layer"}
-    if not first:
-        bare._modules["conv"] = None
-    return bare
 
 
 def _fill_mask(x_BLD: Tensor, mask: Tensor | None) -> Tensor:

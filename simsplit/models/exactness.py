@@ -9,6 +9,7 @@ in a process.
 
 import copy
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ from simsplit.models.image_transformer import (
     measure_images,
 )
 from simsplit.models.transformer import Cut, copy_segment
-from simsplit.models.whole import get_class, refuse_unknown_family
+from simsplit.models.whole import get_class, load_config, refuse_unknown_family
 from simsplit.seeds import isolate, rng_for
 
 if TYPE_CHECKING:
@@ -100,6 +101,12 @@ def require_exact_cut(config: "PreTrainedConfig", field: str) -> None:
             f"and its logits differ by up to {found.largest:.3g} from those of the whole copy, the "
             f"largest of which is {found.logit:.3g}; {allowed}",
         )
+
+
+@lru_cache(maxsize=64)
+def require_exact_saved(name: str, revision: str | None) -> None:
+    """Raise ScenarioError if a saved model would differ when it is cut."""
+    require_exact_cut(load_config(name, revision), "model.name")
 
 
 def _measure(config: "PreTrainedConfig") -> Difference | Exception:

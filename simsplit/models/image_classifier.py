@@ -5,7 +5,6 @@ says; the model's own preprocessing is not read. A classifier that was saved for
 classes is drawn anew.
 """
 
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -16,7 +15,7 @@ from torch import nn
 from simsplit.config import Config
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import build_classifier
-from simsplit.models.exactness import require_exact_cut
+from simsplit.models.exactness import require_exact_saved
 from simsplit.models.fresh import (
     MOST_LAYERS,
     MOST_WIDTH,
@@ -169,7 +168,7 @@ class ImageClassifier(SplitConfig):
         if self.name is None or (saved := find_weight_files(self.name, self.revision)) is None:
             return None
         self.compute_shapes(request.input_shape)
-        _require_exact_cut(self.name, self.revision)
+        require_exact_saved(self.name, self.revision)
         model = lay_out_model(self.name, self.revision, torch.float32, request.num_classes)
         get_classifier(model)
         reader = None
@@ -194,7 +193,7 @@ class ImageClassifier(SplitConfig):
     ) -> "tuple[PreTrainedModel, frozenset[str]]":
         """Make the whole model, and name its weights that no file has; it may be a shared one."""
         if self.name is not None:
-            _require_exact_cut(self.name, self.revision)
+            require_exact_saved(self.name, self.revision)
             return load_model(self.name, self.revision, classes)
         from transformers import AutoConfig
 
@@ -212,9 +211,3 @@ class ImageClassifier(SplitConfig):
         )
         refuse_without_room(count_bytes(sizes.width, sizes.layers))
         return get_class(config.model_type, classes).from_config(config), frozenset()
-
-
-@lru_cache(maxsize=64)
-def _require_exact_cut(name: str, revision: str | None) -> None:
-    """Raise ScenarioError if the cut model would not compute what the whole one does."""
-    require_exact_cut(load_config(name, revision), "model.name")

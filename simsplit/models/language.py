@@ -6,7 +6,6 @@ end is made with a copy; `simsplit.assembly.tying` decides whether they become o
 """
 
 from contextlib import nullcontext
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Self
 
 import torch
@@ -20,7 +19,7 @@ from simsplit.models.encoders import (
     build_classifier,
     copy_encoder_segment,
 )
-from simsplit.models.exactness import require_exact_cut
+from simsplit.models.exactness import require_exact_cut, require_exact_saved
 from simsplit.models.families import get_token_reader
 from simsplit.models.fresh import InputShape, Owner, Place, SegmentRequest, Shape
 from simsplit.models.frozen import hold_frozen, parse_dtype
@@ -43,11 +42,9 @@ from simsplit.models.transformer import (
 )
 from simsplit.models.whole import (
     T5,
-    Sizes,
     build_config,
     draw_model,
     has_tied_embeddings,
-    load_config,
     load_model,
 )
 from simsplit.seeds import isolate
@@ -179,7 +176,7 @@ class LanguageConfig(TextModel):
         owner, input_shape, num_classes, seed, scope = request
         self.compute_shapes(input_shape)
         folder, cut = self.find_folder(), Cut(self.head, self.tail, self.trunk == "skipped")
-        _require_exact_cut(folder, self.revision, None)
+        require_exact_saved(folder, self.revision)
         if not self.encodes():
             model = lay_out_model(folder, self.revision, dtype)
             return model, copy_segment(model, owner, cut, self._build_reader(model, request))
@@ -196,7 +193,10 @@ class LanguageConfig(TextModel):
         """Copy a segment out of a model that is in memory as a whole."""
         owner, input_shape, num_classes, seed, scope = request
         self.compute_shapes(input_shape)
-        _require_exact_cut(None if self.sizes else self.find_folder(), self.revision, self.sizes)
+        if self.sizes is None:
+            require_exact_saved(self.find_folder(), self.revision)
+        else:
+            require_exact_cut(build_config(self.sizes), "model.sizes")
         classes, missing = num_classes if self.encodes() else None, frozenset[str]()
         if self.sizes is None:
             model, missing = load_model(self.find_folder(), self.revision, classes)
@@ -241,15 +241,6 @@ class LanguageConfig(TextModel):
             return get_token_reader(model)
         _, _, classes, seed, scope = request
         return build_linear_reader(model.config.hidden_size, classes, seed, scope)
-
-
-@lru_cache(maxsize=64)
-def _require_exact_cut(folder: str | None, revision: str | None, sizes: Sizes | None) -> None:
-    """Raise ScenarioError if the cut model would not compute what the whole one does."""
-    if sizes is not None:
-        require_exact_cut(build_config(sizes), "model.sizes")
-    elif folder is not None:
-        require_exact_cut(load_config(folder, revision), "model.name")
 
 
 class CausalLM(LanguageConfig):

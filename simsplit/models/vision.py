@@ -10,16 +10,13 @@ tensor that crosses the cut is a leaf, and the other side still needs its values
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.fresh import InputShape, LaidOut, Owner, Place, Segments, Shape
 from simsplit.models.layers import BatchNorm1d, BatchNorm2d
-
-if TYPE_CHECKING:
-    from torchvision.models import ResNet
 
 Cut = Literal["l1h", "l2h"]
 _CUTS: tuple[Cut, ...] = get_args(Cut)
@@ -69,7 +66,13 @@ class ResNet18(LaidOut):
         from torchvision.models.resnet import BasicBlock
 
         net = resnet18(num_classes=num_classes, norm_layer=BatchNorm2d)
-        head = self._build_stem(net, input_shape[0])
+        if self.stem == "cifar":
+            conv = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)
+        else:
+            conv = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
+        head = OrderedDict[str, nn.Module](conv1=conv, bn1=net.bn1, relu=net.relu)
+        if self.stem == "imagenet":
+            head["maxpool"] = net.maxpool
         layer1 = net.layer1
         if self.cut == "l2h" and self.l2h == "moved":
             head["layer1"], layer1 = layer1[:1], layer1[1:]
@@ -78,14 +81,6 @@ class ResNet18(LaidOut):
         rest = {"layer2": net.layer2, "layer3": net.layer3, "layer4": net.layer4}
         trunk = OrderedDict(layer1=layer1, **rest, avgpool=net.avgpool, flatten=nn.Flatten())
         return Segments(nn.Sequential(head), nn.Sequential(trunk), net.fc)
-
-    def _build_stem(self, net: "ResNet", channels: int) -> OrderedDict[str, nn.Module]:
-        """Return the layers before layer1, for images of any number of channels."""
-        if self.stem == "cifar":
-            conv = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
-            return OrderedDict(conv1=conv, bn1=net.bn1, relu=net.relu)
-        conv = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
-        return OrderedDict(conv1=conv, bn1=net.bn1, relu=net.relu, maxpool=net.maxpool)
 
 
 class SimpleCNN(LaidOut):
