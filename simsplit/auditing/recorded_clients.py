@@ -149,10 +149,7 @@ def attack_record(
     until: float,
     progress: Callable[[str, int, int], None],
 ) -> Judgement:
-    """Let one attack work on a record, and return its scores.
-
-    Raise TimeSpentError if it is not done at the time `until`, of `time.monotonic`.
-    """
+    """Let one attack work, and return its scores; raise TimeSpentError after the time `until`."""
     # The transcript's offers have been checked in place of the scenario's, which would refuse more.
     scenario = BaseModel.model_copy(ground.scenario, update={"attacks": (config,)})
     data = ground.data

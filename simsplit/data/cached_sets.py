@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.data.forms import to_arrow
+from simsplit.data.samples import SplitSizes
 from simsplit.errors import DataError
 
 if TYPE_CHECKING:
@@ -31,15 +32,16 @@ def load_hub_table(name: str, config: str | None, revision: str | None, split: s
     return to_arrow(loaded)
 
 
-def find_parquet_files(folder: Path, splits: tuple[str, ...]) -> list[Path]:
-    """Return the files of the first of `splits` that has any, in `folder` or its data/."""
-    for split in splits:
+def find_parquet_files(folder: Path, split: str) -> list[Path]:
+    """Return the files of a split, by the first of its names that has any, here or in data/."""
+    names = ("train",) if split == "train" else ("test", "validation")
+    for name in names:
         for place in (folder, folder / "data"):
-            whole = place / f"{split}.parquet"
-            files = [whole] if whole.is_file() else sorted(place.glob(f"{split}-*.parquet"))
+            whole = place / f"{name}.parquet"
+            files = [whole] if whole.is_file() else sorted(place.glob(f"{name}-*.parquet"))
             if files:
                 return files
-    wanted = " or ".join(f"{split}.parquet" for split in splits)
+    wanted = " or ".join(f"{name}.parquet" for name in names)
     raise DataError(
         f"data.source.path: no {wanted} (or its shards) in {folder.absolute()}; "
         "name a folder that has the hub's parquet files"
@@ -68,15 +70,16 @@ def read_parquet_columns(file: Path) -> list[str]:
     return names
 
 
-def count_rows(files: list[Path]) -> int:
-    """Count the rows of some files without reading them."""
+def count_rows(folder: Path) -> SplitSizes:
+    """Count the rows of both splits without reading them."""
     import pyarrow.parquet as pq
 
-    count = 0
-    for file in files:
-        with explain_unreadable(file):
-            count += pq.read_metadata(file).num_rows
-    return count
+    counts = {"train": 0, "test": 0}
+    for split in counts:
+        for file in find_parquet_files(folder, split):
+            with explain_unreadable(file):
+                counts[split] += pq.read_metadata(file).num_rows
+    return SplitSizes(**counts)
 
 
 @contextmanager

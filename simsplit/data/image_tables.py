@@ -75,7 +75,7 @@ class ParquetSource(TableConfig):
 
         if not self.path.is_dir():
             return None
-        first, *_ = files = find_parquet_files(self.path, ("train",))
+        first, *_ = files = find_parquet_files(self.path, "train")
         with explain_unreadable(first):
             with pq.ParquetFile(first) as parquet:
                 columns = choose_columns(parquet.schema_arrow, self, str(first))
@@ -87,14 +87,12 @@ class ParquetSource(TableConfig):
         return DataInfo(form.shape, len(names))
 
     def count_samples(self) -> SplitSizes | None:
-        if not self.path.is_dir():
-            return None
-        train, test = (("train",), ("test", "validation"))
-        return SplitSizes(*(count_rows(find_parquet_files(self.path, s)) for s in (train, test)))
+        return count_rows(self.path) if self.path.is_dir() else None
 
     def load(self, limit: Limit | None = None) -> DataSet:
-        train = read_parquet(find_parquet_files(self.path, ("train",)))
-        test = read_parquet(find_parquet_files(self.path, ("test", "validation")))
+        train, test = (
+            read_parquet(find_parquet_files(self.path, split)) for split in ("train", "test")
+        )
         return decode_tables(self.path.name, train, test, self, limit)
 
 

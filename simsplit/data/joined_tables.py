@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -28,6 +28,7 @@ FIELD = "data.source"
 class JoinedSource(SourceConfig):
     """CSV or parquet tables of several parties, joined by a column of ids."""
 
+    modality: ClassVar[Literal["tables"]] = "tables"
     kind: Literal["joined"] = "joined"
     files: Mapping[str, Path] = Field(min_length=1)
     """The file of each party by its name, such as `{bank: bank.csv, shop: shop.csv}`. A column is
@@ -60,10 +61,6 @@ class JoinedSource(SourceConfig):
         return value
 
     @property
-    def modality(self) -> Literal["tables"]:
-        return "tables"
-
-    @property
     def is_quick(self) -> bool:
         return all(file.is_file() for file in self.files.values())
 
@@ -89,10 +86,7 @@ class JoinedSource(SourceConfig):
         return tuple(file.stat().st_mtime_ns for file in self.files.values())
 
     def split_target(self, frames: Mapping[str, "pd.DataFrame"]) -> tuple[str, str]:
-        """Return the party that has the target, and the column's name; raise DataError otherwise.
-
-        The target may be called by its name alone, or with its party.
-        """
+        """Return the party and the column of the target, which may be called with its party."""
         known = {f"{party}.{column}" for party, frame in frames.items() for column in frame}
         meant = [name for name in sorted(known) if self.target in (name, name.split(".", 1)[1])]
         if len(meant) > 1:  # a column that is left out is no label

@@ -25,10 +25,7 @@ Differing = Literal["input", "label", "sample"]
 def plant_canaries(
     data: Prepared, client: ClientId, count: int, differing: Differing, *, seed: int, where: str
 ) -> Prepared:
-    """Return data in which `count` samples of a client were chosen by coins.
-
-    ScenarioError names the field `where` if the client has too few samples.
-    """
+    """Return data in which coins chose `count` samples of a client; errors name `where`."""
     if data.canaries is not None:
         raise ScenarioError(where, "canaries are planted already; list one such attack")
     if data.train.texts is not None and differing != "sample":

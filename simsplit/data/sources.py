@@ -8,7 +8,7 @@ is a property of the data.
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -33,16 +33,13 @@ from simsplit.seeds import numpy_rng_for
 class DigitsSource(SourceConfig):
     """scikit-learn's 1,797 handwritten digits of 8x8 pixels; nothing is downloaded."""
 
+    is_quick: ClassVar[bool] = True
     kind: Literal["digits"] = "digits"
     size: int = Field(default=28, ge=8, le=256)
     """Height and width to which the 8x8 images are scaled up bilinearly, in pixels."""
     repeat: int = Field(default=1, ge=1)
     """Number of copies of each training digit, so that many clients all get some. Above 1, no
     validation or public data may be held out, since copies of them would be trained on."""
-
-    @property
-    def is_quick(self) -> bool:
-        return True
 
     def describe(self) -> DataInfo:
         return DataInfo((1, self.size, self.size), 10)

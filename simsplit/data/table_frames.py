@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -52,6 +52,7 @@ class FrameOptions(Config):
 class TableSource(FrameOptions, SourceConfig):
     """A CSV or parquet table: a row per sample; numbers, categories and a column of classes."""
 
+    modality: ClassVar[Literal["tables"]] = "tables"
     kind: Literal["table"] = "table"
     path: Path
     """File of rows (.csv, .tsv or .parquet)."""
@@ -64,10 +65,6 @@ class TableSource(FrameOptions, SourceConfig):
     """Cell values that count as empty, besides empty cells."""
     separator: str | None = Field(default=None, min_length=1, max_length=1)
     """Character between the cells of a text file; null: a comma, and a tab in a .tsv file."""
-
-    @property
-    def modality(self) -> Literal["tables"]:
-        return "tables"
 
     @property
     def is_quick(self) -> bool:
@@ -99,18 +96,12 @@ def _load_cached(source: TableSource, changed: tuple[int, ...]) -> DataSet:
 class SklearnSource(SourceConfig):
     """A table that comes with scikit-learn; nothing is downloaded."""
 
+    modality: ClassVar[Literal["tables"]] = "tables"
+    is_quick: ClassVar[bool] = True
     kind: Literal["sklearn"] = "sklearn"
     name: Literal["breast_cancer", "wine", "iris", "digits"] = "breast_cancer"
     """Name of the table: breast_cancer (569 rows of 30 numbers, 2 classes), wine (178 rows of 13, 3
     classes), iris (150 rows of 4, 3 classes) or digits (1,797 rows of 64, 10 classes)."""
-
-    @property
-    def modality(self) -> Literal["tables"]:
-        return "tables"
-
-    @property
-    def is_quick(self) -> bool:
-        return True
 
     def describe(self) -> DataInfo:
         sizes = {"breast_cancer": (30, 2), "wine": (13, 3), "iris": (4, 3), "digits": (64, 10)}

@@ -243,7 +243,7 @@ class TextParquet(TextTable):
 
     def describe(self) -> DataInfo | None:
         if self.path.is_dir():
-            first, *_ = find_parquet_files(self.path, ("train",))
+            first, *_ = find_parquet_files(self.path, "train")
             self._choose_columns(self.client, read_parquet_columns(first), f"{self.path} (train)")
         return super().describe()
 
@@ -251,13 +251,10 @@ class TextParquet(TextTable):
         """Count the rows; a task may leave some of them out. None if there is no folder."""
         if not self.path.is_dir():
             return None
-        names = (("train",), ("test", "validation"))
-        counts = [count_rows(find_parquet_files(self.path, each)) for each in names]
-        return SplitSizes(*(min(count, self.rows or count) for count in counts))
+        return SplitSizes(*(min(count, self.rows or count) for count in count_rows(self.path)))
 
     def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        names = ("train",) if split == "train" else ("test", "validation")
-        return read_parquet(find_parquet_files(self.path, names)), f"{self.path} ({split})"
+        return read_parquet(find_parquet_files(self.path, split)), f"{self.path} ({split})"
 
     def _get_name(self) -> str:
         return self.path.name

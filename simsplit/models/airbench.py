@@ -80,10 +80,7 @@ def _build_block(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 class Whitening(nn.Conv2d):
-    """The convolution that makes patches of two by two pixels uncorrelated, with variance one.
-
-    Only its bias learns.
-    """
+    """The convolution that whitens patches of two by two pixels; only its bias learns."""
 
     FILTERS: ClassVar[int] = 24
 

@@ -135,10 +135,7 @@ def _count_weights(config: "PreTrainedConfig") -> float:
 
 
 def compare(model: "PreTrainedModel") -> Difference:
-    """Run a model whole and cut: plain, padded, and in training with the same dropout.
-
-    Images have one size, and are not padded.
-    """
+    """Run a model whole and cut: plain, in training with the same dropout, and texts padded."""
     images, layers = is_vit(model.config), int(model.config.num_hidden_layers)
     parts = _cut(model, Cut(1, 1) if layers > 2 else Cut(1, 0))
     x = _draw_inputs(model.config)

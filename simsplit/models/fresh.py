@@ -170,10 +170,7 @@ class SplitConfig(Config):
         return joined, features[0]
 
     def make_wider_trunk(self, request: SegmentRequest, width: int) -> nn.Module:
-        """Make a trunk that takes so many values or channels, those of several heads.
-
-        Raise ScenarioError if there is none.
-        """
+        """Make a trunk for values or channels of several heads; raise ScenarioError if none is."""
         del request, width
         raise ScenarioError(
             "vertical.join",

@@ -240,10 +240,7 @@ def hold_packed(owner: nn.Module, name: str, weight: Tensor, form: QuantisedForm
 
 
 def quantise(layers: nn.Module, form: QuantisedForm | None, dtype: torch.dtype) -> None:
-    """Quantise all weights of layers that can be, in place; without a form, none of them.
-
-    They are quantised from their values in `dtype`, and computed with in it.
-    """
+    """Quantise the weights of layers that can be, in place, from values in `dtype`; None: none."""
     if form is not None:
         for owner, name, weight in list_weights(layers):
             hold_packed(owner, name, weight.detach().to(dtype), form)

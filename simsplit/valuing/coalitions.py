@@ -189,10 +189,7 @@ def simplify(scenario: Scenario, seed: int, *, evaluates: bool) -> Scenario:
 
 
 def copy_checkpoint(path: Path, folder: Path, number: int) -> None:
-    """Copy a run's checkpoint of a round, and its tables, into a new folder.
-
-    Raise RunError, with the rounds that there are, if there is no such checkpoint.
-    """
+    """Copy a run's checkpoint of a round, and its tables, into a new folder, or raise RunError."""
     name = f"round-{number:06d}"
     if not (path / CHECKPOINTS / name).is_dir():
         known = sorted(int(each.name[6:]) for each in (path / CHECKPOINTS).glob("round-??????"))
