@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from simsplit.attacks import ATTACKS, AttackConfig, Knows, Sees
-from simsplit.attacks.threat import Threat
 from simsplit.auditing.recorded_sessions import LEAST_KNOWN
 from simsplit.errors import SimsplitError, suggest
 from simsplit.legs import Leg
@@ -115,9 +114,7 @@ class Offers:
         """List what an attack would need beside what there is, in words."""
         if config.recovers not in AUDITED:
             return (f"a run of simsplit, since no recording has a truth of {config.recovers}",)
-        return self._list_lacks(config, config.threat)
-
-    def _list_lacks(self, config: AttackConfig, threat: Threat) -> tuple[str, ...]:
+        threat = config.threat
         lacks = ["a server that acts, not a recording"] if threat.acts else []
         if config.recovers not in self.judged and config.recovers != "sessions":
             lacks.append(f"{config.recovers} in the truth")
@@ -125,20 +122,17 @@ class Offers:
         met_by_field = Given.PUBLIC not in {need.what for need in config.needs}
         # Known inputs or sessions take the place of public ones.
         is_told = not {Knows.QUERIES, Knows.WRITTEN}.isdisjoint(threat.knows)
+        there = self.things | ({Knows.PUBLIC} if met_by_field or is_told else set())
         things: tuple[Knows | Sees, ...] = (*threat.sees, *threat.knows)
-        for thing in things:
-            if thing in LACKS and thing not in self.things:
-                if thing is Knows.PUBLIC and (met_by_field or is_told):
-                    continue
-                lacks.append(LACKS[thing])
+        lacks += [LACKS[thing] for thing in things if thing in LACKS and thing not in there]
         legs = [need.leg.words for need in unmet if need.leg is not None]
         if legs:
             lacks.append(f"recorded {', '.join(dict.fromkeys(legs))}, a row for each sample")
-        for need in unmet:
-            as_known = need.what is Given.PUBLIC and is_told
-            words = need.what.name.lower().replace("_", " ")
-            if need.leg is None and not as_known:
-                lacks.append(_GIVEN.get(need.what) or need.in_words or words)
+        lacks += [
+            _GIVEN.get(need.what) or need.in_words or need.what.name.lower().replace("_", " ")
+            for need in unmet
+            if need.leg is None and not (need.what is Given.PUBLIC and is_told)
+        ]
         return tuple(dict.fromkeys(lacks))
 
 

@@ -90,7 +90,6 @@ class ReplayedExchange(Exchange):
 
     def expose(self, client: ClientId, expose: Expose, until: Leg | None = None) -> list[Packet]:
         """Return what has crossed for a batch, as of the round of this exposure."""
-        del client, until
         batch = self.testimony.get_batches(expose.split)[expose.number]
         return [replace(packet, round=expose.round) for packet in batch]
 

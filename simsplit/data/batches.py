@@ -81,7 +81,6 @@ class Batches:
 
     def get_lengths(self, rows: Tensor) -> Tensor | None:
         """Return the number of tokens of each row; None if the samples are not texts."""
-        del rows
         return None
 
 

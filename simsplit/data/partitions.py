@@ -214,7 +214,6 @@ class Drawn(Dealing):
         return [*self.deal(labels, num_clients, seed)]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        del num_clients
         if self.alpha is None and self.samples > len(labels):
             raise ScenarioError(
                 "data.partition.samples",

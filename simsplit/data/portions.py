@@ -91,7 +91,6 @@ class Joint(Dealing):
         return ()
 
     def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> Sequence[np.ndarray]:
-        del seed
         self.check(labels, num_clients)
         return [np.arange(len(labels))] * num_clients
 
@@ -99,7 +98,6 @@ class Joint(Dealing):
         return [*self.deal(labels, num_clients, seed)]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        del labels
         if num_clients != (count := self.count_parties()):
             raise ScenarioError(
                 "clients.count",
@@ -151,11 +149,10 @@ class ByColumns(Joint):
             return [Portion((slice(start, start + width),), (width,)) for start in starts]
         known = list(columns) or [str(place) for place in range(shape[0])]
         owners = _assign_columns(self.groups, known)
-        places = {
-            name: [n for n, each in enumerate(known) if owners[each] == name]
-            for name in owners.values()
-        }
-        return [Portion((places[name],), (len(places[name]),)) for name in self.groups]
+        places = [
+            [n for n, each in enumerate(known) if owners[each] == name] for name in self.groups
+        ]
+        return [Portion((each,), (len(each),)) for each in places]
 
     def list_fields(self, known: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the columns of each party's text, in the order in which the prompt names them."""
@@ -177,7 +174,6 @@ class ByParts(Joint):
         return self.parts
 
     def cut(self, info: DataInfo, columns: Sequence[str]) -> list[Portion]:
-        del columns
         shape = info.shape
         if len(shape) != 3:
             raise ScenarioError(
@@ -185,11 +181,11 @@ class ByParts(Joint):
                 f"parts is for images, got samples of shape {shape}; use columns",
             )
         down, right = self._choose_grid()
-        boxes = [
-            (rows, places) for rows in _cut(shape[1], down) for places in _cut(shape[2], right)
-        ]
+        high, wide = shape[1] // down, shape[2] // right
         return [
-            Portion(box, (shape[0], *(each.stop - each.start for each in box))) for box in boxes
+            Portion((rows, places), (shape[0], high, wide))
+            for rows in _cut(shape[1], down)
+            for places in _cut(shape[2], right)
         ]
 
     def _choose_grid(self) -> tuple[int, int]:

@@ -320,7 +320,7 @@ def _halve(public: Samples, seed: int) -> tuple[Samples, Samples]:
 
 def _read_public(source: TextTable, reader: Reader | None) -> Samples:
     assert reader is not None, "a model of images is refused"
-    return source.read("train", reader, public=True)
+    return source.read_public(reader)
 
 
 def build_vocabulary(source: Source, reader: Reader) -> Vocabulary:

@@ -122,16 +122,9 @@ class TextTable(Config):
         test, _ = self._read("test", reader, limit, fields)
         return DataSet(self._get_name(), train, test, self.class_names, owner_names=names)
 
-    def read(
-        self,
-        split: Literal["train", "test"],
-        reader: Reader,
-        limit: Limit | None = None,
-        *,
-        public: bool = False,
-    ) -> Samples:
-        """Read one split as tokens; public texts get no labels if the model is a classifier."""
-        return self._read(split, reader, limit, public=public)[0]
+    def read_public(self, reader: Reader) -> Samples:
+        """Read the training texts as public ones, without labels if the model is a classifier."""
+        return self._read("train", reader, public=True)[0]
 
     def _read(
         self,

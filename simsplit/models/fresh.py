@@ -171,7 +171,6 @@ class SplitConfig(Config):
 
     def make_wider_trunk(self, request: SegmentRequest, width: int) -> nn.Module:
         """Make a trunk for values or channels of several heads; raise ScenarioError if none is."""
-        del request, width
         raise ScenarioError(
             "vertical.join",
             f"got concat, and {self.kind_name} has a trunk for the outputs of one head; use sum or "

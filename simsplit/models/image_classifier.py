@@ -124,7 +124,7 @@ class ImageClassifier(SplitConfig):
     def _measure(self, input_shape: InputShape) -> tuple[int, int, int]:
         """Return the numbers of tokens, values and layers, or raise ScenarioError for misfits."""
         if self.name is None:
-            sizes, (height, width) = self._random_sizes, input_shape[1:]
+            sizes, (height, width) = self.sizes or ImageSizes(), input_shape[1:]
             if height % sizes.patch or width % sizes.patch:
                 takes = f"{self.kind} takes sides that model.sizes.patch ({sizes.patch}) divides"
                 raise build_misfit(takes, input_shape, f"a multiple of {sizes.patch}")
@@ -138,10 +138,6 @@ class ImageClassifier(SplitConfig):
             takes = f"{self.name} takes {height}x{width} in {channels} channels"
             raise build_misfit(takes, input_shape, size)
         return tokens, int(config.hidden_size), int(config.num_hidden_layers)
-
-    @property
-    def _random_sizes(self) -> ImageSizes:
-        return self.sizes or ImageSizes()
 
     def make_segment(self, request: SegmentRequest) -> nn.Module:
         """Make a segment; a random model's segments have separate draws."""
@@ -197,7 +193,7 @@ class ImageClassifier(SplitConfig):
             return load_model(self.name, self.revision, classes)
         from transformers import AutoConfig
 
-        sizes, (channels, height, width) = self._random_sizes, input_shape
+        sizes, (channels, height, width) = self.sizes or ImageSizes(), input_shape
         config = AutoConfig.for_model(
             "vit",
             image_size=height if height == width else (height, width),

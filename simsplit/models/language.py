@@ -74,12 +74,8 @@ class LanguageConfig(TextModel):
 
     @model_validator(mode="after")
     def _refuse_idle_quantisation(self) -> Self:
-        trunk: set[Owner] = {"trunk"} if self.trunk == "skipped" else set()
-        if (
-            self.quantise
-            and self.lora is None
-            and {"head", "trunk", "tail"} == trunk | {*self.learns}
-        ):
+        learned = {*self.learns, *(["trunk"] if self.trunk == "skipped" else [])}
+        if self.quantise and self.lora is None and len(learned) == len(_OWNERS):
             raise ScenarioError(
                 "model.quantise",
                 f"got {self.quantise}, but all weights learn, and those that learn cannot be "

@@ -77,7 +77,6 @@ class LowerLayers:
         rows = torch.arange(len(read_B), device=read_B.device)
 
         def choose(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            del module
             return tuple(each_BLD[rows, read_B][:, None] for each_BLD in given)
 
         with ExitStack() as stack:
@@ -132,7 +131,6 @@ def find_lower_layers(body: nn.Module, family: str, adapted: Iterable[str]) -> L
 @lru_cache(maxsize=1)
 def _open_states(digest: str) -> KeptStates:
     """Return what is kept of the transformer with these weights; only the last one is kept."""
-    del digest
     return KeptStates()
 
 
@@ -162,7 +160,6 @@ class _StandIn(nn.Module):
 
     def forward(self, hidden: Tensor, *others: object, **options: object) -> Tensor:
         """Return the known states, or those that are passed on."""
-        del others, options
         if self.states is None:
             self.states = hidden
         return self.states

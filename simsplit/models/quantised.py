@@ -171,7 +171,6 @@ class QuantisedWeight:
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever torch's function returns
         """Apply one of torch's functions to the values."""
-        del types
         given = dict(kwargs or {})
         if func is F.linear and isinstance(args[1], cls) and not given:
             x, weight, bias = (*args, None)[:3]
