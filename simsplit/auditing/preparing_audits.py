@@ -44,7 +44,7 @@ from simsplit.auditing.recordings import (
     load_targets,
     stack_labels,
 )
-from simsplit.auditing.server_holdings import find_model, find_network, read_public, require_model
+from simsplit.auditing.server_holdings import find_model, find_network, read_public
 from simsplit.auditing.truths import (
     choose_scale,
     make_image_samples,
@@ -259,17 +259,14 @@ def _make_samples(
     pixels: Pixels,
 ) -> Samples:
     """Make samples of the truth of some ids."""
-    modality = transcript.facts.modality
     labels = stack_labels(truth.find_labels(ids) if truth.has("labels") else None)
     if not truth.has("inputs"):
         return make_row_samples(torch.zeros(len(ids), 1), labels)
-    if modality == "texts":
-        model = require_model(options, transcript)
+    if (model := find_model(options, transcript)) is not None:
         return make_text_samples(truth.find_inputs(ids), labels, model.make_reader().pad)
     stacked = truth.stack(ids)
-    if modality == "images":
-        scale = choose_scale(stacked, *pixels)
-        return make_image_samples(stacked, labels, scale)
+    if transcript.facts.modality == "images":
+        return make_image_samples(stacked, labels, choose_scale(stacked, *pixels))
     return make_row_samples(stacked, labels)
 
 
