@@ -167,9 +167,8 @@ def _choose_recorded(
         sessions = choose_sessions(transcript, truth, client, options.targets, most)
         if sessions.targets:
             ids = tuple(each.id for each in sessions.targets)
-            chosen = ChosenSamples(
-                [RecordedStep(client, 1, 0, [], ids)], (), len(ids) + len(sessions.known)
-            )
+            count = len(ids) + len(sessions.known)
+            chosen = ChosenSamples([RecordedStep(ids=ids)], (), count)
             return chosen, [join_sessions(sessions.targets, client)], sessions, []
     latest = not summary.by_phase[TARGETS]
     listed = list_steps(transcript, TRAIN if latest else TARGETS, client, latest=latest)

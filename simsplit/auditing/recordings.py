@@ -33,9 +33,6 @@ MOST_PAIR_BYTES = 64 * 2**20
 class RecordedStep:
     """What crossed between one client and the server in one step."""
 
-    client: ClientId
-    round: int
-    step: int
     rows: list[PacketRow] = field(default_factory=list)
     ids: tuple[int, ...] = ()
     """The ids of its samples that are used: the first ones of its packets."""
@@ -84,7 +81,7 @@ def list_steps(
             if not latest and held > most:
                 left_out += len(row.ids) if row.leg == transcript.facts.legs[0] else 0
                 continue
-            step = steps[key] = RecordedStep(client, row.round, row.step)
+            step = steps[key] = RecordedStep()
         if row.ids and not step.ids:
             step.ids, step.count = row.ids, len(row.ids)
             held += len(row.ids)

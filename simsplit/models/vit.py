@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import multi_head_attention_forward
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from simsplit.models.fresh import (
@@ -183,7 +182,8 @@ class _Attention(nn.MultiheadAttention):
     """torch's attention without its fast path for inference, whose operations are not counted."""
 
     def __init__(self, width: int, heads: int) -> None:
-        super().__init__(width, heads, batch_first=True)
+        # torch takes that path only where the batch comes first.
+        super().__init__(width, heads, batch_first=False)
         # torch clears the bias after the layer began; here each layer begins by itself.
         self.out_proj = _Output(width, width)
 
@@ -195,21 +195,5 @@ class _Attention(nn.MultiheadAttention):
     ) -> tuple[Tensor, None]:
         del key, value, need_weights  # a block asks with its tokens alone
         tokens_LBD = query.transpose(0, 1)
-        out, _ = multi_head_attention_forward(
-            query=tokens_LBD,
-            key=tokens_LBD,
-            value=tokens_LBD,
-            embed_dim_to_check=self.embed_dim,
-            num_heads=self.num_heads,
-            in_proj_weight=self.in_proj_weight,
-            in_proj_bias=self.in_proj_bias,
-            bias_k=None,
-            bias_v=None,
-            add_zero_attn=False,
-            dropout_p=0.0,
-            out_proj_weight=self.out_proj.weight,
-            out_proj_bias=self.out_proj.bias,
-            training=self.training,
-            need_weights=False,
-        )
+        out, _ = super().forward(tokens_LBD, tokens_LBD, tokens_LBD, need_weights=False)
         return out.transpose(0, 1), None
