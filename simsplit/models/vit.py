@@ -79,7 +79,7 @@ class VisionTransformer(LaidOut):
         (tokens, _), _ = self.compute_shapes(input_shape)
         blocks = [(f"encoder_layer_{number}", self._build_block()) for number in range(self.layers)]
         first, others = OrderedDict(blocks[: self.head]), OrderedDict(blocks[self.head :])
-        patches = _Patches(input_shape[0], self.width, self.patch)
+        patches = _Patches(input_shape[0], self.width, self.patch, stride=self.patch)
         head = _Head(patches, _Encoder(tokens, self.width, first))
         return Segments(head, nn.Sequential(others), _Tail(self.width, num_classes))
 
@@ -95,9 +95,6 @@ class VisionTransformer(LaidOut):
 
 class _Patches(nn.Conv2d):
     """The embedding of patches: a convolution whose stride is its size."""
-
-    def __init__(self, channels: int, width: int, patch: int) -> None:
-        super().__init__(channels, width, patch, stride=patch)
 
     def reset_parameters(self) -> None:
         patch = self.in_channels * self.kernel_size[0] * self.kernel_size[1]
