@@ -93,7 +93,7 @@ class Trained(nn.Module):
         model, state = self.scenario.model, collect_weights(getattr(self, owner))
         if owner == "tail" and self.tied:
             del state[COPY.removeprefix("tail.")]
-        before = model.get_name_prefix(owner)[1] if isinstance(model, LaidOut) else ""
+        before = model.name_prefixes.get(owner, "") if isinstance(model, LaidOut) else ""
         return {f"{before}{key}": tensor for key, tensor in state.items()}
 
 

@@ -1,7 +1,5 @@
 """An audit's table: what each attack has read, beside a guess."""
 
-from collections.abc import Sequence
-
 from simsplit.auditing.audit_verdicts import AuditFinding
 from simsplit.auditing.audits import Audit
 from simsplit.report.tables import Table
@@ -11,9 +9,11 @@ _WORDS = {CEILING: "upper bound"}
 
 
 def tabulate_audit(audit: Audit) -> Table:
-    """Tabulate a row for each attack, those that have read most first."""
+    """Tabulate a row for each attack: upper bounds last, and those that have read most first."""
     facts = audit.facts
-    plain = {(each.attack, each.kind): each.reading for each in _list_plain(audit)}
+    # What was read of the same samples without the defence.
+    findings = audit.reference.findings if audit.reference else ()
+    plain = {(each.attack, each.kind): each.reading for each in findings}
     rows = [
         (
             _entitle(each),
@@ -26,7 +26,7 @@ def tabulate_audit(audit: Audit) -> Table:
             *(["" if each.is_above_guess else "in vain"] if audit.in_vain else ()),
             f"{facts.get('seconds', {}).get(each.attack, 0):.1f}",
         )
-        for each in sort_findings(audit.findings)
+        for each in sorted(audit.findings, key=lambda each: (each.role == CEILING, -each.gain))
     ]
     title = (
         f"{facts.get('targets', 0):,} of {facts.get('samples', 0):,} recorded samples attacked; "
@@ -45,13 +45,3 @@ def _entitle(finding: AuditFinding) -> str:
     """Return an attack's name, and what it knows beside what the server sees."""
     words = _WORDS.get(finding.role, "knows labels" if finding.known else "")
     return f"{finding.attack} ({words})" if words else finding.attack
-
-
-def _list_plain(audit: Audit) -> Sequence[AuditFinding]:
-    """List the findings on the same samples without the defence."""
-    return audit.reference.findings if audit.reference else ()
-
-
-def sort_findings(findings: Sequence[AuditFinding]) -> list[AuditFinding]:
-    """Sort findings: attacks before upper bounds, and those that have read most first."""
-    return sorted(findings, key=lambda each: (each.role == CEILING, -each.gain))

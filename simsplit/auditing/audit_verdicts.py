@@ -4,7 +4,7 @@ Without a reference no sentence says that a defence works: it says what was read
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -142,13 +142,7 @@ def measure_findings(leaks: "pd.DataFrame", bounds: Sequence[str]) -> list[Audit
         own = leaks[leaks["kind"] == kind] if len(leaks) else leaks
         if len(own):
             found += _measure_labels(own) if kind == "labels" else _measure_kind(own, kind)
-    return [_mark_bound(each, bounds) for each in found]
-
-
-def _mark_bound(finding: AuditFinding, bounds: Sequence[str]) -> AuditFinding:
-    if finding.attack not in bounds:
-        return finding
-    return AuditFinding(**{**asdict(finding), "role": CEILING})
+    return [replace(each, role=CEILING) if each.attack in bounds else each for each in found]
 
 
 def _measure_kind(own: "pd.DataFrame", kind: str) -> list[AuditFinding]:

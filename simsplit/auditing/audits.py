@@ -11,8 +11,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simsplit.attacking import Judgement
 from simsplit.attacks import AttackConfig
-from simsplit.auditing.attacking_records import TimeSpentError, WireRecord, attack_record
 from simsplit.auditing.audit_directory import AuditDirectory
 from simsplit.auditing.audit_options import AuditOptions
 from simsplit.auditing.audit_verdicts import (
@@ -25,6 +25,7 @@ from simsplit.auditing.grounds import Ground
 from simsplit.auditing.offers import Untried, choose_attacks, list_wants
 from simsplit.auditing.preparing_audits import prepare_audit
 from simsplit.auditing.read_samples import choose_finding, list_samples, save_samples
+from simsplit.auditing.recorded_clients import TimeSpentError, WireRecord, attack_record
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.machine import pin_threads
 from simsplit.results import Run
@@ -87,7 +88,7 @@ class Audit:
 
     @property
     def wants(self) -> Sequence[str]:
-        """List what attackers would need to try more, a line each."""
+        """What attackers would need to try more, a line each."""
         return list_wants(self.untried)
 
     @property
@@ -159,7 +160,11 @@ def audit(
         seed=seed,
         device=device,
     )
-    place = _choose_directory(options, out)
+    place = Path("runs") / f"audit-{options.name}" if out is None else Path(out)
+    with explain_path_errors(place):
+        if out is None:
+            place = choose_free_name(place, resume=False, foreign="")
+        refuse_existing(place)
     work = partial(_attack_wire, attacks=attacks, progress=progress)
     if not Transcript.open(options.path).has_reference:
         made = work(options, place, until=until)
@@ -186,57 +191,36 @@ def _attack_wire(
     if attacks and untried:
         raise SimsplitError(f"--attack: {untried[0].attack} needs {'; '.join(untried[0].wants)}")
     directory = AuditDirectory(place, ground.scenario, ground.data)
+    notes, seconds = [*ground.notes], dict[str, float]()
     with pin_threads(ground.scenario.threads):
         directory.start(prepared.counts)
-        work = _Work(ground, prepared.record, directory, until, progress)
-        untried += [late for config in chosen if (late := work.attack(config)) is not None]
-    facts = {**prepared.facts, "seconds": {name: round(s, 2) for name, s in work.seconds.items()}}
+        for config in chosen:
+            began = time.monotonic()
+            judged = _let_attack(ground, prepared.record, config, until, progress)
+            if isinstance(judged, str):
+                untried.append(Untried(config.title, (), judged))
+                continue
+            directory.save(config.title, judged, prepared.record.rounds)
+            seconds[config.title] = round(time.monotonic() - began, 2)
+            notes += judged.notes
     run = directory.finish(prepared.record.rounds)
     bounds = [each.title for each in chosen if each.threat.is_bound]
     findings = measure_findings(run.leaks, bounds)
     shown = choose_finding(findings)
     if shown is not None:
         save_samples(run, shown, list_samples(run, shown))
-    return Audit(run, findings, untried, [*ground.notes, *work.notes], facts)
+    return Audit(run, findings, untried, notes, {**prepared.facts, "seconds": seconds})
 
 
-class _Work:
-    """The attacks of one audit, one after another."""
-
-    def __init__(
-        self,
-        ground: Ground,
-        record: WireRecord,
-        directory: AuditDirectory,
-        until: float,
-        progress: Progress,
-    ) -> None:
-        self.ground, self.record, self.directory = ground, record, directory
-        self.until, self.progress = until, progress
-        self.notes: list[str] = []
-        self.seconds: dict[str, float] = {}
-
-    def attack(self, config: AttackConfig) -> Untried | None:
-        """Let one attack work, and save what it reads; return why it did not come to its end."""
-        began = time.monotonic()
-        if began > self.until:
-            return Untried(config.title, (), f"{config.title}: the budget was spent before it")
-        try:
-            judged = attack_record(self.ground, self.record, config, self.until, self.progress)
-        except TimeSpentError as error:
-            return Untried(config.title, (), f"{config.title}: the budget was spent, {error}")
-        except ScenarioError as error:  # what crosses does not fit its networks; others may read it
-            return Untried(config.title, (), f"{config.title}: {error.reason}")
-        self.directory.save(config.title, judged, self.record.rounds)
-        self.seconds[config.title] = time.monotonic() - began
-        self.notes += judged.notes
-        return None
-
-
-def _choose_directory(options: AuditOptions, out: str | Path | None) -> Path:
-    path = Path("runs") / f"audit-{options.name}" if out is None else Path(out)
-    with explain_path_errors(path):
-        if out is None:
-            path = choose_free_name(path, resume=False, foreign="")
-        refuse_existing(path)
-    return path
+def _let_attack(
+    ground: Ground, record: WireRecord, config: AttackConfig, until: float, progress: Progress
+) -> Judgement | str:
+    """Let one attack work; return its scores, or why it did not come to its end."""
+    if time.monotonic() > until:
+        return f"{config.title}: the budget was spent before it"
+    try:
+        return attack_record(ground, record, config, until, progress)
+    except TimeSpentError as error:
+        return f"{config.title}: the budget was spent, {error}"
+    except ScenarioError as error:  # what crosses does not fit its networks; others may read it
+        return f"{config.title}: {error.reason}"

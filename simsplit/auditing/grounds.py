@@ -5,7 +5,7 @@ of a run has that run's own scenario, its server's parts and its public data.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from simsplit.assembly import Assembler, Assembly
 from simsplit.assembly.state import restore
 from simsplit.attacks import Knows, Sees
 from simsplit.auditing.client_networks import ClientNetwork
-from simsplit.auditing.strangers import build_strange_model
 from simsplit.data import Prepared
 from simsplit.data.given_texts import TextGiven
 from simsplit.data.passed_objects import GivenSource
@@ -31,11 +30,11 @@ from simsplit.legs import ClientId, Leg
 from simsplit.machine import find_device
 from simsplit.models.fresh import SplitConfig
 from simsplit.models.language import CausalLM
+from simsplit.models.split_model import SplitModel, hold_model
 from simsplit.results import SCENARIO, Run
 from simsplit.scenario import Scenario, load_scenario
 from simsplit.scenario.loading import parse
 from simsplit.topologies import TOPOLOGIES
-from simsplit.wire import Wire
 
 _OF_RUN = frozenset(
     {
@@ -73,10 +72,6 @@ class Ground:
     head: Mapping[str, Tensor] = field(default_factory=dict)
     """The weights of the client's head, for upper bounds that know them."""
 
-    def open_wire(self) -> Assembly:
-        """Return the server's parts with a wire of their own, for one attack."""
-        return replace(self.parts, wire=Wire())
-
 
 @dataclass(frozen=True)
 class Shapes:
@@ -89,42 +84,43 @@ class Shapes:
     legs: frozenset[Leg]
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The options that decide an audit's figures."""
+class Stranger(nn.Module):
+    """A part whose layers and weights are not known: outputs are zeros of the recorded shape.
 
-    name: str
-    seed: int = 0
-    device: str = "cpu"
+    No attack that needs such a part is tried, so nothing is computed with one but shapes.
+    """
 
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
 
-@dataclass(frozen=True)
-class Held:
-    """The samples that judges and attackers have."""
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.zeros(len(x), *self.shape, device=x.device)
 
-    truth: Samples
-    """The targets."""
-    public: Samples | None = None
-    """What attackers have like them."""
-    mean: tuple[float, ...] = ()
-    """What was subtracted from each channel of images."""
-    std: tuple[float, ...] = ()
-    """What each channel was divided by after that."""
+    def extra_repr(self) -> str:
+        return str(self.shape)
 
 
 def lay_ground(
-    setting: Setting,
+    name: str,
     shapes: Shapes,
-    held: Held,
+    truth: Samples,
     known: CausalLM | ClientNetwork | None,
     rounds: int,
+    *,
+    public: Samples | None = None,
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    seed: int = 0,
+    device: str = "cpu",
 ) -> Ground:
     """Lay the ground of a foreign wire.
 
-    `known` is the public model that texts were encoded with, or the client's network.
+    `truth` are the targets, and `public` what attackers have like them. `known` is the public model
+    that texts were encoded with, or the client's network. `mean` was subtracted from each channel
+    of images, which was then divided by `std`.
     """
     network, model = (known, None) if isinstance(known, ClientNetwork) else (None, known)
-    truth, public = held.truth, held.public
     labels = truth.groups
     classes = max(2, int(labels.max()) + 1) if len(labels) else 2
     source: Any
@@ -133,15 +129,18 @@ def lay_ground(
         shape = tuple(truth.inputs.shape[1:])
         source = GivenSource(digest="", shape=shape, classes=classes, images=truth.images)
         head = None if network is None else _check_network(network, shapes, shape)
-        made = build_strange_model(shapes.cut, shapes.features, classes, head)
+        rest = Stranger(shapes.features or shapes.cut), Stranger((classes,))
+        start = Stranger(shapes.cut) if head is None else head
+        # Fresh: an attacker that knows layers alone must not start from the client's weights.
+        made = hold_model(SplitModel(start, *rest, fresh=True))
     else:
         source = TextGiven(digest="", length=truth.inputs.shape[1], task=LAYOUTS["language"])
         made = model
         _refuse_other_width(model, shapes)
     scenario = parse(
         {
-            "name": setting.name,
-            "seed": setting.seed,
+            "name": name,
+            "seed": seed,
             "data": {"source": source},
             "model": made,
             "topology": _choose_topology(shapes.legs),
@@ -149,28 +148,26 @@ def lay_ground(
             "train": {"batch_size": shapes.batch},
             "schedule": {"kind": "round_robin", "rounds": max(1, rounds)},
             "targets": {"count": len(truth), "order": "data"},
-            "device": setting.device,
+            "device": device,
         }
     )
     data = Prepared(
-        name=setting.name,
+        name=name,
         info=DataInfo(tuple(truth.inputs.shape[1:]), classes, texts=truth.texts is not None),
         train=truth,
         validation=None,
         auxiliary=public,
         test=truth,
         parts=(np.arange(len(truth)),),
-        mean=held.mean,
-        std=held.std,
+        mean=mean,
+        std=std,
         vocabulary=None if model is None else build_vocabulary(source, model.make_reader()),
         class_names=tuple(map(str, range(classes))),
     )
-    device = find_device(setting.device)
-    parts = Assembler(scenario, data, device).assemble()
     return Ground(
         scenario=scenario,
         data=data,
-        parts=parts,
+        parts=Assembler(scenario, data, find_device(device)).assemble(),
         things=frozenset(_list_things(known, has_public=public is not None)),
         number=max(1, rounds),
         cut=shapes.cut,

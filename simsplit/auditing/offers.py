@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from simsplit.attacks import ATTACKS, AttackConfig, Knows, Sees
-from simsplit.attacks.threat import Threat
 from simsplit.auditing.recorded_sessions import LEAST_KNOWN
 from simsplit.errors import SimsplitError, suggest
 from simsplit.legs import Leg
@@ -115,9 +114,7 @@ class Offers:
         """List what an attack would need beside what there is, in words."""
         if config.recovers not in AUDITED:
             return (f"a run of simsplit, since no recording has a truth of {config.recovers}",)
-        return self._list_lacks(config, config.threat)
-
-    def _list_lacks(self, config: AttackConfig, threat: Threat) -> tuple[str, ...]:
+        threat = config.threat
         lacks = ["a server that acts, not a recording"] if threat.acts else []
         if config.recovers not in self.judged and config.recovers != "sessions":
             lacks.append(f"{config.recovers} in the truth")
@@ -125,24 +122,18 @@ class Offers:
         met_by_field = Given.PUBLIC not in {need.what for need in config.needs}
         # Known inputs or sessions take the place of public ones.
         is_told = not {Knows.QUERIES, Knows.WRITTEN}.isdisjoint(threat.knows)
+        there = self.things | ({Knows.PUBLIC} if met_by_field or is_told else set())
         things: tuple[Knows | Sees, ...] = (*threat.sees, *threat.knows)
-        for thing in things:
-            if thing in LACKS and thing not in self.things:
-                if thing is Knows.PUBLIC and (met_by_field or is_told):
-                    continue
-                lacks.append(LACKS[thing])
+        lacks += [LACKS[thing] for thing in things if thing in LACKS and thing not in there]
         legs = [need.leg.words for need in unmet if need.leg is not None]
         if legs:
             lacks.append(f"recorded {', '.join(dict.fromkeys(legs))}, a row for each sample")
-        for need in unmet:
-            as_known = need.what is Given.PUBLIC and is_told
-            if need.leg is None and not as_known:
-                lacks.append(_GIVEN.get(need.what) or _write_need(need))
+        lacks += [
+            _GIVEN.get(need.what) or need.in_words or need.what.name.lower().replace("_", " ")
+            for need in unmet
+            if need.leg is None and not (need.what is Given.PUBLIC and is_told)
+        ]
         return tuple(dict.fromkeys(lacks))
-
-
-def _write_need(need: Need) -> str:
-    return need.in_words or need.what.name.lower().replace("_", " ")
 
 
 def choose_attacks(
@@ -157,7 +148,8 @@ def choose_attacks(
     for each in named or ATTACKS:
         config = _build_config(each)
         kind = config.title
-        if not _is_for(offers.scenario, config):
+        of_data = [need for need in config.needs if need.what.value.modalities]
+        if not all(is_met(offers.scenario, need) for need in of_data):
             if named:
                 modality = offers.scenario.data.source.modality
                 raise SimsplitError(f"--attack: {kind} is not for {modality}")
@@ -184,11 +176,6 @@ def _build_config(given: str | Mapping[str, Any]) -> AttackConfig:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
         raise SimsplitError(f"--attack: {kind}.{field}: {first['msg']}") from None
-
-
-def _is_for(scenario: Scenario, config: AttackConfig) -> bool:
-    """Return whether an attack is for this kind of data."""
-    return all(is_met(scenario, need) for need in config.needs if need.what.value.modalities)
 
 
 def _list_forms(config: AttackConfig) -> Iterator[AttackConfig]:

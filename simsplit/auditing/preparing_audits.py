@@ -8,19 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from simsplit.attacks import Knows, Sees
-from simsplit.auditing.attacking_records import WireRecord
 from simsplit.auditing.audit_options import AuditOptions
-from simsplit.auditing.grounds import Ground, Held, Setting, Shapes, lay_ground, lay_ground_of_run
-from simsplit.auditing.known_inputs import Known, load_pairs_elsewhere, refuse_other_pairs
+from simsplit.auditing.grounds import Ground, Shapes, lay_ground, lay_ground_of_run
+from simsplit.auditing.known_inputs import load_pairs_elsewhere, refuse_other_pairs
 from simsplit.auditing.offers import LEAST_PAIRS, Offers
-from simsplit.auditing.recorded_clients import Testimony
+from simsplit.auditing.recorded_clients import Testimony, WireRecord
 from simsplit.auditing.recorded_sessions import (
     LEAST_KNOWN,
     SESSIONS,
@@ -43,10 +42,9 @@ from simsplit.auditing.recordings import (
     load_as_sent,
     load_pairs,
     load_targets,
-    read_training,
     stack_labels,
 )
-from simsplit.auditing.server_holdings import find_model, find_network, read_public, require_model
+from simsplit.auditing.server_holdings import find_model, find_network, read_public
 from simsplit.auditing.truths import (
     choose_scale,
     make_image_samples,
@@ -88,10 +86,8 @@ def prepare_audit(options: AuditOptions) -> PreparedAudit:
         raise RunError(f"{transcript.name} has no packets")
     client = choose_client(summary.clients, options.client)
     if "run" in options.knows:
-        made = _prepare_run(options, transcript, summary, client)
-    else:
-        made = _prepare_foreign(options, transcript, summary, client)
-    return replace(made, counts=_count_crossed(transcript))
+        return _prepare_run(options, transcript, summary, client)
+    return _prepare_foreign(options, transcript, summary, client)
 
 
 def _prepare_foreign(
@@ -99,79 +95,63 @@ def _prepare_foreign(
 ) -> PreparedAudit:
     """Prepare an audit of a wire of which nothing is known but what was recorded."""
     truth = _require_truth(options, transcript)
-    used = _choose_recorded(options, transcript, truth, summary, client)
-    chosen, batches = used.chosen, used.batches
+    chosen, batches, sessions, left_out = _choose_recorded(
+        options, transcript, truth, summary, client
+    )
     legs = find_sample_legs(batches, [len(step.ids) for step in chosen.targets])
     if transcript.facts.modality != "texts":
         _refuse_uneven(batches, legs)
     samples, notes, pixels, judged = _read_truth(options, transcript, truth, chosen)
+    shapes, public = _measure_shapes(batches, legs), read_public(options, transcript, samples)
     ground = lay_ground(
-        Setting(f"audit-{options.name}", options.seed, options.device),
-        _measure_shapes(batches, legs),
-        Held(samples, read_public(options, transcript, samples), *pixels),
+        f"audit-{options.name}",
+        shapes,
+        samples,
         find_model(options, transcript) or find_network(options, transcript),
         summary.rounds,
+        public=public,
+        mean=pixels[0],
+        std=pixels[1],
+        seed=options.seed,
+        device=options.device,
     )
-    known = _Known(options, transcript, truth, pixels)
-    size = ground.scenario.train.batch_size
-    (pair_batches, pair_ids), make = known.load(chosen, size, _fit_inputs(samples))
+    elsewhere, size = options.find_pairs(transcript), ground.scenario.train.batch_size
+    # As many known inputs as fit in the memory for them, as floats.
+    fitting = MOST_PAIR_BYTES // (4 * max(1, samples.inputs[0].numel()))
+    make: Callable[[Sequence[int]], Samples]
+    if elsewhere is None:
+        most = min(options.get_number("pairs", MOST), fitting)
+        pairs = load_pairs(transcript, chosen.pairs, get_ids(chosen.targets), size, most)
+        make = partial(_make_samples, options, transcript, truth, pixels=pixels)
+    else:
+        make_there = partial(_make_samples, options, pixels=pixels)
+        pairs, make = load_pairs_elsewhere(elsewhere, size, min(MOST, fitting), make_there)
+    pair_batches, pair_ids = pairs
     things = set(ground.things)
     if len(pair_ids) >= LEAST_PAIRS:
         things.add(Knows.QUERIES)
         ground = replace(ground, pairs=make(pair_ids))
-    elsewhere = options.find_pairs(transcript)
     if elsewhere is not None or ground.pairs is not None:
         refuse_other_pairs(elsewhere or options.path, pair_batches, ground)
-    things |= {Knows.WRITTEN} if len(used.sessions.known) >= LEAST_KNOWN else set()
+    things |= {Knows.WRITTEN} if len(sessions.known) >= LEAST_KNOWN else set()
     things |= {Knows.CLASSES, Knows.LABELS} if "labels" in judged else set()
     has = {Given.LABELLED} if "labels" in judged else set()
     has |= {Given.PUBLIC} if ground.data.auxiliary is not None else set()
     has |= {Given.WATCHED} if summary.by_phase[TRAIN] else set()
     has |= {Given.KNOWN_TAIL} if transcript.facts.modality == "texts" else set()
-    if used.sessions.targets and Leg.FEATURES in legs:
+    if sessions.targets and Leg.FEATURES in legs:
         has, judged = has | {Given.SESSIONS}, judged | {"sessions"}
     offers = Offers(ground.scenario, legs, frozenset(things), frozenset(has), judged)
     record = WireRecord(
-        Testimony(batches, pair_batches, chosen=used.sessions, head=ground.head),
-        partial(read_training, transcript, client),
+        Testimony(batches, pair_batches, chosen=sessions, head=ground.head),
+        partial(transcript.packets, phase=TRAIN, clients=[client]),
         Leg.SMASHED_GRAD not in transcript.facts.legs,
         max(1, summary.rounds),
     )
-    known_inputs = len(pair_ids) or len(used.sessions.known)
+    known_inputs = len(pair_ids) or len(sessions.known)
     facts = _describe(transcript, summary, client, chosen, known_inputs)
-    return PreparedAudit(replace(ground, notes=[*used.notes, *notes]), offers, record, {}, facts)
-
-
-class _Known(NamedTuple):
-    """Where known inputs come from: this transcript, or another."""
-
-    options: AuditOptions
-    transcript: Transcript
-    truth: Truth
-    pixels: Pixels
-
-    def load(
-        self, chosen: ChosenSamples, size: int, most: int
-    ) -> tuple[Known, Callable[[Sequence[int]], Samples]]:
-        """Load at most `most` pairs in batches; return them with a function from ids to inputs."""
-        options, transcript = self.options, self.transcript
-        elsewhere = options.find_pairs(transcript)
-        if elsewhere is not None:
-            make = partial(_make_samples, options, pixels=self.pixels)
-            return load_pairs_elsewhere(elsewhere, size, min(MOST, most), make)
-        most = min(options.get_number("pairs", MOST), most)
-        known = load_pairs(transcript, chosen.pairs, get_ids(chosen.targets), size, most)
-        return known, partial(_make_samples, options, transcript, self.truth, pixels=self.pixels)
-
-
-class _Used(NamedTuple):
-    """What an audit uses of a foreign transcript."""
-
-    chosen: ChosenSamples
-    batches: Sequence[Sequence[Packet]]
-    """The packets of the targets."""
-    sessions: ChosenSessions
-    notes: Sequence[str] = ()
+    ground = replace(ground, notes=[*left_out, *notes])
+    return PreparedAudit(ground, offers, record, _count_crossed(transcript), facts)
 
 
 def _choose_recorded(
@@ -180,15 +160,16 @@ def _choose_recorded(
     truth: Truth,
     summary: TranscriptSummary,
     client: int,
-) -> _Used:
-    """Choose the samples to attack, and load their packets: sessions, or steps."""
+) -> tuple[ChosenSamples, list[list[Packet]], ChosenSessions, list[str]]:
+    """Choose the samples to attack, and load their packets, of sessions or steps; note the rest."""
     if summary.by_phase[SESSIONS]:
         most = options.get_number("pairs", MOST)
         sessions = choose_sessions(transcript, truth, client, options.targets, most)
         if sessions.targets:
             ids = tuple(each.id for each in sessions.targets)
-            chosen = ChosenSamples([RecordedStep(client, 1, 0, [], ids)], (), sessions.count)
-            return _Used(chosen, [join_sessions(sessions.targets, client)], sessions)
+            count = len(ids) + len(sessions.known)
+            chosen = ChosenSamples([RecordedStep(ids=ids)], (), count)
+            return chosen, [join_sessions(sessions.targets, client)], sessions, []
     latest = not summary.by_phase[TARGETS]
     listed = list_steps(transcript, TRAIN if latest else TARGETS, client, latest=latest)
     steps = [step for step in listed if np.isin(step.ids, truth.ids).all()]
@@ -198,19 +179,13 @@ def _choose_recorded(
     with_pairs = transcript.facts.modality != "texts" and truth.has("inputs") and not elsewhere
     with_pairs = with_pairs and options.get_number("pairs", 1) > 0
     chosen = choose_samples(steps, options.targets, latest=latest, with_pairs=with_pairs)
-    note = _write_left_out(chosen.counted, listed.left_out, latest=latest)
-    return _Used(chosen, load_targets(transcript, chosen.targets), ChosenSessions(), note)
-
-
-def _write_left_out(counted: int, left_out: int, *, latest: bool) -> list[str]:
-    """Write how many samples of a large recording were left out, if any were."""
-    if not left_out:
-        return []
-    which = "last" if latest else "first"
-    return [
-        f"targets and known inputs are of the {which} {counted:,} samples; {left_out:,} others "
-        "(repetitions included) are too many to hold"
-    ]
+    notes, which = [], "last" if latest else "first"
+    if listed.left_out:
+        notes.append(
+            f"targets and known inputs are of the {which} {chosen.counted:,} samples; "
+            f"{listed.left_out:,} others (repetitions included) are too many to hold"
+        )
+    return chosen, load_targets(transcript, chosen.targets), ChosenSessions(), notes
 
 
 def _require_truth(options: AuditOptions, transcript: Transcript) -> Truth:
@@ -225,11 +200,6 @@ def _require_truth(options: AuditOptions, transcript: Transcript) -> Truth:
 
 MOST = 6000
 """Inputs that an attacker knows, at most."""
-
-
-def _fit_inputs(samples: Samples) -> int:
-    """Return how many inputs like these fit in the memory for known ones, as floats."""
-    return MOST_PAIR_BYTES // (4 * max(1, samples.inputs[0].numel()))
 
 
 def _describe(
@@ -288,17 +258,14 @@ def _make_samples(
     pixels: Pixels,
 ) -> Samples:
     """Make samples of the truth of some ids."""
-    modality = transcript.facts.modality
     labels = stack_labels(truth.find_labels(ids) if truth.has("labels") else None)
     if not truth.has("inputs"):
         return make_row_samples(torch.zeros(len(ids), 1), labels)
-    if modality == "texts":
-        model = require_model(options, transcript)
+    if (model := find_model(options, transcript)) is not None:
         return make_text_samples(truth.find_inputs(ids), labels, model.make_reader().pad)
     stacked = truth.stack(ids)
-    if modality == "images":
-        scale = choose_scale(stacked, *pixels)
-        return make_image_samples(stacked, labels, scale)
+    if transcript.facts.modality == "images":
+        return make_image_samples(stacked, labels, choose_scale(stacked, *pixels))
     return make_row_samples(stacked, labels)
 
 
@@ -363,13 +330,14 @@ def _prepare_run(
     offers = Offers(scenario, legs, frozenset(things), frozenset(has), judged)
     record = WireRecord(
         Testimony(batches, pairs, live=live, sessions=sessions),
-        partial(read_training, transcript, client),
+        partial(transcript.packets, phase=TRAIN, clients=[client]),
         Leg.SMASHED_GRAD not in legs,
         ground.number,
     )
     chosen = ChosenSamples(targets, queries, count)
     facts = _describe(transcript, summary, client, chosen, sum(len(b[0].tensors[0]) for b in pairs))
-    return PreparedAudit(ground, offers, record, {}, {**facts, "targets": count})
+    facts["targets"] = count
+    return PreparedAudit(ground, offers, record, _count_crossed(transcript), facts)
 
 
 def _count_crossed(transcript: Transcript) -> Counts:

@@ -68,7 +68,7 @@ def _load_texts(given: str, truth: Samples, reader: Reader) -> Samples:
         source = made
     else:
         raise _explain_unknown(given)
-    return source.read("train", reader, public=True)
+    return source.read_public(reader)
 
 
 def _list_lines(path: Path) -> Iterator[str]:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from simsplit.auditing.audit_verdicts import AuditFinding
 from simsplit.report.canvas import save_figure
 from simsplit.results import Run
@@ -78,12 +76,6 @@ def _add_texts(run: Run, finding: AuditFinding, chosen: list[ReadSample]) -> lis
     ]
 
 
-def load_pictures(run: Run, finding: AuditFinding) -> dict[str, np.ndarray]:
-    """Load the images that an attack has read, and the originals."""
-    images = load_images(run.path / "attacks" / finding.attack)
-    return {"private": images[ORIGINALS], "read": images[finding.attack]}
-
-
 def save_samples(run: Run, finding: AuditFinding, samples: Sequence[ReadSample]) -> Path | None:
     """Draw the best- and worst-read images into the run's figures; None for other samples."""
     if finding.kind != "images" or not samples:
@@ -95,7 +87,8 @@ def draw_samples(run: Run, finding: AuditFinding, samples: Sequence[ReadSample])
     """Draw images as they were above what an attack has read, the best-read ones first."""
     from matplotlib.figure import Figure
 
-    pictures = load_pictures(run, finding)
+    loaded = load_images(run.path / "attacks" / finding.attack)
+    pictures = {"private": loaded[ORIGINALS], "read": loaded[finding.attack]}
     figure = Figure(figsize=(1.1 * len(samples) + 1.0, 3.0))
     grid = figure.subplots(2, len(samples), squeeze=False)
     for axes, (label, images) in zip(grid, pictures.items(), strict=True):

@@ -1,23 +1,35 @@
 """A recorded client answers attackers and judges as a live one does, from a transcript.
 
 Attackers get packets alone. Judges also ask for the truth, which lies elsewhere in a transcript.
+Attacks work on a record as they do on a run: they follow training, then recover the targets.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
+from pydantic import BaseModel
 from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.assembly.supplies import TARGETS
-from simsplit.auditing.recorded_sessions import ChosenSessions
+from simsplit.attacking import Attacking, Judgement
+from simsplit.attacking.session_judge import SessionJudge
+from simsplit.attacks import AttackConfig, Knows
+from simsplit.auditing.grounds import Ground
+from simsplit.auditing.recorded_sessions import ChosenSessions, RecordedSessionJudge
+from simsplit.data import Prepared
 from simsplit.engine.pool import InlinePool, Pool
 from simsplit.errors import ProtocolError
 from simsplit.legs import ClientId, Leg
+from simsplit.machine import find_device
 from simsplit.packets import Packet
 from simsplit.parties.calls import Call, CountExposures, Expose, HeadWeights, LabelsOf, OwnTokens
+from simsplit.phases import EVALUATE, TRAIN, Phase
+from simsplit.scenario import Scenario
 from simsplit.schedules.exchange import Exchange
+from simsplit.wire import Wire
 
 Answer = TypeVar("Answer", covariant=True)
 Batch = Sequence[Packet]
@@ -78,29 +90,90 @@ class ReplayedExchange(Exchange):
 
     def expose(self, client: ClientId, expose: Expose, until: Leg | None = None) -> list[Packet]:
         """Return what has crossed for a batch, as of the round of this exposure."""
-        del client, until
         batch = self.testimony.get_batches(expose.split)[expose.number]
         return [replace(packet, round=expose.round) for packet in batch]
 
 
-def seat_recorded(parts: Assembly, testimony: Testimony) -> Assembly:
-    """Return the parts of a run with recorded clients in place of live ones."""
-    pool, live = RecordedClients(testimony), parts.exchange
-    exchange = ReplayedExchange(pool, parts.server, parts.wire, live.topology)
-    exchange.testimony = testimony
-    return replace(parts, pool=pool, exchange=exchange)
+class TimeSpentError(Exception):
+    """The budget was spent before an attack had ended."""
+
+    def __init__(self, done: float) -> None:
+        self.done = done
+        super().__init__(f"{done:.0%} done")
 
 
-def replay(parts: Assembly, packets: Iterator[Packet], lacks_answers: bool) -> int:
-    """Carry recorded packets of training over a wire, in order, and return their number.
+@dataclass(frozen=True)
+class WireRecord:
+    """What was recorded, as attacks get it."""
 
-    `lacks_answers`: the server's last packet of a step was not recorded. An empty one stands for
-    it, by which attacks that follow training see that the step was answered.
-    """
-    count = 0
-    for packet in packets:
-        parts.wire.carry(packet)
-        if lacks_answers and packet.leg is Leg.SMASHED:
-            parts.wire.carry(packet.answer(Leg.SMASHED_GRAD, ()))
-        count += 1
-    return count
+    testimony: Testimony
+    training: Callable[[], Iterable[Packet]]
+    """Yields the packets of training, in order."""
+    lacks_answers: bool
+    """Whether the server's last packet of each step was not recorded. An empty one stands for it,
+    by which attacks that follow training see that the step was answered."""
+    rounds: int
+    """The last recorded round."""
+
+
+class ReplayedSessions(SessionJudge):
+    """The judge of sessions whose packets were recorded: the run's client knows their texts."""
+
+    packets: Batch = ()
+
+    def begin(self, number: int) -> None:
+        """Have the run's client write its texts again, beside the recorded packets."""
+        super().begin(number)
+        assert self.sessions is not None, "they have just been written"
+        self.sessions = replace(self.sessions, packets=self.packets)
+
+
+def _seat_judge(
+    scenario: Scenario, data: Prepared, parts: Assembly, testimony: Testimony
+) -> SessionJudge:
+    """Return the judge of recorded sessions: of a run, or of another program."""
+    if testimony.live is None:
+        judge = RecordedSessionJudge(scenario, data, parts)
+        judge.chosen = testimony.chosen
+        return judge
+    replayed = ReplayedSessions(scenario, data, parts)
+    replayed.packets = testimony.sessions
+    return replayed
+
+
+def attack_record(
+    ground: Ground,
+    record: WireRecord,
+    config: AttackConfig,
+    until: float,
+    progress: Callable[[str, int, int], None],
+) -> Judgement:
+    """Let one attack work, and return its scores; raise TimeSpentError after the time `until`."""
+    # The transcript's offers have been checked in place of the scenario's, which would refuse more.
+    scenario = BaseModel.model_copy(ground.scenario, update={"attacks": (config,)})
+    data = ground.data
+    if Knows.QUERIES in config.threat.knows:
+        data = replace(data, auxiliary=ground.pairs)
+    pool, live = RecordedClients(record.testimony), ground.parts
+    wire, topology = Wire(), live.exchange.topology
+    exchange = ReplayedExchange(pool, live.server, wire, topology)
+    exchange.testimony = record.testimony
+    parts = replace(live, pool=pool, exchange=exchange, wire=wire)
+    attacking = Attacking(scenario, parts, data, find_device(scenario.device))
+    if config.recovers == "sessions":
+        attacking.judges["sessions"] = _seat_judge(scenario, data, parts, record.testimony)
+    moment, phase = parts.wire.moment, Phase(TRAIN, record.rounds)
+
+    def report(what: str, done: int, total: int) -> None:
+        progress(what, done, total)
+        if time.monotonic() > until and done < total:
+            raise TimeSpentError(done / total)
+
+    with moment.enter_round(record.rounds, phase):
+        if config.threat.follows_training:
+            for packet in record.training():
+                parts.wire.carry(packet)
+                if record.lacks_answers and packet.leg is Leg.SMASHED:
+                    parts.wire.carry(packet.answer(Leg.SMASHED_GRAD, ()))
+        with moment.count_as(EVALUATE):
+            return attacking.judge(record.rounds, report)

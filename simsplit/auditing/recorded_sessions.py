@@ -54,11 +54,6 @@ class ChosenSessions:
     targets: Sequence[RecordedSession] = ()
     known: Sequence[RecordedSession] = ()
 
-    @property
-    def count(self) -> int:
-        """How many sessions attacks use, as targets or as known ones."""
-        return len(self.targets) + len(self.known)
-
 
 def choose_sessions(
     transcript: Transcript, truth: Truth, client: ClientId, count: int, most_known: int

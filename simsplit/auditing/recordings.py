@@ -5,8 +5,7 @@ transcript of any size takes the memory of these. Of a large table the last step
 first, and of known inputs as many as fit in a bounded memory.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -34,9 +33,6 @@ MOST_PAIR_BYTES = 64 * 2**20
 class RecordedStep:
     """What crossed between one client and the server in one step."""
 
-    client: ClientId
-    round: int
-    step: int
     rows: list[PacketRow] = field(default_factory=list)
     ids: tuple[int, ...] = ()
     """The ids of its samples that are used: the first ones of its packets."""
@@ -85,7 +81,7 @@ def list_steps(
             if not latest and held > most:
                 left_out += len(row.ids) if row.leg == transcript.facts.legs[0] else 0
                 continue
-            step = steps[key] = RecordedStep(client, row.round, row.step)
+            step = steps[key] = RecordedStep()
         if row.ids and not step.ids:
             step.ids, step.count = row.ids, len(row.ids)
             held += len(row.ids)
@@ -182,26 +178,16 @@ def load_pairs(
 
 def find_sample_legs(batches: Sequence[Sequence[Packet]], counts: Sequence[int]) -> frozenset[Leg]:
     """Find the legs on which each packet of the targets has a row for each sample."""
+
+    def has_rows(leg: Leg, batch: Sequence[Packet], count: int) -> bool:
+        own = [packet for packet in batch if packet.leg is leg]
+        if len(own) != 1:
+            return False
+        return leg is Leg.LABELS or all(each.shape[:1] == (count,) for each in own[0].tensors)
+
     legs = {packet.leg for batch in batches for packet in batch}
-    uneven = {
-        packet.leg
-        for batch, count in zip(batches, counts, strict=True)
-        for packet in batch
-        if packet.leg is not Leg.LABELS
-        and any(each.shape[:1] != (count,) for each in packet.tensors)
-    }
-    uneven |= {
-        leg for batch in batches for leg, n in Counter(each.leg for each in batch).items() if n > 1
-    }
-    lacking = {
-        leg for leg in legs for batch in batches if leg not in {packet.leg for packet in batch}
-    }
-    return frozenset(legs - uneven - lacking)
-
-
-def read_training(transcript: Transcript, client: ClientId) -> Iterator[Packet]:
-    """Yield the packets of training of one client, in order."""
-    return transcript.packets(phase=TRAIN, clients=[client])
+    pairs = [*zip(batches, counts, strict=True)]
+    return frozenset(leg for leg in legs if all(has_rows(leg, *pair) for pair in pairs))
 
 
 def choose_client(clients: Mapping[ClientId, int], wanted: ClientId | None) -> ClientId:

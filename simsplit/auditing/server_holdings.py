@@ -10,9 +10,7 @@ from simsplit.wires.transcript import Transcript
 
 
 def find_network(options: AuditOptions, transcript: Transcript) -> ClientNetwork | None:
-    """Return the client's network, if the server knows it; None of texts, which have a model."""
-    if transcript.facts.modality == "texts":
-        return None
+    """Return the client's network for images and tables, if the server knows it."""
     own = transcript.facts.knows
     holdings = {"model": transcript.find_holding(own.model), "module": own.module}
     if holdings["model"] is None:
@@ -21,12 +19,9 @@ def find_network(options: AuditOptions, transcript: Transcript) -> ClientNetwork
 
 
 def find_model(options: AuditOptions, transcript: Transcript) -> CausalLM | None:
-    """Return the public model that texts were encoded with; None of other data."""
-    return require_model(options, transcript) if transcript.facts.modality == "texts" else None
-
-
-def require_model(options: AuditOptions, transcript: Transcript) -> CausalLM:
-    """Return the public model of texts; raise SimsplitError if nobody named one."""
+    """Return the public model of texts, or raise SimsplitError; None of other data."""
+    if transcript.facts.modality != "texts":
+        return None
     for only in ("factory", "module"):
         if only in options.knows:
             raise SimsplitError(f"--knows: {only} is of networks for images and tables, not texts")

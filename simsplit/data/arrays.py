@@ -92,7 +92,7 @@ def make_samples(
     where: str,
 ) -> Samples:
     """Make samples of arrays or tensors, one row each; each label is the name of a class."""
-    x, y = _to_array(inputs), _to_array(labels)
+    x, y = to_array(inputs), to_array(labels)
     if len(x) != len(y):
         raise DataError(f"{where}: {len(x)} samples and {len(y)} labels; one label per sample")
     if not len(x):
@@ -101,7 +101,7 @@ def make_samples(
     return Samples(_to_images(x, where) if x.dtype == np.uint8 else _to_features(x, where), codes)
 
 
-def _to_array(given: Any) -> np.ndarray:  # noqa: ANN401
+def to_array(given: Any) -> np.ndarray:  # noqa: ANN401
     """Convert a tensor, a list or an array to an array."""
     return given.detach().cpu().numpy() if isinstance(given, torch.Tensor) else np.asarray(given)
 
@@ -157,13 +157,11 @@ class NpzSource(SourceConfig):
 
     @property
     def modality(self) -> Literal["images", "tables"]:
-        """The modality that the type of the file's inputs implies: uint8 arrays are images."""
         if not self.path.is_file():
             return "images"
         return "images" if self._read_header(self._find_arrays().x)[1] == np.uint8 else "tables"
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes, from headers and labels; None if the file does not exist."""
         if not self.path.is_file():
             return None
         pairs = self._find_arrays()
@@ -176,7 +174,6 @@ class NpzSource(SourceConfig):
         return DataInfo(tuple(form.shape[1:]), classes)
 
     def count_samples(self) -> SplitSizes | None:
-        """Read the number of samples from headers; None if the file does not exist."""
         if not self.path.is_file():
             return None
         pairs = self._find_arrays()

@@ -8,7 +8,7 @@ epoch).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -63,32 +63,34 @@ def pad_tokens(x_BL: Tensor, length: int, value: int) -> Tensor:
     return pad(x_BL, (0, length - x_BL.shape[1]), value=value)
 
 
-class Batches(Protocol):
-    """The interface of everything that makes batches of rows."""
+class Batches:
+    """Batches of samples as they are, such as rows of numbers, which are kept on a device."""
 
-    device: torch.device
-    augments: bool
+    augments = False
+
+    def __init__(self, samples: Samples, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        self._inputs = samples.inputs.to(self.device)
+        self.labels = samples.labels.to(self.device)
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
-        """Return the rows `indices`, augmented with draws from `rng` if it is given."""
+        """Return the rows `indices`; what can be augmented is, with draws from `rng` if given."""
+        rows = indices.to(self.device, non_blocking=True)
+        inputs = self._inputs.index_select(0, rows)
+        return Batch(inputs, self.labels.index_select(0, rows), indices)
 
     def get_lengths(self, rows: Tensor) -> Tensor | None:
         """Return the number of tokens of each row; None if the samples are not texts."""
+        return None
 
 
-class Batcher:
-    """Batches of images that are kept on `device`.
+class Batcher(Batches):
+    """Batches of images.
 
-    Args:
-        samples: Images, moved to the device once; `indices` count their rows.
-        mean: Mean of each channel, of pixels scaled to [0, 1].
-        std: Standard deviation of each channel, likewise.
-        augment: "crop" pads with black by an eighth of the height and crops at random; "shift" pads
-            by two pixels, reflected at the edges, and crops at random; "flip" mirrors left and
-            right with probability one half; "alternate" mirrors one half of the images in even
-            epochs and the other half in odd ones.
-        device: Device on which batches are made.
-        channels_last: Whether inputs have torch's memory format `channels_last`.
+    `mean` and `std` are those of each channel, of pixels scaled to [0, 1]. `augment`: "crop" pads
+    with black by an eighth of the height and crops at random; "shift" pads by two pixels, reflected
+    at the edges, and crops at random; "flip" mirrors left and right with probability one half;
+    "alternate" mirrors one half of the images in even epochs and the other half in odd ones.
     """
 
     def __init__(
@@ -101,9 +103,8 @@ class Batcher:
         device: torch.device | str = "cpu",
         channels_last: bool = False,
     ) -> None:
-        self.device = torch.device(device)
-        self._inputs = samples.inputs.to(self.device).contiguous()
-        self.labels = samples.labels.to(self.device)
+        super().__init__(samples, device)
+        self._inputs = self._inputs.contiguous()
         self._pad = max(1, samples.inputs.shape[2] // 8) if "crop" in augment else 0
         self._reflects = "shift" in augment
         if self._reflects:
@@ -132,29 +133,6 @@ class Batcher:
             images = images.contiguous(memory_format=torch.channels_last)
         inputs = images.float().mul_(self._scale).add_(self._shift)
         return Batch(inputs, self.labels.index_select(0, rows), indices)
-
-    def get_lengths(self, rows: Tensor) -> None:
-        del rows
-
-
-class NumberBatcher:
-    """Batches of features, which are neither scaled nor augmented."""
-
-    augments = False
-
-    def __init__(self, samples: Samples, device: torch.device | str = "cpu") -> None:
-        self.device = torch.device(device)
-        self._inputs = samples.inputs.to(self.device)
-        self.labels = samples.labels.to(self.device)
-
-    def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
-        """Return the rows `indices`; `rng` and `epoch` change nothing."""
-        rows = indices.to(self.device, non_blocking=True)
-        inputs = self._inputs.index_select(0, rows)
-        return Batch(inputs, self.labels.index_select(0, rows), indices)
-
-    def get_lengths(self, rows: Tensor) -> None:
-        del rows
 
 
 def choose_mirrored(rows: Tensor, epoch: int) -> Tensor:

@@ -1,9 +1,12 @@
 """This module reads tables of samples from the hub or from parquet files in the hub's layout."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.data.forms import to_arrow
+from simsplit.data.samples import SplitSizes
 from simsplit.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,15 +32,16 @@ def load_hub_table(name: str, config: str | None, revision: str | None, split: s
     return to_arrow(loaded)
 
 
-def find_parquet_files(folder: Path, splits: tuple[str, ...]) -> list[Path]:
-    """Return the files of the first of `splits` that has any, in `folder` or its data/."""
-    for split in splits:
+def find_parquet_files(folder: Path, split: str) -> list[Path]:
+    """Return the files of a split, by the first of its names that has any, here or in data/."""
+    names = ("train",) if split == "train" else ("test", "validation")
+    for name in names:
         for place in (folder, folder / "data"):
-            whole = place / f"{split}.parquet"
-            files = [whole] if whole.is_file() else sorted(place.glob(f"{split}-*.parquet"))
+            whole = place / f"{name}.parquet"
+            files = [whole] if whole.is_file() else sorted(place.glob(f"{name}-*.parquet"))
             if files:
                 return files
-    wanted = " or ".join(f"{split}.parquet" for split in splits)
+    wanted = " or ".join(f"{name}.parquet" for name in names)
     raise DataError(
         f"data.source.path: no {wanted} (or its shards) in {folder.absolute()}; "
         "name a folder that has the hub's parquet files"
@@ -51,40 +55,41 @@ def read_parquet(files: list[Path], columns: list[str] | None = None) -> "pa.Tab
 
     tables = []
     for file in files:
-        try:
+        with explain_unreadable(file):
             # one file at a time: `read_table` on a folder would read its name as a partition
             tables.append(pq.ParquetFile(file).read(columns))
-        except (OSError, pa.ArrowException) as error:
-            raise build_unreadable(file, error) from error
     return pa.concat_tables(tables)
 
 
 def read_parquet_columns(file: Path) -> list[str]:
     """Return the names of a file's columns without reading its rows."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with explain_unreadable(file):
         names: list[str] = pq.read_schema(file).names
-    except (OSError, pa.ArrowException) as error:
-        raise build_unreadable(file, error) from error
     return names
 
 
-def count_rows(files: list[Path]) -> int:
-    """Count the rows of some files without reading them."""
-    import pyarrow as pa
+def count_rows(folder: Path) -> SplitSizes:
+    """Count the rows of both splits without reading them."""
     import pyarrow.parquet as pq
 
-    count = 0
-    for file in files:
-        try:
-            count += pq.read_metadata(file).num_rows
-        except (OSError, pa.ArrowException) as error:
-            raise build_unreadable(file, error) from error
-    return count
+    counts = {"train": 0, "test": 0}
+    for split in counts:
+        for file in find_parquet_files(folder, split):
+            with explain_unreadable(file):
+                counts[split] += pq.read_metadata(file).num_rows
+    return SplitSizes(**counts)
 
 
-def build_unreadable(file: Path, error: Exception) -> DataError:
-    """Return the error for a file that is not a parquet file."""
-    return DataError(f"data.source.path: {file} cannot be read ({error}); download it again")
+@contextmanager
+def explain_unreadable(file: Path) -> Iterator[None]:
+    """Open a context in which the error of a file that is no parquet file names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException, StopIteration) as error:
+        raise DataError(
+            f"data.source.path: {file} cannot be read ({error}); download it again"
+        ) from error

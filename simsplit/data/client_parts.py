@@ -5,9 +5,8 @@ clients draw their own samples, nothing bounds the number of clients by that of 
 would take more memory than the run. So these parts are made when they are asked for.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import overload
 
 import numpy as np
@@ -15,16 +14,12 @@ import numpy as np
 from simsplit.seeds import numpy_rng_for
 
 
-class MadeParts(Sequence[np.ndarray], ABC):
+class MadeParts(Sequence[np.ndarray]):
     """Each client's rows, made when they are asked for; all clients have equally many."""
 
-    def __init__(self, num_clients: int, size: int) -> None:
-        """Make the parts of so many clients, each of `size` rows."""
-        self.num_clients, self.size = num_clients, size
-
-    @abstractmethod
-    def make(self, client: int) -> np.ndarray:
-        """Make a client's rows, in order."""
+    def __init__(self, num_clients: int, size: int, make: Callable[[int], np.ndarray]) -> None:
+        """Make the parts of so many clients, each of `size` rows; `make` returns a client's."""
+        self.num_clients, self.size, self.make = num_clients, size, make
 
     def __len__(self) -> int:
         return self.num_clients
@@ -39,54 +34,34 @@ class MadeParts(Sequence[np.ndarray], ABC):
             return [self.make(each) for each in range(self.num_clients)[client]]
         return self.make(range(self.num_clients)[client])
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return map(self.make, range(self.num_clients))
 
-
-class DrawnParts(MadeParts):
-    """Rows that each client draws from all of them, by the seed and its number alone.
+def draw_parts(
+    labels: np.ndarray, count: int, size: int, alpha: float | None, seed: int
+) -> MadeParts:
+    """Return rows that each client draws from all of them, by the seed and its number alone.
 
     With `alpha`, a client first draws its shares of the classes, as in Hsu et al. (2019): from a
     Dirichlet distribution around the classes' shares of the data.
     """
-
-    def __init__(
-        self, labels: np.ndarray, count: int, size: int, alpha: float | None, seed: int
-    ) -> None:
-        super().__init__(count, size)
-        self.labels, self.alpha, self.seed = labels, alpha, seed
-
-    @cached_property
-    def _classes(self) -> list[np.ndarray]:
-        """The rows of each class that there is."""
-        order = np.argsort(self.labels, kind="stable")
-        _, starts = np.unique(self.labels[order], return_index=True)
-        return np.split(order, starts[1:])
-
-    def make(self, client: int) -> np.ndarray:
-        rng = numpy_rng_for(self.seed, "partition", "drawn", client)
-        if self.alpha is None:
-            return np.sort(rng.choice(len(self.labels), self.size, replace=False))
-        held = np.array([len(rows) for rows in self._classes])
-        shares = rng.dirichlet(self.alpha * held / held.sum())
-        wanted = rng.multinomial(self.size, shares)
-        drawn = [
-            rng.choice(rows, count, replace=count > len(rows))
-            for rows, count in zip(self._classes, wanted, strict=True)
-        ]
-        return np.sort(np.concatenate(drawn))
+    order = np.argsort(labels, kind="stable")
+    _, starts = np.unique(labels[order], return_index=True)
+    return MadeParts(count, size, partial(_draw, np.split(order, starts[1:]), size, alpha, seed))
 
 
-class SameParts(MadeParts):
-    """The same rows for every client, which stand for rows that are not known."""
-
-    def __init__(self, rows: np.ndarray, count: int) -> None:
-        super().__init__(count, len(rows))
-        self.rows = rows
-
-    def make(self, client: int) -> np.ndarray:
-        del client
-        return self.rows
+def _draw(
+    by_class: list[np.ndarray], size: int, alpha: float | None, seed: int, client: int
+) -> np.ndarray:
+    """Draw a client's rows."""
+    rng, held = numpy_rng_for(seed, "partition", "drawn", client), [*map(len, by_class)]
+    if alpha is None:
+        return np.sort(rng.choice(sum(held), size, replace=False))
+    shares = rng.dirichlet(alpha * np.array(held) / sum(held))
+    wanted = rng.multinomial(size, shares)
+    drawn = [
+        rng.choice(rows, count, replace=count > len(rows))
+        for rows, count in zip(by_class, wanted, strict=True)
+    ]
+    return np.sort(np.concatenate(drawn))
 
 
 def count_rows(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -33,14 +33,12 @@ class FolderSource(SourceConfig):
     """Share of every class that becomes test data if there is no train/ folder."""
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes from the folders' names; None if the folder does not exist."""
         folder = self._find_train_folder()
         if not folder.is_dir():
             return None
         return DataInfo((self.channels, self.size, self.size), len(_list_classes(folder)))
 
     def count_samples(self) -> SplitSizes | None:
-        """Count the files; None if the folder does not exist."""
         folder = self._find_train_folder()
         if not folder.is_dir():
             return None
@@ -52,7 +50,6 @@ class FolderSource(SourceConfig):
         return SplitSizes(files - out, out)
 
     def load(self) -> DataSet:
-        """Decode and resize every image of both splits."""
         train_folder = self._find_train_folder()
         names = _list_classes(train_folder)
         train = self._read(train_folder, names)

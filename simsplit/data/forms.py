@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import numpy as np
-import torch
 from pydantic import ValidationError
 
 from simsplit.config import Config
@@ -46,11 +44,6 @@ def is_frame(data: object) -> bool:
 def is_hub(data: object) -> bool:
     """Return whether `data` is a Dataset of the library `datasets`."""
     return type(data).__module__.split(".")[0] == "datasets"
-
-
-def to_labels(labels: Any) -> np.ndarray:  # noqa: ANN401
-    """Convert labels, a tensor or a list, to an array."""
-    return labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
 
 
 def to_arrow(dataset: Any) -> Any:  # noqa: ANN401

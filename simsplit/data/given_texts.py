@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from simsplit.client_names import DEALT
-from simsplit.data.arrays import find_class_names, number_labels
+from simsplit.data.arrays import find_class_names, number_labels, to_array
 from simsplit.data.forms import (
     build_options,
     get_passed,
@@ -21,7 +21,6 @@ from simsplit.data.forms import (
     is_hub,
     is_pair,
     to_arrow,
-    to_labels,
 )
 from simsplit.data.splits import hold_out
 from simsplit.data.tasks import LAYOUTS, Classification, Language, Task
@@ -48,7 +47,6 @@ class TextGiven(TextTable):
     """Task to learn; a bare word such as `sst2` names the task of that data set."""
 
     def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        """Return the rows passed to this process; raise DataError if none with this digest were."""
         tables = cast("Mapping[str, pa.Table]", get_passed(self.digest))
         return tables[split], f"data ({split})"
 
@@ -68,7 +66,8 @@ def is_texts(data: Any, options: Mapping[str, Any]) -> bool:  # noqa: ANN401 - m
     if is_hub(part) and any(type(kind).__name__ == "Image" for kind in part.features.values()):
         return False
     if is_frame(part) or is_hub(part):
-        return "task" in options or _TEXT in _list_columns(part)
+        columns = part.column_names if is_hub(part) else part.columns
+        return "task" in options or _TEXT in map(str, columns)
     return _are_texts(part[0] if is_pair(part) else part)
 
 
@@ -88,7 +87,10 @@ def build_given_texts(data: Any, **options: Any) -> TextGiven:  # noqa: ANN401
         if renames:
             whole = _name_labels(whole, names)
             other = None if other is None else _name_labels(other, names)
-        options |= {"task": _choose_task(names)}
+        options["task"] = Language(text=_TEXT)
+        if names:
+            prompt = f"{{{_TEXT}}}"
+            options["task"] = Classification(prompt=prompt, label=_LABEL, names=names)
     if dealt:
         owners = np.repeat([f"{n:06d}" for n in range(len(parts))], [*map(len, tables)])
         whole = whole.append_column(DEALT, pa.array(owners))
@@ -114,10 +116,6 @@ def _are_texts(items: Any) -> bool:  # noqa: ANN401
     return isinstance(first[0] if is_pair(first) else first, str)
 
 
-def _list_columns(part: Any) -> list[str]:  # noqa: ANN401
-    return [*map(str, part.column_names if is_hub(part) else part.columns)]
-
-
 def _to_table(part: Any) -> "pa.Table":  # noqa: ANN401
     """Convert one part to a table with the columns `text` and, if labels were passed, `label`."""
     import pyarrow as pa
@@ -133,7 +131,7 @@ def _to_table(part: Any) -> "pa.Table":  # noqa: ANN401
         raise DataError(f"data: every text must be a str, got {strange[0]}")
     columns = {_TEXT: pa.array([*texts])}
     if labels is not None:
-        columns[_LABEL] = pa.array(to_labels(labels))
+        columns[_LABEL] = pa.array(to_array(labels))
         if len(columns[_LABEL]) != len(texts):
             raise DataError(f"data: {len(texts)} texts, but {len(columns[_LABEL])} labels")
     return pa.table(columns)
@@ -162,12 +160,6 @@ def _name_labels(table: "pa.Table", names: Sequence[str]) -> "pa.Table":
     numbers = number_labels(table[_LABEL].to_numpy(), names, _LABELS)
     column = pa.array([names[number] for number in numbers])
     return table.set_column(table.column_names.index(_LABEL), _LABEL, column)
-
-
-def _choose_task(names: Sequence[str]) -> Classification | Language:
-    if not names:
-        return Language(text=_TEXT)
-    return Classification(prompt=f"{{{_TEXT}}}", label=_LABEL, names=tuple(names))
 
 
 def _split_off_test(table: "pa.Table", source: TextGiven) -> dict[str, "pa.Table"]:

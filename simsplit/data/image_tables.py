@@ -17,8 +17,8 @@ from pydantic import Field
 from simsplit.config import Config
 from simsplit.data.arrays import find_class_names, number_labels
 from simsplit.data.cached_sets import (
-    build_unreadable,
     count_rows,
+    explain_unreadable,
     find_parquet_files,
     load_hub_table,
     read_parquet,
@@ -70,35 +70,29 @@ class ParquetSource(TableConfig):
     (train-*.parquet)."""
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes, from labels and the first image; None if there is no folder."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         if not self.path.is_dir():
             return None
-        first, *_ = files = find_parquet_files(self.path, ("train",))
-        try:
+        first, *_ = files = find_parquet_files(self.path, "train")
+        with explain_unreadable(first):
             with pq.ParquetFile(first) as parquet:
                 columns = choose_columns(parquet.schema_arrow, self, str(first))
                 batch = next(parquet.iter_batches(batch_size=1, columns=[columns.image]))
             form = _choose_form(pa.Table.from_batches([batch]), columns, self, str(first))
-        except (OSError, pa.ArrowException, StopIteration) as error:
-            raise build_unreadable(first, error) from error
         if columns.names is not None:
             return DataInfo(form.shape, len(columns.names))
         names = _find_classes(read_parquet(files, [columns.label]), columns, str(self.path))
         return DataInfo(form.shape, len(names))
 
     def count_samples(self) -> SplitSizes | None:
-        if not self.path.is_dir():
-            return None
-        train, test = (("train",), ("test", "validation"))
-        return SplitSizes(*(count_rows(find_parquet_files(self.path, s)) for s in (train, test)))
+        return count_rows(self.path) if self.path.is_dir() else None
 
     def load(self, limit: Limit | None = None) -> DataSet:
-        """Decode every image that a limit leaves."""
-        train = read_parquet(find_parquet_files(self.path, ("train",)))
-        test = read_parquet(find_parquet_files(self.path, ("test", "validation")))
+        train, test = (
+            read_parquet(find_parquet_files(self.path, split)) for split in ("train", "test")
+        )
         return decode_tables(self.path.name, train, test, self, limit)
 
 
@@ -122,7 +116,6 @@ class HubSource(TableConfig):
         return None
 
     def load(self, limit: Limit | None = None) -> DataSet:
-        """Fetch the data, or read the hub's cache, and decode every image that a limit leaves."""
         where = (self.name, self.config, self.revision)
         train = load_hub_table(*where, self.train_split)
         test = load_hub_table(*where, self.test_split)
@@ -142,28 +135,19 @@ def decode_tables(
         _check_columns(table, columns, f"{name} ({split})")
     names = columns.names or _find_classes(train, columns, f"{name} (train)")
     form = _choose_form(train, columns, config, f"{name} (train)")
-    strict = config.channels is None
-    made = [
-        _decode(
-            _apply_limit(table, columns, limit, split, names),
-            columns,
-            form,
-            names,
-            f"{name} ({split})",
-            strict=strict,
-        )
-        for split, table in (("train", train), ("test", test))
-    ]
-    return DataSet(name, made[0], made[1], names)
 
+    def decode(split: str, table: "pa.Table") -> Samples:
+        # Only the rows to use: decoding images takes most of the time of loading.
+        labels, where = _read_labels(table, columns, split, names), f"{name} ({split})"
+        rows = None if limit is None else limit.choose_rows(labels, split, names)
+        if rows is not None:
+            table, labels = table.take(rows), labels[rows]
+        check_labels(labels, len(names), f"data.source.label: {where}")
+        images, strict = _iterate_images(table, columns, where), config.channels is None
+        inputs = stack_images(images, len(labels), form, strict=strict)
+        return Samples(inputs, torch.from_numpy(labels))
 
-def _apply_limit(
-    table: "pa.Table", columns: Columns, limit: Limit | None, split: str, names: tuple[str, ...]
-) -> "pa.Table":
-    """Return only the rows to use: decoding images takes most of the time of loading."""
-    labels = _read_labels(table, columns, split, names)
-    rows = None if limit is None else limit.choose_rows(labels, split, names)
-    return table if rows is None else table.take(rows)
+    return DataSet(name, decode("train", train), decode("test", test), names)
 
 
 def choose_columns(schema: "pa.Schema", config: TableConfig, where: str) -> Columns:
@@ -188,16 +172,11 @@ def choose_columns(schema: "pa.Schema", config: TableConfig, where: str) -> Colu
     image = _choose_column("image", config.image, images, where)
     integers = [f.name for f in schema if kinds.is_integer(f.type)]
     strings = [f.name for f in schema if is_name(f.type)]
-    named = [name for name in (*strings, *_list_floats(schema)) if name == config.label]
+    floats = [f.name for f in schema if kinds.is_floating(f.type)]
+    named = [name for name in (*strings, *floats) if name == config.label]
     label = _choose_column("label", config.label, [*integers, *named] or strings, where)
     names = _read_features(schema).get(label, {}).get("names")
     return Columns(image, label, tuple(names) if names else None)
-
-
-def _list_floats(schema: "pa.Schema") -> list[str]:
-    import pyarrow.types as kinds
-
-    return [field.name for field in schema if kinds.is_floating(field.type)]
 
 
 def _choose_column(role: str, wanted: str | None, fitting: list[str], where: str) -> str:
@@ -236,22 +215,6 @@ def _check_columns(table: "pa.Table", columns: Columns, where: str) -> None:
 def _choose_form(table: "pa.Table", columns: Columns, config: TableConfig, where: str) -> Form:
     source, place = next(_iterate_images(table.slice(0, 1), columns, where))
     return choose_form(open_image(source, place), config.size, config.channels, place)
-
-
-def _decode(
-    table: "pa.Table",
-    columns: Columns,
-    form: Form,
-    names: tuple[str, ...],
-    where: str,
-    *,
-    strict: bool,
-) -> Samples:
-    labels = check_labels(
-        _read_labels(table, columns, where, names), len(names), f"data.source.label: {where}"
-    )
-    inputs = stack_images(_iterate_images(table, columns, where), len(labels), form, strict=strict)
-    return Samples(inputs, torch.from_numpy(labels))
 
 
 def _find_classes(table: "pa.Table", columns: Columns, where: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -28,6 +28,7 @@ FIELD = "data.source"
 class JoinedSource(SourceConfig):
     """CSV or parquet tables of several parties, joined by a column of ids."""
 
+    modality: ClassVar[Literal["tables"]] = "tables"
     kind: Literal["joined"] = "joined"
     files: Mapping[str, Path] = Field(min_length=1)
     """The file of each party by its name, such as `{bank: bank.csv, shop: shop.csv}`. A column is
@@ -60,10 +61,6 @@ class JoinedSource(SourceConfig):
         return value
 
     @property
-    def modality(self) -> Literal["tables"]:
-        return "tables"
-
-    @property
     def is_quick(self) -> bool:
         return all(file.is_file() for file in self.files.values())
 
@@ -72,11 +69,10 @@ class JoinedSource(SourceConfig):
         """The number of the party whose file has the target; None if a file is not there."""
         if not self.is_quick:
             return None
-        owner, _ = self.split_target(self._read())
+        owner, _ = self.split_target(_read_cached(self.model_dump_json(), self._get_times()))
         return [*self.files].index(owner)
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes, from the joined rows; None if a file is not there."""
         return self.load().info if self.is_quick else None
 
     def load(self) -> DataSet:
@@ -89,14 +85,8 @@ class JoinedSource(SourceConfig):
     def _get_times(self) -> tuple[int, ...]:
         return tuple(file.stat().st_mtime_ns for file in self.files.values())
 
-    def _read(self) -> Mapping[str, "pd.DataFrame"]:
-        return _read_cached(self.model_dump_json(), self._get_times())
-
     def split_target(self, frames: Mapping[str, "pd.DataFrame"]) -> tuple[str, str]:
-        """Return the party that has the target, and the column's name; raise DataError otherwise.
-
-        The target may be called by its name alone, or with its party.
-        """
+        """Return the party and the column of the target, which may be called with its party."""
         known = {f"{party}.{column}" for party, frame in frames.items() for column in frame}
         meant = [name for name in sorted(known) if self.target in (name, name.split(".", 1)[1])]
         if len(meant) > 1:  # a column that is left out is no label
@@ -160,16 +150,7 @@ def _load_cached(fields: str, changed: tuple[int, ...]) -> DataSet:
     )
     made = encode_joined(source, together, f"{party}.{target}")
     warnings = (*made.warnings, *_warn_of_left_out(frames, common))
-    return DataSet(
-        "joined",
-        made.train,
-        made.test,
-        made.class_names,
-        fitted=made.fitted,
-        warnings=warnings,
-        columns=made.columns,
-        ids=digest_ids(common),
-    )
+    return replace(made, warnings=warnings, ids=digest_ids(common))
 
 
 def load_portion(

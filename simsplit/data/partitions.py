@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from simsplit.config import map_kinds
-from simsplit.data.client_parts import DrawnParts
+from simsplit.data.client_parts import draw_parts
 from simsplit.data.dealing import Dealing
 from simsplit.data.portions import ByColumns, ByParts
 from simsplit.errors import ScenarioError
@@ -56,7 +56,6 @@ class Dirichlet(Dealing):
         return self.min_samples
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError also if the clients need more samples than there are."""
         super().check(labels, num_clients)
         most = len(labels) // num_clients
         if self.min_samples > most:
@@ -75,7 +74,6 @@ class Pathological(Dealing):
     """Number of classes of a client; each class is divided among about equally many clients."""
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Divide each class equally among the clients that have it."""
         classes = np.unique(labels)
         hands = _deal_classes(len(classes), self.classes_per_client, num_clients, seed)
         parts: list[list[np.ndarray]] = [[] for _ in range(num_clients)]
@@ -87,7 +85,6 @@ class Pathological(Dealing):
         return [np.concatenate(shares) for shares in parts]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError also if the clients cannot have all classes, each at most once."""
         super().check(labels, num_clients)
         classes = len(np.unique(labels))
         fewest = -(-classes // num_clients)
@@ -117,7 +114,6 @@ class Shards(Dealing):
         ]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError also if a shard would have no row."""
         super().check(labels, num_clients)
         most = len(labels) // num_clients
         if self.shards_per_client > most:
@@ -187,7 +183,6 @@ class Natural(Dealing):
         return [np.flatnonzero(labels == owner) for owner in range(num_clients)]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError also if there is not one client for each owner."""
         super().check(labels, num_clients)
         if (owners := int(labels.max()) + 1) != num_clients:
             raise ScenarioError(
@@ -212,17 +207,13 @@ class Drawn(Dealing):
     likely."""
 
     def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> Sequence[np.ndarray]:
-        """Return each client's rows, which are drawn when they are asked for."""
         self.check(labels, num_clients)
-        return DrawnParts(labels, num_clients, self.samples, self.alpha, seed)
+        return draw_parts(labels, num_clients, self.samples, self.alpha, seed)
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Draw the rows of all clients."""
         return [*self.deal(labels, num_clients, seed)]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError if there are fewer samples than a client draws."""
-        del num_clients
         if self.alpha is None and self.samples > len(labels):
             raise ScenarioError(
                 "data.partition.samples",

@@ -4,14 +4,14 @@ A scenario names such data by their digest, so that a resumed run needs the same
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-import torch
 
 from simsplit.client_names import DEALT
-from simsplit.data.arrays import find_class_names, make_samples, split_off_test
+from simsplit.data.arrays import find_class_names, make_samples, split_off_test, to_array
 from simsplit.data.forms import (
     FORMS,
     build_options,
@@ -21,9 +21,8 @@ from simsplit.data.forms import (
     is_hub,
     is_pair,
     to_arrow,
-    to_labels,
 )
-from simsplit.data.samples import DataInfo, DataSet, Samples
+from simsplit.data.samples import DataInfo, DataSet, Samples, join_samples
 from simsplit.data.source_config import SourceConfig
 from simsplit.data.table_frames import FrameOptions, encode_frames
 from simsplit.errors import DataError
@@ -53,7 +52,6 @@ class GivenSource(SourceConfig):
         return "images" if self.images else "tables"
 
     def describe(self) -> DataInfo | None:
-        """Return the shape and classes noted when the data were passed; None if none were."""
         return DataInfo(self.shape, self.classes) if self.shape else None
 
     @property
@@ -63,7 +61,6 @@ class GivenSource(SourceConfig):
         return 0 if owners is None else len(np.unique(owners))
 
     def load(self) -> DataSet:
-        """Return the data passed to this process; raise DataError if none with this digest were."""
         return cast("DataSet", get_passed(self.digest))
 
 
@@ -81,13 +78,6 @@ def build_given_source(data: Any, **columns: Any) -> GivenSource:  # noqa: ANN40
     )
 
 
-class _Reading(NamedTuple):
-    """How to read one part: its labels first, so that the classes of all parts are known."""
-
-    labels: Callable[[], np.ndarray]
-    samples: Callable[[Sequence[str], str], Samples]
-
-
 def build_data_set(data: Any, options: FrameOptions = FrameOptions()) -> DataSet:  # noqa: ANN401, B008
     """Build training and test samples of the data passed; raise DataError if the form is unknown.
 
@@ -103,20 +93,20 @@ def build_data_set(data: Any, options: FrameOptions = FrameOptions()) -> DataSet
         return _read_frames(parts, test, options, dealt=isinstance(train, list))
     if is_hub(parts[0]):
         return _read_hub(parts, test)
-    readings = [_choose_reading(part) for part in parts]
-    names = find_class_names(np.concatenate([each.labels() for each in readings]), "data (labels)")
-    made = [each.samples(names, "data") for each in readings]
+    pairs = [_read_pair(part) for part in parts]
+    labels = np.concatenate([to_array(y) for _, y in pairs])
+    names = find_class_names(labels, "data (labels)")
+    made = [make_samples(*pair, names, "data") for pair in pairs]
     whole = _join(made, dealt=isinstance(train, list))
     if test is None:
         return split_off_test(NAME, whole, names, options.test_fraction)
-    return DataSet(NAME, whole, _choose_reading(test).samples(names, "data, test"), names)
+    return DataSet(NAME, whole, make_samples(*_read_pair(test), names, "data, test"), names)
 
 
-def _choose_reading(part: Any) -> _Reading:  # noqa: ANN401
-    """Choose how to read one part; raise DataError if its form is unknown."""
+def _read_pair(part: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return one part's inputs and labels; raise DataError if its form is unknown."""
     if is_pair(part):
-        x, y = part
-        return _Reading(lambda: to_labels(y), lambda names, where: make_samples(x, y, names, where))
+        return part  # type: ignore[no-any-return]
     if is_hub(part) or is_frame(part):
         raise DataError("data: parts must be of one form; got tables beside others")
     if hasattr(part, "__len__") and hasattr(part, "__getitem__") and not isinstance(part, str):
@@ -124,7 +114,7 @@ def _choose_reading(part: Any) -> _Reading:  # noqa: ANN401
     raise DataError(f"data: cannot be a {type(part).__name__}; allowed: {FORMS}")
 
 
-def _read_dataset(dataset: Any) -> _Reading:  # noqa: ANN401
+def _read_dataset(dataset: Any) -> tuple[np.ndarray, np.ndarray]:  # noqa: ANN401
     """Read a torch Dataset, whose items are pairs of a sample and its label."""
     items = [dataset[row] for row in range(len(dataset))]
     if not items or not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
@@ -132,13 +122,8 @@ def _read_dataset(dataset: Any) -> _Reading:  # noqa: ANN401
             f"data: {type(dataset).__name__} must have items that are pairs (sample, label); "
             f"allowed: {FORMS}"
         )
-    x = np.stack([_to_array(sample) for sample, _ in items])
-    y = np.array([label.item() if hasattr(label, "item") else label for _, label in items])
-    return _Reading(lambda: y, lambda names, where: make_samples(x, y, names, where))
-
-
-def _to_array(sample: Any) -> np.ndarray:  # noqa: ANN401
-    return sample.numpy() if isinstance(sample, torch.Tensor) else np.asarray(sample)
+    x = np.stack([np.asarray(sample) for sample, _ in items])
+    return x, np.array([label.item() if hasattr(label, "item") else label for _, label in items])
 
 
 def _read_frames(
@@ -179,7 +164,7 @@ def _read_hub(parts: list[Any], test: Any) -> DataSet:  # noqa: ANN401
     whole = decoded.train
     if len(parts) > 1:
         owners = np.repeat(np.arange(len(parts)), [len(table) for table in tables])
-        whole = Samples(whole.inputs, whole.labels, None, owners)
+        whole = replace(whole, owners=owners)
     if test is None:
         return split_off_test(NAME, whole, decoded.class_names, FrameOptions().test_fraction)
     return DataSet(NAME, whole, decoded.test, decoded.class_names)
@@ -194,8 +179,7 @@ def _join(parts: Sequence[Samples], *, dealt: bool) -> Samples:
     if len(shapes) > 2:
         raise DataError("data: all parts must have samples of one shape and type")
     owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    inputs = torch.cat([part.inputs for part in parts])
-    return Samples(inputs, torch.cat([part.labels for part in parts]), None, owners)
+    return replace(join_samples(*parts), owners=owners)
 
 
 def _compute_digest(data: DataSet) -> str:

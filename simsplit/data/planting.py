@@ -6,7 +6,7 @@ neighbours as a guarantee has them: one sample is replaced, and none is added or
 drawn anew, since a network remembers a wrong label best.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from simsplit.data.preparing import Prepared
-from simsplit.data.samples import Canaries, Samples
+from simsplit.data.samples import Canaries
 from simsplit.errors import ScenarioError, format_count
 from simsplit.legs import ClientId
 from simsplit.seeds import numpy_rng_for
@@ -22,23 +22,10 @@ from simsplit.seeds import numpy_rng_for
 Differing = Literal["input", "label", "sample"]
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """Rows of the training samples and labels, of both samples of each pair."""
-
-    rows: np.ndarray
-    """2 x m: of the same row, if the pair differs by its label alone."""
-    labels: Tensor
-    """As many labels as the samples have, 2 x m."""
-
-
 def plant_canaries(
     data: Prepared, client: ClientId, count: int, differing: Differing, *, seed: int, where: str
 ) -> Prepared:
-    """Return data in which `count` samples of a client were chosen by coins.
-
-    ScenarioError names the field `where` if the client has too few samples.
-    """
+    """Return data in which coins chose `count` samples of a client; errors name `where`."""
     if data.canaries is not None:
         raise ScenarioError(where, "canaries are planted already; list one such attack")
     if data.train.texts is not None and differing != "sample":
@@ -55,14 +42,21 @@ def plant_canaries(
             f"{format_count(len(part), 'sample')} may take part in pairs, got {count}",
         )
     rows = rng.permutation(part)[: sides * count].reshape(sides, count)
-    pairs = _Pairs(np.concatenate([rows, rows])[:2], _draw_labels(data, rows, differing, rng))
+    # The rows and labels of both samples of each pair; one row, if they differ by the label alone.
+    both, labels = np.concatenate([rows, rows])[:2], _draw_labels(data, rows, differing, rng)
     first = rng.random(count) < 0.5
-    kept = np.setdiff1d(part, pairs.rows[1]) if differing != "label" else part
-    kept = np.where(np.isin(kept, pairs.rows[0]), _choose(pairs, first, kept), kept)
-    train = _relabel(data.train, pairs, first)
-    parts = [kept if each == client else rows for each, rows in enumerate(data.parts)]
-    beside = train.take(pairs.rows.reshape(-1))
-    canaries = Canaries(client, replace(beside, labels=pairs.labels.flatten(0, 1)), first)
+    chosen = np.where(first, *both)
+    kept = np.setdiff1d(part, both[1]) if differing != "label" else part
+    by_first = dict(zip(both[0], chosen, strict=True))
+    kept = np.array([by_first.get(row, row) for row in kept], dtype=kept.dtype)
+    trained, coin = data.train.labels.clone(), torch.from_numpy(first)
+    one, other = labels
+    coin = coin if one.ndim == 1 else coin[:, None]
+    trained[torch.from_numpy(chosen)] = torch.where(coin, one, other)
+    parts = [kept if each == client else own for each, own in enumerate(data.parts)]
+    beside = data.train.take(both.reshape(-1))
+    canaries = Canaries(client, replace(beside, labels=labels.flatten(0, 1)), first)
+    train = replace(data.train, labels=trained)
     return replace(data, train=train, parts=parts, canaries=canaries)
 
 
@@ -78,18 +72,3 @@ def _draw_labels(
     if differing == "label":
         others = (labels + 1 + rng.integers(classes - 1, size=count)) % classes
     return torch.from_numpy(np.stack([labels, others]))
-
-
-def _choose(pairs: _Pairs, first: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return, for each kept row that is the first of a pair, the row that its coin chose."""
-    chosen = dict(zip(pairs.rows[0], np.where(first, *pairs.rows), strict=True))
-    return np.array([chosen.get(row, row) for row in kept], dtype=kept.dtype)
-
-
-def _relabel(train: Samples, pairs: _Pairs, first: np.ndarray) -> Samples:
-    """Return training samples in which the chosen sample of each pair has its own label."""
-    labels, coin = train.labels.clone(), torch.from_numpy(first)
-    chosen = torch.from_numpy(np.where(first, *pairs.rows))
-    one, other = pairs.labels
-    labels[chosen] = torch.where(coin if one.ndim == 1 else coin[:, None], one, other)
-    return replace(train, labels=labels)

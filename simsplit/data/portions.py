@@ -43,7 +43,8 @@ class Portion:
         """Return plain values, for `data.json`."""
         places = [[e.start, e.stop] if isinstance(e, slice) else list(e) for e in self.index]
         facts: dict[str, object] = {"places": places, "shape": list(self.shape)}
-        return facts | ({"tokens": True} if self._is_of_tokens else {})
+        is_of_tokens = len(self.index) == 1 and isinstance(self.index[0], slice)
+        return facts | ({"tokens": True} if is_of_tokens else {})
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> "Portion":
@@ -64,14 +65,12 @@ class Portion:
         taken = Samples(inputs, labels, texts)
         return taken if self.has_labels else mask_labels(taken)
 
-    @property
-    def _is_of_tokens(self) -> bool:
-        return len(self.index) == 1 and isinstance(self.index[0], slice)
-
 
 def mask_labels(samples: Samples) -> Samples:
     """Return samples without any label."""
-    texts = None if samples.texts is None else samples.texts.mask_groups()
+    texts = samples.texts
+    if texts is not None:
+        texts = replace(texts, groups=torch.zeros_like(texts.groups))
     return replace(samples, labels=torch.full_like(samples.labels, IGNORED), texts=texts)
 
 
@@ -92,18 +91,13 @@ class Joint(Dealing):
         return ()
 
     def deal(self, labels: np.ndarray, num_clients: int, seed: int) -> Sequence[np.ndarray]:
-        """Return all rows for each party."""
-        del seed
         self.check(labels, num_clients)
         return [np.arange(len(labels))] * num_clients
 
     def draw(self, labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-        """Return all rows for each party."""
         return [*self.deal(labels, num_clients, seed)]
 
     def check(self, labels: np.ndarray, num_clients: int) -> None:
-        """Raise ScenarioError if there is not one client for each portion."""
-        del labels
         if num_clients != (count := self.count_parties()):
             raise ScenarioError(
                 "clients.count",
@@ -150,23 +144,20 @@ class ByColumns(Joint):
                 f"columns is for tables, got samples of shape {shape}; use parts",
             )
         if info.texts:
-            return [Portion((each,), (each.stop - each.start,)) for each in self._cut_tokens(info)]
+            width = shape[0] // len(self.groups)
+            starts = range(0, shape[0], width)
+            return [Portion((slice(start, start + width),), (width,)) for start in starts]
         known = list(columns) or [str(place) for place in range(shape[0])]
         owners = _assign_columns(self.groups, known)
-        places = {
-            name: [n for n, each in enumerate(known) if owners[each] == name]
-            for name in owners.values()
-        }
-        return [Portion((places[name],), (len(places[name]),)) for name in self.groups]
+        places = [
+            [n for n, each in enumerate(known) if owners[each] == name] for name in self.groups
+        ]
+        return [Portion((each,), (len(each),)) for each in places]
 
     def list_fields(self, known: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the columns of each party's text, in the order in which the prompt names them."""
         owners = _assign_columns(self.groups, known)
         return [tuple(each for each in known if owners[each] == name) for name in self.groups]
-
-    def _cut_tokens(self, info: DataInfo) -> Iterator[slice]:
-        width = info.shape[0] // len(self.groups)
-        return (slice(start, start + width) for start in range(0, info.shape[0], width))
 
 
 class ByParts(Joint):
@@ -183,8 +174,6 @@ class ByParts(Joint):
         return self.parts
 
     def cut(self, info: DataInfo, columns: Sequence[str]) -> list[Portion]:
-        """Return the parts of an image, row by row."""
-        del columns
         shape = info.shape
         if len(shape) != 3:
             raise ScenarioError(
@@ -192,11 +181,11 @@ class ByParts(Joint):
                 f"parts is for images, got samples of shape {shape}; use columns",
             )
         down, right = self._choose_grid()
-        boxes = [
-            (rows, places) for rows in _cut(shape[1], down) for places in _cut(shape[2], right)
-        ]
+        high, wide = shape[1] // down, shape[2] // right
         return [
-            Portion(box, (shape[0], *(each.stop - each.start for each in box))) for box in boxes
+            Portion((rows, places), (shape[0], high, wide))
+            for rows in _cut(shape[1], down)
+            for places in _cut(shape[2], right)
         ]
 
     def _choose_grid(self) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 No sample is in two of the parts train, validation, auxiliary and test.
 """
 
+import csv
+import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,15 +12,8 @@ import numpy as np
 import torch
 
 from simsplit.client_names import NO_NAMES, ClientNames
-from simsplit.data.batches import (
-    Augmentation,
-    Batcher,
-    Batches,
-    NumberBatcher,
-    measure_channels,
-)
+from simsplit.data.batches import Augmentation, Batcher, Batches, measure_channels
 from simsplit.data.data_config import DataConfig, EvenConfig, Normalisation
-from simsplit.data.holdings import format_holdings
 from simsplit.data.image_tables import TableConfig
 from simsplit.data.partitions import Natural, Partition
 from simsplit.data.portions import Joint, Portion
@@ -52,18 +47,15 @@ class Prepared:
     """What is known of the tokenizer; None unless samples are texts."""
     class_names: tuple[str, ...] = ()
     fitted: str | None = None
-    """The rows on which scales and categories of a table were fitted; None of other data."""
+    columns: tuple[str, ...] = ()
+    ids: str = ""
+    warnings: tuple[str, ...] = ()
+    """These four are as in a `DataSet`."""
     has_samples: bool = True
     """Whether the samples are in this process. A deployed server knows only their number and
     form."""
     client_names: ClientNames = NO_NAMES
     """The names of the clients, for tables and messages alone."""
-    columns: tuple[str, ...] = ()
-    """The column of the source that each number of a row comes from; empty: they have no names."""
-    ids: str = ""
-    """A digest of the rows' ids, on which parties must agree; empty: rows have none."""
-    warnings: tuple[str, ...] = ()
-    """What a user should know of how the data were read, a line each."""
     canaries: Canaries | None = None
     """The samples that coins chose, for an audit; None: there are none."""
     portions: tuple[Portion, ...] = ()
@@ -103,7 +95,7 @@ class Prepared:
         if samples.texts is not None:
             return TextBatcher(samples, device)
         if not samples.images:
-            return NumberBatcher(samples, device)
+            return Batches(samples, device)
         return Batcher(
             samples,
             mean=self.mean,
@@ -138,10 +130,23 @@ class Prepared:
         }
 
     def format_holdings(self, clients: Iterable[ClientId] | None = None) -> str:
-        """Return a CSV with each client's number of samples per class; `clients`: None for all."""
-        groups = self.train.groups if self.has_samples else None
-        who = range(len(self.parts)) if clients is None else clients
-        return format_holdings(who, self.parts, groups, self.client_names)
+        """Return a CSV with each client's number of samples per class; `clients`: None for all.
+
+        A deployed server knows no classes: it lists each client's number of samples.
+        """
+        groups, names = self.train.groups if self.has_samples else None, self.client_names
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["client", *(["name"] if names else []), "class", "samples"])
+        for client in range(len(self.parts)) if clients is None else clients:
+            part = self.parts[client]
+            who = [client, *([names.get(client)] if names else [])]
+            if groups is None:
+                writer.writerow([*who, "", len(part)])
+                continue
+            numbers, counts = np.unique(groups[part], return_counts=True)
+            writer.writerows([*who, n, c] for n, c in zip(numbers, counts, strict=True))
+        return text.getvalue()
 
     @property
     def nbytes(self) -> int:
@@ -315,7 +320,7 @@ def _halve(public: Samples, seed: int) -> tuple[Samples, Samples]:
 
 def _read_public(source: TextTable, reader: Reader | None) -> Samples:
     assert reader is not None, "a model of images is refused"
-    return source.read("train", reader, public=True)
+    return source.read_public(reader)
 
 
 def build_vocabulary(source: Source, reader: Reader) -> Vocabulary:

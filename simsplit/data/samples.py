@@ -79,10 +79,6 @@ class TextInfo:
         # all but the token that closes an encoder's text
         return replace(self, lengths=lengths, prompts=lengths - 1, fields=None)
 
-    def mask_groups(self) -> "TextInfo":
-        """Return the information without the texts' classes."""
-        return replace(self, groups=torch.zeros_like(self.groups))
-
 
 class SplitSizes(NamedTuple):
     """The number of samples of a source, known without reading them."""
@@ -241,15 +237,14 @@ def images_to_samples(images: np.ndarray, labels: np.ndarray) -> Samples:
     return Samples(inputs, torch.as_tensor(labels, dtype=torch.int64))
 
 
-def check_labels(labels: np.ndarray, classes: int, where: str) -> np.ndarray:
-    """Return `labels`; raise DataError if one is not a class, such as the hub's -1 (no label)."""
+def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
+    """Raise DataError if a label is not a class, such as the hub's -1 (no label)."""
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
         got = labels.min() if labels.min() < 0 else labels.max()
         raise DataError(
             f"{where}: labels must be 0 to {classes - 1}, got {got}; "
             "choose a split or column whose rows are all labelled"
         )
-    return labels
 
 
 def get_classes(labels: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ is a property of the data.
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -33,16 +33,13 @@ from simsplit.seeds import numpy_rng_for
 class DigitsSource(SourceConfig):
     """scikit-learn's 1,797 handwritten digits of 8x8 pixels; nothing is downloaded."""
 
+    is_quick: ClassVar[bool] = True
     kind: Literal["digits"] = "digits"
     size: int = Field(default=28, ge=8, le=256)
     """Height and width to which the 8x8 images are scaled up bilinearly, in pixels."""
     repeat: int = Field(default=1, ge=1)
     """Number of copies of each training digit, so that many clients all get some. Above 1, no
     validation or public data may be held out, since copies of them would be trained on."""
-
-    @property
-    def is_quick(self) -> bool:
-        return True
 
     def describe(self) -> DataInfo:
         return DataInfo((1, self.size, self.size), 10)
@@ -82,19 +79,13 @@ def _read_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 _KNOWN = {
-    "mnist": DataInfo((1, 28, 28), 10),
-    "fashion_mnist": DataInfo((1, 28, 28), 10),
-    "cifar10": DataInfo((3, 32, 32), 10),
-    "cifar100": DataInfo((3, 32, 32), 100),
-    "gtsrb": DataInfo((3, 32, 32), 43),
+    "mnist": ("MNIST", DataInfo((1, 28, 28), 10), SplitSizes(60_000, 10_000)),
+    "fashion_mnist": ("FashionMNIST", DataInfo((1, 28, 28), 10), SplitSizes(60_000, 10_000)),
+    "cifar10": ("CIFAR10", DataInfo((3, 32, 32), 10), SplitSizes(50_000, 10_000)),
+    "cifar100": ("CIFAR100", DataInfo((3, 32, 32), 100), SplitSizes(50_000, 10_000)),
+    "gtsrb": ("GTSRB", DataInfo((3, 32, 32), 43), SplitSizes(26_640, 12_630)),
 }
-_SIZES = {
-    "mnist": SplitSizes(60_000, 10_000),
-    "fashion_mnist": SplitSizes(60_000, 10_000),
-    "cifar10": SplitSizes(50_000, 10_000),
-    "cifar100": SplitSizes(50_000, 10_000),
-    "gtsrb": SplitSizes(26_640, 12_630),
-}
+"""Kind -> torchvision's class, shape and classes, and numbers of samples."""
 
 
 class TorchvisionSource(SourceConfig):
@@ -108,33 +99,26 @@ class TorchvisionSource(SourceConfig):
 
     def describe(self) -> DataInfo:
         """Return the known shape and classes; GTSRB's images are resized to 32x32."""
-        return _KNOWN[self.kind]
+        return _KNOWN[self.kind][1]
 
     def count_samples(self) -> SplitSizes:
-        return _SIZES[self.kind]
+        return _KNOWN[self.kind][2]
 
     def load(self) -> DataSet:
-        """Read training and test samples as the data set divides them."""
         train, test = self._open(train=True), self._open(train=False)
         read = _read_signs if self.kind == "gtsrb" else _read_arrays
-        classes = _KNOWN[self.kind].classes
-        names = tuple(getattr(train, "classes", map(str, range(classes))))
+        names = tuple(getattr(train, "classes", map(str, range(self.describe().classes))))
         return DataSet(self.kind, read(train), read(test), names)
 
     def _open(self, *, train: bool) -> Any:  # noqa: ANN401 - torchvision is untyped
         from torchvision import datasets
 
-        makers = {
-            "mnist": datasets.MNIST,
-            "fashion_mnist": datasets.FashionMNIST,
-            "cifar10": datasets.CIFAR10,
-            "cifar100": datasets.CIFAR100,
-        }
+        split: bool | str = train
+        if self.kind == "gtsrb":
+            split = "train" if train else "test"
         try:
-            if self.kind == "gtsrb":
-                split = "train" if train else "test"
-                return datasets.GTSRB(str(self.root), split, download=self.download)
-            return makers[self.kind](str(self.root), train, download=self.download)
+            make = getattr(datasets, _KNOWN[self.kind][0])
+            return make(str(self.root), split, download=self.download)
         except (RuntimeError, OSError, ValueError) as error:
             raise DataError(self._explain_unusable(error)) from error
 

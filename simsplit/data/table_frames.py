@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -52,6 +52,7 @@ class FrameOptions(Config):
 class TableSource(FrameOptions, SourceConfig):
     """A CSV or parquet table: a row per sample; numbers, categories and a column of classes."""
 
+    modality: ClassVar[Literal["tables"]] = "tables"
     kind: Literal["table"] = "table"
     path: Path
     """File of rows (.csv, .tsv or .parquet)."""
@@ -66,15 +67,10 @@ class TableSource(FrameOptions, SourceConfig):
     """Character between the cells of a text file; null: a comma, and a tab in a .tsv file."""
 
     @property
-    def modality(self) -> Literal["tables"]:
-        return "tables"
-
-    @property
     def is_quick(self) -> bool:
         return self.path.is_file()
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes, from the encoded rows; None if the file does not exist."""
         return self.load().info if self.path.is_file() else None
 
     def load(self) -> DataSet:
@@ -100,18 +96,12 @@ def _load_cached(source: TableSource, changed: tuple[int, ...]) -> DataSet:
 class SklearnSource(SourceConfig):
     """A table that comes with scikit-learn; nothing is downloaded."""
 
+    modality: ClassVar[Literal["tables"]] = "tables"
+    is_quick: ClassVar[bool] = True
     kind: Literal["sklearn"] = "sklearn"
     name: Literal["breast_cancer", "wine", "iris", "digits"] = "breast_cancer"
     """Name of the table: breast_cancer (569 rows of 30 numbers, 2 classes), wine (178 rows of 13, 3
     classes), iris (150 rows of 4, 3 classes) or digits (1,797 rows of 64, 10 classes)."""
-
-    @property
-    def modality(self) -> Literal["tables"]:
-        return "tables"
-
-    @property
-    def is_quick(self) -> bool:
-        return True
 
     def describe(self) -> DataInfo:
         sizes = {"breast_cancer": (30, 2), "wine": (13, 3), "iris": (4, 3), "digits": (64, 10)}
@@ -201,21 +191,17 @@ def encode_frames(
         _fill_categories(train if public is None else public, categories)
     )
     owners, owner_names = _number_owners(train, options)
-    made = [
-        Samples(
-            torch.from_numpy(
-                fitted.transform(_fill_categories(rows, categories)).astype(np.float32)
-            ),
-            torch.from_numpy(number_labels(rows[target].to_numpy(), names, f"{where} ({split})")),
-            owners=whose,
-        )
-        for rows, split, whose in ((train, "train", owners), (test, "test", None))
-    ]
+
+    def encode(rows: "pd.DataFrame", split: str, owners: np.ndarray | None = None) -> Samples:
+        inputs = fitted.transform(_fill_categories(rows, categories)).astype(np.float32)
+        labels = number_labels(rows[target].to_numpy(), names, f"{where} ({split})")
+        return Samples(torch.from_numpy(inputs), torch.from_numpy(labels), owners=owners)
+
     on = "training rows, which are clients' own" if public is None else "public rows"
     return DataSet(
         name,
-        made[0],
-        made[1],
+        encode(train, "train", owners),
+        encode(test, "test"),
         names,
         fitted=on,
         owner_names=owner_names,

@@ -65,7 +65,6 @@ class Classification(_Prompted):
         return {*list_columns(self.prompt), self.label}
 
     def make_pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Turn each record into a prompt and its class, by name and number."""
         return [
             self._make_piece(record, f"{where}, row {row}") for row, record in enumerate(records)
         ]
@@ -97,7 +96,6 @@ class Generation(_Prompted):
         return {*list_columns(self.prompt), *list_columns(self.answer)}
 
     def make_pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Turn each record into a prompt and the answer to generate."""
         return [Piece(_fill(self.prompt, record), _fill(self.answer, record)) for record in records]
 
 
@@ -113,11 +111,9 @@ class Language(Config):
         return {self.text}
 
     def select_records(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Return the records whose text is not empty."""
         return [record for record in records if self._to_text(record)]
 
     def make_pieces(self, records: Iterable[Record], where: str) -> list[Piece]:
-        """Turn each text into an answer without prompt."""
         return [Piece("", self._to_text(record)) for record in records]
 
     def _to_text(self, record: Record) -> str:

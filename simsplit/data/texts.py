@@ -19,7 +19,7 @@ from torch import Tensor
 
 from simsplit.client_names import name_owners
 from simsplit.config import Config
-from simsplit.data.batches import Batch
+from simsplit.data.batches import Batch, Batches
 from simsplit.data.cached_sets import (
     count_rows,
     find_parquet_files,
@@ -99,7 +99,8 @@ class TextTable(Config):
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the task's classes; a single name if it has none."""
-        return self.task.names if isinstance(self.task, Classification) else ("text",)
+        task = self._complete_task()
+        return task.names if isinstance(task, Classification) else ("text",)
 
     @abstractmethod
     def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
@@ -121,16 +122,9 @@ class TextTable(Config):
         test, _ = self._read("test", reader, limit, fields)
         return DataSet(self._get_name(), train, test, self.class_names, owner_names=names)
 
-    def read(
-        self,
-        split: Literal["train", "test"],
-        reader: Reader,
-        limit: Limit | None = None,
-        *,
-        public: bool = False,
-    ) -> Samples:
-        """Read one split as tokens; public texts get no labels if the model is a classifier."""
-        return self._read(split, reader, limit, public=public)[0]
+    def read_public(self, reader: Reader) -> Samples:
+        """Read the training texts as public ones, without labels if the model is a classifier."""
+        return self._read("train", reader, public=True)[0]
 
     def _read(
         self,
@@ -162,10 +156,14 @@ class TextTable(Config):
             records = [records[row] for row in rows]
             owners = None if owners is None else owners[rows]
         encode = partial(encode_pieces, groups=groups, source=self, reader=reader, public=public)
-        if fields:
-            samples = join_fields([encode(_take_field(records, pieces, each)) for each in fields])
-        else:
-            samples = encode(pieces)
+        texts = [
+            [
+                piece._replace(prompt=" ".join(str(record[column]) for column in columns))
+                for piece, record in zip(pieces, records, strict=True)
+            ]
+            for columns in fields
+        ]
+        samples = join_fields([*map(encode, texts)]) if fields else encode(pieces)
         return replace(samples, owners=owners), name_owners(client, named)
 
     def _choose_columns(self, client: str | None, columns: Sequence[str], where: str) -> list[str]:
@@ -219,11 +217,6 @@ class PythonDocs(TextTable):
         table = pa.Table.from_pylist(rows).take(kept if split == "train" else out)
         return table, f"python_docs ({split})"
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The topics if the task is classification, else a single name."""
-        return self.topics if isinstance(self.task, Classification) else ("text",)
-
     def _complete_task(self) -> AnyTask:
         if isinstance(self.task, Classification):
             return self.task.model_copy(update={"names": self.topics})
@@ -242,9 +235,8 @@ class TextParquet(TextTable):
     (train-*.parquet)."""
 
     def describe(self) -> DataInfo | None:
-        """Return shape and classes; raise DataError if the files exist but lack a column."""
         if self.path.is_dir():
-            first, *_ = find_parquet_files(self.path, ("train",))
+            first, *_ = find_parquet_files(self.path, "train")
             self._choose_columns(self.client, read_parquet_columns(first), f"{self.path} (train)")
         return super().describe()
 
@@ -252,13 +244,10 @@ class TextParquet(TextTable):
         """Count the rows; a task may leave some of them out. None if there is no folder."""
         if not self.path.is_dir():
             return None
-        names = (("train",), ("test", "validation"))
-        counts = [count_rows(find_parquet_files(self.path, each)) for each in names]
-        return SplitSizes(*(min(count, self.rows or count) for count in counts))
+        return SplitSizes(*(min(count, self.rows or count) for count in count_rows(self.path)))
 
     def read_table(self, split: Literal["train", "test"]) -> tuple["pa.Table", str]:
-        names = ("train",) if split == "train" else ("test", "validation")
-        return read_parquet(find_parquet_files(self.path, names)), f"{self.path} ({split})"
+        return read_parquet(find_parquet_files(self.path, split)), f"{self.path} ({split})"
 
     def _get_name(self) -> str:
         return self.path.name
@@ -295,14 +284,6 @@ def _number_values(records: Sequence[Record], column: str | None) -> np.ndarray 
         return None
     values = [str(record[column]) for record in records]
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
-
-
-def _take_field(
-    records: Sequence[Record], pieces: Sequence[Piece], columns: Sequence[str]
-) -> list[Piece]:
-    """Return each row's text of some columns alone, with its class."""
-    texts = (" ".join(str(record[column]) for column in columns) for record in records)
-    return [piece._replace(prompt=text) for piece, text in zip(pieces, texts, strict=True)]
 
 
 def join_fields(parts: Sequence[Samples]) -> Samples:
@@ -342,20 +323,17 @@ def encode_pieces(
     prompts = reader.encode([piece.prompt for piece in pieces])
     close = [] if reader.close is None else [reader.close]
     shown, learned = _cut_to_fit(prompts, pieces, reader, length - len(begin) - len(close))
-    around = len(begin) + len(close)
-    lengths = [around + len(one) + len(other) for one, other in zip(shown, learned, strict=True)]
     inputs = torch.full((len(pieces), length), reader.pad)
     labels = torch.full((len(pieces), length), IGNORED)
-    left = source.padding == "left"
+    lengths, left = [], source.padding == "left"
     for row, (prompt, answer) in enumerate(zip(shown, learned, strict=True)):
         tokens = torch.tensor([*begin, *prompt, *answer, *close])
-        start = length - len(tokens) if left else 0
-        inputs[row, start : start + len(tokens)] = tokens
+        place = slice(length - len(tokens), None) if left else slice(len(tokens))
+        inputs[row, place] = tokens
         if not (reader.classifies and public):
-            targets = _build_targets(
-                tokens, len(begin) + len(prompt), pieces[row], source.learns, reader
-            )
-            labels[row, start : start + len(tokens)] = targets
+            asked = len(begin) + len(prompt)
+            labels[row, place] = _build_targets(tokens, asked, pieces[row], source.learns, reader)
+        lengths.append(len(tokens))
     info = TextInfo(
         torch.tensor(lengths),
         torch.tensor([len(begin) + len(prompt) for prompt in shown]),
@@ -395,16 +373,12 @@ def _build_targets(
     return targets
 
 
-class TextBatcher:
+class TextBatcher(Batches):
     """Batches of texts, each as long as its longest text."""
-
-    augments = False
 
     def __init__(self, samples: Samples, device: torch.device | str = "cpu") -> None:
         assert samples.texts is not None, "only texts are batched here"
-        self.device = torch.device(device)
-        self._inputs = samples.inputs.to(self.device)
-        self._labels = samples.labels.to(self.device)
+        super().__init__(samples, device)
         self._texts = samples.texts
 
     def get_lengths(self, rows: Tensor) -> Tensor:
@@ -412,13 +386,13 @@ class TextBatcher:
 
     def batch(self, indices: Tensor, rng: torch.Generator | None = None, epoch: int = 0) -> Batch:
         """Return the rows `indices`, cut to the longest of them; texts are never augmented."""
-        lengths = self._texts.lengths[indices.cpu()]
+        lengths = self.get_lengths(indices)
         longest = int(lengths.max())
         rows = indices.to(self.device, non_blocking=True)
         # padding beyond the longest text would be computed, and would cross the cut
         kept = slice(-longest, None) if self._texts.left else slice(longest)
         inputs = self._inputs.index_select(0, rows)[:, kept]
-        labels = self._labels.index_select(0, rows)[:, kept]
+        labels = self.labels.index_select(0, rows)[:, kept]
         mask = None
         if self._texts.left:
             mask = (torch.arange(longest) >= longest - lengths[:, None]).to(self.device)

@@ -13,7 +13,7 @@ import torch
 from simsplit.assembly.dry_step import draw_samples
 from simsplit.client_names import NO_NAMES, ClientNames
 from simsplit.data import DataInfo, DataSet, Prepared, Samples
-from simsplit.data.client_parts import MadeParts, SameParts
+from simsplit.data.client_parts import MadeParts
 from simsplit.data.given_texts import TextGiven
 from simsplit.data.partitions import Drawn, Exponential, Iid, Linear, MainLabel, Natural
 from simsplit.data.passed_objects import GivenSource
@@ -204,7 +204,8 @@ def _fill(
 def _shorten_rows(parts: Sequence[np.ndarray], limit: int) -> Sequence[np.ndarray]:
     """Return parts of the same sizes, with rows below a limit."""
     if isinstance(parts, MadeParts):
-        return SameParts(np.arange(parts.size) % limit, len(parts))
+        rows = np.arange(parts.size) % limit
+        return MadeParts(len(parts), parts.size, lambda _: rows)
     return [np.arange(len(part)) % limit for part in parts]
 
 

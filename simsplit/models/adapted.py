@@ -9,7 +9,7 @@ from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import ENCODERS, build_classifier
-from simsplit.models.fresh import MOST_LAYERS, InputShape, Owner, SegmentRequest, Shape
+from simsplit.models.fresh import MOST_LAYERS, InputShape, SegmentRequest, Shape
 from simsplit.models.frozen import hold_frozen, parse_dtype
 from simsplit.models.lower_layers import LowerLayers, find_lower_layers
 from simsplit.models.quantised import QuantisedForm, quantise
@@ -22,17 +22,11 @@ from simsplit.models.served_trunk import (
     ServedTail,
     build_layout,
 )
-from simsplit.models.shards import (
-    WeightFiles,
-    WeightReader,
-    find_unsaved,
-    find_weight_files,
-    lay_out_model,
-)
+from simsplit.models.shards import WeightReader, find_unsaved, lay_out_model
 from simsplit.models.text_model import Lora, TextModel, explain_float16, find_targets
 from simsplit.models.transformer import build_linear_reader
 from simsplit.models.whole import T5, draw_model, load_model
-from simsplit.seeds import Scope, isolate
+from simsplit.seeds import isolate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -84,12 +78,7 @@ class AdaptedClassifier(TextModel):
             raise explain_float16("gradients of adapters pass through the transformer")
         return self
 
-    @property
-    def learning(self) -> tuple[Owner, ...]:
-        return self.learns
-
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return the shapes of a text's tokens, and of its pooled state under each adapter set."""
         self.refuse_misfits(input_shape)
         return input_shape, (self.adapters, self.get_sizes()[0])
 
@@ -103,7 +92,7 @@ class AdaptedClassifier(TextModel):
             return self._serve(body, lower)
         model, missing = self._lay_out(num_classes) or self._load_whole(num_classes, seed)
         if owner == "tail":
-            reader = self._build_reader(model, missing, num_classes, seed, scope)
+            reader = self._build_reader(model, missing, request)
             return ServedTail(self._read(reader, model, torch.float32) or reader)
         layout = self._build_layout(_extract_body(model, copied=False))
         return Adapters(layout, self.adapters, seed, scope) if layout else NoAdapters()
@@ -130,27 +119,24 @@ class AdaptedClassifier(TextModel):
     def _load_body(self, classes: int, seed: int) -> nn.Module:
         """Load the transformer, frozen and in its type: from its files alone, if they are known."""
         dtype = parse_dtype(self.dtype)
+        body = None
         if (laid_out := self._lay_out(classes, dtype)) is not None:
-            model, _ = laid_out
-            made = _extract_body(model, copied=True)
-            body = self._read(made, model, dtype, self.quantise)
-            if body is not None:
-                return hold_frozen(body.requires_grad_(False), dtype)
-        body = _extract_body(self._load_whole(classes, seed)[0], copied=True)
-        quantise(body, self.quantise, dtype)
+            made = _extract_body(laid_out[0], copied=True)
+            body = self._read(made, laid_out[0], dtype, self.quantise)
+        if body is None:
+            body = _extract_body(self._load_whole(classes, seed)[0], copied=True)
+            quantise(body, self.quantise, dtype)
         return hold_frozen(body.requires_grad_(False), dtype)
 
     def _lay_out(
         self, classes: int, dtype: torch.dtype = torch.float32
     ) -> "tuple[PreTrainedModel, frozenset[str]] | None":
-        """Build the model without weights, and return it with the names of weights that no file
-        has; None if it does not come from files.
-        """
+        """Build the model without weights, and name those that no file has; None without files."""
         if (saved := self._find_files()) is None:
             return None
         if self.get_family() not in ENCODERS:
-            return lay_out_model(*self._saved, dtype), frozenset()
-        model = lay_out_model(*self._saved, torch.float32, classes)
+            return lay_out_model(self.find_folder(), self.revision, dtype), frozenset()
+        model = lay_out_model(self.find_folder(), self.revision, torch.float32, classes)
         return model, find_unsaved(model, saved)
 
     def _read(
@@ -164,15 +150,6 @@ class AdaptedClassifier(TextModel):
         if (saved := self._find_files()) is None:
             return None
         return WeightReader(model, saved, dtype, form).fill(part, part)
-
-    def _find_files(self) -> WeightFiles | None:
-        """Return the model's files; None if it is random, or has none that can be read in parts."""
-        return find_weight_files(*self._saved) if self.sizes is None else None
-
-    @property
-    def _saved(self) -> tuple[str, str | None]:
-        """The folder or name of the saved model, and its revision."""
-        return self.find_folder(), self.revision
 
     @property
     def pooling(self) -> Pooling:
@@ -191,19 +168,14 @@ class AdaptedClassifier(TextModel):
         return model, frozenset(fresh)
 
     def _build_reader(
-        self,
-        model: "PreTrainedModel",
-        missing: frozenset[str],
-        classes: int,
-        seed: int,
-        scope: tuple[Scope, ...],
+        self, model: "PreTrainedModel", missing: frozenset[str], request: SegmentRequest
     ) -> nn.Module:
         """Build the family's classification layers; an encoder's saved weights are used."""
-        family, width = self.get_family(), model.config.hidden_size
-        if family in ENCODERS:
+        _, _, classes, seed, scope = request
+        if self.get_family() in ENCODERS:
             return build_classifier(model, missing, seed, scope)
-        if family != T5:
-            return build_linear_reader(width, classes, seed, scope)
+        if self.get_family() != T5:
+            return build_linear_reader(model.config.hidden_size, classes, seed, scope)
         from transformers.models.t5.modeling_t5 import T5ClassificationHead
 
         config: Any = copy.copy(model.config)
@@ -216,12 +188,7 @@ def _extract_body(model: "PreTrainedModel", *, copied: bool) -> nn.Module:
     """Return the transformer without its output layers and pooler."""
     body: Any = model.base_model
     body = getattr(body, "encoder", body) if model.config.model_type == T5 else body
-    if not copied:
-        return _remove_pooler(copy.copy(body))
-    return _remove_pooler(copy.deepcopy(body))
-
-
-def _remove_pooler(body: Any) -> nn.Module:  # noqa: ANN401 - the library's classes are untyped
+    body = copy.deepcopy(body) if copied else copy.copy(body)
     # The pooler belongs to the client's classification layers.
     if getattr(body, "pooler", None) is not None:
         body._modules = {**body._modules, "pooler": None}

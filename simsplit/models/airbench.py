@@ -16,6 +16,7 @@ Layers, widths and starting values are those of the published code (KellerJordan
 That code stops training the first layer's bias after three epochs; here it learns throughout.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -50,12 +51,12 @@ class Airbench(LaidOut):
     """The network airbench94, for colour images of about 32 pixels; the head is its first block."""
 
     images_only = True
+    name_prefixes: ClassVar[Mapping[Owner, str]] = {"tail": "linear."}
     kind: Literal["airbench"] = "airbench"
     width: int = Field(default=64, ge=24, le=MOST_WIDTH)
     """Channels of the first block; the others have four times as many."""
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for images that do not end in one pixel."""
         # Each block halves the image, and the last pooling is three by three.
         channels, *sides = input_shape
         left = [(side - 1) // 8 // 3 for side in sides]
@@ -65,13 +66,7 @@ class Airbench(LaidOut):
         high, wide = ((side - 1) // 2 for side in sides)
         return (self.width, high, wide), (4 * self.width,)
 
-    @staticmethod
-    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
-        """Return the tail's layer as `linear.`; the other segments need no prefix."""
-        return owner, "linear." if owner == "tail" else ""
-
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Cut the published layers after the first block and before the last layer."""
         w = self.width
         head = nn.Sequential(Whitening(), nn.GELU(), *_build_block(Whitening.FILTERS, w))
         pooling = nn.MaxPool2d(3), nn.Flatten()
@@ -85,10 +80,7 @@ def _build_block(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 class Whitening(nn.Conv2d):
-    """The convolution that makes patches of two by two pixels uncorrelated, with variance one.
-
-    Only its bias learns.
-    """
+    """The convolution that whitens patches of two by two pixels; only its bias learns."""
 
     FILTERS: ClassVar[int] = 24
 
@@ -97,7 +89,6 @@ class Whitening(nn.Conv2d):
         self.weight.requires_grad_(False)
 
     def reset_parameters(self) -> None:
-        """Set the constant filters, and a bias of zero."""
         with torch.no_grad():
             self.weight.copy_(build_whitening_filters())
             assert self.bias is not None
@@ -120,7 +111,6 @@ class Convolution(nn.Conv2d):
         super().__init__(inputs, outputs, 3, padding=1, bias=False)
 
     def reset_parameters(self) -> None:
-        """Draw the filters as torch does; then make the first ones copy a channel each."""
         super().reset_parameters()
         nn.init.dirac_(self.weight.data[: self.in_channels])
 
@@ -145,5 +135,4 @@ class ScaledLinear(nn.Linear):
     """A linear layer whose outputs are divided by nine."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Return the layer's outputs, divided by nine."""
         return super().forward(input) * LOGIT_SCALE

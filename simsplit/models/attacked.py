@@ -22,23 +22,23 @@ class ResNet20(LaidOut):
     start = "glorot"
 
     images_only = True
+    cut_field = "cut"
     kind: Literal["resnet20"] = "resnet20"
     cut: int = Field(default=4, ge=1, le=8)
     """Number of residual blocks in the head, of nine; SDAR's levels are 4 and 7."""
     width: int = Field(default=16, ge=1, le=MOST_WIDTH)
     """Channels of the first three blocks; the others have two and four times as many."""
 
-    @property
-    def cut_field(self) -> str:
-        return "cut"
-
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         # Blocks four and seven halve the image, rounding up.
         halved = (self.cut > 3) + (self.cut > 6)
-        return self._compute_shape(input_shape, halved), self._compute_shape(input_shape, 2)
+        cut, features = (
+            (self.width * 2**n, *(-(-side // 2**n) for side in input_shape[1:]))
+            for n in (halved, 2)
+        )
+        return cut, features
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build stem and blocks, and cut after `cut` blocks."""
         w = self.width
         stem = nn.Sequential(
             nn.Conv2d(input_shape[0], w, 3, padding=1, bias=False), BatchNorm2d(w), nn.ReLU()
@@ -49,10 +49,6 @@ class ResNet20(LaidOut):
         return Segments(
             nn.Sequential(stem, *blocks[: self.cut]), nn.Sequential(*blocks[self.cut :]), tail
         )
-
-    def _compute_shape(self, input_shape: InputShape, halved: int) -> Shape:
-        height, width = (-(-side // 2**halved) for side in input_shape[1:])
-        return (self.width * 2**halved, height, width)
 
 
 class Residual(nn.Module):
@@ -85,13 +81,10 @@ class MobileNet(LaidOut):
     """MobileNet for small images: a convolution and thirteen separable ones."""
 
     images_only = True
+    cut_field = "cut"
     kind: Literal["mobilenet"] = "mobilenet"
     cut: int = Field(default=2, ge=1, le=13)
     """Number of convolutions in the head, the first one included; FORA's level is 2."""
-
-    @property
-    def cut_field(self) -> str:
-        return "cut"
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         # Strides of 2 halve the image, rounding up.
@@ -102,11 +95,11 @@ class MobileNet(LaidOut):
         return (layers[-1][0], height, width), (1024,)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build the convolutions, and cut after `cut` of them; pooling ends the trunk."""
         layers = [_build_convolution(input_shape[0], 32, 2)]
         inputs = 32
         for outputs, stride in (*_MOBILE, (1024, 1)):
-            layers.append(_build_separable(inputs, outputs, stride))
+            by_channel = _build_convolution(inputs, inputs, stride, groups=inputs)
+            layers.append(nn.Sequential(by_channel, _build_convolution(inputs, outputs, 1, size=1)))
             inputs = outputs
         trunk = [*layers[self.cut :], nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         return Segments(
@@ -121,34 +114,22 @@ def _build_convolution(
     return nn.Sequential(conv, BatchNorm2d(outputs), nn.ReLU())
 
 
-def _build_separable(inputs: int, outputs: int, stride: int) -> nn.Module:
-    return nn.Sequential(
-        _build_convolution(inputs, inputs, stride, groups=inputs),
-        _build_convolution(inputs, outputs, 1, size=1),
-    )
-
-
 class MnistNet(LaidOut):
     """Two convolutions and three linear layers, for grey images of 28 pixels."""
 
     images_only = True
+    cut_field = "cut"
     kind: Literal["mnistnet"] = "mnistnet"
     cut: Literal[2, 4] = 2
     """UnSplit's cuts: after the first pooling (2), or after the second ReLU (4)."""
 
-    @property
-    def cut_field(self) -> str:
-        return "cut"
-
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for other images than 28x28 grey ones."""
         if input_shape != (1, 28, 28):
             size = "" if input_shape[1:] == (28, 28) else "28"
             raise build_misfit(f"{self.kind} takes 28x28 in 1 channel", input_shape, size)
         return ((8, 12, 12) if self.cut == 2 else (16, 8, 8)), (84,)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build UnSplit's network, and cut it."""
         layers = [nn.Conv2d(1, 8, 5), nn.ReLU(), nn.MaxPool2d(2)]
         layers += [nn.Conv2d(8, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
         layers += [nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()]

@@ -7,6 +7,7 @@ it, just as head and tail of language models have separate embeddings.
 """
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ class EncoderBlocks(nn.Module):
     def _apply_relative(self, x_BLD: Tensor, mask: Tensor | None) -> Tensor:
         shared: Any = self.shared
         real = _fill_mask(x_BLD, mask)
-        given = {"relative_pos": shared.get_rel_pos(x_BLD), "rel_embeddings": None}
+        given = {"relative_pos": shared.get_rel_pos(x_BLD)}
         given["rel_embeddings"] = shared.get_rel_embedding()
         attended, first = shared.get_attention_mask(real), x_BLD
         for index, layer in enumerate(self.layers):
@@ -106,7 +107,6 @@ class EncoderHead(nn.Module):
         return tokens
 
     def forward(self, ids_BL: Tensor, mask: Tensor | None = None, past: object = None) -> Tensor:
-        """Embed the tokens, and apply the layers."""
         return self.forward_embedded(self.tokens(ids_BL), mask, past)
 
     def forward_embedded(
@@ -142,18 +142,6 @@ class EncoderTail(nn.Module):
         return logits_BC[:, None].expand(-1, x_BLD.shape[1], -1)
 
 
-class PooledClassifier(nn.Module):
-    """BERT's and DeBERTa's classification layers: a pooled first token, dropout, a linear layer."""
-
-    def __init__(self, pooler: nn.Module, dropout: nn.Module, classifier: nn.Module) -> None:
-        super().__init__()
-        self.pooler, self.dropout, self.classifier = pooler, dropout, classifier
-
-    def forward(self, x_BLD: Tensor) -> Tensor:
-        out: Tensor = self.classifier(self.dropout(self.pooler(x_BLD)))
-        return out
-
-
 def build_classifier(
     model: "PreTrainedModel", missing: Iterable[str], seed: int, scope: tuple[Scope, ...]
 ) -> nn.Module:
@@ -179,7 +167,9 @@ def build_classifier(
                     model._init_weights(module)  # type: ignore[no-untyped-call]
     if pooler is None:
         return copies[0]
-    return PooledClassifier(copies[0], copy.deepcopy(whole.dropout), copies[1])
+    # BERT's and DeBERTa's classification layers: a pooled first token, dropout, a linear layer.
+    dropout: nn.Module = copy.deepcopy(whole.dropout)
+    return nn.Sequential(OrderedDict(pooler=copies[0], dropout=dropout, classifier=copies[1]))
 
 
 def copy_encoder_segment(
@@ -195,7 +185,11 @@ def copy_encoder_segment(
             raise ScenarioError(
                 "model.name", "runs its last layer several times; such an encoder cannot be cut"
             )
-        shared = _copy_without_layers(encoder, first=own.start == 0)
+        # The parts that layers share; only the segment of the first layer has a convolution.
+        shared = copy.copy(encoder)
+        shared._modules = {name: each for name, each in encoder._modules.items() if name != "layer"}
+        if own.start:
+            shared._modules["conv"] = None
     blocks = EncoderBlocks(model.config, encoder.layer[own], shared)
     if owner == "head":
         return copy.deepcopy(EncoderHead(body.embeddings, blocks))
@@ -203,15 +197,6 @@ def copy_encoder_segment(
         return copy.deepcopy(blocks)
     assert reader is not None, "a tail has classification layers"
     return copy.deepcopy(EncoderTail(blocks, reader))
-
-
-def _copy_without_layers(encoder: nn.Module, *, first: bool) -> nn.Module:
-    """Copy the parts that layers share; only the segment of the first layer has a convolution."""
-    bare = copy.copy(encoder)
-    bare._modules = {name: part for name, part in encoder._modules.items() if name != "layer"}
-    if not first:
-        bare._modules["conv"] = None
-    return bare
 
 
 def _fill_mask(x_BLD: Tensor, mask: Tensor | None) -> Tensor:

@@ -25,7 +25,7 @@ from simsplit.models.image_transformer import (
     measure_images,
 )
 from simsplit.models.transformer import Cut, copy_segment
-from simsplit.models.whole import get_class, refuse_unknown_family
+from simsplit.models.whole import get_class, load_config, refuse_unknown_family
 from simsplit.seeds import isolate, rng_for
 
 if TYPE_CHECKING:
@@ -74,11 +74,20 @@ class Difference(NamedTuple):
         return self.largest <= _ALLOWED * max(1.0, self.logit)
 
 
+_MEASURED: dict[str, Difference | Exception] = {}
+"""What was found of each configuration, by its options."""
+
+
 def require_exact_cut(config: "PreTrainedConfig", field: str) -> None:
     """Raise ScenarioError for `field` if models of this configuration differ when they are cut."""
     if not is_vit(config):
         refuse_unknown_family(config)
-    found = _measure(_Described(config))
+    left_out = ("_name_or_path", "transformers_version", "architectures")
+    options = {name: value for name, value in config.to_dict().items() if name not in left_out}
+    text = json.dumps(options, sort_keys=True, default=repr)
+    if text not in _MEASURED:
+        _MEASURED[text] = _measure(config)
+    found = _MEASURED[text]
     allowed = f"allowed: {IMAGES if is_vit(config) else TEXTS}"
     if isinstance(found, Exception):
         reason = "a small copy of it did not run in parts"
@@ -94,35 +103,24 @@ def require_exact_cut(config: "PreTrainedConfig", field: str) -> None:
         )
 
 
-class _Described:
-    """A configuration, which is the same as another one if all its options are."""
-
-    def __init__(self, config: "PreTrainedConfig") -> None:
-        options = config.to_dict()
-        for name in ("_name_or_path", "transformers_version", "architectures"):
-            options.pop(name, None)
-        self.config, self.text = config, json.dumps(options, sort_keys=True, default=repr)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Described) and self.text == other.text
-
-
 @lru_cache(maxsize=64)
-def _measure(described: _Described) -> Difference | Exception:
+def require_exact_saved(name: str, revision: str | None) -> None:
+    """Raise ScenarioError if a saved model would differ when it is cut."""
+    require_exact_cut(load_config(name, revision), "model.name")
+
+
+def _measure(config: "PreTrainedConfig") -> Difference | Exception:
     """Return how far a cut is from the whole, or the error for which there is none."""
     try:
-        return compare(_draw(shrink(described.config)))
+        return compare(_draw(shrink(config)))
     except ScenarioError:
         raise
     except Exception as error:  # noqa: BLE001 - any of the library's models, with any error
         failure = error
-    if _count_weights(described.config) > _MOST_WEIGHTS:
+    if _count_weights(config) > _MOST_WEIGHTS:
         return failure
     try:
-        return compare(_draw(described.config))
+        return compare(_draw(config))
     except Exception as error:  # noqa: BLE001 - as above
         return error
 
@@ -137,13 +135,10 @@ def _count_weights(config: "PreTrainedConfig") -> float:
 
 
 def compare(model: "PreTrainedModel") -> Difference:
-    """Run a model whole and cut: plain, padded, and in training with the same dropout.
-
-    Images have one size, and are not padded.
-    """
+    """Run a model whole and cut: plain, in training with the same dropout, and texts padded."""
     images, layers = is_vit(model.config), int(model.config.num_hidden_layers)
     parts = _cut(model, Cut(1, 1) if layers > 2 else Cut(1, 0))
-    x = _draw_images(model.config) if images else _draw_tokens(model.config)
+    x = _draw_inputs(model.config)
     runs: list[tuple[bool, Tensor | None]] = [(False, None), (True, None)]
     if not images:
         runs.append((False, _pad(x.shape[1])))
@@ -156,7 +151,9 @@ def compare(model: "PreTrainedModel") -> Difference:
         with torch.no_grad(), isolate(0, "probe", "dropout"):
             expected = _run_whole(model, x, mask)
         with torch.no_grad(), isolate(0, "probe", "dropout"):
-            got = _run_cut(parts, x, mask)
+            got = x
+            for part in parts:
+                got = part(got) if mask is None else part(got, mask)
         if model.config.model_type in ENCODERS:
             got = got[:, 0]  # a text's logits, which a tail repeats at every token
         elif mask is not None:
@@ -176,14 +173,16 @@ def _cut(model: "PreTrainedModel", cut: Cut) -> list[nn.Module]:
     return [copy_segment(model, each, cut, get_token_reader(model)) for each in _OWNERS]
 
 
-def _draw_images(config: "PreTrainedConfig") -> Tensor:
-    return torch.randn(3, *measure_images(config)[0], generator=rng_for(0, "probe", "images"))
-
-
-def _draw_tokens(config: "PreTrainedConfig") -> Tensor:
-    most = min(_VOCABULARY, int(config.vocab_size))
-    shape = (3, _find_length(config))
+def _draw_inputs(config: "PreTrainedConfig") -> Tensor:
+    """Draw three images, or three texts that exceed every window."""
+    if is_vit(config):
+        return torch.randn(3, *measure_images(config)[0], generator=rng_for(0, "probe", "images"))
+    windows = [
+        getattr(config, name, None) or 0 for name in ("sliding_window", "attention_chunk_size")
+    ]
+    shape = (3, max(_LENGTH, 2 * max(windows)))
     least = len(_TOKENS) if config.model_type in ENCODERS else 0  # a padding token counts as none
+    most = min(_VOCABULARY, int(config.vocab_size))
     return torch.randint(least, most, shape, generator=rng_for(0, "probe", "tokens"))
 
 
@@ -194,32 +193,14 @@ def _pad(length: int) -> Tensor:
     return real
 
 
-def _find_length(config: "PreTrainedConfig") -> int:
-    """Return a text's length that exceeds every window."""
-    windows = [
-        getattr(config, name, None) or 0 for name in ("sliding_window", "attention_chunk_size")
-    ]
-    return max(_LENGTH, 2 * max(windows))
-
-
 def _run_whole(model: "PreTrainedModel", x: Tensor, mask: Tensor | None) -> Tensor:
-    if is_vit(model.config):
-        out: Any = model(x)
-    elif mask is None:
-        out = model(x) if model.config.model_type in ENCODERS else model(x, use_cache=False)
-    elif model.config.model_type in ENCODERS:
-        out = model(x, attention_mask=mask.long())
-    else:
-        places = (mask.long().cumsum(-1) - 1).clamp(min=0)
-        out = model(x, attention_mask=mask.long(), position_ids=places, use_cache=False)
-    logits: Tensor = out.logits
+    options: dict[str, Any] = {} if mask is None else {"attention_mask": mask.long()}
+    if not (is_vit(model.config) or model.config.model_type in ENCODERS):
+        options["use_cache"] = False
+        if mask is not None:
+            options["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
+    logits: Tensor = model(x, **options).logits
     return logits
-
-
-def _run_cut(parts: list[nn.Module], x: Tensor, mask: Tensor | None) -> Tensor:
-    for part in parts:
-        x = part(x) if mask is None else part(x, mask)
-    return x
 
 
 def _make(config: "PreTrainedConfig") -> "PreTrainedModel":

@@ -77,10 +77,7 @@ def find_family(model: "PreTrainedModel") -> Family:
             break
     else:
         made = type(model).__name__
-        raise ScenarioError(
-            "model.name",
-            f"is a {made}, which cannot be cut; allowed: {TEXTS}",
-        )
+        raise ScenarioError("model.name", f"is a {made}, which cannot be cut; allowed: {TEXTS}")
     if others := sorted(set(list_layer_kinds(model.config)) - set(_CUT)):
         raise ScenarioError(
             "model.name",
@@ -101,12 +98,6 @@ def list_layer_kinds(config: "PreTrainedConfig") -> list[str]:
     return [kind] * int(config.num_hidden_layers)
 
 
-def find_embedding_scale(body: nn.Module) -> float | None:
-    """Return the factor on embeddings that is not a part of the embedding layer (Granite)."""
-    scale: Any = getattr(body, "embedding_multiplier", None)
-    return None if scale is None else float(scale)
-
-
 def find_dropout(body: nn.Module, family: Family) -> nn.Module | None:
     """Return the dropout after the embeddings, if there is one."""
     found: Any = getattr(body, family.dropout, None) if family.dropout else None
@@ -115,15 +106,22 @@ def find_dropout(body: nn.Module, family: Family) -> nn.Module | None:
     return found  # type: ignore[no-any-return]
 
 
-class LogitScaling(NamedTuple):
-    """What follows the output layer, in this order."""
+class ScaledReader(nn.Linear):
+    """An output layer whose logits are scaled; its weights have the names of the plain one's."""
 
-    factor: float | None = None
-    divisor: float | None = None
-    bound: float | None = None
+    def __init__(
+        self, plain: nn.Linear, factor: float | None, divisor: float | None, bound: float | None
+    ) -> None:
+        """Share the weights of the plain layer."""
+        super().__init__(plain.in_features, plain.out_features, bias=False, device="meta")
+        self.weight, self.bias = plain.weight, plain.bias
+        self.factor, self.divisor, self.bound = factor, divisor, bound
+        if PREFIX in plain.__dict__:
+            self.__dict__[PREFIX] = plain.__dict__[PREFIX]
 
-    def apply(self, logits: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Scale logits as the whole model does, in the same operations."""
+        logits = super().forward(input)
         if self.factor is not None:
             logits = logits * self.factor
         if self.divisor is not None:
@@ -133,30 +131,11 @@ class LogitScaling(NamedTuple):
         return logits
 
 
-class ScaledReader(nn.Linear):
-    """An output layer whose logits are scaled; its weights have the names of the plain one's."""
-
-    def __init__(self, plain: nn.Linear, scaling: LogitScaling) -> None:
-        """Share the weights of the plain layer."""
-        super().__init__(plain.in_features, plain.out_features, bias=False, device="meta")
-        self.weight, self.bias, self.scaling = plain.weight, plain.bias, scaling
-        if PREFIX in plain.__dict__:
-            self.__dict__[PREFIX] = plain.__dict__[PREFIX]
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Return the scaled logits."""
-        return self.scaling.apply(super().forward(input))
-
-
 def get_token_reader(model: "PreTrainedModel") -> nn.Module:
     """Return the layer that predicts tokens, with what the model does to its logits."""
     reader: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    config = model.config
-    scaling = LogitScaling(
-        factor=getattr(config, "logit_scale", None),
-        divisor=getattr(config, "logits_scaling", None),
-        bound=getattr(config, "final_logit_softcapping", None),
-    )
-    if scaling == LogitScaling() or not isinstance(reader, nn.Linear):
+    names = ("logit_scale", "logits_scaling", "final_logit_softcapping")
+    scales = [getattr(model.config, name, None) for name in names]
+    if scales == [None] * len(names) or not isinstance(reader, nn.Linear):
         return reader
-    return ScaledReader(reader, scaling)
+    return ScaledReader(reader, *scales)

@@ -94,6 +94,8 @@ class SplitConfig(Config):
 
     images_only: ClassVar[bool] = False
     """Whether a sample must have channels, height and width."""
+    # The field that says where the head ends; empty if all clients must have one cut.
+    cut_field: ClassVar[str] = ""
 
     @property
     def is_available_offline(self) -> bool:
@@ -133,12 +135,8 @@ class SplitConfig(Config):
     @property
     def learning(self) -> tuple[Owner, ...]:
         """The segments that learn; the others keep the weights that they start with."""
-        return ("head", "trunk", "tail")
-
-    @property
-    def cut_field(self) -> str:
-        """The field that says where the head ends; empty if all clients must have one cut."""
-        return ""
+        learns: tuple[Owner, ...] = getattr(self, "learns", ("head", "trunk", "tail"))
+        return learns
 
     def cut_at(self, place: Place) -> Self:
         """Return the same network with a head that ends elsewhere."""
@@ -164,10 +162,7 @@ class SplitConfig(Config):
         """
 
     def join_shapes(self, shapes: Sequence[InputShape], how: Join) -> tuple[Shape, Shape]:
-        """Return the shape of several heads' joined outputs, and that of the features.
-
-        Raise ScenarioError if the heads' outputs, or the trunk, cannot be joined so.
-        """
+        """Return the shapes of joined outputs and of features; raise ScenarioError if none fit."""
         cuts, features = zip(*map(self.compute_shapes, shapes), strict=True)
         joined = join_shapes(cuts, how)
         if joined != cuts[0] and not has_tokens(joined):
@@ -175,11 +170,7 @@ class SplitConfig(Config):
         return joined, features[0]
 
     def make_wider_trunk(self, request: SegmentRequest, width: int) -> nn.Module:
-        """Make a trunk that takes so many values or channels, those of several heads.
-
-        Raise ScenarioError if there is none.
-        """
-        del request, width
+        """Make a trunk for values or channels of several heads; raise ScenarioError if none is."""
         raise ScenarioError(
             "vertical.join",
             f"got concat, and {self.kind_name} has a trunk for the outputs of one head; use sum or "
@@ -244,6 +235,8 @@ class LaidOut(SplitConfig):
 
     start: ClassVar[Start] = "torch"
     """How weights are initialised."""
+    # Segment -> the prefix of its weights' names in the whole network, if they have one there.
+    name_prefixes: ClassVar[Mapping[Owner, str]] = {}
     weights: Path | None = None
     """Initial weights: a .safetensors file (such as one with torchvision's names), a folder that
     `simsplit export` wrote, or a run directory. Null: fresh weights, drawn by the seed."""
@@ -251,17 +244,8 @@ class LaidOut(SplitConfig):
     """Segments that learn; the others keep the weights that they start with. Attacks that train a
     clone of a segment train it in any case."""
 
-    @property
-    def learning(self) -> tuple[Owner, ...]:
-        return self.learns
-
     def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
         return nn.Sequential(*list(trunk.children())[self.count_passed(place) :])
-
-    @staticmethod
-    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
-        """Return a segment, and the prefix of its weights' names in the whole network."""
-        return owner, ""
 
     @abstractmethod
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
@@ -272,16 +256,22 @@ class LaidOut(SplitConfig):
         return self._copy_layout(widen_first(trunk, width), request)
 
     def make_segment(self, request: SegmentRequest) -> nn.Module:
-        """Copy the segment from the layout, and initialise it from a separate stream."""
         segments = _lay_out(self, request.input_shape, request.num_classes)
-        refuse_without_room(_count_bytes(segments, self.learning))
+        refuse_without_room(
+            sum(
+                weight.nbytes * (2 if owner in self.learning else 1)
+                for owner, segment in segments._asdict().items()
+                for weight in segment.parameters()
+            )
+        )
         return self._copy_layout(getattr(segments, request.owner), request)
 
     def _copy_layout(self, layout: nn.Module, request: SegmentRequest) -> nn.Module:
         """Copy a segment's layout, with fresh weights or those of a file."""
         segment = copy_fresh(layout, request.owner, request.seed, request.scope, start=self.start)
         if self.weights is not None:
-            load_weights(segment, self.get_name_prefix(request.owner), self.weights)
+            before = self.name_prefixes.get(request.owner, "")
+            load_weights(segment, request.owner, before, self.weights)
         return segment
 
 
@@ -293,15 +283,6 @@ def refuse_without_room(nbytes: int) -> None:
             f"its weights and gradients need about {nbytes / 2**30:,.1f} GiB, and this machine has "
             f"{free / 2**30:,.1f} GiB free; use a smaller one",
         )
-
-
-def _count_bytes(segments: Segments, learning: tuple[Owner, ...]) -> int:
-    """Return the bytes of weights, and of gradients of the segments that learn."""
-    return sum(
-        parameter.nbytes * (2 if owner in learning else 1)
-        for owner, segment in segments._asdict().items()
-        for parameter in segment.parameters()
-    )
 
 
 def copy_fresh(
@@ -349,15 +330,14 @@ def _lay_out(config: LaidOut, input_shape: InputShape, num_classes: int) -> Segm
         return config.make_segments(input_shape, num_classes)
 
 
-def load_weights(segment: nn.Module, called: tuple[str, str], path: Path) -> nn.Module:
-    """Load weights from a file into a segment, in place, and return the segment.
+def load_weights(segment: nn.Module, owner: Owner, before: str, path: Path) -> None:
+    """Load weights from a file into a segment, in place.
 
-    Weights are found by their names in the whole network, or with the prefix `head.`, `trunk.` or
-    `tail.`. `called` is the segment, and the prefix of its names in the whole network. Head and
-    trunk must be in the file completely; a tail for other classes keeps its fresh weights.
+    Weights are found by their names in the whole network, which begin with `before`, or with the
+    prefix `head.`, `trunk.` or `tail.`. Head and trunk must be in the file completely; a tail for
+    other classes keeps its fresh weights.
     """
-    (owner, before), stored = called, _read(path, _get_modified_time(path))
-    missing = []
+    stored, missing = _read(path, _find_file(path).stat().st_mtime), []
     with torch.no_grad():
         for name, tensor in segment.state_dict(keep_vars=True).items():
             weight = stored.get(f"{owner}.{name}", stored.get(f"{before}{name}"))
@@ -368,12 +348,6 @@ def load_weights(segment: nn.Module, called: tuple[str, str], path: Path) -> nn.
                 tensor.copy_(weight)
     if missing and owner != "tail":
         raise ScenarioError(FIELD, f"{path} does not fit the {owner}: {format_list(missing, 3)}")
-    return segment
-
-
-def _get_modified_time(path: Path) -> float:
-    file = _find_file(path)
-    return file.stat().st_mtime
 
 
 def _find_file(path: Path) -> Path:

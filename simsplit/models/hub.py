@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 ANSWER_S = 5.0
@@ -38,23 +39,15 @@ def answers() -> bool:
 @contextmanager
 def hush_hub() -> Iterator[None]:
     """Open a context in which the client's lines on retries are one line."""
-    logger, lines = logging.getLogger(_CLIENT), _OneLine()
-    logger.addFilter(lines)
+    logger, lines = logging.getLogger(_CLIENT), count()
+
+    def pass_first(record: logging.LogRecord) -> bool:
+        """Let the first line pass, in other words."""
+        record.msg, record.args = "the hub does not answer yet; waiting for it", ()
+        return next(lines) == 0
+
+    logger.addFilter(pass_first)
     try:
         yield
     finally:
-        logger.removeFilter(lines)
-
-
-class _OneLine(logging.Filter):
-    """A filter that lets the first line pass, in other words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the line is the first one."""
-        first, self.waits = not self.waits, True
-        record.msg, record.args = "the hub does not answer yet; waiting for it", ()
-        return first
+        logger.removeFilter(pass_first)

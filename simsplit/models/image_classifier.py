@@ -5,7 +5,6 @@ says; the model's own preprocessing is not read. A classifier that was saved for
 classes is drawn anew.
 """
 
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -16,7 +15,7 @@ from torch import nn
 from simsplit.config import Config
 from simsplit.errors import ScenarioError
 from simsplit.models.encoders import build_classifier
-from simsplit.models.exactness import require_exact_cut
+from simsplit.models.exactness import require_exact_saved
 from simsplit.models.fresh import (
     MOST_LAYERS,
     MOST_WIDTH,
@@ -43,7 +42,7 @@ from simsplit.models.whole import count_bytes, get_class, load_config, load_mode
 from simsplit.seeds import isolate
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 
 class ImageSizes(Config):
@@ -69,6 +68,7 @@ class ImageClassifier(SplitConfig):
     """A vision transformer of the transformers library (ViT, DeiT, ViT-MSN), cut in three."""
 
     images_only = True
+    cut_field = "head"
     kind: Literal["image_classifier"] = "image_classifier"
     name: str | None = None
     """A model on the hub or a folder with one; null: a random model of `sizes`."""
@@ -107,20 +107,11 @@ class ImageClassifier(SplitConfig):
     def is_start_public(self) -> bool:
         return self.name is not None
 
-    @property
-    def learning(self) -> tuple[Owner, ...]:
-        return self.learns
-
-    @property
-    def cut_field(self) -> str:
-        return "head"
-
     def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
         assert isinstance(trunk, ImageBlocks), "this is the trunk of such a model"
         return trunk.enter(self.count_passed(place))
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, which are the number of tokens by their width."""
         tokens, width, layers = self._measure(input_shape)
         if self.head + self.tail >= layers:
             raise ScenarioError(
@@ -133,7 +124,7 @@ class ImageClassifier(SplitConfig):
     def _measure(self, input_shape: InputShape) -> tuple[int, int, int]:
         """Return the numbers of tokens, values and layers, or raise ScenarioError for misfits."""
         if self.name is None:
-            sizes, (height, width) = self._random_sizes, input_shape[1:]
+            sizes, (height, width) = self.sizes or ImageSizes(), input_shape[1:]
             if height % sizes.patch or width % sizes.patch:
                 takes = f"{self.kind} takes sides that model.sizes.patch ({sizes.patch}) divides"
                 raise build_misfit(takes, input_shape, f"a multiple of {sizes.patch}")
@@ -148,14 +139,14 @@ class ImageClassifier(SplitConfig):
             raise build_misfit(takes, input_shape, size)
         return tokens, int(config.hidden_size), int(config.num_hidden_layers)
 
-    @property
-    def _random_sizes(self) -> ImageSizes:
-        return self.sizes or ImageSizes()
-
     def make_segment(self, request: SegmentRequest) -> nn.Module:
         """Make a segment; a random model's segments have separate draws."""
         owner, learns = request.owner, request.owner in self.learns
-        made = self._read_segment(request) or self._copy_segment(request)
+        if (laid_out := self._lay_out(request)) is None:
+            made = self._copy_segment(request)
+        else:
+            reader, segment = laid_out
+            made = reader.fill(segment, get_layers(segment)) or self._copy_segment(request)
         made.requires_grad_(learns and self.lora is None)
         if self.lora is not None and learns:
             with isolate(request.seed, "lora", owner, *request.scope):
@@ -163,35 +154,25 @@ class ImageClassifier(SplitConfig):
         return made
 
     def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
-        """Make a segment without weights, if it comes from files; else a whole one."""
         laid_out = self._lay_out(request)
         return self.make_segment(request) if laid_out is None else laid_out[1]
 
-    @property
-    def _cut(self) -> Cut:
-        return Cut(self.head, self.tail)
-
-    def _read_segment(self, request: SegmentRequest) -> nn.Module | None:
-        """Read a segment from the model's own files; None if it does not come from such ones."""
-        if self.name is None or (laid_out := self._lay_out(request)) is None:
-            return None
-        (model, made), saved = laid_out, find_weight_files(self.name, self.revision)
-        assert saved is not None, "a model is laid out if it has such files"
-        return WeightReader(model, saved, torch.float32).fill(made, get_layers(made))
-
-    def _lay_out(self, request: SegmentRequest) -> "tuple[PreTrainedModel, nn.Module] | None":
-        """Cut a segment out of the model without weights; None if no files have them."""
+    def _lay_out(self, request: SegmentRequest) -> tuple[WeightReader, nn.Module] | None:
+        """Cut a segment out of the model without weights, which the reader fills in; None if no
+        files have them.
+        """
         if self.name is None or (saved := find_weight_files(self.name, self.revision)) is None:
             return None
         self.compute_shapes(request.input_shape)
-        _require_exact_cut(self.name, self.revision)
+        require_exact_saved(self.name, self.revision)
         model = lay_out_model(self.name, self.revision, torch.float32, request.num_classes)
         get_classifier(model)
         reader = None
         if request.owner == "tail":
             unsaved = find_unsaved(model, saved)
             reader = build_classifier(model, unsaved, request.seed, request.scope)
-        return model, copy_image_segment(model, request.owner, self._cut, reader)
+        made = copy_image_segment(model, request.owner, Cut(self.head, self.tail), reader)
+        return WeightReader(model, saved, torch.float32), made
 
     def _copy_segment(self, request: SegmentRequest) -> nn.Module:
         """Copy a segment out of a model that is in memory as a whole."""
@@ -201,25 +182,19 @@ class ImageClassifier(SplitConfig):
             model, missing = self.make_whole(input_shape, num_classes)
         get_classifier(model)
         reader = build_classifier(model, missing, seed, scope) if owner == "tail" else None
-        return copy_image_segment(model, owner, self._cut, reader)
+        return copy_image_segment(model, owner, Cut(self.head, self.tail), reader)
 
     def make_whole(
         self, input_shape: InputShape, classes: int
     ) -> "tuple[PreTrainedModel, frozenset[str]]":
         """Make the whole model, and name its weights that no file has; it may be a shared one."""
         if self.name is not None:
-            _require_exact_cut(self.name, self.revision)
+            require_exact_saved(self.name, self.revision)
             return load_model(self.name, self.revision, classes)
-        config, sizes = self._build_config(input_shape, classes), self._random_sizes
-        refuse_without_room(count_bytes(sizes.width, sizes.layers))
-        return get_class(config.model_type, classes).from_config(config), frozenset()
-
-    def _build_config(self, input_shape: InputShape, classes: int) -> "PreTrainedConfig":
-        """Build the library's configuration of a random model."""
         from transformers import AutoConfig
 
-        sizes, (channels, height, width) = self._random_sizes, input_shape
-        config: PreTrainedConfig = AutoConfig.for_model(
+        sizes, (channels, height, width) = self.sizes or ImageSizes(), input_shape
+        config = AutoConfig.for_model(
             "vit",
             image_size=height if height == width else (height, width),
             num_channels=channels,
@@ -230,10 +205,5 @@ class ImageClassifier(SplitConfig):
             intermediate_size=4 * sizes.width,
             num_labels=classes,
         )
-        return config
-
-
-@lru_cache(maxsize=64)
-def _require_exact_cut(name: str, revision: str | None) -> None:
-    """Raise ScenarioError if the cut model would not compute what the whole one does."""
-    require_exact_cut(load_config(name, revision), "model.name")
+        refuse_without_room(count_bytes(sizes.width, sizes.layers))
+        return get_class(config.model_type, classes).from_config(config), frozenset()

@@ -6,6 +6,7 @@ has as many as any other, so there are neither masks nor caches.
 """
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +32,6 @@ class ImageBlocks(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """Apply the layers to images' tokens, one after another."""
         for layer in self.layers:
             x_BLD = layer(x_BLD)
         return x_BLD
@@ -39,19 +39,6 @@ class ImageBlocks(nn.Module):
     def enter(self, passed: int) -> "ImageBlocks":
         """Return the layers behind the first ones: the same modules, not copies."""
         return ImageBlocks(self.layers[passed:])
-
-
-class ImageHead(nn.Module):
-    """The embeddings of patches, class token and positions, and the first layers."""
-
-    def __init__(self, embeddings: nn.Module, blocks: ImageBlocks) -> None:
-        super().__init__()
-        self.embeddings, self.blocks = embeddings, blocks
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Turn images into tokens, and apply the layers."""
-        out: Tensor = self.blocks(self.embeddings(images))
-        return out
 
 
 class ImageTail(nn.Module):
@@ -62,7 +49,6 @@ class ImageTail(nn.Module):
         self.blocks, self.norm, self.reader = blocks, norm, reader
 
     def forward(self, x_BLD: Tensor) -> Tensor:
-        """Return the logits of each image."""
         out: Tensor = self.reader(self.norm(self.blocks(x_BLD))[:, 0])
         return out
 
@@ -100,7 +86,8 @@ def copy_image_segment(
     body: Any = model.base_model
     blocks = ImageBlocks(body.layers[cut.layers_of(owner, len(body.layers))])
     if owner == "head":
-        return copy.deepcopy(ImageHead(body.embeddings, blocks))
+        parts = OrderedDict[str, nn.Module](embeddings=body.embeddings, blocks=blocks)
+        return copy.deepcopy(nn.Sequential(parts))
     if owner == "trunk":
         return copy.deepcopy(blocks)
     assert reader is not None, "a tail has a classifier"

@@ -6,7 +6,6 @@ end is made with a copy; `simsplit.assembly.tying` decides whether they become o
 """
 
 from contextlib import nullcontext
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Self
 
 import torch
@@ -20,16 +19,14 @@ from simsplit.models.encoders import (
     build_classifier,
     copy_encoder_segment,
 )
-from simsplit.models.exactness import require_exact_cut
+from simsplit.models.exactness import require_exact_cut, require_exact_saved
 from simsplit.models.families import get_token_reader
 from simsplit.models.fresh import InputShape, Owner, Place, SegmentRequest, Shape
 from simsplit.models.frozen import hold_frozen, parse_dtype
 from simsplit.models.quantised import QuantisedForm, quantise
 from simsplit.models.shards import (
-    WeightFiles,
     WeightReader,
     find_unsaved,
-    find_weight_files,
     has_weight_files,
     is_weightless,
     lay_out_model,
@@ -45,14 +42,12 @@ from simsplit.models.transformer import (
 )
 from simsplit.models.whole import (
     T5,
-    Sizes,
     build_config,
     draw_model,
     has_tied_embeddings,
-    load_config,
     load_model,
 )
-from simsplit.seeds import Scope, isolate
+from simsplit.seeds import isolate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -64,6 +59,7 @@ _OWNERS: tuple[Owner, ...] = ("head", "trunk", "tail")
 class LanguageConfig(TextModel):
     """Options of both kinds of language models."""
 
+    cut_field = "head"
     head: int = Field(default=2, ge=0)
     """Number of layers in the clients' head."""
     tail: int = Field(default=2, ge=0)
@@ -78,12 +74,8 @@ class LanguageConfig(TextModel):
 
     @model_validator(mode="after")
     def _refuse_idle_quantisation(self) -> Self:
-        trunk: set[Owner] = {"trunk"} if self.trunk == "skipped" else set()
-        if (
-            self.quantise
-            and self.lora is None
-            and {"head", "trunk", "tail"} == trunk | {*self.learns}
-        ):
+        learned = {*self.learns, *(["trunk"] if self.trunk == "skipped" else [])}
+        if self.quantise and self.lora is None and len(learned) == len(_OWNERS):
             raise ScenarioError(
                 "model.quantise",
                 f"got {self.quantise}, but all weights learn, and those that learn cannot be "
@@ -106,20 +98,11 @@ class LanguageConfig(TextModel):
     def lacks(self) -> str:
         return "" if self.lora is None else self.lora.lacks
 
-    @property
-    def learning(self) -> tuple[Owner, ...]:
-        return self.learns
-
-    @property
-    def cut_field(self) -> str:
-        return "head"
-
     def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
         assert isinstance(trunk, Blocks | EncoderBlocks), "these are the trunks of language models"
         return trunk.enter(self.count_passed(place))
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, which are a text's length by the model's width."""
         self.refuse_misfits(input_shape)
         width, layers, _ = self.get_sizes()
         (length,) = input_shape
@@ -149,7 +132,6 @@ class LanguageConfig(TextModel):
         return made.to("meta") if is_weightless() else made
 
     def lay_out_segment(self, request: SegmentRequest) -> nn.Module:
-        """Make a segment without weights, if it comes from files; else a whole one."""
         laid_out = self._lay_out(request, torch.float32)
         return self.make_segment(request) if laid_out is None else laid_out[1]
 
@@ -157,13 +139,13 @@ class LanguageConfig(TextModel):
         self, request: SegmentRequest, dtype: torch.dtype, form: QuantisedForm | None
     ) -> nn.Module | None:
         """Read a segment from the model's own files; None if it does not come from such ones."""
-        laid_out = self._lay_out(request, dtype)
-        if laid_out is not None and is_weightless():
-            return laid_out[1].to("meta")
-        saved = None if laid_out is None else self._find_files()
-        if laid_out is None or saved is None:
+        if (laid_out := self._lay_out(request, dtype)) is None:
             return None
         model, made = laid_out
+        if is_weightless():
+            return made.to("meta")
+        if (saved := self._find_files()) is None:
+            return None
         learning = self._fresh_parts if request.owner in self.learns else ()
         return WeightReader(model, saved, dtype, form, learning).fill(made, get_layers(made))
 
@@ -181,9 +163,6 @@ class LanguageConfig(TextModel):
         """Return whether the weights are random, or in files on this machine."""
         return self.sizes is not None or has_weight_files(self.find_folder(), self.revision)
 
-    def _find_files(self) -> WeightFiles | None:
-        return find_weight_files(self.find_folder(), self.revision)
-
     def _lay_out(
         self, request: SegmentRequest, dtype: torch.dtype
     ) -> "tuple[PreTrainedModel, nn.Module] | None":
@@ -193,11 +172,10 @@ class LanguageConfig(TextModel):
         owner, input_shape, num_classes, seed, scope = request
         self.compute_shapes(input_shape)
         folder, cut = self.find_folder(), Cut(self.head, self.tail, self.trunk == "skipped")
-        _require_exact_cut(folder, self.revision, None)
+        require_exact_saved(folder, self.revision)
         if not self.encodes():
             model = lay_out_model(folder, self.revision, dtype)
-            reader = self._build_reader(model, num_classes, seed, scope)
-            return model, copy_segment(model, owner, cut, reader)
+            return model, copy_segment(model, owner, cut, self._build_reader(model, request))
         if (saved := self._find_files()) is None:
             return None
         # Layers without saved weights are drawn, in float32 whatever the type of the others.
@@ -211,7 +189,10 @@ class LanguageConfig(TextModel):
         """Copy a segment out of a model that is in memory as a whole."""
         owner, input_shape, num_classes, seed, scope = request
         self.compute_shapes(input_shape)
-        _require_exact_cut(None if self.sizes else self.find_folder(), self.revision, self.sizes)
+        if self.sizes is None:
+            require_exact_saved(self.find_folder(), self.revision)
+        else:
+            require_exact_cut(build_config(self.sizes), "model.sizes")
         classes, missing = num_classes if self.encodes() else None, frozenset[str]()
         if self.sizes is None:
             model, missing = load_model(self.find_folder(), self.revision, classes)
@@ -221,14 +202,12 @@ class LanguageConfig(TextModel):
                 model = draw_model(self.sizes, classes, weightless=is_weightless())
         cut = Cut(self.head, self.tail, self.trunk == "skipped")
         if classes is None:
-            reader = self._build_reader(model, num_classes, seed, scope)
-            return copy_segment(model, owner, cut, reader)
+            return copy_segment(model, owner, cut, self._build_reader(model, request))
         read = build_classifier(model, missing, seed, scope) if owner == "tail" else None
         return copy_encoder_segment(model, owner, cut, read)
 
     @property
     def classifies(self) -> bool:
-        """Whether the model predicts classes, not tokens."""
         return self.kind_name == "sequence_classifier"
 
     def encodes(self) -> bool:
@@ -251,23 +230,13 @@ class LanguageConfig(TextModel):
     @property
     def _fresh_parts(self) -> tuple[str, ...]:
         """The parts that learn as a whole next to adapters, since they start at random."""
-        return ("reader",) if self.kind_name == "sequence_classifier" else ()
+        return ("reader",) if self.classifies else ()
 
-    def _build_reader(
-        self, model: "PreTrainedModel", classes: int, seed: int, scope: tuple[Scope, ...]
-    ) -> nn.Module:
-        if self.kind_name == "causal_lm":
+    def _build_reader(self, model: "PreTrainedModel", request: SegmentRequest) -> nn.Module:
+        if not self.classifies:
             return get_token_reader(model)
+        _, _, classes, seed, scope = request
         return build_linear_reader(model.config.hidden_size, classes, seed, scope)
-
-
-@lru_cache(maxsize=64)
-def _require_exact_cut(folder: str | None, revision: str | None, sizes: Sizes | None) -> None:
-    """Raise ScenarioError if the cut model would not compute what the whole one does."""
-    if sizes is not None:
-        require_exact_cut(build_config(sizes), "model.sizes")
-    elif folder is not None:
-        require_exact_cut(load_config(folder, revision), "model.name")
 
 
 class CausalLM(LanguageConfig):

@@ -10,8 +10,8 @@ Layers whose output is more than one tensor (DeBERTa, T5) are not kept: later la
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -73,30 +73,17 @@ class LowerLayers:
         Only the states at the positions `read_B` are asked for, so BERT's last layer leaves out the
         others once it has attended to them: its output is B x 1 x D.
         """
-        with (
-            self._stand_in(dict.fromkeys(range(self.count), _Given(states_BLD))),
-            self._read_one_position(read_B),
-        ):
-            yield
-
-    @contextmanager
-    def _read_one_position(self, read_B: Tensor) -> Iterator[None]:
-        attention = getattr(self.layers[-1], "attention", None)
-        output = getattr(attention, "output", None)
-        if not isinstance(output, nn.Module):
-            yield
-            return
+        output = getattr(getattr(self.layers[-1], "attention", None), "output", None)
         rows = torch.arange(len(read_B), device=read_B.device)
 
         def choose(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            del module
             return tuple(each_BLD[rows, read_B][:, None] for each_BLD in given)
 
-        handle = output.register_forward_pre_hook(choose)
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(self._stand_in(range(self.count), _StandIn(states_BLD)))
+            if isinstance(output, nn.Module):
+                stack.callback(output.register_forward_pre_hook(choose).remove)
             yield
-        finally:
-            handle.remove()
 
     def _find_states(self, body: nn.Module, ids_L: Tensor, mask_L: Tensor) -> Tensor:
         device, text = ids_L.device, torch.stack([ids_L, mask_L]).cpu().numpy().tobytes()
@@ -105,8 +92,8 @@ class LowerLayers:
         key = (device.type, torch.get_num_threads(), mixed, self.count, text)
         if (kept := self.kept.states.get(key)) is not None:
             return kept.to(device)
-        noting = _Noting()
-        with torch.no_grad(), self._stand_in(dict.fromkeys(self._upper, noting)):
+        noting, upper = _StandIn(), range(self.count, len(self.layers))
+        with torch.no_grad(), self._stand_in(upper, noting):
             body(input_ids=ids_L[None], attention_mask=mask_L[None])
         if noting.states is None:
             raise ProtocolError("the transformer did not run its layers in order")
@@ -114,22 +101,18 @@ class LowerLayers:
         self.kept.add(key, made)
         return made
 
-    @property
-    def _upper(self) -> range:
-        return range(self.count, len(self.layers))
-
     @contextmanager
-    def _stand_in(self, modules: Mapping[int, nn.Module]) -> Iterator[None]:
-        """Put modules in the place of layers, whose names stay the same."""
+    def _stand_in(self, places: range, module: nn.Module) -> Iterator[None]:
+        """Put a module in the place of layers, whose names stay the same."""
         # Of the list itself: an entry of a ModuleList is set by name, without a new list.
-        own = {place: self.layers[place] for place in modules}
+        own = {place: self.layers[place] for place in places}
         try:
-            for place, module in modules.items():
+            for place in places:
                 self.layers[place] = module
             yield
         finally:
-            for place, module in own.items():
-                self.layers[place] = module
+            for place, layer in own.items():
+                self.layers[place] = layer
 
 
 def find_lower_layers(body: nn.Module, family: str, adapted: Iterable[str]) -> LowerLayers | None:
@@ -148,7 +131,6 @@ def find_lower_layers(body: nn.Module, family: str, adapted: Iterable[str]) -> L
 @lru_cache(maxsize=1)
 def _open_states(digest: str) -> KeptStates:
     """Return what is kept of the transformer with these weights; only the last one is kept."""
-    del digest
     return KeptStates()
 
 
@@ -169,28 +151,15 @@ def _find_layer(body: nn.Module, name: str) -> tuple[nn.ModuleList, int] | None:
     return None
 
 
-class _Given(nn.Module):
-    """A stand-in for a layer whose output is known."""
+class _StandIn(nn.Module):
+    """A stand-in for layers that gives known states, or notes those that reach it first."""
 
-    def __init__(self, states_BLD: Tensor) -> None:
+    def __init__(self, states_BLD: Tensor | None = None) -> None:
         super().__init__()
         self.states = states_BLD
 
     def forward(self, hidden: Tensor, *others: object, **options: object) -> Tensor:
-        """Return the known states."""
-        del hidden, others, options
+        """Return the known states, or those that are passed on."""
+        if self.states is None:
+            self.states = hidden
         return self.states
-
-
-class _Noting(nn.Module):
-    """A stand-in for a layer that notes what the layers below give, and passes it on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.states: Tensor | None = None
-
-    def forward(self, hidden: Tensor, *others: object, **options: object) -> Tensor:
-        """Note the states that reach this layer, and pass them on."""
-        del others, options
-        self.states = hidden
-        return hidden

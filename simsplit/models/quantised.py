@@ -171,7 +171,6 @@ class QuantisedWeight:
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever torch's function returns
         """Apply one of torch's functions to the values."""
-        del types
         given = dict(kwargs or {})
         if func is F.linear and isinstance(args[1], cls) and not given:
             x, weight, bias = (*args, None)[:3]
@@ -240,10 +239,7 @@ def hold_packed(owner: nn.Module, name: str, weight: Tensor, form: QuantisedForm
 
 
 def quantise(layers: nn.Module, form: QuantisedForm | None, dtype: torch.dtype) -> None:
-    """Quantise all weights of layers that can be, in place; without a form, none of them.
-
-    They are quantised from their values in `dtype`, and computed with in it.
-    """
+    """Quantise the weights of layers that can be, in place, from values in `dtype`; None: none."""
     if form is not None:
         for owner, name, weight in list_weights(layers):
             hold_packed(owner, name, weight.detach().to(dtype), form)

@@ -66,9 +66,12 @@ class _Passes:
         """Note the weights by reference, and copy the statistics that the first pass changes."""
         self.forward = partial(type(unit).forward, unit)
         self.is_first = True
-        self.parts = [
-            (part, dict(part._parameters), _copy_buffers(part)) for part in unit.modules()
-        ]
+        self.parts: list[tuple[nn.Module, Any, Any]] = []
+        for part in unit.modules():
+            buffers = dict(part._buffers)
+            if part.training:  # statistics then change
+                buffers = {n: None if each is None else each.clone() for n, each in buffers.items()}
+            self.parts.append((part, dict(part._parameters), buffers))
 
     def __call__(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - any module's
         """Apply the unit, from the second time on as it was the first time."""
@@ -87,14 +90,6 @@ class _Passes:
             yield
         finally:  # torch ends the second pass by an exception, as soon as it has what it needs
             _set(now)
-
-
-def _copy_buffers(part: nn.Module) -> dict[str, Any]:
-    """Return a module's buffers; copies if it trains, since its statistics then change."""
-    buffers = part._buffers
-    if not part.training:
-        return dict(buffers)
-    return {name: None if each is None else each.clone() for name, each in buffers.items()}
 
 
 def _set(parts: list[tuple[nn.Module, Any, Any]]) -> None:

@@ -44,14 +44,18 @@ class Adapters(nn.Module):
     """A client's sets of low-rank adapters."""
 
     def __init__(self, layout: Layout, count: int, seed: int, scope: tuple[Scope, ...]) -> None:
-        """Draw the sets, which differ in their A matrices.
-
-        B starts at zero, so at first no set has an effect.
-        """
+        """Draw the sets, which differ in A; B starts at zero, so at first none has an effect."""
         super().__init__()
-        self.sets = nn.ModuleList(
-            _draw_set(layout, seed, (number, *scope)) for number in range(count)
-        )
+        self.sets = nn.ModuleList()
+        for number in range(count):
+            made = nn.ParameterDict()
+            with isolate(seed, "lora", "head", number, *scope):  # as peft draws them
+                for name, shape in layout.items():
+                    weight = nn.Parameter(torch.zeros(shape))
+                    if ".lora_A." in name:
+                        nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
+                    made[name.replace(".", "/")] = weight  # torch forbids dots in names
+            self.sets.append(made)
 
     def forward(self) -> Tensor:
         """Return all sets as n x P numbers."""
@@ -59,23 +63,10 @@ class Adapters(nn.Module):
         return torch.stack(rows)
 
 
-def _draw_set(layout: Layout, seed: int, scope: tuple[Scope, ...]) -> nn.ParameterDict:
-    """Draw a set of adapters as peft does."""
-    made = nn.ParameterDict()
-    with isolate(seed, "lora", "head", *scope):
-        for name, shape in layout.items():
-            weight = nn.Parameter(torch.zeros(shape))
-            if ".lora_A." in name:
-                nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
-            made[name.replace(".", "/")] = weight  # torch forbids dots in names
-    return made
-
-
 class NoAdapters(nn.Module):
     """The head of a client that trains its classification layers only."""
 
     def forward(self) -> Tensor:
-        """Return zero sets of adapters."""
         return torch.empty(0, 0)
 
 
@@ -125,8 +116,7 @@ class Served(nn.Module):
         given = {"input_ids": ids_BL.long(), "attention_mask": mask}
         if not len(adapters_NP):
             return self._compute_pooled(given)[:, None]
-        made = [self._compute_pooled(given, self._name_numbers(each_P)) for each_P in adapters_NP]
-        return torch.stack(made, dim=1)
+        return torch.stack([self._compute_pooled(given, each_P) for each_P in adapters_NP], dim=1)
 
     def pool(self, states_BLD: Tensor, mask_BL: Tensor) -> Tensor:
         """Return the states that predict the class: at the first or the last real token."""
@@ -138,53 +128,44 @@ class Served(nn.Module):
         return mask_BL.argmax(1) if self.pooling == "first" else (mask_BL * places).argmax(1)
 
     def _compute_pooled(
-        self, given: Mapping[str, Tensor], adapters: Mapping[str, Tensor] | None = None
+        self, given: Mapping[str, Tensor], numbers_P: Tensor | None = None
     ) -> Tensor:
-        """Return the states that predict the class."""
+        """Return the states that predict the class, under the adapters of these numbers."""
+        adapters: dict[str, Tensor] = {}
+        if numbers_P is not None:
+            shapes = self.layout.values()
+            parts = numbers_P.split([math.prod(shape) for shape in shapes])
+            named = zip(self.layout, parts, shapes, strict=True)
+            adapters = {name: part.view(shape) for name, part, shape in named}
         known: AbstractContextManager[None] = nullcontext()
         if self.lower is not None:
-            given = _trim_padding(given)
+            # The positions at the end at which no text of the batch has a token are left out.
+            real = given["attention_mask"].any(0).nonzero()
+            length = int(real.max()) + 1 if len(real) else 1
+            given = {name: tensor[:, :length] for name, tensor in given.items()}
             below = self.lower.compute(self.body, given["input_ids"], given["attention_mask"])
             read_B = self._find_read_positions(given["attention_mask"])
             known = self.lower.replace_states(below, read_B)
         with known:
-            out = functional_call(self.body, dict(adapters or {}), (), dict(given))
+            out = functional_call(self.body, adapters, (), dict(given))
         states_BLD: Tensor = out.last_hidden_state.float()
         if states_BLD.shape[1] == 1:
             return states_BLD[:, 0]
         return self.pool(states_BLD, given["attention_mask"])
-
-    def _name_numbers(self, numbers_P: Tensor) -> dict[str, Tensor]:
-        """Split a row of numbers into parameters by name."""
-        shapes = self.layout.values()
-        parts = numbers_P.split([math.prod(shape) for shape in shapes])
-        return {
-            name: part.view(shape)
-            for name, part, shape in zip(self.layout, parts, shapes, strict=True)
-        }
-
-
-def _trim_padding(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the positions at the end at which no text of the batch has a token."""
-    real = given["attention_mask"].any(0).nonzero()
-    length = int(real.max()) + 1 if len(real) else 1
-    return {name: tensor[:, :length] for name, tensor in given.items()}
 
 
 def _add_placeholders(body: nn.Module, layout: Layout, scale: float) -> None:
     """Add adapters of zeros to the layers, in place, which each call replaces by its own."""
     (first, *_) = layout.values()
     rank = first[0]
-    names = [name.removesuffix(_A) for name in layout if name.endswith(_A)]
+    ending = ".lora_A.default.weight"
+    names = [name.removesuffix(ending) for name in layout if name.endswith(ending)]
     with isolate(0, "lora"):  # peft draws weights, which are set to zero below
         inject(body, names, rank, scale * rank, init_lora_weights=False)
     parameters = dict(body.named_parameters())
     for name, shape in layout.items():
         assert tuple(parameters[name].shape) == shape, f"peft made {name} another way"
         nn.init.zeros_(parameters[name])
-
-
-_A = ".lora_A.default.weight"
 
 
 class ServedTail(nn.Module):

@@ -200,20 +200,6 @@ def leave_out_weights() -> Iterator[None]:
         nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
-def find_sources(
-    segment: nn.Module, model: "PreTrainedModel", saved: WeightFiles
-) -> dict[str, Source]:
-    """Return the sources of a laid out segment's weights, by name; empty if one is missing."""
-    sources: dict[str, Source] = {}
-    for own, full, tensor in _list_laid_out(segment):
-        found = _find_source(full, model, saved)
-        if found is not None:
-            sources[own] = found
-        elif tensor.is_meta:
-            return {}
-    return sources
-
-
 def _find_source(full: str, model: "PreTrainedModel", saved: WeightFiles) -> Source | None:
     plain = next((each for each in _list_names(full, model) if each in saved.files), None)
     return _list_converted(model, saved).get(full) if plain is None else Source((plain,))
@@ -225,11 +211,9 @@ def _list_converted(model: "PreTrainedModel", saved: WeightFiles) -> dict[str, S
 
     The library knows of these: it has tensors of single experts, and older names.
     """
-    try:
-        from transformers import core_model_loading as loading
-        from transformers.conversion_mapping import get_model_conversion_mapping
-    except ImportError:  # a version of the library whose files have its names
-        return {}
+    from transformers import core_model_loading as loading
+    from transformers.conversion_mapping import get_model_conversion_mapping
+
     known = get_model_conversion_mapping(model)
     renamings = [each for each in known if isinstance(each, loading.WeightRenaming)]
     converters = [each for each in known if isinstance(each, loading.WeightConverter)]
@@ -282,20 +266,23 @@ class WeightReader(NamedTuple):
 
         `layers` are the parts of it that are quantised.
         """
-        sources = find_sources(segment, self.model, self.saved)
-        if not sources and any(weight.is_meta for weight in segment.parameters()):
+        listed = [
+            (own, full, tensor, _find_source(full, self.model, self.saved))
+            for own, full, tensor in _list_laid_out(segment)
+        ]
+        if any(tensor.is_meta and source is None for _, _, tensor, source in listed):
             return None
         packed = {(id(owner), name) for owner, name, _ in list_weights(layers)}
         with self.saved.open() as find:
-            for own, full, tensor in list(_list_laid_out(segment)):
-                if own in sources:
+            for own, full, tensor, source in listed:
+                if source is not None:
                     owner, _, name = own.rpartition(".")
                     learns = own.partition(".")[0] in self.learning
                     dtype = torch.float32 if learns else self.dtype
                     dtype = dtype if isinstance(tensor, nn.Parameter) else tensor.dtype
-                    read = sources[own].read(full, dtype, find, self.model)
+                    read = source.read(full, dtype, find, self.model)
                     if read.shape != tensor.shape:
-                        raise _explain_sizes(sources[own], read, tensor)
+                        raise _explain_sizes(source, read, tensor)
                     module = segment.get_submodule(owner)
                     self._put(module, name, read, packed=(id(module), name) in packed)
         for module in segment.modules():

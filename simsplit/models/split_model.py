@@ -149,16 +149,12 @@ class GivenModel(SplitConfig):
 
     @property
     def is_available_offline(self) -> bool:
-        """Whether the network was passed in this process."""
         return get_held(self.digest) is not None
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return cut and feature shape, measured by a forward pass."""
-        cut, features, _ = _measure_once(self._get_model(), input_shape)
-        return cut, features
+        return _measure_once(self._get_model(), input_shape)[:2]
 
     def make_segment(self, request: SegmentRequest) -> nn.Module:
-        """Copy a segment of the network, with its weights or fresh ones."""
         outputs = _measure_once(self._get_model(), request.input_shape)[2]
         if outputs < request.num_classes:
             raise ScenarioError(
@@ -170,8 +166,7 @@ class GivenModel(SplitConfig):
         return copy.deepcopy(given).train()
 
     def _get_model(self) -> SplitModel:
-        model = get_held(self.digest)
-        if model is None:
+        if (model := get_held(self.digest)) is None:
             raise ScenarioError(
                 "model",
                 f"was passed from Python (digest {self.digest}); pass it again: "
@@ -192,17 +187,10 @@ def hold_model(model: SplitModel | nn.Module | Sequence[nn.Module]) -> GivenMode
 
 
 def hold_model_again(kept: GivenModel, model: SplitModel | nn.Module | Sequence[nn.Module]) -> None:
-    """Keep a network in place of the one that a finished run began with; its weights do not count.
-
-    Raise ScenarioError if it has other layers.
-    """
+    """Keep a network, of any weights, in place of the one that a finished run began with."""
     config = hold_model(model)
-    same = (
-        kept.architecture == config.architecture
-        if kept.architecture
-        else kept.digest == config.digest
-    )
-    if not same:
+    attribute = "architecture" if kept.architecture else "digest"
+    if getattr(kept, attribute) != getattr(config, attribute):
         raise ScenarioError(
             "model", "has other layers than the network that the run was given; pass such a one"
         )

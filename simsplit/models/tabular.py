@@ -24,6 +24,7 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "g
 class Mlp(LaidOut):
     """Linear layers on flattened samples of any shape, cut after any of them."""
 
+    cut_field = "head"
     kind: Literal["mlp"] = "mlp"
     widths: tuple[int, ...] = Field(default=(64, 64, 32), min_length=2, max_length=MOST_LAYERS)
     """Widths of the hidden layers; the last layer, whose outputs are the classes, comes after them.
@@ -37,16 +38,11 @@ class Mlp(LaidOut):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the values after each hidden layer that is dropped in training."""
 
-    @property
-    def cut_field(self) -> str:
-        return "head"
-
     def count_passed(self, place: Place) -> int:
         # A layer is followed by its activation, and by dropout if there is any.
         return (2 + bool(self.dropout)) * super().count_passed(place)
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return the widths at the two cuts, or raise ScenarioError if the trunk has no layer."""
         trunk = len(self.widths) + 1 - self.head - self.tail
         if trunk < 1:
             most = len(self.widths) - 1
@@ -64,7 +60,6 @@ class Mlp(LaidOut):
         return (self.widths[self.head - 1],), (self.widths[-self.tail],)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build the hidden layers with their activations and the last layer, and cut them."""
         blocks = [self._build_block(*pair) for pair in pairwise((prod(input_shape), *self.widths))]
         blocks.append([nn.Linear(self.widths[-1], num_classes)])
         cuts = (0, self.head, len(blocks) - self.tail, len(blocks))

@@ -18,6 +18,7 @@ from simsplit.models.encoders import ENCODERS
 from simsplit.models.fresh import InputShape, SplitConfig
 from simsplit.models.frozen import Dtype
 from simsplit.models.quantised import QuantisedForm
+from simsplit.models.shards import WeightFiles, find_weight_files
 from simsplit.models.tokenizers import Reader, load_tokenizer
 from simsplit.models.transformer import get_layers
 from simsplit.models.whole import T5, Sizes, find_cache_limit, load_config, read_sizes
@@ -197,10 +198,7 @@ class TextModel(SplitConfig):
         return read_sizes(load_config(self.find_folder(), self.revision))
 
     def find_cache_limit(self) -> int | None:
-        """Return how many tokens a text may have whose passes go on from caches; None: any number.
-
-        It is also None for a model that is not on this machine yet.
-        """
+        """Return how many tokens caches may hold; None: any number, or not known here."""
         if self.sizes is not None or self.origin.startswith(OWN):
             return None
         return find_cache_limit(self.origin, self.revision)
@@ -231,6 +229,12 @@ class TextModel(SplitConfig):
         from simsplit.pretrain import fetch_pretrained
 
         return str(fetch_pretrained(self.own_name))
+
+    def _find_files(self) -> WeightFiles | None:
+        """Return the model's files; None if it is random, or has none that can be read in parts."""
+        if self.sizes is not None:
+            return None
+        return find_weight_files(self.find_folder(), self.revision)
 
 
 def explain_float16(reason: str) -> ScenarioError:

@@ -19,7 +19,6 @@ from simsplit.models.families import (
     Family,
     find_body,
     find_dropout,
-    find_embedding_scale,
     find_family,
     list_layer_kinds,
 )
@@ -67,7 +66,9 @@ class Blocks(nn.Module):
         for kind in dict.fromkeys(self.kinds):
             make_mask = LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING[kind]
             masks[kind] = make_mask(self.config, x_BLD, mask, past, known)
-            angles[kind] = self._compute_angles(x_BLD, positions, kind)
+            if self.rotary is not None:
+                own = {"layer_type": kind} if self.turns_by_kind else {}
+                angles[kind] = self.rotary(x_BLD, position_ids=positions, **own)
         given: dict[str, Any] = {"position_ids": positions, self.cached_as: past}
         for layer, kind in zip(self.layers, self.kinds, strict=True):
             if self.rotary is not None:
@@ -86,13 +87,6 @@ class Blocks(nn.Module):
         rest = Blocks(self.config, self.layers[passed:], self.rotary, self.kinds[passed:])
         rest.computes_in = self.computes_in
         return rest
-
-    def _compute_angles(self, x_BLD: Tensor, positions: Tensor, kind: str) -> Any:  # noqa: ANN401
-        if self.rotary is None:
-            return None
-        if self.turns_by_kind:
-            return self.rotary(x_BLD, position_ids=positions, layer_type=kind)
-        return self.rotary(x_BLD, position_ids=positions)
 
 
 def _find_cache_name(layers: Iterable[nn.Module]) -> str:
@@ -126,14 +120,15 @@ class Head(nn.Module):
         super().__init__()
         self.tokens = tokens
         self.blocks = blocks
-        self.scale = find_embedding_scale(body)
+        # Granite's factor on embeddings, which is not a part of the embedding layer.
+        scale: Any = getattr(body, "embedding_multiplier", None)
+        self.scale = None if scale is None else float(scale)
         self.positions = getattr(body, family.positions) if family.positions else None
         self.dropout = find_dropout(body, family)
 
     def forward(
         self, ids_BL: Tensor, mask: Tensor | None = None, past: "Cache | None" = None
     ) -> Tensor:
-        """Embed the tokens, and apply the layers."""
         return self.forward_embedded(self.tokens(ids_BL), mask, past)
 
     def forward_embedded(
@@ -143,19 +138,15 @@ class Head(nn.Module):
         if self.scale is not None:
             x_BLD = x_BLD * self.scale
         if self.positions is not None:
-            x_BLD = x_BLD + self._embed_positions(compute_positions(x_BLD, mask, past))
+            places = compute_positions(x_BLD, mask, past)
+            if hasattr(self.positions, "offset"):  # OPT's, which computes them unless named
+                x_BLD = x_BLD + self.positions(None, position_ids=places)
+            else:
+                x_BLD = x_BLD + self.positions(places)
         if self.dropout is not None:
             x_BLD = self.dropout(x_BLD)
         out: Tensor = self.blocks(x_BLD, mask, past)
         return out
-
-    def _embed_positions(self, positions: Tensor) -> Tensor:
-        layer: Any = self.positions
-        if hasattr(layer, "offset"):  # OPT's, which computes positions itself unless they are named
-            made: Tensor = layer(None, position_ids=positions)
-        else:
-            made = layer(positions)
-        return made
 
 
 class Tail(nn.Module):

@@ -9,16 +9,14 @@ tensor that crosses the cut is a leaf, and the other side still needs its values
 """
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from collections.abc import Mapping
+from typing import ClassVar, Literal, cast, get_args
 
 from torch import nn
 
 from simsplit.errors import ScenarioError
 from simsplit.models.fresh import InputShape, LaidOut, Owner, Place, Segments, Shape
 from simsplit.models.layers import BatchNorm1d, BatchNorm2d
-
-if TYPE_CHECKING:
-    from torchvision.models import ResNet
 
 Cut = Literal["l1h", "l2h"]
 _CUTS: tuple[Cut, ...] = get_args(Cut)
@@ -28,6 +26,7 @@ class ResNet18(LaidOut):
     """torchvision's ResNet-18, whose segments keep torchvision's names of the weights."""
 
     start = "kaiming"
+    name_prefixes: ClassVar[Mapping[Owner, str]] = {"tail": "fc."}
 
     images_only = True
     kind: Literal["resnet18"] = "resnet18"
@@ -40,7 +39,7 @@ class ResNet18(LaidOut):
     """imagenet: 7x7 convolution, stride 2, and max pooling. cifar: 3x3, stride 1, no pooling."""
 
     @property
-    def cut_field(self) -> str:
+    def cut_field(self) -> str:  # type: ignore[override]
         # An added block is in no trunk, so the other cut would be of another network.
         return "cut" if self.l2h == "moved" else ""
 
@@ -53,7 +52,6 @@ class ResNet18(LaidOut):
         return nn.Sequential(layers)
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for images that are too small."""
         # The imagenet stem halves the image twice, rounding up; the cifar stem never does.
         stem_stride = 4 if self.stem == "imagenet" else 1
         smallest = stem_stride * 4 + 1  # so that layer4 still gets more than one pixel to halve
@@ -63,18 +61,18 @@ class ResNet18(LaidOut):
         height, width = (-(-side // stem_stride) for side in input_shape[1:])
         return (64, height, width), (512,)
 
-    @staticmethod
-    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
-        """Return the tail's layer as `fc.`; the other segments need no prefix."""
-        return owner, "fc." if owner == "tail" else ""
-
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Cut torchvision's network after its stem, or one block further."""
         from torchvision.models import resnet18
         from torchvision.models.resnet import BasicBlock
 
         net = resnet18(num_classes=num_classes, norm_layer=BatchNorm2d)
-        head = self._build_stem(net, input_shape[0])
+        if self.stem == "cifar":
+            conv = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)
+        else:
+            conv = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
+        head = OrderedDict[str, nn.Module](conv1=conv, bn1=net.bn1, relu=net.relu)
+        if self.stem == "imagenet":
+            head["maxpool"] = net.maxpool
         layer1 = net.layer1
         if self.cut == "l2h" and self.l2h == "moved":
             head["layer1"], layer1 = layer1[:1], layer1[1:]
@@ -83,14 +81,6 @@ class ResNet18(LaidOut):
         rest = {"layer2": net.layer2, "layer3": net.layer3, "layer4": net.layer4}
         trunk = OrderedDict(layer1=layer1, **rest, avgpool=net.avgpool, flatten=nn.Flatten())
         return Segments(nn.Sequential(head), nn.Sequential(trunk), net.fc)
-
-    def _build_stem(self, net: "ResNet", channels: int) -> OrderedDict[str, nn.Module]:
-        """Return the layers before layer1, for images of any number of channels."""
-        if self.stem == "cifar":
-            conv = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
-            return OrderedDict(conv1=conv, bn1=net.bn1, relu=net.relu)
-        conv = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
-        return OrderedDict(conv1=conv, bn1=net.bn1, relu=net.relu, maxpool=net.maxpool)
 
 
 class SimpleCNN(LaidOut):
@@ -104,7 +94,6 @@ class SimpleCNN(LaidOut):
     """The l2h head's second convolution is an additional one, which the l1h network lacks."""
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for sizes other than 28x28 and 32x32."""
         size_fits = input_shape[1:] in ((28, 28), (32, 32))
         if not size_fits or input_shape[0] not in (1, 3):
             takes = f"{self.kind} takes 28x28 or 32x32 in 1 or 3 channels"
@@ -113,7 +102,6 @@ class SimpleCNN(LaidOut):
         return (20, side, side), (512,)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build Table II's layers, and cut them."""
         channels, side, _ = input_shape
         head = [nn.Conv2d(channels, 20, 5), nn.ReLU(), nn.MaxPool2d(2)]
         if self.cut == "l2h":
@@ -145,14 +133,12 @@ class MicronNet(LaidOut):
     """The l2h head's third convolution is an additional one, which the l1h network lacks."""
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for other images than 32x32 colour ones."""
         if input_shape != (3, 32, 32):
             size = "" if input_shape[1:] == (32, 32) else "32"
             raise build_misfit(f"{self.kind} takes 32x32 in 3 channels", input_shape, size)
         return (29, 14, 14), (300,)
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build Table II's layers, and cut them."""
         head = [BatchNorm2d(3), nn.Conv2d(3, 1, 1), BatchNorm2d(1), nn.ReLU()]
         head += [nn.Conv2d(1, 29, 5), BatchNorm2d(29), nn.ReLU(), _build_pooling()]
         if self.cut == "l2h":

@@ -7,12 +7,12 @@ images of one size, which may be any multiple of a patch.
 """
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import multi_head_attention_forward
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from simsplit.models.fresh import (
@@ -38,6 +38,9 @@ class VisionTransformer(LaidOut):
     """torchvision's vision transformer for images of any size, with blocks as many as wanted."""
 
     images_only = True
+    cut_field = "head"
+    # Blocks have torchvision's names; those of head and tail are the whole network's.
+    name_prefixes: ClassVar[Mapping[Owner, str]] = {"trunk": "encoder.layers."}
     kind: Literal["vit"] = "vit"
     patch: int = Field(default=4, ge=1)
     """Side of a patch, in pixels; it must divide both sides of the image."""
@@ -60,16 +63,11 @@ class VisionTransformer(LaidOut):
             raise ValueError(f"head: must be less than layers ({self.layers}), got {self.head}")
         return self
 
-    @property
-    def cut_field(self) -> str:
-        return "head"
-
     def enter_trunk(self, trunk: nn.Module, place: Place) -> nn.Module:
         # Blocks have torchvision's names, which count from the network's first one.
         return nn.Sequential(OrderedDict([*trunk.named_children()][self.count_passed(place) :]))
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
-        """Return both shapes, or raise ScenarioError for sides that no whole patches fill."""
         sides = input_shape[1:]
         if any(side % self.patch for side in sides):
             takes = f"{self.kind} takes sides that model.patch ({self.patch}) divides"
@@ -77,17 +75,11 @@ class VisionTransformer(LaidOut):
         tokens = 1 + (sides[0] // self.patch) * (sides[1] // self.patch)
         return (tokens, self.width), (tokens, self.width)
 
-    @staticmethod
-    def get_name_prefix(owner: Owner) -> tuple[Owner, str]:
-        """Return the trunk's blocks as torchvision has them; the other names are the same."""
-        return owner, "encoder.layers." if owner == "trunk" else ""
-
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
-        """Build torchvision's blocks, and cut them after the first ones."""
         (tokens, _), _ = self.compute_shapes(input_shape)
         blocks = [(f"encoder_layer_{number}", self._build_block()) for number in range(self.layers)]
         first, others = OrderedDict(blocks[: self.head]), OrderedDict(blocks[self.head :])
-        patches = _Patches(input_shape[0], self.width, self.patch)
+        patches = _Patches(input_shape[0], self.width, self.patch, stride=self.patch)
         head = _Head(patches, _Encoder(tokens, self.width, first))
         return Segments(head, nn.Sequential(others), _Tail(self.width, num_classes))
 
@@ -104,11 +96,7 @@ class VisionTransformer(LaidOut):
 class _Patches(nn.Conv2d):
     """The embedding of patches: a convolution whose stride is its size."""
 
-    def __init__(self, channels: int, width: int, patch: int) -> None:
-        super().__init__(channels, width, patch, stride=patch)
-
     def reset_parameters(self) -> None:
-        """Begin as torchvision does."""
         patch = self.in_channels * self.kernel_size[0] * self.kernel_size[1]
         nn.init.trunc_normal_(self.weight, std=patch**-0.5)
         assert self.bias is not None, "a convolution has one by default"
@@ -124,11 +112,9 @@ class _Encoder(nn.Module):
         self.layers = nn.Sequential(blocks)
 
     def reset_parameters(self) -> None:
-        """Begin as torchvision does."""
         nn.init.normal_(self.pos_embedding, std=0.02)
 
     def forward(self, tokens_BLD: Tensor) -> Tensor:
-        """Add positions to tokens, and apply the blocks."""
         out: Tensor = self.layers(tokens_BLD + self.pos_embedding)
         return out
 
@@ -142,11 +128,9 @@ class _Head(nn.Module):
         self.class_token = nn.Parameter(torch.empty(1, 1, patches.out_channels))
 
     def reset_parameters(self) -> None:
-        """Begin as torchvision does."""
         nn.init.zeros_(self.class_token)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return images as tokens, behind the first blocks."""
         patches_BLD = self.conv_proj(images).flatten(2).transpose(1, 2)
         first = self.class_token.expand(len(images), -1, -1)
         out: Tensor = self.encoder(torch.cat([first, patches_BLD], dim=1))
@@ -162,7 +146,6 @@ class _Tail(nn.Module):
         self.heads = nn.ModuleDict({"head": _Classifier(width, num_classes)})
 
     def forward(self, tokens_BLD: Tensor) -> Tensor:
-        """Return the logits of the class tokens, which are the first of each image."""
         out: Tensor = self.heads["head"](self.encoder["ln"](tokens_BLD)[:, 0])
         return out
 
@@ -171,7 +154,6 @@ class _Classifier(nn.Linear):
     """A linear layer that begins with zeros, as torchvision's."""
 
     def reset_parameters(self) -> None:
-        """Set weights and bias to zero, so that all classes begin equally likely."""
         nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 
@@ -180,7 +162,6 @@ class _Linear(nn.Linear):
     """A linear layer of a block, which begins as torchvision's."""
 
     def reset_parameters(self) -> None:
-        """Begin with Glorot's weights, and almost no bias."""
         nn.init.xavier_uniform_(self.weight)
         nn.init.normal_(self.bias, std=1e-6)
 
@@ -198,35 +179,18 @@ class _Attention(nn.MultiheadAttention):
     """torch's attention without its fast path for inference, whose operations are not counted."""
 
     def __init__(self, width: int, heads: int) -> None:
-        super().__init__(width, heads, batch_first=True)
+        # torch takes that path only where the batch comes first.
+        super().__init__(width, heads, batch_first=False)
         # torch clears the bias after the layer began; here each layer begins by itself.
         self.out_proj = _Output(width, width)
 
     def reset_parameters(self) -> None:
-        """Begin as torch does."""
         self._reset_parameters()
 
     def forward(  # type: ignore[override]
         self, query: Tensor, key: Tensor, value: Tensor, *, need_weights: bool
     ) -> tuple[Tensor, None]:
-        """Return what each token makes of all tokens."""
         del key, value, need_weights  # a block asks with its tokens alone
         tokens_LBD = query.transpose(0, 1)
-        out, _ = multi_head_attention_forward(
-            query=tokens_LBD,
-            key=tokens_LBD,
-            value=tokens_LBD,
-            embed_dim_to_check=self.embed_dim,
-            num_heads=self.num_heads,
-            in_proj_weight=self.in_proj_weight,
-            in_proj_bias=self.in_proj_bias,
-            bias_k=None,
-            bias_v=None,
-            add_zero_attn=False,
-            dropout_p=0.0,
-            out_proj_weight=self.out_proj.weight,
-            out_proj_bias=self.out_proj.bias,
-            training=self.training,
-            need_weights=False,
-        )
+        out, _ = super().forward(tokens_LBD, tokens_LBD, tokens_LBD, need_weights=False)
         return out.transpose(0, 1), None

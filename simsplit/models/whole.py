@@ -69,12 +69,10 @@ def draw_model(sizes: Sizes, classes: int | None, *, weightless: bool = False) -
         count_bytes(sizes.width, sizes.layers, sizes.vocabulary, weightless=weightless)
     )
     config = build_config(sizes)
-    if sizes.family == T5:
-        encoder: PreTrainedModel = _get_t5_class()(config)
-        return encoder
     if classes is not None:
         config.num_labels = classes
-    model: PreTrainedModel = _get_auto_class(classes).from_config(config)
+    kind = get_class(sizes.family, classes)
+    model: PreTrainedModel = kind(config) if sizes.family == T5 else kind.from_config(config)
     return model
 
 
@@ -87,23 +85,15 @@ def count_bytes(width: int, layers: int, vocabulary: int = 0, *, weightless: boo
 
 def get_class(family: str, classes: int | None) -> Any:  # noqa: ANN401 - the library's classes are untyped
     """Return the library's class that builds models of a family; `classes` is set for encoders."""
+    import transformers
+
     if family in VITS:
-        from transformers import AutoModelForImageClassification
-
-        return AutoModelForImageClassification
-    return _get_t5_class() if family == T5 else _get_auto_class(classes)
-
-
-def _get_auto_class(classes: int | None) -> Any:  # noqa: ANN401 - the library's classes are untyped
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
-
-    return AutoModelForCausalLM if classes is None else AutoModelForSequenceClassification
-
-
-def _get_t5_class() -> Any:  # noqa: ANN401 - the library's classes are untyped
-    from transformers import T5EncoderModel
-
-    return T5EncoderModel
+        return transformers.AutoModelForImageClassification
+    if family == T5:
+        return transformers.T5EncoderModel
+    if classes is None:
+        return transformers.AutoModelForCausalLM
+    return transformers.AutoModelForSequenceClassification
 
 
 def build_config(sizes: Sizes) -> "PreTrainedConfig":
@@ -117,18 +107,7 @@ def build_config(sizes: Sizes) -> "PreTrainedConfig":
         "pad_token_id": 0,
         "tie_word_embeddings": False,
     }
-    if sizes.family in ENCODERS:
-        del own["tie_word_embeddings"]
-        own |= {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers}
-        own |= {"num_attention_heads": sizes.heads, "intermediate_size": 3 * sizes.width}
-        # RoBERTa's first position is the padding token's number plus one, so it needs one more.
-        own |= {"max_position_embeddings": sizes.context + (sizes.family == "roberta")}
-        own |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
-        if sizes.family == "deberta-v2":
-            own |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
-            own |= {"position_biased_input": False, "type_vocab_size": 0}
-            own |= {"pooler_hidden_size": sizes.width, "norm_rel_ebd": "layer_norm"}
-    elif sizes.family == T5:
+    if sizes.family == T5:
         own |= {"d_model": sizes.width, "num_layers": sizes.layers, "num_heads": sizes.heads}
         own |= {"d_kv": sizes.width // sizes.heads, "d_ff": 3 * sizes.width, "dropout_rate": 0.0}
     elif sizes.family == "gpt2":
@@ -136,27 +115,27 @@ def build_config(sizes: Sizes) -> "PreTrainedConfig":
         own |= {"n_positions": sizes.context}
         own |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     else:
-        own |= {
-            "hidden_size": sizes.width,
-            "num_hidden_layers": sizes.layers,
-            "num_attention_heads": sizes.heads,
-            "num_key_value_heads": sizes.heads,
-            "head_dim": sizes.width // sizes.heads,
-            "intermediate_size": 3 * sizes.width,
-            "max_position_embeddings": sizes.context,
-        }
-        if sizes.family == "qwen3_moe":
-            own |= {"num_experts": 8, "num_experts_per_tok": 2}
-            own |= {"moe_intermediate_size": sizes.width}
+        own |= {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers}
+        own |= {"num_attention_heads": sizes.heads, "intermediate_size": 3 * sizes.width}
+        # RoBERTa's first position is the padding token's number plus one, so it needs one more.
+        own |= {"max_position_embeddings": sizes.context + (sizes.family == "roberta")}
+    if sizes.family in ENCODERS:
+        del own["tie_word_embeddings"]
+        own |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    elif sizes.family not in (T5, "gpt2"):
+        own |= {"num_key_value_heads": sizes.heads, "head_dim": sizes.width // sizes.heads}
+    if sizes.family == "deberta-v2":
+        own |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+        own |= {"position_biased_input": False, "type_vocab_size": 0}
+        own |= {"pooler_hidden_size": sizes.width, "norm_rel_ebd": "layer_norm"}
+    if sizes.family == "qwen3_moe":
+        own |= {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": sizes.width}
     config: PreTrainedConfig = AutoConfig.for_model(sizes.family, **own)
     return config
 
 
 def read_sizes(config: "PreTrainedConfig") -> tuple[int, int, int]:
-    """Return a model's width, number of layers and number of positions.
-
-    Raise ScenarioError for a family that is not known, or whose positions have other names.
-    """
+    """Return a model's width, number of layers and number of positions."""
     refuse_unknown_family(config)
     if config.model_type == T5:
         return config.hidden_size, config.num_hidden_layers, _ANY_LENGTH

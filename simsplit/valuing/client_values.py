@@ -44,14 +44,6 @@ def _ignore(*_: object) -> None:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What measuring costs at most: how many coalitions train, and for how long in all."""
-
-    runs: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Wanted:
     """What is to be measured; raise SimsplitError for numbers that it cannot have."""
 
@@ -115,7 +107,7 @@ def value_clients(
     pass_again(scenario, data, model, **columns)
     with lock(run.path / CONTRIBUTIONS), pin_threads(scenario.threads):
         measuring = Measuring(run, scenario, wanted, progress)
-        tell(describe_cost(measuring.cost))
+        tell(describe_cost(*measuring.cost))
         measuring.measure()
     return Run.load(run.path).contributions
 
@@ -141,23 +133,21 @@ class Measuring:
         """Measure, and keep the tables in the run directory."""
         if self.wanted.leave_out:
             self._keep(LEAVE_OUT, leave_one_out(self._value, self.clients, self.seeds))
-        if (orders := self.wanted.orders) > 0:
-            self._keep(SHAPLEY, self._compute_shapley(orders))
-
-    def _compute_shapley(self, orders: int) -> list[ClientEffect]:
-        if is_exact(len(self.clients), orders):
-            return compute_shapley(self._value, self.clients, self.seeds)
-        tolerance = self.wanted.tolerance
-        if tolerance is None:
-            tolerance = measure_noise(self._value(frozenset(self.clients), self.seeds[0]))
-        return sample_shapley(self._value, self.clients, self.seeds, orders, tolerance)
+        orders, tolerance = self.wanted.orders, self.wanted.tolerance
+        if orders > 0 and is_exact(len(self.clients), orders):
+            self._keep(SHAPLEY, compute_shapley(self._value, self.clients, self.seeds))
+        elif orders > 0:
+            if tolerance is None:
+                tolerance = measure_noise(self._value(frozenset(self.clients), self.seeds[0]))
+            sampled = sample_shapley(self._value, self.clients, self.seeds, orders, tolerance)
+            self._keep(SHAPLEY, sampled)
 
     def _value(self, members: Members, seed: int) -> Scores:
-        if self.coalitions.is_known(members, seed):
-            return self.coalitions.value(members, seed)
+        trains = not self.coalitions.is_known(members, seed)
         scores = self.coalitions.value(members, seed)
-        self._done += 1
-        self.progress("coalitions", self._done, self.cost.runs)
+        if trains:
+            self._done += 1
+            self.progress("coalitions", self._done, self.cost[0])
         return scores
 
     def _keep(self, name: str, estimates: Sequence[ClientEffect]) -> None:
@@ -185,27 +175,29 @@ class Measuring:
             make_folder(file.parent)
             replace(file, encode_csv(rows))
 
-    def _estimate_cost(self) -> Cost:
-        """Estimate the coalitions that have to train, and their time at the pace of the run."""
-        everybody, wanted = frozenset(self.clients), self.wanted
+    def _estimate_cost(self) -> tuple[int, float]:
+        """Estimate how many coalitions train, and their seconds at the pace of the run."""
+        everybody, wanted, timing = frozenset(self.clients), self.wanted, self.run.timing
         asked = [(everybody, seed) for seed in self.seeds]
         if wanted.leave_out:
             asked += [(everybody - {c}, seed) for c in self.clients for seed in self.seeds]
         if wanted.orders:
             asked += list_coalitions(self.clients, self.seeds, wanted.orders)
         sizes = [len(m) for m, seed in set(asked) if not self.coalitions.is_known(m, seed)]
-        whole = _measure_seconds(self.run, wanted.start)
-        return Cost(len(sizes), sum(size / len(everybody) * whole for size in sizes))
+        after = timing[timing["round"] > wanted.start]
+        last = float(timing["evaluate_s"].iloc[-1]) if len(timing) else 0.0
+        whole = float(after["train_s"].sum()) + last
+        return len(sizes), sum(size / len(everybody) * whole for size in sizes)
 
 
-def describe_cost(cost: Cost) -> str:
+def describe_cost(runs: int, seconds: float) -> str:
     """Return what measuring costs at most, in words."""
-    if not cost.runs:
+    if not runs:
         return "every coalition is known; nothing trains"
-    minutes = cost.seconds / 60
-    time = f"{cost.seconds:.0f} s" if minutes < 1.5 else f"{minutes:.0f} min"
+    minutes = seconds / 60
+    time = f"{seconds:.0f} s" if minutes < 1.5 else f"{minutes:.0f} min"
     time = time if minutes < 90 else f"{minutes / 60:.1f} h"
-    coalitions = "1 coalition trains" if cost.runs == 1 else f"{cost.runs:,} coalitions train"
+    coalitions = "1 coalition trains" if runs == 1 else f"{runs:,} coalitions train"
     return f"{coalitions} at most, about {time} in all at the pace of the run"
 
 
@@ -238,11 +230,3 @@ def _refuse(run: Run, scenario: Scenario, wanted: Wanted, seeds: Sequence[int]) 
     rounds = run.summary["rounds_done"]
     if not 0 <= wanted.start < max(rounds, 1):
         raise SimsplitError(f"from round: must be 0 to {rounds - 1}, got {wanted.start}")
-
-
-def _measure_seconds(run: Run, start: int) -> float:
-    """Return the seconds that the run took after a round, evaluation at the end included."""
-    timing = run.timing
-    after = timing[timing["round"] > start]
-    last = float(timing["evaluate_s"].iloc[-1]) if len(timing) else 0.0
-    return float(after["train_s"].sum()) + last

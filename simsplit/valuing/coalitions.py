@@ -9,7 +9,6 @@ have what leaving one out has measured.
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from simsplit.engine.engine_config import InlineEngine
 from simsplit.errors import RunError
 from simsplit.experiment import Experiment
 from simsplit.foreign import MOST_TABLE, read_facts
-from simsplit.legs import ClientId
 from simsplit.metrics import is_lower_better
 from simsplit.results import CHECKPOINTS, SCENARIO, Run
 from simsplit.results.directory import CONTRIBUTIONS, make_folder, replace, writing
@@ -32,7 +30,6 @@ from simsplit.scenario.declared_fields import CheckpointConfig, OutputConfig
 from simsplit.valuing.estimating import Members, Scores
 
 VALUES, _WORK = "values", "work"
-_ACCURACY = "accuracy"
 
 
 class CoalitionRun(Experiment):
@@ -63,15 +60,9 @@ class Coalitions:
     def __init__(
         self, run: Run, scenario: Scenario, data: Prepared, column: str, start: int
     ) -> None:
-        """Prepare to value coalitions.
+        """Value coalitions by a column of `rounds`, of which the last figure is the score.
 
-        Args:
-            run: The run.
-            scenario: Its scenario.
-            data: Its data.
-            column: The column of `rounds` that is the score.
-            start: The round from whose checkpoint coalitions go on; 0: they train from the
-                beginning.
+        They go on from the run's checkpoint after the round `start`; 0: from the beginning.
         """
         self.run, self.scenario, self.data = run, scenario, data
         self.column, self.start = column, start
@@ -166,10 +157,9 @@ class Coalitions:
             raise RunError(f"{self.column} was not evaluated at the end of {self.run.path}")
         score = float(figures.iloc[-1])
         split, _, metric = self.column.partition("_")
-        if metric == _ACCURACY:
-            hits = made.find_hits(split)
-            if hits is not None and abs(float(hits.mean()) - score) < 1e-9:
-                return hits
+        hits = made.find_hits(split) if metric == "accuracy" else None
+        if hits is not None and abs(float(hits.mean()) - score) < 1e-9:
+            return hits
         return np.array([-score if is_lower_better(self.column) else score])
 
 
@@ -194,16 +184,12 @@ def simplify(scenario: Scenario, seed: int, *, evaluates: bool) -> Scenario:
         "observers": (),
     }
     if scenario.stop is None:
-        every = 1 if evaluates else 0
-        update["evaluate"] = scenario.evaluate.model_copy(update={"every": every})
+        update["evaluate"] = scenario.evaluate.model_copy(update={"every": int(evaluates)})
     return scenario.model_copy(update=update)
 
 
 def copy_checkpoint(path: Path, folder: Path, number: int) -> None:
-    """Copy a run's checkpoint of a round, and its tables, into a new folder.
-
-    Raise RunError, with the rounds that there are, if there is no such checkpoint.
-    """
+    """Copy a run's checkpoint of a round, and its tables, into a new folder, or raise RunError."""
     name = f"round-{number:06d}"
     if not (path / CHECKPOINTS / name).is_dir():
         known = sorted(int(each.name[6:]) for each in (path / CHECKPOINTS).glob("round-??????"))
@@ -221,5 +207,5 @@ def copy_checkpoint(path: Path, folder: Path, number: int) -> None:
         shutil.copyfile(table, folder / table.name)
 
 
-def _write_members(members: Sequence[ClientId] | Members) -> str:
+def _write_members(members: Members) -> str:
     return " ".join(map(str, sorted(members)))

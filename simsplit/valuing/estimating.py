@@ -10,7 +10,7 @@ clients that were not tried, so that values still sum to the score of all minus 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
@@ -46,17 +46,12 @@ def leave_one_out(
     value: Value, clients: Sequence[ClientId], seeds: Sequence[int]
 ) -> list[ClientEffect]:
     """Return what each client changes when it joins all others."""
-    everybody = frozenset(clients)
-    return [
-        _estimate(
-            client,
-            [
-                _subtract(value(everybody, seed), value(everybody - {client}, seed))
-                for seed in seeds
-            ],
-        )
-        for client in clients
-    ]
+    everybody, found = frozenset(clients), []
+    for client in clients:
+        others = everybody - {client}
+        changes = [_subtract(value(everybody, seed), value(others, seed)) for seed in seeds]
+        found.append(_estimate(client, changes))
+    return found
 
 
 def compute_shapley(
@@ -102,17 +97,20 @@ def sample_shapley(
     """
     places = {client: place for place, client in enumerate(clients)}
     changes = np.zeros((orders, len(clients)))
-    for number in range(orders):
-        seed = seeds[number % len(seeds)]
-        order = [clients[each] for each in draw_order(len(clients), seeds[0], number)]
+    for number, (order, seed) in enumerate(draw_orders(clients, seeds, orders)):
         for client, change in _join(value, order, seed, tolerance):
             changes[number, places[client]] = change
-    return [_estimate_over_orders(client, changes[:, places[client]]) for client in clients]
+    made = [_estimate(client, [changes[:, places[client]]]) for client in clients]
+    return [replace(each, over="orders") if each.over else each for each in made]
 
 
-def draw_order(count: int, seed: int, number: int) -> list[int]:
-    """Draw one order of clients; a longer series begins with the shorter one's."""
-    return [int(each) for each in numpy_rng_for(seed, "shapley", number).permutation(count)]
+def draw_orders(
+    clients: Sequence[ClientId], seeds: Sequence[int], orders: int
+) -> Iterator[tuple[list[ClientId], int]]:
+    """Yield orders of clients with seeds; a longer series begins with the shorter one's."""
+    for number in range(orders):
+        places = numpy_rng_for(seeds[0], "shapley", number).permutation(len(clients))
+        yield [clients[each] for each in places], seeds[number % len(seeds)]
 
 
 def _join(
@@ -146,14 +144,6 @@ def _estimate(client: ClientId, changes: Sequence[Scores]) -> ClientEffect:
     return ClientEffect(client, mean, mean - half, mean + half, error, over)
 
 
-def _estimate_over_orders(client: ClientId, changes: Scores) -> ClientEffect:
-    estimate = _estimate(client, [changes])
-    over: Over = "orders" if estimate.over else ""
-    return ClientEffect(
-        client, estimate.value, estimate.low, estimate.high, estimate.standard_error, over
-    )
-
-
 def measure_noise(scores: Scores) -> float:
     """Return the standard error of a score over its evaluation samples; 0 if they are not known."""
     return float(np.std(scores, ddof=1)) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
@@ -167,12 +157,8 @@ def list_coalitions(
     if is_exact(count, orders):
         every = (each for size in range(count + 1) for each in combinations(clients, size))
         return [(frozenset(each), seed) for each in every for seed in seeds]
-    asked = []
-    for number in range(orders):
-        order = [clients[each] for each in draw_order(count, seeds[0], number)]
-        seed = seeds[number % len(seeds)]
-        asked += [(frozenset(order[:size]), seed) for size in range(count + 1)]
-    return asked
+    drawn = draw_orders(clients, seeds, orders)
+    return [(frozenset(order[:n]), seed) for order, seed in drawn for n in range(count + 1)]
 
 
 def is_exact(num_clients: int, orders: int) -> bool:

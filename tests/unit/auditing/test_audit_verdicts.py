@@ -114,8 +114,5 @@ def test_an_attack_whose_networks_do_not_fit_leaves_the_others_their_turn(
 
     monkeypatch.setattr(audits, "attack_record", refuse)
     nothing: Any = None
-    work = audits._Work(nothing, nothing, nothing, math.inf, nothing)
-    untried = work.attack(WhiteboxConfig())
-    assert untried is not None
-    assert untried.attack == "whitebox"
-    assert says(str(untried), "whitebox ... other shapes")
+    why = audits._let_attack(nothing, nothing, WhiteboxConfig(), math.inf, nothing)
+    assert says(str(why), "whitebox ... other shapes")

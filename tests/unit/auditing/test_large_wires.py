@@ -72,7 +72,7 @@ def test_a_part_of_the_steps_is_held_and_the_others_are_counted(
 ) -> None:
     most = 4 * BATCH - (0 if latest else 1)
     listed = list_steps(Transcript.open(wire), TRAIN, 0, latest=latest, most=most)
-    assert [each.step for each in listed] == [*range(first, first + 4)]
+    assert [each.rows[0].step for each in listed] == [*range(first, first + 4)]
     assert listed.left_out == (STEPS - 4) * BATCH
 
 

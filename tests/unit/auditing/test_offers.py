@@ -5,7 +5,7 @@ import torch
 
 from simsplit.attacks import ATTACKS, Knows
 from simsplit.attacks.kmeans import KmeansConfig
-from simsplit.auditing.grounds import Ground, Held, Setting, Shapes, lay_ground
+from simsplit.auditing.grounds import Ground, Shapes, lay_ground
 from simsplit.auditing.offers import (
     Offers,
     Untried,
@@ -26,7 +26,7 @@ ROWS = frozenset({Leg.SMASHED, Leg.FEATURES, Leg.FEATURES_GRAD})
 def rows() -> Ground:
     truth = make_row_samples(torch.rand(8, 5), torch.arange(8) % 2)
     shapes = Shapes((3,), (2,), 4, ROWS)
-    return lay_ground(Setting("rows"), shapes, Held(truth), None, 1)
+    return lay_ground("rows", shapes, truth, None, 1)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def texts() -> Ground:
     model = CausalLM(name="simsplit/ci", head=0, tail=1, trunk="skipped", learns=("tail",))
     width = model.get_sizes()[0]
     truth = make_text_samples([torch.arange(5), torch.arange(7)], None, 0)
-    return lay_ground(Setting("texts"), Shapes((7, width), None, 1, ROWS), Held(truth), model, 1)
+    return lay_ground("texts", Shapes((7, width), None, 1, ROWS), truth, model, 1)
 
 
 def offer(ground: Ground, *legs: Leg, has: frozenset[Given] = frozenset(), **more: bool) -> Offers:
@@ -108,4 +108,4 @@ def test_a_model_of_another_width_is_refused() -> None:
     model = CausalLM(name="simsplit/ci", head=0, tail=1, trunk="skipped", learns=("tail",))
     truth = make_text_samples([torch.arange(5)], None, 0)
     with pytest.raises(SimsplitError, match="have 5"):
-        lay_ground(Setting("texts"), Shapes((5, 5), None, 1, ROWS), Held(truth), model, 1)
+        lay_ground("texts", Shapes((5, 5), None, 1, ROWS), truth, model, 1)

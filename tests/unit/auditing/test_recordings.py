@@ -8,13 +8,13 @@ from simsplit.auditing.truths import choose_scale, make_image_samples, make_text
 
 
 def steps(*ids: tuple[int, ...]) -> list[RecordedStep]:
-    return [RecordedStep(0, 1, n, [], each) for n, each in enumerate(ids)]
+    return [RecordedStep(ids=each) for each in ids]
 
 
 def test_the_last_steps_are_attacked_in_order_and_no_target_is_a_known_input() -> None:
     made = steps((0, 1), (2, 3), (4, 5), (0, 2), (6, 7))
     chosen = choose_samples(made, 4, latest=True, with_pairs=True)
-    assert [step.step for step in chosen.targets] == [3, 4]
+    assert [step.ids for step in chosen.targets] == [(0, 2), (6, 7)]
     assert get_ids(chosen.targets) == [0, 2, 6, 7]
     assert {4, 5} <= {*get_ids(chosen.pairs)}
     assert chosen.counted == 8

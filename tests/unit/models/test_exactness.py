@@ -35,9 +35,9 @@ def saved(folder, family, **options):
 @pytest.fixture(autouse=True)
 def _forget():
     """Compare each configuration anew."""
-    exactness._measure.cache_clear()
+    exactness._MEASURED.clear()
     yield
-    exactness._measure.cache_clear()
+    exactness._MEASURED.clear()
 
 
 def test_a_family_that_is_built_otherwise_is_refused_by_how_much_it_differs(tmp_path):

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, MixtralConfig
 from simsplit.assembly.ownership import Ownership
 from simsplit.data.samples import DataInfo
 from simsplit.errors import ScenarioError
-from simsplit.models import adapted, frozen, language
+from simsplit.models import adapted, frozen, language, text_model
 from simsplit.models.adapted import AdaptedClassifier
 from simsplit.models.fresh import SegmentRequest
 from simsplit.models.frozen import copy_learning
@@ -148,8 +148,7 @@ def compare_with_the_whole(
         for place in (language, adapted):
             patched.setattr(place, "load_model", forbid)
         read = [model.make_segment(each) for each in request]
-    for place in (language, adapted):
-        monkeypatch.setattr(place, "find_weight_files", lambda *given: None)
+    monkeypatch.setattr(text_model, "find_weight_files", lambda *given: None)
     for one, each in zip(read, request, strict=True):
         other = model.make_segment(each)
         mine, expected = one.state_dict(), other.state_dict()

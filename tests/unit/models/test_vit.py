@@ -48,7 +48,7 @@ def test_a_cut_is_the_whole_to_the_bit(head: int, tmp_path: Path) -> None:
     outputs.square().sum().backward()
     whole(images).square().sum().backward()
     ours = {
-        VisionTransformer.get_name_prefix(owner)[1] + name: weight.grad
+        VisionTransformer.name_prefixes.get(owner, "") + name: weight.grad
         for owner, segment in zip(("head", "trunk", "tail"), segments, strict=True)
         for name, weight in segment.named_parameters()
     }
@@ -65,7 +65,7 @@ def test_it_begins_as_torchvision_does() -> None:
     made = VisionTransformer(**sizes).build((3, 32, 32), 10, seed=0)
     whole = Whole(32, 4, 2, 2, 64, 256, num_classes=10).state_dict()
     for owner in ("head", "trunk", "tail"):
-        before = VisionTransformer.get_name_prefix(owner)[1]
+        before = VisionTransformer.name_prefixes.get(owner, "")
         for name, weight in getattr(made, owner).state_dict().items():
             theirs = whole[before + name]
             assert weight.shape == theirs.shape

@@ -8,7 +8,7 @@ import pytest
 
 from simsplit.valuing.estimating import (
     compute_shapley,
-    draw_order,
+    draw_orders,
     is_exact,
     leave_one_out,
     list_coalitions,
@@ -89,7 +89,7 @@ def test_an_order_is_cut_off_where_nothing_is_left_and_still_sums_to_the_score()
 
 
 def test_orders_of_a_longer_series_begin_with_the_shorter_ones():
-    few, many = ([draw_order(5, 1, n) for n in range(count)] for count in (2, 9))
+    few, many = ([order for order, _ in draw_orders(range(5), [1], count)] for count in (2, 9))
     assert many[:2] == few
     assert sorted(many[3]) == [*range(5)]
 
