@@ -1,7 +1,7 @@
 """A run client by client: who holds, learns, sends and waits how much, and who helps or hurts."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import format_count
@@ -16,7 +16,7 @@ from simsplit.report.client_sums import (
 )
 from simsplit.report.detections import list_detectors, list_flagged
 from simsplit.report.privacy import mark_view
-from simsplit.report.tables import Table, write_mean
+from simsplit.report.tables import Table, thin, write_mean
 from simsplit.report.timing import write_duration
 from simsplit.results import Run
 from simsplit.sizes import format_size
@@ -89,7 +89,7 @@ def _tabulate_rounds(run: Run, name: str) -> Table:
     wide = known.pivot_table(index="client", columns="round", values=name, dropna=False)
     if _has_parties(run):  # those without labels never know a loss
         wide = wide.dropna(how="all")
-    rounds = _thin([int(each) for each in wide.columns])
+    rounds = thin([int(each) for each in wide.columns], _ROUNDS)
     rows = [
         (
             run.client_names.get(int(client)),
@@ -100,13 +100,6 @@ def _tabulate_rounds(run: Run, name: str) -> Table:
     columns = ("client", *(f"round {number}" for number in rounds))
     title = f"{_TITLES[name]}{mark_view(run, name)}, client by client"
     return Table(title, columns, rows)
-
-
-def _thin(rounds: Sequence[int]) -> list[int]:
-    if len(rounds) <= _ROUNDS:
-        return list(rounds)
-    last = len(rounds) - 1
-    return [rounds[round(place * last / (_ROUNDS - 1))] for place in range(_ROUNDS)]
 
 
 def tabulate_contributions(run: Run) -> Table:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from simsplit.report.tables import thin
 from simsplit.results import Run
 from simsplit.results.recovered_files import load_components
 from simsplit.results.recovered_kinds import KINDS
@@ -70,7 +71,7 @@ def make_strips(run: Run) -> list[Strip]:
     seen = load_components(run.path)
     if seen.empty:
         return []
-    rounds = _choose_rounds(sorted(seen["round"].unique()))
+    rounds = thin(sorted(seen["round"].unique()), _ROUNDS)
     leaks = find_leaks_by_view(run)
     known = [*VIEWS, *seen["view"].unique()]
     strips = []
@@ -128,13 +129,6 @@ def name_classes(run: Run, strips: Sequence[Strip]) -> dict[int, str]:
     names = dict(enumerate(run.data["classes"]))
     labels = {label for s in strips for panel in s.panels for label in panel.points["label"]}
     return {int(label): str(names.get(label, label)) for label in sorted(labels)}
-
-
-def _choose_rounds(rounds: Sequence[int]) -> list[int]:
-    """Choose a few of the rounds at even distances, with the first and the last."""
-    if len(rounds) <= _ROUNDS:
-        return list(rounds)
-    return [rounds[round(place * (len(rounds) - 1) / (_ROUNDS - 1))] for place in range(_ROUNDS)]
 
 
 def _find_worst_adapter(

@@ -6,7 +6,7 @@ Kinds that are judged by their worst view have a chart of leaks over rounds, too
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from simsplit.report.html.chart import Series, draw_lines, write_whole
+from simsplit.report.html.chart import Series, draw_lines, write_percent, write_whole
 from simsplit.report.html.markup import Markup, figure, mark_up, section
 from simsplit.report.html.subject import Subject
 from simsplit.report.leak_tables import compare_leaks, tabulate_leaks
@@ -70,13 +70,9 @@ def _draw_leaks(kind: str, subject: Subject) -> Markup:
     else:
         made = _make_attack_series(kind, run)
         words = "each attack tells by its worst view, and the run's accuracy, by round."
-    axes = ("round", write_whole), (f"{kind} inferred", _write_percent)
+    axes = ("round", write_whole), (f"{kind} inferred", write_percent)
     chart = draw_lines(f"{kind} inferred", made, *axes)
     return figure(chart, f"{kind.capitalize()} that {words}")
-
-
-def _write_percent(value: float) -> str:
-    return f"{100 * value:g} %"
 
 
 def _make_series(name: str, by_round: Mapping[int, Sequence[float]]) -> Series:

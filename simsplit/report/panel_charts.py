@@ -1,9 +1,9 @@
 """The report page shows what the server saw of samples, coloured by their hidden labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from simsplit.report.html.chart import COLOURS
-from simsplit.report.html.markup import Markup, figure, join, tag, views, void
+from simsplit.report.html.chart import COLOURS, draw_legend, make_drawing, make_reachable
+from simsplit.report.html.markup import Markup, capitalise, figure, join, tag, views, void
 from simsplit.report.html.subject import Subject
 from simsplit.report.label_views import Panel, Strip, make_strips, name_classes, write_caption
 from simsplit.results import Run
@@ -35,33 +35,31 @@ def _draw_views(run: Run, name: str, several: bool) -> Markup:
         for i, number in enumerate(rounds)
     ]  # fmt: skip
     wide, tall = _LEFT + len(rounds) * (_SIDE + _GAP), _TOP + len(strips) * (_SIDE + _GAP)
-    chart = tag(
-        "svg",
-        tag("g", *heads, aria_hidden="true"),
-        *(_draw_strip(strip, place, rounds, list(classes)) for place, strip in enumerate(strips)),
-        viewBox=f"0 0 {wide} {tall}",
-        role="group",
-        aria_label="What the server saw, by view and round. Arrow keys move between panels.",
-        style=f"width:{1.15 * wide:.0f}px",
-        data_chart="",
+    drawn = [_draw_strip(strip, row, rounds, list(classes)) for row, strip in enumerate(strips)]
+    chart = make_drawing(
+        [tag("g", *heads, aria_hidden="true"), *drawn],
+        (wide, tall),
+        "What the server saw, by view and round. Arrow keys move between panels.",
+        f"width:{1.15 * wide:.0f}px",
     )
-    caption = write_caption(strips, run)
-    words = f"{caption[:1].upper()}{caption[1:]}."
+    words = f"{capitalise(write_caption(strips, run))}."
+    legend = Markup()
     if len(classes) > _LEGEND:
         words += f" Of {len(classes)} classes, several share a colour."
-    whole = join((_draw_legend(classes), tag("div", chart, class_="wide plain")))
+    else:
+        dots = [void("path", d="M6 6h0", class_=_style_of(i)) for i in range(len(classes))]
+        legend = draw_legend(zip(dots, classes.values(), strict=True))
+    whole = join((legend, tag("div", chart, class_="wide plain")))
     return figure(whole, f"{name}, first seed. {words}" if several else words, name)
 
 
 def _draw_strip(strip: Strip, row: int, rounds: Sequence[int], labels: Sequence[int]) -> Markup:
     """Draw a view's name and its panels."""
     top = _TOP + row * (_SIDE + _GAP)
-    lines = strip.words.split("\n")
+    middle = top + _SIDE / 2
     names = [
-        tag(
-            "text", line, x=_LEFT - 8, y=top + _SIDE / 2 + 14 * i, text_anchor="end", class_="label"
-        )
-        for i, line in enumerate(lines)
+        tag("text", line, x=_LEFT - 8, y=middle + 14 * i, text_anchor="end", class_="label")
+        for i, line in enumerate(strip.words.split("\n"))
     ]
     panels = [
         _draw_panel(panel, strip, (_LEFT + rounds.index(panel.round) * (_SIDE + _GAP), top), labels,
@@ -91,23 +89,11 @@ def _draw_panel(
         words += f": the worst attack tells {leak}"
         corner = tag("text", leak, x=at[0] + _SIDE - 5, y=at[1] + 14, text_anchor="end",
                      aria_hidden="true")  # fmt: skip
-    box = void("rect", x=at[0], y=at[1], width=_SIDE, height=_SIDE, class_="panel", role="img",
-               aria_label=words, data_p="", tabindex="0" if first else "-1")  # fmt: skip
+    box = void("rect", x=at[0], y=at[1], width=_SIDE, height=_SIDE, class_="panel",
+               **make_reachable(words, first=first))  # fmt: skip
     return join((*dots, corner, box))
 
 
 def _style_of(index: int) -> str:
     angular = " angular" if index // COLOURS % 2 else ""
     return f"dots c{index % COLOURS}{angular}"
-
-
-def _draw_legend(classes: Mapping[int, str]) -> Markup:
-    """Draw the legend of the labels' colours."""
-    if len(classes) > _LEGEND:
-        return Markup()
-    items = []
-    for index, name in enumerate(classes.values()):
-        dot = void("path", d="M6 6h0", class_=_style_of(index))
-        swatch = tag("svg", dot, viewBox="0 0 12 12", class_="swatch square", aria_hidden="true")
-        items.append(tag("li", swatch, name))
-    return tag("ul", *items, class_="legend")

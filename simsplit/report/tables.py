@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from simsplit.metrics import Better, find_decimals
 from simsplit.metrics.intervals import compute_half_width
@@ -26,6 +26,7 @@ BOLD = (
     "of the rest), where it is ahead of the others by more than the spread over seeds"
 )
 
+_T = TypeVar("_T")
 _GAP = 3
 """Characters between two columns on a terminal."""
 _HEADING_LINES = 3
@@ -41,6 +42,14 @@ def write_mean(figure: str, values: Sequence[float]) -> str:
     own = find_decimals(figure)
     scale, digits = (100, 2) if own is None else (1, own)
     return format_mean([scale * value for value in values], digits)
+
+
+def thin(values: Sequence[_T], most: int) -> list[_T]:
+    """Return at most so many values, evenly spaced, with both ends."""
+    last = len(values) - 1
+    if last < most:
+        return list(values)
+    return [values[round(place * last / (most - 1))] for place in range(most)]
 
 
 def format_mean(values: Sequence[float], digits: int) -> str:

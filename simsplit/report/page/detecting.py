@@ -15,7 +15,7 @@ from simsplit.report.detections import (
     rank_suspicion,
     tabulate_detections,
 )
-from simsplit.report.html.chart import COLOURS, Series, draw_lines
+from simsplit.report.html.chart import COLOURS, Series, draw_lines, write_percent
 from simsplit.report.html.markup import Markup, figure, mark_up, section, views
 from simsplit.report.html.subject import Subject
 from simsplit.report.presentations import list_presentations
@@ -41,9 +41,9 @@ def _draw_chart(
     curves: Sequence[tuple[float, Series]], name: str, runs: int, *, several: bool
 ) -> Markup:
     shown = [series for _, series in curves[:COLOURS]]
-    share = ("honest clients flagged", lambda value: f"{100 * value:g} %")
-    caught = ("malicious clients caught", lambda value: f"{100 * value:g} %")
-    drawing = draw_lines("ROC", shown, share, caught, diagonal=True)
+    flagged, caught = "honest clients flagged", "malicious clients caught"
+    axes = (flagged, write_percent), (caught, write_percent)
+    drawing = draw_lines("ROC", shown, *axes, diagonal=True)
     words = "Malicious clients caught (upwards) over honest clients flagged, whatever the "
     words += "threshold, at the last round" + (f" of {runs} seeds together" if runs > 1 else "")
     words += "; in brackets the area under the curve."
