@@ -2,8 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from simsplit.report.canvas import COLOURS, HONEST, MARKS, escape_text, make_shown_figure
-from simsplit.report.client_sums import rank_clients
+from simsplit.report.canvas import (
+    COLOURS,
+    HONEST,
+    MARKS,
+    escape_text,
+    make_shown_figure,
+    mark_whole_rounds,
+)
+from simsplit.report.client_tables import rank_clients
 from simsplit.report.detections import list_malicious
 from simsplit.report.privacy import mark_view
 from simsplit.results import Run
@@ -38,16 +45,11 @@ def draw_clients(run: Run) -> "Figure":
 
 
 def _draw_measure(run: Run, name: str, ax: "Axes") -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    bad, clients = (
-        set(list_malicious(run)),
-        sorted(int(each) for each in run.clients["client"].unique()),
-    )
-    ranked = rank_clients(run)
+    bad = set(list_malicious(run))
+    clients = sorted(int(each) for each in run.clients["client"].unique())
+    few, ranked = len(clients) <= _NAMED, rank_clients(run)
     for place, client in enumerate(clients):
         rows = run.clients[run.clients["client"] == client].dropna(subset=[name])
-        few = len(clients) <= _NAMED
         colour = COLOURS[place] if few else HONEST
         if not few and (client in bad or (ranked and client == ranked[-1])):
             colour = _BAD
@@ -62,12 +64,9 @@ def _draw_measure(run: Run, name: str, ax: "Axes") -> None:
             zorder=3 if colour == _BAD else 2,
             label=escape_text(label),
         )
-    ax.set(
-        xlabel="round",
-        ylabel=_MEASURES[name],
-        title=f"{_MEASURES[name]}{mark_view(run, name)} by client",
-    )
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set(xlabel="round", ylabel=_MEASURES[name])
+    ax.set_title(f"{_MEASURES[name]}{mark_view(run, name)} by client")
+    mark_whole_rounds(ax)
     ax.grid(color="0.92")
 
 

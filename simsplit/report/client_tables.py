@@ -5,28 +5,113 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import format_count
+from simsplit.legs import Leg
 from simsplit.metrics import find_decimals, find_headline
 from simsplit.protocols import JOINT
-from simsplit.report.client_sums import (
-    LEARNED,
-    list_chains,
-    list_records,
-    rank_clients,
-    summarise_clients,
-)
 from simsplit.report.detections import list_detectors, list_flagged
 from simsplit.report.privacy import mark_view
-from simsplit.report.tables import Table, thin, write_mean
+from simsplit.report.tables import Table, choose_form, format_change, thin, write_mean
 from simsplit.report.timing import write_duration
-from simsplit.results import Run
+from simsplit.results import HOLDINGS, Run
 from simsplit.sizes import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
+LEARNED = ("train_loss", "train_accuracy")
+"""Columns that say how a client learns."""
+_SUMMED = ("compute_s", "transfer_s")
+_LAST = ("malicious", "barred")
 _ROUNDS = 8
 """The most rounds of a table; of longer runs it has some, evenly spaced."""
 _TITLES = {"train_loss": "training loss", "train_accuracy": "training accuracy, %"}
+
+
+def summarise_clients(run: Run) -> "pd.DataFrame":
+    """Return a row per client: samples, steps, first and last losses and accuracies, bytes, time.
+
+    Bytes are those of training: `bytes_up` from the client, `bytes_down` to it.
+    """
+    import pandas as pd
+
+    table = run.clients.sort_values("round")
+    made = pd.DataFrame({"client": sorted(table["client"].unique())}).set_index("client")
+    if run.client_names:
+        made["name"] = [run.client_names.get(int(client)) for client in made.index]
+    if (run.path / HOLDINGS).exists():
+        made["samples"] = run.holdings.groupby("client")["samples"].sum()
+    trained = table[table["steps"] > 0].groupby("client")["round"].nunique()
+    made["rounds"] = trained.reindex(made.index).fillna(0).astype(int)
+    made["steps"] = table.groupby("client")["steps"].sum().astype(int)
+    return made.join([_read_figures(table), _sum_bytes(run)]).reset_index()
+
+
+def _read_figures(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Return by client the first and last figures of its training, and the last ones of others."""
+    import pandas as pd
+
+    by_client, made = table.groupby("client"), pd.DataFrame(index=table["client"].unique())
+    for name in map(str, table.columns):
+        if name in LEARNED:
+            made[f"{name}_first"] = by_client[name].first()
+            made[f"{name}_last"] = by_client[name].last()
+        elif name in _LAST or name.startswith(("test_", "validation_")):
+            made[name] = by_client[name].last()
+        elif name in _SUMMED:
+            made[name] = by_client[name].sum()
+    return made
+
+
+def _sum_bytes(run: Run) -> "pd.DataFrame":
+    import pandas as pd
+
+    sent = run.wire[run.wire["phase"] != "evaluate"]
+    up = sent["leg"].map(_goes_up).astype(bool)
+    everybody = run.clients["client"].unique()
+    sums = {
+        name: rows.groupby("client")["bytes"].sum().reindex(everybody).fillna(0).astype(int)
+        for name, rows in (("bytes_up", sent[up]), ("bytes_down", sent[~up]))
+    }
+    return pd.DataFrame(sums)
+
+
+def _goes_up(leg: object) -> bool:
+    """Return whether a leg leads from a client; a plugin's, which is not known here, counts so."""
+    try:
+        return Leg(str(leg)).up
+    except ValueError:
+        return True
+
+
+def list_chains(run: Run) -> list[str]:
+    """List the methods at each client's cut, where parties have methods of their own; else none."""
+    methods = run.fields.get("method", [])
+    owners = [str(each.get("by") or "").partition(" ")[2] for each in methods]
+    if not any(owners):
+        return []
+    names = run.client_names
+    acting = [None if not owner else names.find(owner) for owner in owners]
+    return [
+        ", ".join(m["kind"] for m, who in zip(methods, acting, strict=True) if who in (None, party))
+        or "none"
+        for party in range(run.fields["clients"]["count"])
+    ]
+
+
+def list_records(table: "pd.DataFrame") -> list[dict[str, Any]]:
+    """Return rows as plain values by column; what a row lacks is None."""
+    plain = table.astype(object).where(table.notna(), None)
+    return [{str(name): value for name, value in row.items()} for row in plain.to_dict("records")]
+
+
+def rank_clients(run: Run) -> list[int]:
+    """Return the measured clients, the most helpful first, by Shapley values if there are any."""
+    made = run.contributions
+    if made.empty:
+        return []
+    best = "shapley" if (made["by"] == "shapley").any() else made["by"].iloc[0]
+    chosen = made[made["by"] == best].sort_values(["value", "client"], ascending=[False, True])
+    return [int(client) for client in chosen["client"]]
 
 
 def tabulate_clients(run: Run) -> list[Table]:
@@ -39,12 +124,11 @@ def _tabulate_summary(run: Run) -> Table:
     detectors, chains = list_detectors(run), list_chains(run)
     flagged = {name: set(list_flagged(run, name)) for name in detectors}
     rows = []
+    loss = f"loss{mark_view(run, 'train_loss')}, first to last"
     for row in list_records(summarise_clients(run)):
         client = int(row["client"])
-        loss = f"loss{mark_view(run, 'train_loss')}, first to last"
         cells = {"client": run.client_names.get(client)}
-        if chains:
-            cells["methods"] = chains[client]
+        cells |= {"methods": chains[client]} if chains else {}
         cells |= _write_sums(row, loss)
         if "malicious" in row:
             cells["malicious"] = "yes" if row["malicious"] else ""
@@ -90,13 +174,10 @@ def _tabulate_rounds(run: Run, name: str) -> Table:
     if _has_parties(run):  # those without labels never know a loss
         wide = wide.dropna(how="all")
     rounds = thin([int(each) for each in wide.columns], _ROUNDS)
-    rows = [
-        (
-            run.client_names.get(int(client)),
-            *(_write(name, float(wide.loc[client, r])) for r in rounds),
-        )
-        for client in wide.index
-    ]
+    rows = []
+    for client in wide.index:
+        cells = (_write(name, float(wide.loc[client, number])) for number in rounds)
+        rows.append((run.client_names.get(int(client)), *cells))
     columns = ("client", *(f"round {number}" for number in rounds))
     title = f"{_TITLES[name]}{mark_view(run, name)}, client by client"
     return Table(title, columns, rows)
@@ -110,20 +191,15 @@ def tabulate_contributions(run: Run) -> Table:
     ways = list(dict.fromkeys(made["by"]))
     score = str(made["score"].iloc[0])
     known = {(row["by"], int(row["client"])): row for row in list_records(made)}
-    clients = rank_clients(run)
+    changes = {place: _write_change(str(row["score"]), row) for place, row in known.items()}
     rows = [
-        (
-            run.client_names.get(client),
-            *(_write_change(str(row["score"]), row) if (row := known.get((way, client))) else ""
-              for way in ways),
-        )
-        for client in clients
-    ]  # fmt: skip
+        (run.client_names.get(client), *(changes.get((way, client), "") for way in ways))
+        for client in rank_clients(run)
+    ]
     whose = "a party's columns change" if _has_parties(run) else "a client changes"
     unit = ", in percentage points" if find_decimals(score.partition("_")[2]) is None else ""
     title = f"what {whose} of {score.replace('_', ' ')}{unit}: above 0 it helps"
-    if notes := [_describe_way(made[made["by"] == way]) for way in ways]:
-        title += f"; {'; '.join(notes)}"
+    title += "".join(f"; {_describe_way(made[made['by'] == way])}" for way in ways)
     return Table(title, ("client", *ways), rows)
 
 
@@ -133,12 +209,10 @@ def _has_parties(run: Run) -> bool:
 
 def _write_change(score: str, row: Mapping[str, Any]) -> str:
     """Write a change with its interval, of shares in percentage points."""
-    own = find_decimals(score.partition("_")[2])
-    scale, digits = (100, 2) if own is None else (1, own)
-    value = f"{scale * row['value']:+.{digits}f}"
-    if row["low"] is None:
-        return value
-    return f"{value} [{scale * row['low']:+.{digits}f}, {scale * row['high']:+.{digits}f}]"
+    scale, digits = choose_form(score.partition("_")[2])
+    known = row["low"] is not None
+    interval = (scale * row["low"], scale * row["high"]) if known else None
+    return format_change(scale * row["value"], interval, digits)
 
 
 def _describe_way(rows: "pd.DataFrame") -> str:

@@ -153,12 +153,8 @@ def attack(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
         _refuse_column(run, "attack_success", "test_accuracy")
         known = run.rounds.dropna(subset=["attack_success"])
         (line,) = ax.plot(known["round"], known["attack_success"], markersize=4, label=name)
-        ax.plot(
-            *(known["round"], known["test_accuracy"]),
-            color=line.get_color(),
-            linestyle="--",
-            marker="",
-        )
+        colour, beside = line.get_color(), known["test_accuracy"]
+        ax.plot(known["round"], beside, color=colour, linestyle="--", marker="")
     ax.set(xlabel="round", ylabel="attack success (dashed: accuracy)", ylim=(-0.02, 1.02))
     ax.set_title("Success of the backdoor, and accuracy beside it", fontsize=10)
     put_legend_outside(ax)
@@ -174,8 +170,8 @@ def roc(runs: Sequence[Run], detectors: Sequence[str], ax: "Axes | None" = None)
 
     ax = ensure_axes(ax)
     for detector in detectors:
-        bad, away = _pool(runs, detector)
-        fpr, tpr, _ = roc_curve(bad, away)
+        bad, away = zip(*(_read_last(run, detector) for run in runs), strict=True)
+        fpr, tpr, _ = roc_curve(np.concatenate(bad), np.concatenate(away))
         ax.step(fpr, tpr, where="post", markersize=4, label=f"{detector} ({auc(fpr, tpr):.2f})")
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
     ax.set(xlabel="honest clients flagged", ylabel="malicious clients caught")
@@ -215,9 +211,8 @@ def against(
     ax = ensure_axes(ax)
     settings = sorted(runs)
     for detector in detectors:
-        bad, honest = zip(
-            *(_find_extremes(runs[value], detector) for value in settings), strict=True
-        )
+        extremes = [_find_extremes(runs[value], detector) for value in settings]
+        bad, honest = zip(*extremes, strict=True)
         (line,) = ax.plot(settings, bad, label=detector)
         ax.plot(settings, honest, marker="x", linestyle=":", color=line.get_color())
     ax.set(xlabel=xlabel, ylabel="|z| of malicious clients (dotted: the worst honest one)")
@@ -265,11 +260,6 @@ def _read_last(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
     known = run.clients.dropna(subset=[f"{detector}_z"])
     last = known[known["round"] == known["round"].max()]
     return last["malicious"].to_numpy(), last[f"{detector}_z"].abs().to_numpy()
-
-
-def _pool(runs: Sequence[Run], detector: str) -> tuple[np.ndarray, np.ndarray]:
-    bad, away = zip(*(_read_last(run, detector) for run in runs), strict=True)
-    return np.concatenate(bad), np.concatenate(away)
 
 
 def _find_extremes(run: Run, detector: str) -> tuple[float, float]:

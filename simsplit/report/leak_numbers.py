@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simsplit.metrics import find_metric
-from simsplit.report.worst_tables import describe_worst, make_worst_frame
+from simsplit.report.leak_tables import describe_worst, make_worst_frame
 from simsplit.results import Run
 from simsplit.results.leak_table import keep_kinds, list_figures
 from simsplit.results.mean_leaks import average_by_attack, average_last, find_highest, get_utility
@@ -42,16 +42,12 @@ def measure_leaks(run: Run) -> dict[str, float]:
 
 def make_leak_frame(run: Run, kind: str) -> "pd.DataFrame":
     """Return the means of each attack and guess, or each attack's worst leak, as a table."""
-    if KINDS[kind].worst:
-        return make_worst_frame(run, kind)
-    return average_last(run.leaks, kind)
+    return make_worst_frame(run, kind) if KINDS[kind].worst else average_last(run.leaks, kind)
 
 
 def describe_leaks(run: Run, kind: str) -> object:
     """Return the means of each attack and guess, or each attack's worst leak, as plain values."""
-    if KINDS[kind].worst:
-        return describe_worst(run, kind)
-    return describe_means(run, kind)
+    return describe_worst(run, kind) if KINDS[kind].worst else describe_means(run, kind)
 
 
 def describe_means(run: Run, kind: str) -> dict[str, Any]:

@@ -31,14 +31,9 @@ def draw_rates(run: Run) -> "Figure | None":
     use_cycle(ax)
     least = _find_least(rates)
     for name, own in _group(rates):
-        ax.plot(
-            own["fpr"].clip(lower=least),
-            own["tpr"].clip(lower=least),
-            label=escape_text(name),
-            drawstyle="steps-post",
-            markevery=max(1, len(own) // 8),
-            ms=4,
-        )
+        fpr, tpr = (own[side].clip(lower=least) for side in ("fpr", "tpr"))
+        every = max(1, len(own) // 8)
+        ax.plot(fpr, tpr, label=escape_text(name), ds="steps-post", markevery=every, ms=4)
     ax.plot([least, 1], [least, 1], color="0.6", ls=":", marker="", label="a coin")
     ax.set(xscale="log", yscale="log", xlabel=_ACROSS, ylabel=_UP, xlim=(least, 1), ylim=(least, 1))
     ax.grid(color="0.92")
@@ -53,13 +48,10 @@ def draw_members(subject: Subject) -> Markup:
     if rates is None or rates.empty:
         return Markup()
     least = _find_least(rates)
-    chart = draw_lines(
-        "members",
-        [_make_series(name, own, least) for name, own in _group(rates)],
-        (_ACROSS, _write_power),
-        (_UP, _write_power),
+    made = [_make_series(name, own, least) for name, own in _group(rates)]
+    return figure(
+        draw_lines("members", made, (_ACROSS, _write_power), (_UP, _write_power)), _CAPTION
     )
-    return figure(chart, _CAPTION)
 
 
 def _group(rates: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:

@@ -24,7 +24,7 @@ from simsplit.metrics import (
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.report.grouping import Loaded, Row, load_search, refuse_unfinished, write_label
 from simsplit.report.numbers import label_groups, measure
-from simsplit.report.tables import Table, format_mean, write_mean
+from simsplit.report.tables import Table, choose_form, format_change, format_mean, write_mean
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -158,8 +158,7 @@ def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
 
 def rank_loaded(loaded: Loaded, by: str | None = None) -> Ranking:
     """Rank loaded runs; raise RunError if the figure is unknown or neither way is better."""
-    for entry in loaded.entries:
-        refuse_unfinished(entry.run)
+    refuse_unfinished(loaded.entries)
     settings = _keep_differing(label_groups([*loaded.entries, *loaded.pruned]))
     figures = [[measure([entry.run], _FIGURE) for entry in row.entries] for _, row in settings]
     known = list(dict.fromkeys(name for row in figures for run in row for name in run))
@@ -205,13 +204,11 @@ def _keep_differing(
 
 def _compare_with_best(places: Sequence[Ranked]) -> list[Ranked]:
     """Give each setting its differences from the first, of the seeds that both have."""
-    best = places[0]
-    compared = [best]
+    best, compared = places[0], [places[0]]
     for place in places[1:]:
         common = [seed for seed in place.by_seed if seed in best.by_seed]
         changes = [place.by_seed[seed] - best.by_seed[seed] for seed in common]
-        changes = changes or [place.mean - best.mean]
-        compared.append(replace(place, changes=changes))
+        compared.append(replace(place, changes=changes or [place.mean - best.mean]))
     return compared
 
 
@@ -240,36 +237,22 @@ def tabulate_ranking(ranking: Ranking) -> Table:
     names = list(ranking.best.label)
     shows_test = ranking.test not in (None, ranking.by)
     figures = [format_column(ranking.by), *([format_column(str(ranking.test))] * shows_test)]
-    rows = [
-        (
-            f"{number} =" if number > 1 and not place.is_resolved else str(number),
-            *(place.label[name] for name in names),
-            str(len(place.by_seed)),
-            _write(ranking.by, list(place.by_seed.values())),
-            *([_write(str(ranking.test), place.tested)] * shows_test),
-            _write_change(ranking.by, place),
-        )
-        for number, place in enumerate(ranking.places, 1)
-    ]
-    rows += [
-        (
-            "pruned",
-            *(place.label[name] for name in names),
-            str(len(place.by_seed)),
-            _write(ranking.by, list(place.by_seed.values())),
-            *([_write(str(ranking.test), place.tested)] * shows_test),
-            f"after round {place.rounds}",
-        )
-        for place in ranking.pruned
-    ]
+
+    def make_row(first: str, place: Ranked, last: str) -> tuple[str, ...]:
+        values = list(place.by_seed.values())
+        tested = [_write(str(ranking.test), place.tested)] * shows_test
+        shown = [str(len(values)), _write(ranking.by, values), *tested]
+        return (first, *(place.label[name] for name in names), *shown, last)
+
+    rows = []
+    for number, place in enumerate(ranking.places, 1):
+        tied = number > 1 and not place.is_resolved
+        rows.append(make_row(f"{number}{' =' * tied}", place, _write_change(ranking.by, place)))
+    rows += [make_row("pruned", each, f"after round {each.rounds}") for each in ranking.pruned]
     ranked = f"ranked by {format_column(ranking.by)}"
     title = f"{ranked}; = may be as good as the best, by 95 % intervals over seeds"
-    return Table(
-        title,
-        ("place", *names, "seeds", *figures, "behind the best"),
-        rows,
-        "r" + "l" * len(names) + "r" * (2 + len(figures)),
-    )
+    columns = ("place", *names, "seeds", *figures, "behind the best")
+    return Table(title, columns, rows, "r" + "l" * len(names) + "r" * (2 + len(figures)))
 
 
 def warn_of_test_data(ranking: Ranking) -> str | None:
@@ -284,7 +267,7 @@ def warn_of_test_data(ranking: Ranking) -> str | None:
 
 def _write(figure: str, values: Sequence[float]) -> str:
     """Write a figure's mean and deviation: a share of the task in per cent, others as they are."""
-    if _is_of_task(figure):
+    if strip_split(figure) != figure:
         unit = " %" if find_decimals(strip_split(figure)) is None else ""
         return write_mean(strip_split(figure), values) + unit
     return format_mean(values, _choose_digits(values))
@@ -300,17 +283,10 @@ def _write_change(figure: str, place: Ranked) -> str:
     """Write how far a setting is behind the best, with its interval."""
     if not place.changes:
         return ""
-    if _is_of_task(figure):
-        own = find_decimals(strip_split(figure))
-        scale, digits = (100, 2) if own is None else (1, own)
+    if strip_split(figure) != figure:
+        scale, digits = choose_form(strip_split(figure))
     else:
         scale, digits = 1, _choose_digits(list(place.by_seed.values()))
-    mean = f"{scale * statistics.fmean(place.changes):+.{digits}f}"
-    if place.interval is None:
-        return mean
-    low, high = (f"{scale * end:+.{digits}f}" for end in place.interval)
-    return f"{mean} [{low}, {high}]"
-
-
-def _is_of_task(figure: str) -> bool:
-    return strip_split(figure) != figure
+    low, high = place.interval or (0.0, 0.0)
+    interval = (scale * low, scale * high) if place.interval else None
+    return format_change(scale * statistics.fmean(place.changes), interval, digits)

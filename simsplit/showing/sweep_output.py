@@ -59,6 +59,15 @@ class _ShownCell:
     elapsed_s: float | None = None
     progress: RunProgress = field(default_factory=RunProgress)
 
+    def start(self) -> None:
+        """Note that the cell runs from now on."""
+        self.status, self.started = "running", time.monotonic()
+
+    def end(self, path: Path, status: str) -> None:
+        """Read the run directory for the last time, and note how the cell ended."""
+        self.refresh(path)
+        self.status = status
+
     def refresh(self, path: Path) -> None:
         """Read the run directory again."""
         if self.status == "running":
@@ -98,15 +107,13 @@ class SweepLines(SweepObserver):
 
     def start_cell(self, cell: str) -> None:
         """Print that a cell starts."""
-        seen = self.seen[cell]
-        seen.status, seen.started = "running", time.monotonic()
+        self.seen[cell].start()
         self.say(f"{cell}: starts")
 
     def end_cell(self, cell: str, status: str, reason: str = "") -> None:
         """Print how a cell ended."""
         seen = self.seen[cell]
-        seen.refresh(self.path / cell)
-        seen.status = status
+        seen.end(self.path / cell, status)
         over = sum(1 for other in self.seen.values() if other.status not in ("waiting", "running"))
         self.say(f"{cell}: {_describe_end(seen, reason)}  ({over} of {len(self.seen)} done)")
 
@@ -162,16 +169,13 @@ class SweepLive(SweepLines):
 
     def start_cell(self, cell: str) -> None:
         """Mark the cell's row as running."""
-        seen = self.seen[cell]
-        seen.status, seen.started = "running", time.monotonic()
+        self.seen[cell].start()
 
     def end_cell(self, cell: str, status: str, reason: str = "") -> None:
         """Mark the row, and print a failure, because the table is removed at the end."""
-        seen = self.seen[cell]
-        seen.refresh(self.path / cell)
-        seen.status = status
+        self.seen[cell].end(self.path / cell, status)
         if status == "failed":
-            self.say(f"{cell}: {_describe_end(seen, reason)}")
+            self.say(f"{cell}: {_describe_end(self.seen[cell], reason)}")
 
     def render(self) -> RenderableType:
         """Return the current table: all cells in order, or the most urgent ones that have room."""

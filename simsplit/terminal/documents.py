@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simsplit.client_names import ClientNames
 from simsplit.errors import ScenarioError, format_count
 from simsplit.legs import Leg
+from simsplit.report.client_tables import list_records, rank_clients, summarise_clients
 from simsplit.report.grouping import load_entries
 from simsplit.report.presentations import find_presentation
 from simsplit.report.ranking import Ranking
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from simsplit.scenario import Scenario, Sweep
 
 Document = dict[str, Any]
+_ROUNDS = ("round", "client", "steps", "samples", "train_loss", "train_accuracy")
 
 
 def document_run(run: Run) -> Document:
@@ -32,14 +34,10 @@ def document_run(run: Run) -> Document:
 def document_comparison(paths: Sequence[Path]) -> Document:
     """Return each run's summary and settings in its sweep, and the reasons for left-out cells."""
     entries, left_out = load_entries(paths)
-    runs = [
-        {
-            "sweep": entry.sweep and str(entry.sweep),
-            "set": dict(entry.settings),
-            **document_run(entry.run),
-        }
-        for entry in entries
-    ]
+    runs = []
+    for entry in entries:
+        of_sweep = {"sweep": entry.sweep and str(entry.sweep), "set": dict(entry.settings)}
+        runs.append({**of_sweep, **document_run(entry.run)})
     return {"runs": runs, "left_out": left_out}
 
 
@@ -92,13 +90,11 @@ def document_attack(run: Run, name: str) -> Document:
 
 def document_tables(tables: Sequence[Table]) -> list[Document]:
     """Return the titles and rows of tables."""
-    return [
-        {
-            "title": table.title,
-            "rows": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
-        }
-        for table in tables
-    ]
+    documents = []
+    for table in tables:
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        documents.append({"title": table.title, "rows": rows})
+    return documents
 
 
 def document_scenario(scenario: "Scenario") -> Document:
@@ -133,6 +129,18 @@ def _group_cuts(scenario: "Scenario") -> dict[str, int]:
     return dict(Counter(map(str, scenario.places))) if scenario.has_own_cuts else {}
 
 
+def document_clients(run: Run) -> Document:
+    """Return a run by client: sums, figures of each round, and who helps if it was measured."""
+    known = [name for name in _ROUNDS if name in run.clients]
+    return {
+        "path": str(run.path),
+        "clients": list_records(summarise_clients(run)),
+        "rounds": list_records(run.clients[known]),
+        "contributions": list_records(run.contributions),
+        "ranking": rank_clients(run),
+    }
+
+
 def document_mistakes(error: ScenarioError) -> Document:
     """Return the problems of a scenario by field."""
     problems = [{"field": each.field, "reason": each.reason} for each in error.problems]
@@ -141,14 +149,15 @@ def document_mistakes(error: ScenarioError) -> Document:
 
 def describe_scenario(scenario: "Scenario") -> str:
     """Return lines on a valid scenario, with the shapes that it sends."""
-    lines = ["a valid scenario"]
+    valid = "a valid scenario"
     info = scenario.data.describe()
     if info is None:
-        lines.append("its data are not known before they are loaded, so shapes were not checked")
-        return "\n".join(lines)
+        why = "its data are not known before they are loaded, so shapes were not checked"
+        return f"{valid}\n{why}"
     if not scenario.model.is_available_offline:
-        lines.append("its model is fetched when a run begins, so shapes were not checked")
-        return "\n".join(lines)
+        why = "its model is fetched when a run begins, so shapes were not checked"
+        return f"{valid}\n{why}"
+    lines = [valid]
     (cut, features), (smashed, sent) = scenario.shapes(info)
     legs = [("cut", cut, smashed)]
     if info.parts:

@@ -24,11 +24,8 @@ from simsplit.results import Run
 
 def show_detections(subject: Subject) -> Markup:
     """Show the detectors' table, and a ROC chart for each setting with malicious clients."""
-    detections = (
-        tabulate_detections(subject.one)
-        if subject.one is not None
-        else compare_detections(subject.entries)
-    )
+    one = subject.one
+    detections = tabulate_detections(one) if one else compare_detections(subject.entries)
     charts = []
     for name, row in zip(subject.names, subject.rows, strict=True):
         runs = [entry.run for entry in row.entries if list_malicious(entry.run)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from simsplit.report.detections import list_detectors, list_malicious
 from simsplit.report.html.chart import make_drawing, make_reachable
-from simsplit.report.html.markup import Markup, capitalise, figure, join, section, tag, views, void
+from simsplit.report.html.markup import Markup, figure, join, section, tag, views, void
 from simsplit.report.html.subject import Subject
 from simsplit.report.privacy import mark_view
 from simsplit.report.tables import thin
@@ -62,10 +62,10 @@ def draw_heat_maps(subject: Subject) -> Markup:
         named = list(zip(subject.names, subject.firsts, strict=True))
         named.sort(key=lambda pair: not list_malicious(pair[1].run))  # attacked settings come first
         last = [(name, each) for name, entry in named for each in _list_maps(entry.run)[-1:]]
-        made = [
-            figure(_draw_map(m), f"{name}, first seed. {_write_caption(m)}", f"{name}: {m.name}")
-            for name, m in last
-        ]
+        made = []
+        for name, each in last:
+            caption = f"{name}, first seed. {_write_caption(each)}"
+            made.append(figure(_draw_map(each), caption, f"{name}: {each.name}"))
     return section("Clients", views(made[:_VIEWS], "Heat map of"))
 
 
@@ -101,12 +101,12 @@ def _draw_map(made: _Map) -> Markup:
         cells = [_draw_cell(made, who, place, i, each) for i, each in enumerate(facts)]
         name = _write_client(made, place, client, bad=client in bad)
         lines.append(join((name, tag("g", *cells, data_group=""))))
-    wide = made.left + _CELL * len(rounds) + 4
+    across = made.left + _CELL * len(rounds) + 4
     drawing = make_drawing(
         [*lines, _draw_rounds_axis(rounds, len(clients), made.left)],
-        (wide, _TOP + _CELL * len(clients) + _BOTTOM),
+        (across, _TOP + _CELL * len(clients) + _BOTTOM),
         f"{made.name} by client and round. Arrow keys move between cells.",
-        f"width:{1.2 * wide:.0f}px",
+        f"width:{1.2 * across:.0f}px",
     )
     scale = _draw_scale(made.levels, *span) if span else None
     return join((scale, tag("div", drawing, class_="wide plain")))
@@ -187,7 +187,7 @@ def _draw_scale(levels: str, least: float, most: float) -> Markup:
 
 
 def _write_caption(made: _Map) -> str:
-    words = f"{capitalise(made.name)} of each client in each round"
+    words = f"{made.name[:1].upper()}{made.name[1:]} of each client in each round"
     if made.detector is not None:
         words = f"Robust z of {made.detector}, client by round; outlined cells were flagged"
     clients, rounds = made.run.clients["client"].nunique(), made.run.clients["round"].nunique()
