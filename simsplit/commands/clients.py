@@ -95,7 +95,7 @@ def clients(
                 print_table(table, format_)
         if figure is not None:
             from simsplit.report.canvas import save_figure_as
-            from simsplit.report.client_figures import draw_clients
+            from simsplit.report.client_tables import draw_clients
 
             save_figure_as(draw_clients(run), figure)
             (say if as_json else echo)(f"figure: {figure}")

@@ -27,12 +27,8 @@ from simsplit.results.directory import make_folder
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_STATES = {
-    "finished": "FINISHED",
-    "interrupted": "KILLED",
-    "failed": "FAILED",
-    "pruned": "KILLED",
-}
+_STATES = {"finished": "FINISHED", "failed": "FAILED"}
+"""MLflow's names of how a run ended; one that was interrupted or pruned is killed."""
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     # a server that is down must not delay a run by minutes
@@ -140,7 +136,7 @@ class MLflow(Tracker):
         self.client.log_artifact(self.run, str(picture))
 
     def close(self, status: Status) -> None:
-        self.client.set_terminated(self.run, _STATES[status])
+        self.client.set_terminated(self.run, _STATES.get(status, "KILLED"))
 
 
 def _get_experiment(client: "MlflowClient", name: str, pictures: str | None) -> str:

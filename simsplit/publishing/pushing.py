@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -152,15 +152,12 @@ def refuse_secrets(folder: Path) -> None:
         if _SECRET_NAMES.search(name) and len(value) >= _SHORTEST
     }
     for file in [*list_files(folder), folder / CARD]:
-        for what in _find_secrets(read_bytes(file, MOST_TABLE), values):
+        content = read_bytes(file, MOST_TABLE)
+        found = [f"the value of ${name}" for value, name in values.items() if value in content]
+        found += ["what looks like a key or token"] if _SECRET_FORMS.search(content) else []
+        for what in found:
             where = file.relative_to(folder)
             raise RunError(f"{where} has {what} in it; nothing was published")
-
-
-def _find_secrets(content: bytes, values: Mapping[bytes, str]) -> Iterator[str]:
-    yield from (f"the value of ${name}" for value, name in values.items() if value in content)
-    if _SECRET_FORMS.search(content):
-        yield "what looks like a key or token"
 
 
 def _put(copy: Path, target: Path) -> str:

@@ -86,12 +86,9 @@ def compare(
 
 def _name_inference(rows: Sequence[Row]) -> str:
     """Say how texts are sent in evaluation, if all methods with the choice agree."""
-    inferences = {
-        str(method["inference"])
-        for row in rows
-        for method in row.entries[0].scenario["method"]
-        if isinstance(method.get("inference"), str)
-    }
+    methods = [method for row in rows for method in row.entries[0].scenario["method"]]
+    chosen = (method.get("inference") for method in methods)
+    inferences = {each for each in chosen if isinstance(each, str)}
     # if they differ, the rows' labels name it
     return f"; {inferences.pop()} inference" if len(inferences) == 1 else ""
 
@@ -111,11 +108,8 @@ def find_baselines(
         rest = ", all else equal" if len(chosen) > 1 else ""
         return f"; change is against {_write_cell(wanted, chosen[0])}{rest}"
     keys = [make_key(row.entries[0], method=False) for row in rows]
-    raw = {
-        key: row
-        for key, row in zip(keys, rows, strict=True)
-        if name_methods(row.entries[0].scenario) == "raw"
-    }
+    methods = [name_methods(row.entries[0].scenario) for row in rows]
+    raw = {key: row for key, row, m in zip(keys, rows, methods, strict=True) if m == "raw"}
     for key, row in zip(keys, rows, strict=True):
         row.baseline = raw.get(key)
     names = []
@@ -178,20 +172,13 @@ def _make_cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
     if row.baseline is not None:
         if row.baseline is row:
             cells["change"] = "" if ratio == "of Raw" else "baseline"
-        else:
-            cells["change"] = _write_change(row.changes(figure, "accuracy"))
+        elif changes := row.changes(figure, "accuracy"):  # in points
+            mean, half = 100 * statistics.fmean(changes), compute_half_width(changes)
+            ends = None if half is None else (mean - 100 * half, mean + 100 * half)
+            cells["change"] = format_change(mean, ends, 2)
         base = row.baseline.of_the_seeds_of(row).nbytes  # zero if the baseline is not trained
         cells[ratio] = f"{row.nbytes / base:.3f}" if base else ""
     return cells
-
-
-def _write_change(changes: Sequence[float]) -> str:
-    """Write the mean of the seeds' changes in points, and its interval for several seeds."""
-    if not changes:
-        return ""
-    mean, half = 100 * statistics.fmean(changes), compute_half_width(changes)
-    interval = None if half is None else (mean - 100 * half, mean + 100 * half)
-    return format_change(mean, interval, 2)
 
 
 def _read_cost(run: Run, title: str) -> float | None:

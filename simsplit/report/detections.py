@@ -184,7 +184,7 @@ def _make_rows(
 
 def _sum_counts(runs: Sequence[Run], detector: str, count: Callable[[Run, str], Count]) -> Count:
     """Sum the counts of the runs that had a detector."""
-    known = [run for run in runs if _has_detector(run, detector)]
+    known = (run for run in runs if f"{detector}_flagged" in run.clients)
     return sum((count(run, detector) for run in known), Count())
 
 
@@ -202,7 +202,7 @@ def _count_flagged_honest(run: Run, detector: str) -> Count:
 
 def _summarise_detector(runs: Sequence[Run], name: str) -> dict[str, str]:
     """Return one detector's cells: its rates at the runs' ends, and all rounds' false alarms."""
-    known = [run for run in runs if _has_detector(run, name)]
+    known = [run for run in runs if f"{name}_flagged" in run.clients]
     judged = [run.detections[run.detections["detector"] == name] for run in known]
     ends = [table.iloc[-1] for table in judged]
     ranked = Count()
@@ -217,10 +217,6 @@ def _summarise_detector(runs: Sequence[Run], name: str) -> dict[str, str]:
     row["AUROC"] = _average(end["auroc"] for end in ends)
     row["F1"] = _average(score_f1(run, name) for run in known)
     return row | {"false alarms": _sum_counts(known, name, _count_alarms).cell}
-
-
-def _has_detector(run: Run, detector: str) -> bool:
-    return f"{detector}_flagged" in run.clients
 
 
 def _count_alarms(run: Run, detector: str) -> Count:

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from simsplit.report.canvas import escape_text, make_shown_figure, put_legend_outside, use_cycle
+from simsplit.report.canvas import escape_text, finish_axes, make_shown_figure, use_cycle
 from simsplit.report.html.chart import Series, draw_lines
 from simsplit.report.html.markup import Markup, figure
 from simsplit.report.html.subject import Subject
@@ -37,8 +37,7 @@ def draw_rates(run: Run) -> "Figure | None":
     ax.plot([least, 1], [least, 1], color="0.6", ls=":", marker="", label="a coin")
     ax.set(xscale="log", yscale="log", xlabel=_ACROSS, ylabel=_UP, xlim=(least, 1), ylim=(least, 1))
     ax.grid(color="0.92")
-    ax.set_title("Members found at few false alarms", fontsize=10)
-    put_legend_outside(ax)
+    finish_axes(ax, "Members found at few false alarms")
     return drawn
 
 

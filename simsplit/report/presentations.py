@@ -29,13 +29,20 @@ from simsplit.report.input_tables import (
 )
 from simsplit.report.label_figures import labels_seen
 from simsplit.report.label_views import draw_seen
-from simsplit.report.leak_numbers import describe_leaks, describe_means, make_leak_frame
 from simsplit.report.leak_section import conclude_worst, show_leak_section
-from simsplit.report.leak_tables import compare_leaks, compare_weighted, tabulate_leaks
+from simsplit.report.leak_tables import (
+    compare_leaks,
+    compare_weighted,
+    describe_means,
+    describe_worst,
+    make_worst_frame,
+    tabulate_leaks,
+)
 from simsplit.report.member_rates import draw_members, draw_rates
 from simsplit.report.tables import Table
 from simsplit.results import Run
 from simsplit.results.leak_table import INPUTS
+from simsplit.results.mean_leaks import average_last
 from simsplit.results.recovered_kinds import KINDS, Kind
 
 if TYPE_CHECKING:
@@ -134,12 +141,16 @@ def _present(name: str, kind: Kind) -> Presentation:
     """Return the tables that every kind has, with what this one alone has."""
     weighted = {kind.defence.name.lower(): partial(compare_weighted, name)} if kind.defence else {}
     further = [make for each, make in _FURTHER.items() if each == name]
+
+    def frame(run: Run) -> "pd.DataFrame":
+        return make_worst_frame(run, name) if kind.worst else average_last(run.leaks, name)
+
     return Presentation(
         show=lambda run: [tabulate_leaks(run, name), *(make(run) for make in further)],
         compare=partial(compare_leaks, name),
-        frame=partial(make_leak_frame, kind=name),
+        frame=frame,
         keys=("attack", "metric") if kind.worst else ("attack", "view"),
-        describe=partial(describe_leaks, kind=name),
+        describe=partial(describe_worst if kind.worst else describe_means, kind=name),
         section=partial(show_leak_section, name, draw=_DRAWN.get(name), further=further),
         conclude=partial(conclude_worst, name) if kind.worst else lambda subject: "",
         drawings={each: drawing for each, drawing in _DRAWINGS.items() if each == name},

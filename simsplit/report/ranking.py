@@ -92,7 +92,7 @@ class Ranking:
     by: str
     """The figure that ranks."""
     test: str | None
-    """The task's main figure on the test data, which is shown beside it."""
+    """The task's main figure on the test data, which is shown beside it, if it is another."""
     places: Sequence[Ranked]
     left_out: Sequence[str] = ()
     """A line with the reason for each cell that is not ranked."""
@@ -144,7 +144,7 @@ def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
                 "change_high": high,
             }
         )
-        if ranking.test is not None and ranking.test != ranking.by and place.tested:
+        if ranking.test is not None and place.tested:
             rows[-1][f"{ranking.test}_mean"] = statistics.fmean(place.tested)
     if not ranking.pruned:
         return pd.DataFrame(rows)
@@ -178,7 +178,8 @@ def rank_loaded(loaded: Loaded, by: str | None = None) -> Ranking:
     if not places:
         raise RunError("no setting was trained to its end with all of its seeds")
     pruned = [place for place in ranked if place.is_pruned]
-    return Ranking(by, test, _compare_with_best(places), lacking, pruned)
+    beside = test if test != by else None
+    return Ranking(by, beside, _compare_with_best(places), lacking, pruned)
 
 
 def _choose_figure(by: str | None, known: Sequence[str]) -> tuple[str, Better]:
@@ -217,8 +218,7 @@ def describe_best(ranking: Ranking) -> str:
     best, others = ranking.best, len(ranking.places) - 1
     name = write_label(best.label) or "the only setting"
     figures = [f"{format_column(ranking.by)} {_write(ranking.by, list(best.by_seed.values()))}"]
-    if ranking.test not in (None, ranking.by) and best.tested:
-        assert ranking.test is not None, "as the condition says"
+    if ranking.test is not None and best.tested:
         figures.append(f"{format_column(ranking.test)} {_write(ranking.test, best.tested)}")
     words = f"best: {name} ({', '.join(figures)})"
     if not others:
@@ -235,12 +235,12 @@ def describe_best(ranking: Ranking) -> str:
 def tabulate_ranking(ranking: Ranking) -> Table:
     """Tabulate the ranking; `=` marks settings that are not resolved from the best."""
     names = list(ranking.best.label)
-    shows_test = ranking.test not in (None, ranking.by)
-    figures = [format_column(ranking.by), *([format_column(str(ranking.test))] * shows_test)]
+    beside = [ranking.test] if ranking.test else []
+    figures = [format_column(figure) for figure in (ranking.by, *beside)]
 
     def make_row(first: str, place: Ranked, last: str) -> tuple[str, ...]:
         values = list(place.by_seed.values())
-        tested = [_write(str(ranking.test), place.tested)] * shows_test
+        tested = [_write(figure, place.tested) for figure in beside]
         shown = [str(len(values)), _write(ranking.by, values), *tested]
         return (first, *(place.label[name] for name in names), *shown, last)
 
@@ -287,6 +287,5 @@ def _write_change(figure: str, place: Ranked) -> str:
         scale, digits = choose_form(strip_split(figure))
     else:
         scale, digits = 1, _choose_digits(list(place.by_seed.values()))
-    low, high = place.interval or (0.0, 0.0)
-    interval = (scale * low, scale * high) if place.interval else None
+    interval = place.interval and (scale * place.interval[0], scale * place.interval[1])
     return format_change(scale * statistics.fmean(place.changes), interval, digits)

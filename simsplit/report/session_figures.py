@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError, suggest
 from simsplit.metrics import METRICS
-from simsplit.report.canvas import HONEST, ensure_axes, put_legend_outside
+from simsplit.report.canvas import HONEST, ensure_axes, finish_axes
 from simsplit.results import Run
 from simsplit.results.leak_table import CEILING, FLOOR, WRITTEN, has_role
 from simsplit.results.mean_leaks import average_by_attack
@@ -55,9 +55,7 @@ def sessions(
     ax.plot(range(len(lasts)), floors, ":", color=HONEST, marker="", label=words)
     ax.set(ylim=(-0.02, 1.02), ylabel=f"{METRICS[figure].words}, {side}")
     ax.set_xticks(range(len(lasts)), list(lasts))
-    ax.set_title("How much each attack read of sessions", fontsize=10)
-    put_legend_outside(ax)
-    return ax
+    return finish_axes(ax, "How much each attack read of sessions")
 
 
 def session(run: Run, number: int = 0, attacks: Sequence[str] = ()) -> "Figure":

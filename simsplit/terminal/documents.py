@@ -19,7 +19,6 @@ from simsplit.report.tables import Table
 from simsplit.results import Run
 
 if TYPE_CHECKING:
-    from simsplit.data import DataInfo
     from simsplit.scenario import Scenario, Sweep
 
 Document = dict[str, Any]
@@ -103,30 +102,17 @@ def document_scenario(scenario: "Scenario") -> Document:
     if info is None or not scenario.model.is_available_offline:
         return {"valid": True, "shapes": None}
     (cut, features), (smashed, sent) = scenario.shapes(info)
-    shapes: dict[str, object] = {"cut": {"shape": cut, "sent": smashed}}
-    if info.parts:
+    shapes: Document = {"cut": {"shape": cut, "sent": smashed}}
+    if info.parts:  # what each party's head puts out, and that as it is sent
+        names = ClientNames(scenario.party_names)
         shapes["cut"] = {
-            party: {"shape": own, "sent": smashed}
-            for party, own, smashed in _list_party_cuts(scenario, info)
+            names.get(party): {"shape": own[0], "sent": crossing[0]}
+            for party, (own, crossing) in enumerate(scenario.list_party_shapes(info))
         }
     if scenario.crossings.has(Leg.FEATURES):
         shapes["features"] = {"shape": features, "sent": sent}
-    cuts = _group_cuts(scenario)
-    return {"valid": True, "shapes": shapes, **({"cuts": cuts} if cuts else {})}
-
-
-def _list_party_cuts(
-    scenario: "Scenario", info: "DataInfo"
-) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """List each party's name, the shape of what its head puts out, and that as it is sent."""
-    names = ClientNames(scenario.party_names)
-    shapes = enumerate(scenario.list_party_shapes(info))
-    return [(names.get(party), own[0], sent[0]) for party, (own, sent) in shapes]
-
-
-def _group_cuts(scenario: "Scenario") -> dict[str, int]:
-    """Count the clients of each cut; none where all have one cut."""
-    return dict(Counter(map(str, scenario.places))) if scenario.has_own_cuts else {}
+    cuts = {"cuts": dict(Counter(map(str, scenario.places)))} if scenario.has_own_cuts else {}
+    return {"valid": True, "shapes": shapes, **cuts}
 
 
 def document_clients(run: Run) -> Document:
@@ -149,26 +135,19 @@ def document_mistakes(error: ScenarioError) -> Document:
 
 def describe_scenario(scenario: "Scenario") -> str:
     """Return lines on a valid scenario, with the shapes that it sends."""
-    valid = "a valid scenario"
-    info = scenario.data.describe()
+    lines, made = ["a valid scenario"], document_scenario(scenario)
+    info, legs = scenario.data.describe(), made["shapes"] or {}
     if info is None:
-        why = "its data are not known before they are loaded, so shapes were not checked"
-        return f"{valid}\n{why}"
-    if not scenario.model.is_available_offline:
-        why = "its model is fetched when a run begins, so shapes were not checked"
-        return f"{valid}\n{why}"
-    lines = [valid]
-    (cut, features), (smashed, sent) = scenario.shapes(info)
-    legs = [("cut", cut, smashed)]
-    if info.parts:
-        parties = _list_party_cuts(scenario, info)
-        legs = [(f"cut of {name}", own, sent) for name, own, sent in parties]
-    if scenario.crossings.has(Leg.FEATURES):
-        legs.append(("features", features, sent))
-    for name, whole, crossing in legs:
-        shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
-        lines.append(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
-    for place, clients in _group_cuts(scenario).items():
+        lines.append("its data are not known before they are loaded, so shapes were not checked")
+    elif not legs:
+        lines.append("its model is fetched when a run begins, so shapes were not checked")
+    elif info.parts:
+        parties = {f"cut of {name}": each for name, each in legs.pop("cut").items()}
+        legs = parties | legs
+    for name, each in legs.items():
+        shape, values = ("x".join(map(str, each[what])) for what in ("shape", "sent"))
+        lines.append(f"{name}: {shape}" + (f", sent as {values}" if shape != values else ""))
+    for place, clients in made.get("cuts", {}).items():
         lines.append(f"model.{scenario.model.cut_field} {place}: {format_count(clients, 'client')}")
     return "\n".join(lines)
 

@@ -10,8 +10,8 @@ from gists import gist, says
 
 from simsplit import Run, SimsplitError, load_scenario, run, value_clients
 from simsplit.report.canvas import save_figure_as
-from simsplit.report.client_figures import draw_clients
 from simsplit.report.client_tables import (
+    draw_clients,
     rank_clients,
     summarise_clients,
     tabulate_clients,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.protocols import LEGS, describe_leg, sort_legs
+from simsplit.report.grouping import Row
 from simsplit.report.html.chart import draw_legend, make_reachable
 from simsplit.report.html.markup import Markup, figure, join, mark_up, section, tag, void
 from simsplit.report.html.subject import Subject
@@ -29,12 +30,17 @@ def draw_sent(subject: Subject) -> Markup:
         caption = "Bytes sent in training, by leg. Evaluation is not counted."
     else:
         named = zip(subject.names, subject.rows, strict=True)
-        bars = [(name, _average([entry.run for entry in row.entries])) for name, row in named]
+        bars = [(name, _average(row)) for name, row in named]
         caption = "Bytes sent in training, a bar a setting and a colour a leg; means over seeds."
     if not any(parts for _, parts in bars):
         return Markup()
     tables = [mark_up(each) for each in tabulate_costs(run)] if run is not None else []
-    drawing = join((_draw_legend(bars) if run is None else None, _draw_bars(bars)))
+    parts = [_draw_bars(bars)]
+    if run is None:
+        legs = list(dict.fromkeys(leg for _, parts in bars for leg, _ in parts))
+        swatches = [void("rect", width=12, height=12, class_=_colour_of(leg)) for leg in legs]
+        parts.insert(0, draw_legend(zip(swatches, map(describe_leg, legs), strict=True)))
+    drawing = join(parts)
     return section("Bytes and time", figure(drawing, caption), *tables)
 
 
@@ -45,8 +51,8 @@ def _sum_by_leg(run: Run) -> dict[str, float]:
     return {leg: totals[leg] for leg in sort_legs(totals)}
 
 
-def _average(runs: Sequence[Run]) -> list[tuple[str, float]]:
-    legs = [_sum_by_leg(run) for run in runs]
+def _average(row: Row) -> list[tuple[str, float]]:
+    legs = [_sum_by_leg(entry.run) for entry in row.entries]
     names = sort_legs(name for each in legs for name in each)
     means = {name: sum(each.get(name, 0.0) for each in legs) / len(legs) for name in names}
     return [(name, mean) for name, mean in means.items() if mean]
@@ -76,12 +82,6 @@ def _draw_bars(bars: Sequence[Bar]) -> Markup:
         lines.append(tag("li", tag("span", name, class_="name"), bar, value))
     label = "Bytes sent. Arrow keys move between bars."
     return tag("ul", *lines, class_="bars", data_chart="", aria_label=label)
-
-
-def _draw_legend(bars: Sequence[Bar]) -> Markup:
-    legs = dict.fromkeys(leg for _, parts in bars for leg, _ in parts)
-    swatches = [void("rect", width=12, height=12, class_=_colour_of(leg)) for leg in legs]
-    return draw_legend(zip(swatches, map(describe_leg, legs), strict=True))
 
 
 def _colour_of(leg: str) -> str:
