@@ -82,21 +82,16 @@ def mark_whole_rounds(ax: "Axes") -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def put_legend_outside(ax: "Axes") -> None:
-    """Put the legend to the right of the axes, where it hides nothing; none where nothing is named.
+def finish_axes(ax: "Axes", title: str) -> "Axes":
+    """Give axes their title and, if anything is named, a legend on their right; return them.
 
     Small axes of a larger figure keep it inside, since their neighbours have no room for it.
     """
+    ax.set_title(title, fontsize=10)
     if ax.get_legend_handles_labels()[1]:
         alone = len(figure_of(ax).axes) == 1
         place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if alone else {}
         ax.legend(frameon=False, fontsize="small", **place)
-
-
-def finish_axes(ax: "Axes", title: str) -> "Axes":
-    """Give axes their title and, if anything is named, their legend; return them."""
-    ax.set_title(title, fontsize=10)
-    put_legend_outside(ax)
     return ax
 
 

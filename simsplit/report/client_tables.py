@@ -206,8 +206,12 @@ def tabulate_contributions(run: Run) -> Table:
         return Table("", ("client",), [])
     ways = list(dict.fromkeys(made["by"]))
     score = str(made["score"].iloc[0])
-    known = {(row["by"], int(row["client"])): row for row in list_records(made)}
-    changes = {place: _write_change(str(row["score"]), row) for place, row in known.items()}
+    changes = {}
+    for row in list_records(made):  # of shares in percentage points
+        scale, digits = choose_form(str(row["score"]).partition("_")[2])
+        ends = None if row["low"] is None else (scale * row["low"], scale * row["high"])
+        place = row["by"], int(row["client"])
+        changes[place] = format_change(scale * row["value"], ends, digits)
     rows = [
         (run.client_names.get(client), *(changes.get((way, client), "") for way in ways))
         for client in rank_clients(run)
@@ -221,14 +225,6 @@ def tabulate_contributions(run: Run) -> Table:
 
 def _has_parties(run: Run) -> bool:
     return run.fields.get("topology") in JOINT
-
-
-def _write_change(score: str, row: Mapping[str, Any]) -> str:
-    """Write a change with its interval, of shares in percentage points."""
-    scale, digits = choose_form(score.partition("_")[2])
-    known = row["low"] is not None
-    interval = (scale * row["low"], scale * row["high"]) if known else None
-    return format_change(scale * row["value"], interval, digits)
 
 
 def _describe_way(rows: "pd.DataFrame") -> str:

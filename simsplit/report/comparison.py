@@ -18,6 +18,7 @@ from simsplit.report.grouping import (
     Row,
     group_rows,
     label_rows,
+    list_differing,
     make_key,
     refuse_unfinished,
 )
@@ -197,7 +198,7 @@ def tabulate(
     swept = {title for entry in entries for title in entry.titles.values()} - {"method"}
     every = [name for row in rows for name in row]
     columns = dict.fromkeys(("run", *(name for name in every if name in swept), *every))
-    differ = {name for name in columns if len({row.get(name, "") for row in rows}) > 1}
+    differ = set(list_differing(rows))
     # the swept fields already distinguish a sweep's rows
     idle = {"setting", *swept}
     roots = {name.split(".")[0] for entry in entries for name in entry.settings}

@@ -165,14 +165,18 @@ def name_rows(entries: Sequence[Entry]) -> list[str]:
     """Name each row with the fewest words that distinguish it from the others."""
     rows = group_rows(entries)
     labels = label_rows(rows)
-    keys = dict.fromkeys(key for label in labels for key in label)
-    differ = [key for key in keys if len({label.get(key, "") for label in labels}) > 1]
-    without = [key for key in differ if key != "run"]
-    for chosen in (["cell"], without, differ):
+    differ = list_differing(labels)
+    for chosen in (["cell"], [key for key in differ if key != "run"], differ):
         names = [write_label({key: label.get(key, "") for key in chosen}) for label in labels]
         if all(names) and len(set(names)) == len(names):
             return names
     return [row.entries[0].run.path.name for row in rows]
+
+
+def list_differing(labels: Sequence[Mapping[str, str]]) -> list[str]:
+    """List the parts of labels that are not the same in all of them."""
+    names = dict.fromkeys(name for label in labels for name in label)
+    return [name for name in names if len({label.get(name, "") for label in labels}) > 1]
 
 
 def write_label(label: Mapping[str, str]) -> str:

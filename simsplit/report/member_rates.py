@@ -47,7 +47,12 @@ def draw_members(subject: Subject) -> Markup:
     if rates is None or rates.empty:
         return Markup()
     least = _find_least(rates)
-    made = [_make_series(name, own, least) for name, own in _group(rates)]
+    made = []
+    for name, own in _group(rates):
+        rows = list(zip(own["fpr"], own["tpr"], strict=True))
+        words = [f"{name}: {100 * tpr:.3g} % at {100 * fpr:.3g} %" for fpr, tpr in rows]
+        x, y = ([math.log10(max(value, least)) for value in own[side]] for side in ("fpr", "tpr"))
+        made.append(Series(name, x, y, words, step=True))  # a curve of powers of ten
     return figure(
         draw_lines("members", made, (_ACROSS, _write_power), (_UP, _write_power)), _CAPTION
     )
@@ -63,14 +68,6 @@ def _find_least(rates: "pd.DataFrame") -> float:
     """Return the share at which log axes begin: below the smallest that a curve has above 0."""
     shares = [*rates["fpr"], *rates["tpr"]]
     return 10.0 ** math.floor(math.log10(min(each for each in shares if each > 0)))
-
-
-def _make_series(name: str, own: "pd.DataFrame", least: float) -> Series:
-    """Make a curve of powers of ten."""
-    rows = list(zip(own["fpr"], own["tpr"], strict=True))
-    words = [f"{name}: {100 * tpr:.3g} % at {100 * fpr:.3g} %" for fpr, tpr in rows]
-    x, y = ([math.log10(max(value, least)) for value in own[side]] for side in ("fpr", "tpr"))
-    return Series(name, x, y, words, step=True)
 
 
 def _write_power(value: float) -> str:

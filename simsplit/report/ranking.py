@@ -22,16 +22,20 @@ from simsplit.metrics import (
     strip_split,
 )
 from simsplit.metrics.intervals import compute_half_width
-from simsplit.report.grouping import Loaded, Row, load_search, refuse_unfinished, write_label
+from simsplit.report.grouping import (
+    Loaded,
+    Row,
+    list_differing,
+    load_search,
+    refuse_unfinished,
+    write_label,
+)
 from simsplit.report.numbers import label_groups, measure
 from simsplit.report.tables import Table, choose_form, format_change, format_mean, write_mean
 from simsplit.results import Run
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_FIGURE = "best_on_validation"
-"""The round of a run whose figures are ranked."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +163,11 @@ def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
 def rank_loaded(loaded: Loaded, by: str | None = None) -> Ranking:
     """Rank loaded runs; raise RunError if the figure is unknown or neither way is better."""
     refuse_unfinished(loaded.entries)
-    settings = _keep_differing(label_groups([*loaded.entries, *loaded.pruned]))
-    figures = [[measure([entry.run], _FIGURE) for entry in row.entries] for _, row in settings]
+    groups = label_groups([*loaded.entries, *loaded.pruned])
+    differ = list_differing([label for label, _ in groups])
+    settings = [({name: each.get(name, "") for name in differ}, row) for each, row in groups]
+    quoted = "best_on_validation"
+    figures = [[measure([entry.run], quoted) for entry in row.entries] for _, row in settings]
     known = list(dict.fromkeys(name for row in figures for run in row for name in run))
     test = find_headline(known)
     by, way = _choose_figure(by, known)
@@ -192,15 +199,6 @@ def _choose_figure(by: str | None, known: Sequence[str]) -> tuple[str, Better]:
     if (way := find_better(by)) is None:
         raise RunError(f"--by: of {by} neither more nor less is better")
     return by, way
-
-
-def _keep_differing(
-    settings: Sequence[tuple[Mapping[str, str], Row]],
-) -> list[tuple[dict[str, str], Row]]:
-    """Drop the parts of labels that are the same in all settings."""
-    names = dict.fromkeys(name for label, _ in settings for name in label)
-    differ = [name for name in names if len({label.get(name) for label, _ in settings}) > 1]
-    return [({name: label.get(name, "") for name in differ}, row) for label, row in settings]
 
 
 def _compare_with_best(places: Sequence[Ranked]) -> list[Ranked]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,11 +43,8 @@ def watch_sweep(console: Console, *, quiet: bool) -> Iterator[SweepObserver]:
         with lines.speak_up():
             yield lines
     else:
-        live = SweepLive(console)
-        try:
+        with closing(SweepLive(console)) as live:
             yield live
-        finally:
-            live.close()
 
 
 @dataclass
@@ -207,11 +204,7 @@ class SweepLive(SweepLines):
 
 def _describe_end(seen: _ShownCell, reason: str) -> str:
     _, rounds, score, elapsed = seen.cells
-    words = [
-        seen.status,
-        f"{rounds} rounds" if rounds else "",
-        f"{format_column(seen.progress.figure)} {score}" if score else "",
-        elapsed,
-    ]
-    end = ", ".join(word for word in words if word)
+    reached = f"{format_column(seen.progress.figure)} {score}" if score else ""
+    words = (seen.status, f"{rounds} rounds" if rounds else "", reached, elapsed)
+    end = ", ".join(filter(None, words))
     return f"{end}: {reason.splitlines()[0]}" if reason else end

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError
-from simsplit.report.grouping import label_rows
+from simsplit.report.grouping import label_rows, list_differing
 from simsplit.report.html.markup import (
     Markup,
     details,
@@ -48,8 +48,7 @@ def _tabulate_settings(subject: Subject) -> Markup:
     if len(subject.rows) < 2:
         return Markup()
     labels = label_rows(subject.rows)
-    keys = dict.fromkeys(key for label in labels for key in label)
-    kept = [key for key in keys if len({label.get(key, "") for label in labels}) > 1] or ["run"]
+    kept = list_differing(labels) or ["run"]
     cells = [
         (*(label.get(key, "") for key in kept), str(len(row.entries)))
         for label, row in zip(labels, subject.rows, strict=True)
