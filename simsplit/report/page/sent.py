@@ -35,12 +35,12 @@ def draw_sent(subject: Subject) -> Markup:
     if not any(parts for _, parts in bars):
         return Markup()
     tables = [mark_up(each) for each in tabulate_costs(run)] if run is not None else []
-    parts = [_draw_bars(bars)]
+    legend = None
     if run is None:
-        legs = list(dict.fromkeys(leg for _, parts in bars for leg, _ in parts))
-        swatches = [void("rect", width=12, height=12, class_=_colour_of(leg)) for leg in legs]
-        parts.insert(0, draw_legend(zip(swatches, map(describe_leg, legs), strict=True)))
-    drawing = join(parts)
+        shown = dict.fromkeys(leg for _, parts in bars for leg, _ in parts)
+        swatches = [void("rect", width=12, height=12, class_=_colour_of(leg)) for leg in shown]
+        legend = draw_legend(zip(swatches, map(describe_leg, shown), strict=True))
+    drawing = join((legend, _draw_bars(bars)))
     return section("Bytes and time", figure(drawing, caption), *tables)
 
 
