@@ -123,13 +123,15 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
 
     `names` are the settings' names, in the order of `make_frame`.
     """
-    table, numbers = make_frame(entries, figure), _find_numeric_fields(entries)
+    settings = label_settings(entries)
+    labels = [label for label, _ in settings]
+    table, numbers = make_frame(entries, figure), _find_numeric_fields(labels)
     first, others = _parse_pair(pair, table, numbers)
     picture = make_shown_figure(6.4, 4.6)
     ax = picture.subplots()
     chosen: list[str] = []
     if first in numbers:
-        given = _describe_rest(first, entries)
+        given = _describe_rest(first, labels)
         x, y, families = _place_over_swept(table, (first, numbers[first]), others, given)
         _draw_lines(ax, x, y, families)
         _draw_points(ax, x, y, families)
@@ -139,7 +141,7 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
         known = _keep_known(table, [first, *others])
         x, y = read_along(known, first), read_along(known, others[0])
         chosen = [names[index] for index in known.index]
-        methods = [row.entries[0].scenario["method"] for _, row in label_settings(entries)]
+        methods = [row.entries[0].scenario["method"] for _, row in settings]
         kinds = [" + ".join(each["kind"] for each in methods[index]) for index in known.index]
         _draw_front(ax, x, y)
         _draw_points(ax, x, y, [each or "raw" for each in kinds])
@@ -220,9 +222,9 @@ def _find_common_end(names: Sequence[str]) -> str:
     return "".join(f"_{words[0]}" for words in reversed(alike))
 
 
-def _find_numeric_fields(entries: Sequence[Entry]) -> dict[str, list[float]]:
+def _find_numeric_fields(labels: Sequence[Mapping[str, str]]) -> dict[str, list[float]]:
     """Return each field that differs between settings and is a number in all, with its values."""
-    labels, numbers = [label for label, _ in label_settings(entries)], {}
+    numbers = {}
     for name in dict.fromkeys(name for label in labels for name in label):
         try:
             numbers[name] = [float(label[name]) for label in labels]
@@ -231,9 +233,8 @@ def _find_numeric_fields(entries: Sequence[Entry]) -> dict[str, list[float]]:
     return {name: values for name, values in numbers.items() if len(set(values)) > 1}
 
 
-def _describe_rest(name: str, entries: Sequence[Entry]) -> list[str]:
+def _describe_rest(name: str, labels: Sequence[Mapping[str, str]]) -> list[str]:
     """Return for each setting the values that differ beside the swept field, one for each line."""
-    labels = [label for label, _ in label_settings(entries)]
     others = [n for n in dict.fromkeys(n for label in labels for n in label) if n != name]
     if len({label.get("run") for label in labels}) == len(labels):
         # runs outside a sweep all have different names, so each would get a line of its own
