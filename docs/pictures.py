@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from simsplit.metrics import METRICS
-from simsplit.report.along import read_along
 from simsplit.report.canvas import COLOURS, use_cycle
 from simsplit.report.client_tables import list_detectors
 from simsplit.report.detections import list_flagged, list_malicious
@@ -26,7 +25,7 @@ from simsplit.report.grouping import Entry, Row, group_rows, load_entries, name_
 from simsplit.report.numbers import make_frame
 from simsplit.report.rates import choose_headline
 from simsplit.report.run_figures import draw_bars_of_legs, sum_by_leg
-from simsplit.report.scatter import scatter
+from simsplit.report.scatter import read_along, scatter
 from simsplit.results import Run
 from simsplit.results.leak_table import FLOOR, WRITTEN, has_role
 from simsplit.results.mean_leaks import average_by_attack

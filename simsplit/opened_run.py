@@ -30,6 +30,6 @@ class OpenedRun(Run):
 
     def plot_clients(self) -> "Figure":
         """Draw clients' losses and accuracies over rounds, and who helps if it was measured."""
-        from simsplit.report.client_figures import draw_clients
+        from simsplit.report.client_tables import draw_clients
 
         return draw_clients(self)

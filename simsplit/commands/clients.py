@@ -46,7 +46,7 @@ def clients(
     from simsplit.results import Run
     from simsplit.results.read_tables import explain_misfits
     from simsplit.showing.run_output import count_work
-    from simsplit.terminal.client_output import document_clients, draw_clients_into
+    from simsplit.terminal.documents import document_clients
     from simsplit.terminal.printing import print_table
 
     asked = {"--seeds": seeds, "--from": from_ or None, "--score": score, "--tolerance": tolerance}
@@ -86,7 +86,10 @@ def clients(
             for table in tabulate_clients(run):
                 print_table(table, format_)
         if figure is not None:
-            draw_clients_into(run, figure)
+            from simsplit.report.canvas import save_figure_as
+            from simsplit.report.client_tables import draw_clients
+
+            save_figure_as(draw_clients(run), figure)
             (say if as_json else echo)(f"figure: {figure}")
 
 

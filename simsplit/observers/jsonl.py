@@ -45,7 +45,10 @@ class Jsonl(Observer):
 
     def round(self, ended: RoundEnded) -> None:
         """Append the round's line."""
-        row = {name: _to_json_value(value) for name, value in ended.row.items()}
+        row = {}
+        for name, value in ended.row.items():  # JSON has no infinity and no NaN
+            known = not isinstance(value, float) or math.isfinite(value)
+            row[name] = value if known else None
         number, line = ended.number, json.dumps(row | {"elapsed_s": ended.elapsed_s}) + "\n"
         if number <= max(self.lines, default=0):
             self._rewrite(self.lines, number - 1)
@@ -58,8 +61,3 @@ class Jsonl(Observer):
         self.lines = {number: line for number, line in lines.items() if number <= last}
         with writing(self.file):
             replace(self.file, "".join(self.lines.values()).encode())
-
-
-def _to_json_value(value: object) -> object:
-    """Return None for infinity and NaN, which JSON does not have."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

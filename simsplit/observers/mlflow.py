@@ -5,7 +5,7 @@ import os
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,11 +14,12 @@ from filelock import FileLock
 
 from simsplit.foreign import refuse_link
 from simsplit.observers.tracking import (
-    ResumeNote,
     Tracker,
     TrackerConfig,
     flatten_scenario,
     make_title,
+    read_note,
+    write_note,
 )
 from simsplit.progress import RunPlan, Status
 from simsplit.results.directory import make_folder
@@ -26,12 +27,8 @@ from simsplit.results.directory import make_folder
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_STATES = {
-    "finished": "FINISHED",
-    "interrupted": "KILLED",
-    "failed": "FAILED",
-    "pruned": "KILLED",
-}
+_STATES = {"finished": "FINISHED", "failed": "FAILED"}
+"""MLflow's names of how a run ended; one that was interrupted or pruned is killed."""
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     # a server that is down must not delay a run by minutes
@@ -66,7 +63,7 @@ class MLflow(Tracker):
     def __init__(self, path: Path, config: MLflowConfig) -> None:
         super().__init__(path)
         self.config = config
-        self.note = ResumeNote(path / "mlflow.json")
+        self.note = path / "mlflow.json"
 
     @contextmanager
     def hush(self) -> Iterator[None]:
@@ -86,47 +83,36 @@ class MLflow(Tracker):
         make_folder(home)
         for name in ("runs.lock", "runs.db", "artifacts"):
             refuse_link(home / name)
+        uri, pictures = f"sqlite:///{home / 'runs.db'}", (home / "artifacts").as_uri()
         # the cells of a sweep begin together, and only one may create the tables
         with FileLock(home / "runs.lock"):
-            return self._open_run(
-                plan, f"sqlite:///{home / 'runs.db'}", (home / "artifacts").as_uri()
-            )
+            return self._open_run(plan, uri, pictures)
 
     def _open_run(self, plan: RunPlan, uri: str, pictures: str | None) -> int:
         """Open the run and return its last round; `pictures` is a local place for pictures."""
         from mlflow import MlflowClient
 
         self.client = MlflowClient(uri)
-        before = self.note.read()
+        before = read_note(self.note)
         if before.get("uri") == uri:
             self.run = str(before["run"])
             self.client.update_run(self.run, status="RUNNING")
         else:
-            self.run = self._create_run(plan, pictures)
-            self.note.write(uri=uri, run=self.run)
-        known = self.client.get_run(self.run).data
-        self._log_fields(known.params)
+            name = self.config.experiment or (self.sweep.name if self.sweep else plan.name)
+            experiment = _get_experiment(self.client, name, pictures)
+            title = self.config.run_name or make_title(self.path)
+            self.run = str(self.client.create_run(experiment, run_name=title).info.run_id)
+            write_note(self.note, uri=uri, run=self.run)
+        self._log_fields(self.client.get_run(self.run).data.params)
         last = self.client.get_metric_history(self.run, "steps")
         return max((metric.step for metric in last), default=0)
 
-    def _create_run(self, plan: RunPlan, pictures: str | None) -> str:
-        """Create a run, and return its number."""
-        name = self.config.experiment or (self.sweep.name if self.sweep else plan.name)
-        experiment = _get_experiment(self.client, name, pictures)
-        run_name = self.config.run_name or make_title(self.path)
-        return str(self.client.create_run(experiment, run_name=run_name).info.run_id)
-
     def _log_fields(self, known: Mapping[str, str]) -> None:
-        """Log the scenario's fields; tag the ones that have changed since the run began.
-
-        MLflow does not allow a parameter to change.
-        """
+        """Log the scenario's fields; tag those that have changed, as no parameter may change."""
         from mlflow.entities import Param
 
-        fields = {
-            name: str(value)[:_MOST_CHARACTERS]
-            for name, value in flatten_scenario(self.path).items()
-        }
+        flat = flatten_scenario(self.path)
+        fields = {name: str(value)[:_MOST_CHARACTERS] for name, value in flat.items()}
         new = [Param(name, value) for name, value in fields.items() if name not in known]
         for start in range(0, len(new), _MOST_PARAMETERS):
             self.client.log_batch(self.run, params=new[start : start + _MOST_PARAMETERS])
@@ -139,8 +125,10 @@ class MLflow(Tracker):
     ) -> None:
         from mlflow.entities import Metric
 
-        values = {**figures, **_summarize_spread(spread)}
-        now = int(time.time() * 1000)
+        values, now = dict(figures), int(time.time() * 1000)
+        for name, each in spread.items():  # MLflow has no histograms
+            ends = {"min": min(each), "median": statistics.median(each), "max": max(each)}
+            values |= {f"clients/{name}/{end}": float(value) for end, value in ends.items()}
         metrics = [Metric(name, value, now, number) for name, value in values.items()]
         self.client.log_batch(self.run, metrics=metrics)
 
@@ -148,7 +136,7 @@ class MLflow(Tracker):
         self.client.log_artifact(self.run, str(picture))
 
     def close(self, status: Status) -> None:
-        self.client.set_terminated(self.run, _STATES[status])
+        self.client.set_terminated(self.run, _STATES.get(status, "KILLED"))
 
 
 def _get_experiment(client: "MlflowClient", name: str, pictures: str | None) -> str:
@@ -162,14 +150,3 @@ def _get_experiment(client: "MlflowClient", name: str, pictures: str | None) -> 
             if (experiment := client.get_experiment_by_name(name)) is None:
                 raise
     return str(experiment.experiment_id)
-
-
-def _summarize_spread(spread: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the minimum, median and maximum over clients, as MLflow has no histograms."""
-    ends: dict[str, Callable[[Sequence[float]], float]]
-    ends = {"min": min, "median": statistics.median, "max": max}
-    return {
-        f"clients/{name}/{end}": float(of(values))
-        for name, values in spread.items()
-        for end, of in ends.items()
-    }

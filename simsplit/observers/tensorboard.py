@@ -34,34 +34,28 @@ class TensorBoard(Tracker):
 
     def open(self, plan: RunPlan) -> int:
         from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard.summary import hparams
 
         refuse_link(self.folder)
         before = sorted(self.folder.glob("events.out.tfevents.*"))
         known = max(map(_read_last_step, before), default=0)
         _hush_writers()
         self.writer = SummaryWriter(str(self.folder))
-        if not before:
-            self._write_fields()
+        if not before:  # for the table that compares runs
+            for summary in hparams(flatten_scenario(self.path), {}):
+                self.writer._get_file_writer().add_summary(summary)
+            self.writer.flush()
         return known
-
-    def _write_fields(self) -> None:
-        """Write the scenario's fields, for the table that compares runs."""
-        from torch.utils.tensorboard.summary import hparams
-
-        for summary in hparams(flatten_scenario(self.path), {}):
-            self.writer._get_file_writer().add_summary(summary)
-        self.writer.flush()
 
     def keep(
         self, number: int, figures: Mapping[str, float], spread: Mapping[str, Sequence[float]]
     ) -> None:
         import numpy as np
 
+        # a plain scalar has single precision, which cannot hold large counts of bytes
+        precise = {"new_style": True, "double_precision": True}
         for name, value in figures.items():
-            # a plain scalar has single precision, which cannot hold large counts of bytes
-            self.writer.add_scalar(
-                name, np.float64(value), number, new_style=True, double_precision=True
-            )
+            self.writer.add_scalar(name, np.float64(value), number, **precise)
         for name, values in spread.items():
             self.writer.add_histogram(f"clients/{name}", np.asarray(values), number)
         self.writer.flush()

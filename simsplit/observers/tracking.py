@@ -120,10 +120,7 @@ def collect_spreads(clients: Sequence[ClientRow]) -> dict[str, list[float]]:
 
 
 def count_flagged(clients: Sequence[ClientRow]) -> dict[str, float]:
-    """Return each detector's counts of flagged clients.
-
-    They are the count of all, the count of malicious ones, and 1 for each flagged client.
-    """
+    """Count by detector all flagged clients and the malicious ones, and 1 for each client."""
     counts: dict[str, float] = {}
     for row in clients:
         for name, value in select_numbers(row).items():
@@ -139,10 +136,7 @@ def count_flagged(clients: Sequence[ClientRow]) -> dict[str, float]:
 
 
 def flatten_scenario(path: Path) -> dict[str, Field]:
-    """Return a run's scenario as flat fields: `method.0.ratio` -> 8.
-
-    Lists of plain values become text.
-    """
+    """Return a run's scenario as flat fields, `method.0.ratio` -> 8; plain lists become text."""
     return dict(_flatten(load_saved_scenario(path), ""))
 
 
@@ -170,19 +164,14 @@ def make_title(path: Path) -> str:
     return f"{sweep.name}/{path.name}" if sweep else path.absolute().name
 
 
-class ResumeNote:
-    """A small file of the run directory, by which a tracker finds its run after a resume."""
+def read_note(file: Path) -> dict[str, Any]:
+    """Read the note by which a tracker finds its run after a resume; empty if there is none."""
+    try:
+        return read_facts(file)
+    except (OSError, ValueError):
+        return {}
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
 
-    def read(self) -> dict[str, Any]:
-        """Return what was written; empty if nothing was."""
-        try:
-            return read_facts(self.file)
-        except (OSError, ValueError):
-            return {}
-
-    def write(self, **values: object) -> None:
-        """Replace the file's content."""
-        replace(self.file, (json.dumps(values) + "\n").encode())
+def write_note(file: Path, **values: object) -> None:
+    """Replace a tracker's note in the run directory."""
+    replace(file, (json.dumps(values) + "\n").encode())

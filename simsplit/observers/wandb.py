@@ -8,11 +8,12 @@ from uuid import uuid4
 
 from simsplit.foreign import refuse_link
 from simsplit.observers.tracking import (
-    ResumeNote,
     Tracker,
     TrackerConfig,
     flatten_scenario,
     make_title,
+    read_note,
+    write_note,
 )
 from simsplit.progress import RunPlan, Status
 
@@ -40,14 +41,14 @@ class Wandb(Tracker):
     def __init__(self, path: Path, config: WandbConfig) -> None:
         super().__init__(path)
         self.config = config
-        self.note = ResumeNote(path / "wandb.json")
+        self.note = path / "wandb.json"
 
     def open(self, plan: RunPlan) -> int:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
         refuse_link(self.path / "wandb")
-        before = self.note.read()
+        before = read_note(self.note)
         self.id = str(before.get("run") or uuid4().hex[:12])
         self.run = wandb.init(
             mode=self.config.mode,
@@ -78,7 +79,7 @@ class Wandb(Tracker):
 
         histograms = {f"clients/{n}": wandb.Histogram(list(each)) for n, each in spread.items()}
         self.run.log({**figures, **histograms}, step=number)
-        self.note.write(run=self.id, rounds=number)
+        write_note(self.note, run=self.id, rounds=number)
 
     def show(self, picture: Path) -> None:
         import wandb

@@ -19,8 +19,6 @@ from simsplit.wire import SampleRows, Wire, WireObserver
 from simsplit.wires.facts import check_facts
 from simsplit.wires.transcript_writer import TranscriptWriter
 
-_WEIGHTS = (Leg.HANDOVER, Leg.BROADCAST)
-
 
 class TranscriptConfig(ObserverConfig):
     """A transcript of what crosses, in a folder of the run directory, which can be audited."""
@@ -86,8 +84,7 @@ class TranscriptObserver(WireObserver):
         writer.add_packet(packet, wire.moment.exposed or wire.moment.counted_phase, ids)
         if ids and packet.leg == self.facts["legs"][0]:  # type: ignore[index]
             assert self.rows is not None
-            fresh = writer.list_unknown(ids)
-            if fresh:
+            if fresh := writer.list_unknown(ids):
                 writer.add_truth(fresh, *self.rows.take(fresh))
 
     def round(self, ended: RoundEnded) -> None:
@@ -102,12 +99,12 @@ class TranscriptObserver(WireObserver):
             self.writer = None
 
     def _is_wanted(self, packet: Packet, wire: Wire) -> bool:
-        moment, config = wire.moment, self.config
-        if packet.leg in _WEIGHTS or not (moment.is_training or moment.exposed):
-            return False
-        rounds, clients = config.rounds, config.clients
-        return (rounds is None or moment.round in rounds) and (
-            clients is None or packet.client in clients
+        moment, rounds, clients = wire.moment, self.config.rounds, self.config.clients
+        return (
+            packet.leg not in (Leg.HANDOVER, Leg.BROADCAST)  # which carry weights
+            and (moment.is_training or bool(moment.exposed))
+            and (rounds is None or moment.round in rounds)
+            and (clients is None or packet.client in clients)
         )
 
     def _find_ids(self, packet: Packet, exposed: str) -> tuple[int, ...]:

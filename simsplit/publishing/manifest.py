@@ -1,19 +1,26 @@
 """A manifest lists what was published, so that a copy can be checked before it is read.
 
 Tables, facts and pictures are published; weights, tracebacks and whatever else lies in a run
-directory are not. Nothing of this list is ever unpickled.
+directory are not. Nothing of this list is ever unpickled. The place is a repository of the Hugging
+Face hub, or a folder.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-from simsplit.errors import RunError
+from simsplit.errors import RunError, SimsplitError
 from simsplit.foreign import MOST_TABLE, read_bytes, read_facts
+from simsplit.models.hub import hush_hub
 from simsplit.results import SCENARIO, SWEEP
 from simsplit.wires.facts import FACTS as TRANSCRIPT
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 MANIFEST = "manifest.json"
 CARD = "README.md"
@@ -21,6 +28,38 @@ _SUFFIXES = (".csv", ".json", ".png", ".yaml")
 _LEFT_OUT = ("checkpoints", "export")
 _MOST_FILES = 20_000
 _PART = re.compile(r"[^\x00-\x1f\x7f/\\:]{1,255}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+
+
+def is_folder(repository: str) -> bool:
+    """Return whether a repository is a folder of this machine."""
+    return repository.startswith((".", "/", "~"))
+
+
+def refuse_unlike_repository(repository: str) -> None:
+    """Raise SimsplitError for what is neither a repository of the hub nor a folder."""
+    if not is_folder(repository) and not _REPOSITORY.fullmatch(repository):
+        raise SimsplitError(
+            f"got the repository '{repository}'; give OWNER/NAME on the hub, or a folder such as "
+            "./published"
+        )
+
+
+@contextmanager
+def on_hub(repository: str) -> "Iterator[HfApi]":
+    """Open a context with the hub's client; whatever it raises becomes a RunError."""
+    from huggingface_hub import HfApi
+
+    try:
+        with hush_hub():
+            yield HfApi()
+    except SimsplitError:
+        raise
+    except Exception as error:  # the hub's client raises from half a dozen packages
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise RunError(
+            f"{repository}: the hub answered: {first} (a token with access: hf auth login)"
+        ) from error
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -39,9 +78,8 @@ def list_files(folder: Path) -> list[Path]:
 def is_publishable(name: str) -> bool:
     """Return whether a file below a run or sweep directory is one that is published."""
     path = PurePosixPath(name)
-    plain = all(_PART.fullmatch(part) and not part.startswith(".") for part in path.parts)
     return (
-        plain
+        all(_PART.fullmatch(part) and not part.startswith(".") for part in path.parts)
         and not path.is_absolute()
         and path.suffix in _SUFFIXES
         and name != MANIFEST

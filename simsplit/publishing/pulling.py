@@ -9,8 +9,14 @@ import tempfile
 from pathlib import Path
 
 from simsplit.errors import RunError
-from simsplit.publishing.manifest import MANIFEST, check_manifest, find_runs
-from simsplit.publishing.places import is_folder, on_hub, refuse_unlike_repository
+from simsplit.publishing.manifest import (
+    MANIFEST,
+    check_manifest,
+    find_runs,
+    is_folder,
+    on_hub,
+    refuse_unlike_repository,
+)
 from simsplit.results import SWEEP, Run, SweepDirectory
 from simsplit.results.read_tables import explain_misfits
 
@@ -33,7 +39,10 @@ def pull(repository: str, out: str | Path) -> Path:
         if is_folder(repository):
             fetched = Path(repository).expanduser()
         else:
-            _download(repository, fetched)
+            with on_hub(repository) as hub:
+                hub.snapshot_download(
+                    repository, repo_type="dataset", local_dir=fetched, allow_patterns=_WANTED
+                )
         checked = Path(made) / "checked"
         for name in check_manifest(fetched):
             (checked / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,13 +56,6 @@ def pull(repository: str, out: str | Path) -> Path:
         except OSError as error:
             raise RunError(f"cannot write {target}: {error}") from None
     return target
-
-
-def _download(repository: str, target: Path) -> None:
-    with on_hub(repository) as hub:
-        hub.snapshot_download(
-            repository, repo_type="dataset", local_dir=target, allow_patterns=_WANTED
-        )
 
 
 def _read_once(folder: Path) -> None:

@@ -3,7 +3,7 @@
 import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError
 from simsplit.protocols import LEGS
@@ -82,17 +82,17 @@ def mark_whole_rounds(ax: "Axes") -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def put_legend_outside(ax: "Axes") -> None:
-    """Put the legend to the right of the axes, where it hides nothing; none where nothing is named.
+def finish_axes(ax: "Axes", title: str) -> "Axes":
+    """Give axes their title and, if anything is named, a legend on their right; return them.
 
     Small axes of a larger figure keep it inside, since their neighbours have no room for it.
     """
-    if not ax.get_legend_handles_labels()[1]:
-        return
-    if len(figure_of(ax).axes) > 1:
-        ax.legend(frameon=False, fontsize="small")
-        return
-    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    ax.set_title(title, fontsize=10)
+    if ax.get_legend_handles_labels()[1]:
+        alone = len(figure_of(ax).axes) == 1
+        place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if alone else {}
+        ax.legend(frameon=False, fontsize="small", **place)
+    return ax
 
 
 def figure_of(ax: "Axes") -> "Figure":

@@ -8,7 +8,7 @@ The title names the content of hand-overs, since moments can be twice the weight
 """
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from simsplit.errors import RunError
 from simsplit.metrics import Better, is_lower_better
@@ -18,12 +18,14 @@ from simsplit.report.grouping import (
     Row,
     group_rows,
     label_rows,
-    name_methods_in,
+    list_differing,
+    make_key,
     refuse_unfinished,
 )
 from simsplit.report.privacy import write_epsilon
 from simsplit.report.rates import SUCCESS, describe_round, read_quoted, write_success
-from simsplit.report.tables import Table, find_best, write_mean
+from simsplit.report.short_names import name_methods
+from simsplit.report.tables import Table, find_best, format_change, write_mean
 from simsplit.report.timing import write_duration
 from simsplit.results import Run
 from simsplit.sizes import format_size
@@ -38,11 +40,11 @@ _COSTS = ("per client", "per sample", "simulated", "time", "time per sample", "m
 _PAIRED = "change seed by seed, in brackets its 95 % interval over seeds (Student's)"
 _ALIGN = {"run": "l", "setting": "l", "method": "l"}
 _COST_PLACES = {
+    "per sample": ("per_sample", "bytes"),
     "simulated": ("", "simulated_s"),
     "time": ("", "seconds"),
-    "memory": ("", "resident_bytes"),
-    "per sample": ("per_sample", "bytes"),
     "time per sample": ("per_sample", "seconds"),
+    "memory": ("", "resident_bytes"),
 }
 """The place of each column in the summary."""
 _LESS = ("bytes", "of Raw", "of baseline", "per client", *_COST_PLACES, *SUCCESS.values())
@@ -61,8 +63,7 @@ def compare(
     and value, that replace Raw. Columns that are empty or distinguish no rows are left out.
     """
     entries = [Entry(run) if isinstance(run, Run) else run for run in runs]
-    for entry in entries:
-        refuse_unfinished(entry.run)
+    refuse_unfinished(entries)
     rows = group_rows(entries)
     labels = label_rows(rows)
     against = find_baselines(rows, labels, baseline)
@@ -70,34 +71,26 @@ def compare(
     cells = [
         label | _make_cells(row, figure, ratio) for label, row in zip(labels, rows, strict=True)
     ]
-    values = [collect_values(row, figure, ratio) for row in rows]
+    values = [_collect_values(row, figure, ratio) for row in rows]
     quoted = describe_round(figure, (entry.run for row in rows for entry in row.entries))
     title = f"accuracies in % on the test data, at the round: {quoted}"
     if any("[" in each["change"] for each in cells):
         title += f"; {_PAIRED}"
-    held = describe_handovers(entry.run for entry in entries)
-    hands = f"; hand-overs are of {held}" if held else ""
-    again = [str(entry.run.path) for row in rows for entry in row.repeated]
-    left_out = f"; left out, for their seed is there already: {', '.join(again)}" if again else ""
-    return tabulate(
-        f"{title}{_name_inference(rows)}{hands}{against}{left_out}",
-        cells,
-        entries,
-        (values, find_ways(values)),
-    )
+    title += _name_inference(rows)
+    if held := describe_handovers(entry.run for entry in entries):
+        title += f"; hand-overs are of {held}"
+    title += against
+    if again := [str(entry.run.path) for row in rows for entry in row.repeated]:
+        title += f"; left out, for their seed is there already: {', '.join(again)}"
+    return tabulate(title, cells, entries, (values, _find_ways(values)))
 
 
 def _name_inference(rows: Sequence[Row]) -> str:
-    """Say how texts are sent in evaluation, if all methods with the choice agree.
-
-    If they differ, the rows' labels name it.
-    """
-    inferences = {
-        str(method["inference"])
-        for row in rows
-        for method in row.entries[0].scenario["method"]
-        if isinstance(method.get("inference"), str)
-    }
+    """Say how texts are sent in evaluation, if all methods with the choice agree."""
+    methods = [method for row in rows for method in row.entries[0].scenario["method"]]
+    chosen = (method.get("inference") for method in methods)
+    inferences = {each for each in chosen if isinstance(each, str)}
+    # if they differ, the rows' labels name it
     return f"; {inferences.pop()} inference" if len(inferences) == 1 else ""
 
 
@@ -109,20 +102,22 @@ def find_baselines(
         chosen = _choose_baselines(rows, wanted)
         for row in rows:
             if row.settings:
-                row.baseline = max(chosen, key=lambda one: _count_agreements(one, row))
+                ours = row.settings
+                row.baseline = max(
+                    chosen, key=lambda one: sum(ours.get(n) == v for n, v in one.settings.items())
+                )
         rest = ", all else equal" if len(chosen) > 1 else ""
         return f"; change is against {_write_cell(wanted, chosen[0])}{rest}"
-    raw = {row.key(method=False): row for row in rows if name_methods_in(row) == "raw"}
-    for row in rows:
-        row.baseline = raw.get(row.key(method=False))
+    keys = [make_key(row.entries[0], method=False) for row in rows]
+    methods = [name_methods(row.entries[0].scenario) for row in rows]
+    raw = {key: row for key, row, m in zip(keys, rows, methods, strict=True) if m == "raw"}
+    for key, row in zip(keys, rows, strict=True):
+        row.baseline = raw.get(key)
     names = []
     for sweep in dict.fromkeys(row.entries[0].sweep for row in rows):
         cells = [row for row in rows if row.entries[0].sweep == sweep]
-        if (
-            sweep is None
-            or len(cells) == 1
-            or any(row.baseline not in (None, row) for row in cells)
-        ):
+        compared = any(row.baseline not in (None, row) for row in cells)
+        if sweep is None or len(cells) == 1 or compared:
             continue
         for row in cells:
             row.baseline = cells[0]
@@ -135,15 +130,12 @@ def find_baselines(
 
 def _choose_baselines(rows: Sequence[Row], wanted: Mapping[str, str]) -> list[Row]:
     """Return the rows that have the wanted settings; raise RunError if there is none."""
-    chosen = [
-        row
-        for row in rows
-        if all(
-            value in (_read_setting(row, name), _read_setting(row, name).replace(" ", "-"))
-            for name, value in wanted.items()
-        )
-    ]
-    if chosen:
+
+    def fits(row: Row) -> bool:
+        given = ((_read_setting(row, name), value) for name, value in wanted.items())
+        return all(value in (own, own.replace(" ", "-")) for own, value in given)
+
+    if chosen := [row for row in rows if fits(row)]:
         return chosen
     values = {name: dict.fromkeys(_read_setting(row, name) for row in rows) for name in wanted}
     known = [f"{name}: {', '.join(filter(None, each))}" for name, each in values.items()]
@@ -153,11 +145,8 @@ def _choose_baselines(rows: Sequence[Row], wanted: Mapping[str, str]) -> list[Ro
 
 def _read_setting(row: Row, name: str) -> str:
     """Return the value that a sweep gave a field; the method of a cell without methods is raw."""
-    return row.settings.get(name) or (name_methods_in(row) if name == "method" else "")
-
-
-def _count_agreements(one: Row, other: Row) -> int:
-    return sum(other.settings.get(name) == value for name, value in one.settings.items())
+    raw = name_methods(row.entries[0].scenario) if name == "method" else ""
+    return row.settings.get(name) or raw
 
 
 def _write_cell(settings: Mapping[str, str], row: Row) -> str:
@@ -174,47 +163,29 @@ def _make_cells(row: Row, figure: str, ratio: str) -> dict[str, str]:
     cells |= {title: write_success(runs, name, figure) for name, title in SUCCESS.items()}
     cells |= {name: write_mean(name, row.values(figure, name)) for name in row.further(figure)}
     cells |= {"bytes": format_size(row.nbytes), ratio: ""}
-    cells |= {"epsilon": write_epsilon([entry.run for entry in row.entries])}
-    cells |= _average_costs(row)
+    cells |= {"epsilon": write_epsilon(runs)}
+    clients = row.entries[0].scenario["clients"]["count"]
+    cells["per client"] = format_size(row.nbytes / clients)
+    for title, (_, name) in _COST_PLACES.items():
+        costs = [cost for run in runs if (cost := _read_cost(run, title)) is not None]
+        write = format_size if name.endswith("bytes") else write_duration
+        cells[title] = write(statistics.fmean(costs)) if costs else ""
     if row.baseline is not None:
-        of_same_seeds = row.baseline.of_the_seeds_of(row)
         if row.baseline is row:
             cells["change"] = "" if ratio == "of Raw" else "baseline"
-        else:
-            cells["change"] = write_change(row.changes(figure, "accuracy"))
-        base = of_same_seeds.nbytes  # zero if the baseline is not trained
+        elif changes := row.changes(figure, "accuracy"):  # in points
+            mean, half = 100 * statistics.fmean(changes), compute_half_width(changes)
+            ends = None if half is None else (mean - 100 * half, mean + 100 * half)
+            cells["change"] = format_change(mean, ends, 2)
+        base = row.baseline.of_the_seeds_of(row).nbytes  # zero if the baseline is not trained
         cells[ratio] = f"{row.nbytes / base:.3f}" if base else ""
     return cells
 
 
-def write_change(changes: Sequence[float]) -> str:
-    """Write the mean of the seeds' changes in points, and its interval for several seeds."""
-    if not changes:
-        return ""
-    mean, half = 100 * statistics.fmean(changes), compute_half_width(changes)
-    if half is None:
-        return f"{mean:+.2f}"
-    return f"{mean:+.2f} [{mean - 100 * half:+.2f}, {mean + 100 * half:+.2f}]"
-
-
-def _average_costs(row: Row) -> dict[str, str]:
-    """Return the mean costs of a row's runs, by column."""
-
-    def mean(values: Iterable[float | None], write: Callable[[float], str]) -> str:
-        known = [value for value in values if value is not None]
-        return write(statistics.fmean(known)) if known else ""
-
-    clients = row.entries[0].scenario["clients"]["count"]
-    runs = [entry.run for entry in row.entries]
-    samples = [run.summary.get("per_sample", {}) for run in runs]
-    return {
-        "per client": format_size(row.nbytes / clients),
-        "per sample": mean((each.get("bytes") for each in samples), format_size),
-        "simulated": mean((run.summary.get("simulated_s") for run in runs), write_duration),
-        "time": mean((run.summary.get("seconds") for run in runs), write_duration),
-        "time per sample": mean((each.get("seconds") for each in samples), write_duration),
-        "memory": mean((run.summary.get("resident_bytes") for run in runs), format_size),
-    }
+def _read_cost(run: Run, title: str) -> float | None:
+    part, name = _COST_PLACES[title]
+    cost: float | None = (run.summary.get(part, {}) if part else run.summary).get(name)
+    return cost
 
 
 def tabulate(
@@ -225,9 +196,9 @@ def tabulate(
 ) -> Table:
     """Make a table without columns that are empty or distinguish no rows."""
     swept = {title for entry in entries for title in entry.titles.values()} - {"method"}
-    columns = dict.fromkeys(["run", *(name for row in rows for name in row if name in swept)])
-    columns |= dict.fromkeys(name for row in rows for name in row)
-    differ = {name for name in columns if len({row.get(name, "") for row in rows}) > 1}
+    every = [name for row in rows for name in row]
+    columns = dict.fromkeys(("run", *(name for name in every if name in swept), *every))
+    differ = set(list_differing(rows))
     # the swept fields already distinguish a sweep's rows
     idle = {"setting", *swept}
     roots = {name.split(".")[0] for entry in entries for name in entry.settings}
@@ -235,17 +206,14 @@ def tabulate(
         columns = {name: None for name in columns if name not in _COSTS}
     if len({entry.sweep for entry in entries}) == 1 and differ & {"method", *swept}:
         idle |= {"run", "method"} if differ & swept else {"run"}
-    kept = [
-        name
-        for name in columns
-        if any(row.get(name) for row in rows) and (name in differ or name not in idle)
-    ]
+    shown = [name for name in columns if name in differ or name not in idle]
+    kept = [name for name in shown if any(row.get(name) for row in rows)]
     align = "".join(_ALIGN.get(name, "r") if name not in swept else "l" for name in kept)
     cells = [tuple(row.get(name, "") for name in kept) for row in rows]
     return Table(title, tuple(kept), cells, align, find_best(kept, *numbers, _EXACT))
 
 
-def collect_values(row: Row, figure: str, ratio: str) -> dict[str, dict[int, float]]:
+def _collect_values(row: Row, figure: str, ratio: str) -> dict[str, dict[int, float]]:
     """Return the numbers behind each cell of a row by seed, for columns with a better way."""
     known = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
     known |= {name: name for name in row.further(figure)}
@@ -257,16 +225,14 @@ def collect_values(row: Row, figure: str, ratio: str) -> dict[str, dict[int, flo
         nbytes = entry.run.summary["bytes"]["total"]
         costs |= {"bytes": nbytes, "per client": nbytes / clients}
         costs |= {ratio: nbytes / base} if base else {}
-        for title, (part, name) in _COST_PLACES.items():
-            place = entry.run.summary.get(part, {}) if part else entry.run.summary
-            costs[title] = place.get(name)
+        costs |= {title: _read_cost(entry.run, title) for title in _COST_PLACES}
         for title, value in costs.items():
             if value is not None:
                 values.setdefault(title, {})[entry.scenario["seed"]] = float(value)
     return {title: by_seed for title, by_seed in values.items() if by_seed}
 
 
-def find_ways(values: Iterable[Mapping[str, object]]) -> dict[str, Better]:
+def _find_ways(values: Iterable[Mapping[str, object]]) -> dict[str, Better]:
     """Return each column's better way; for attacks' columns, that of the client under attack."""
     named = dict.fromkeys(name for each in values for name in each)
     return {name: "less" if name in _LESS or is_lower_better(name) else "more" for name in named}

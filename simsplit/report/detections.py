@@ -8,16 +8,16 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
 
 from simsplit.errors import format_list
-from simsplit.report.grouping import Entry
+from simsplit.report.grouping import INCIDENTAL, Entry
 from simsplit.report.rates import SUCCESS, Count, describe_round, read_quoted, write_success
 from simsplit.report.tables import Table
 from simsplit.results import Run, load_saved_scenario
@@ -26,12 +26,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from simsplit.detectors import DetectorConfig
-    from simsplit.detectors.thresholds import Side
 
 
-_INCIDENTAL = ("name", "output", "threads", "device", "checkpoint", "engine", "observers")
 _OF_DETECTOR = ("window", "threshold")
-_FIGURES = ("AUROC", "F1")
 _BRACKETS = "in brackets 95 % intervals, of clients and rounds as if independent"
 
 
@@ -53,24 +50,22 @@ def compare_detections(
 ) -> Table | None:
     """Tabulate a row per cell and detector, over seeds; return None if there is nothing to show.
 
-    False alarms and the backdoor's success stand beside those of the clean twin, which differs from
-    the run only in that no client is malicious. The twin's success is the share of samples that
-    the model gets wrong in this way without an attack. Success is read at the round that `figure`
-    names. There is nothing to show if no detector ran and no attack was scored.
+    False alarms and the backdoor's success, at the round that `figure` names, stand beside those of
+    the clean twin, which differs from the run only in that no client is malicious. The twin's
+    success is the share of samples that the model gets wrong in this way without an attack.
     """
     entries = [e for e in entries if len(e.run.detections) or "attack_success" in e.run.rounds]
-    clean = {
-        _make_key(entry, seed=True): entry for entry in entries if not list_malicious(entry.run)
-    }
+    if not entries:
+        return None
+    clean: dict[str, Entry] = {}
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         if list_malicious(entry.run):
             groups.setdefault(_make_key(entry, seed=False, malicious=True), []).append(entry)
-    if not entries:
-        return None
-    if not groups:
-        groups = {"": list(clean.values())}
-    rows = [row for group in groups.values() for row in _make_rows(group, clean, figure)]
+        else:
+            clean[_make_key(entry, seed=True)] = entry
+    every = groups.values() or [list(clean.values())]
+    rows = [row for group in every for row in _make_rows(group, clean, figure)]
     swept = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
     columns = (*swept, *_COLUMNS)
     idle = {name for name in swept if len({row.get(name) for row in rows}) == 1}
@@ -102,7 +97,7 @@ def _find_implied_columns(rows: Sequence[dict[str, str]], swept: Collection[str]
     return {n for n, pairs in alike.items() if len(pairs) == len(names)} - {"cell", "method"}
 
 
-_RATES = ("caught", "caught at 1% FPR", *_FIGURES, "false alarms")
+_RATES = ("caught", "caught at 1% FPR", "AUROC", "F1", "false alarms")
 _TAKEN, _HONEST, _CLEAN_HONEST = "caught where it takes", "honest flagged", "clean run's flagged"
 TAKES = 0.5
 """A backdoor that succeeds less often does not work, so missing its clients means little."""
@@ -148,14 +143,10 @@ def write_clients(run: Run, clients: Sequence[int]) -> str:
     return format_list(map(run.client_names.get, clients), 6) or "none"
 
 
-_NAMED = 3
-"""The most runs whose clients a cell names; for more runs it gives their number."""
-
-
 def _write_clients_of(runs: Sequence[Run], choose: Callable[[Run], Sequence[int]]) -> str:
     """Write the chosen clients of each run for a cell, or their number over many runs."""
     chosen = [choose(run) for run in runs]
-    if len(runs) <= _NAMED:
+    if len(runs) <= 3:
         return " | ".join(map(write_clients, runs, chosen))
     return f"{sum(map(len, chosen))} in {len(runs)} runs"
 
@@ -168,42 +159,32 @@ def _make_rows(
     common = {first.titles[n]: v for n, v in first.settings.items() if n != "seed"}
     common |= {"seeds": str(len(runs))}
     common |= {title: write_success(runs, name, figure) for name, title in SUCCESS.items()}
-    twins = [
-        twin for entry in group if (twin := clean.get(_make_key(entry, seed=True))) is not None
-    ]
+    keys = [_make_key(entry, seed=True) for entry in group]
+    twins = [clean[key].run for key in keys if key in clean]
     if list_malicious(first.run):
-        common[_CLEAN] = write_success([twin.run for twin in twins], "attack_success", figure)
-    taken = [run for run in runs if _is_taken(run, figure)]
+        common[_CLEAN] = write_success(twins, "attack_success", figure)
+    # a backdoor that was not scored counts as working
+    succeeded = [read_quoted(run, "attack_success", figure) for run in runs]
+    taken = [run for run, s in zip(runs, succeeded, strict=True) if s is None or s > TAKES]
     common["malicious"] = _write_clients_of(runs, list_malicious)
     if not len(first.run.detections):
         return [{**common, "detector": "none"}]
     rows = []
     for name in map(str, first.run.detections["detector"].unique()):
-        row = (
-            common
-            | _summarise_detector(runs, name)
-            | {_HONEST: _sum_counts(runs, name, _count_flagged_honest).cell}
-        )
+        row = common | _summarise_detector(runs, name)
+        row[_HONEST] = _sum_counts(runs, name, _count_flagged_honest).cell
         if list_malicious(first.run):
-            clean_runs = [twin.run for twin in twins]
-            row[_CLEAN_ALARMS] = _sum_counts(clean_runs, name, _count_alarms).cell
-            row[_CLEAN_HONEST] = _sum_counts(clean_runs, name, _count_flagged_honest).cell
-            row[_TAKEN] = (
-                _sum_counts(taken, name, _count_caught).cell if taken else "takes in no seed"
-            )
+            row[_CLEAN_ALARMS] = _sum_counts(twins, name, _count_alarms).cell
+            row[_CLEAN_HONEST] = _sum_counts(twins, name, _count_flagged_honest).cell
+            caught = _sum_counts(taken, name, _count_caught).cell
+            row[_TAKEN] = caught if taken else "takes in no seed"
         rows.append(row)
     return rows
 
 
-def _is_taken(run: Run, figure: str) -> bool:
-    """Tell whether a run's backdoor works; a backdoor that was not scored counts as working."""
-    success = read_quoted(run, "attack_success", figure)
-    return success is None or success > TAKES
-
-
 def _sum_counts(runs: Sequence[Run], detector: str, count: Callable[[Run, str], Count]) -> Count:
     """Sum the counts of the runs that had a detector."""
-    known = [run for run in runs if _has_detector(run, detector)]
+    known = (run for run in runs if f"{detector}_flagged" in run.clients)
     return sum((count(run, detector) for run in known), Count())
 
 
@@ -221,8 +202,9 @@ def _count_flagged_honest(run: Run, detector: str) -> Count:
 
 def _summarise_detector(runs: Sequence[Run], name: str) -> dict[str, str]:
     """Return one detector's cells: its rates at the runs' ends, and all rounds' false alarms."""
-    known = [run for run in runs if _has_detector(run, name)]
-    ends = [_read_last(run, name) for run in known]
+    known = [run for run in runs if f"{name}_flagged" in run.clients]
+    judged = [run.detections[run.detections["detector"] == name] for run in known]
+    ends = [table.iloc[-1] for table in judged]
     ranked = Count()
     for end in ends:
         if not math.isnan(end["tpr_at_1pct_fpr"]):
@@ -237,15 +219,6 @@ def _summarise_detector(runs: Sequence[Run], name: str) -> dict[str, str]:
     return row | {"false alarms": _sum_counts(known, name, _count_alarms).cell}
 
 
-def _has_detector(run: Run, detector: str) -> bool:
-    return f"{detector}_flagged" in run.clients
-
-
-def _read_last(run: Run, detector: str) -> "pd.Series[Any]":
-    judged = run.detections
-    return judged[judged["detector"] == detector].iloc[-1]
-
-
 def _count_alarms(run: Run, detector: str) -> Count:
     """Count the verdicts on honest clients that flagged them, over all rounds."""
     table = run.clients
@@ -254,9 +227,9 @@ def _count_alarms(run: Run, detector: str) -> Count:
 
 
 def _make_key(entry: Entry, *, seed: bool, malicious: bool = False) -> str:
-    values = {name: value for name, value in entry.scenario.items() if name not in _INCIDENTAL}
-    if not seed:
-        del values["seed"]
+    values = {name: value for name, value in entry.scenario.items() if name not in INCIDENTAL}
+    if seed:
+        values["seed"] = entry.scenario["seed"]
     if not malicious:
         values["clients"] = {n: v for n, v in values["clients"].items() if n != "malicious"}
     return json.dumps(values, sort_keys=True)
@@ -267,45 +240,33 @@ def _average(values: Iterable[float]) -> str:
     return f"{statistics.fmean(known):.2f}" if known else ""
 
 
-@dataclass(frozen=True)
-class SignalCut:
+class SignalCut(NamedTuple):
     """A threshold that can be drawn in a signal's picture."""
 
     value: float
-    side: "Side"
+    lines: tuple[float, ...]
+    """The values at which a client would be flagged."""
     of_scores: bool
     """Whether it applies to the scores themselves instead of their robust z."""
-
-    @property
-    def lines(self) -> tuple[float, ...]:
-        """The values at which a client would be flagged."""
-        ways: dict[str, tuple[float, ...]] = {
-            "both": (-self.value, self.value),
-            "high": (self.value,),
-            "low": (-self.value,),
-        }
-        return ways[self.side]
 
 
 def list_detectors(run: Run) -> list[str]:
     """Return the names of a run's detectors, in their order."""
-    ends = "_flagged"
     columns = map(str, run.clients.columns)
-    return [name.removesuffix(ends) for name in columns if name.endswith(ends)]
+    return [name.removesuffix("_flagged") for name in columns if name.endswith("_flagged")]
 
 
 def find_cut(run: Run, detector: str) -> SignalCut | None:
-    """Return a detector's threshold at the end of the run.
-
-    Return None for a plugin's detector and for one that averages over rounds, which have no line.
-    """
+    """Return a detector's threshold at the end of the run, or None if it has no line."""
     config = _read_configs(run.path).get(detector)
+    # a plugin's detector, and one that averages over rounds
     if config is None or config.threshold.kind == "sequential":
         return None
     last = run.clients[run.clients["round"] == run.clients["round"].max()]
     judged = int(last[f"{detector}_z"].notna().sum()) - len(config.trusted)
     value = config.threshold.cut(judged, config.side, len(run.rounds))
-    return SignalCut(value, config.side, config.threshold.kind == "fixed")
+    ways = {"both": (-value, value), "high": (value,), "low": (-value,)}
+    return SignalCut(value, ways[config.side], config.threshold.kind == "fixed")
 
 
 def rank_suspicion(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
@@ -314,16 +275,15 @@ def rank_suspicion(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
     Suspicion ranks clients like the detector; for a plugin's detector it is the distance from the
     others.
     """
-    config = _read_configs(run.path).get(detector)
-    scores = config is not None and config.threshold.kind == "fixed"
-    column = detector if scores else f"{detector}_z"
-    known = run.clients.dropna(subset=[column])
-    last = known[known["round"] == known["round"].max()]
-    trusted = () if config is None else config.trusted
-    last = last[~last["client"].isin(trusted)]
-    side = "both" if config is None else config.side
     from simsplit.detectors.thresholds import to_suspicion
 
+    config = _read_configs(run.path).get(detector)
+    fixed = config is not None and config.threshold.kind == "fixed"
+    column = detector if fixed else f"{detector}_z"
+    known = run.clients.dropna(subset=[column])
+    last = known[known["round"] == known["round"].max()]
+    last = last[~last["client"].isin(config.trusted if config else ())]
+    side = config.side if config else "both"
     return last["malicious"].to_numpy(), to_suspicion(last[column].to_numpy(float), side)
 
 
@@ -336,11 +296,9 @@ def _read_configs(path: Path) -> "Mapping[str, DetectorConfig]":
     from simsplit.detectors import DETECTORS  # torch with them, which other runs do not need
 
     configs = {}
-    for each in values.get("detectors") or ():
-        if each["kind"] in DETECTORS:
-            try:
+    for each in values["detectors"]:
+        with suppress(ValidationError):  # another version wrote the scenario
+            if each["kind"] in DETECTORS:
                 config = DETECTORS[each["kind"]].model_validate(each)
-            except ValidationError:  # another version wrote the scenario
-                continue
-            configs[config.title] = config
+                configs[config.title] = config
     return configs

@@ -18,8 +18,8 @@ from simsplit.report.canvas import (
     colour_of_leg,
     ensure_axes,
     escape_text,
+    finish_axes,
     mark_whole_rounds,
-    put_legend_outside,
 )
 from simsplit.report.canvas import figure_of as drawn
 from simsplit.report.canvas import save_figure as saved
@@ -80,9 +80,7 @@ def accuracy(
     if x == "round":
         mark_whole_rounds(ax)
     over = "rounds" if x == "round" else format_column(x)
-    ax.set_title(f"{format_column(figure)} over {over}", fontsize=10)
-    put_legend_outside(ax)
-    return ax
+    return finish_axes(ax, f"{format_column(figure)} over {over}")
 
 
 def pareto(runs: Mapping[str, Run], x: str, y: str) -> "Figure":
@@ -106,9 +104,7 @@ def bytes_by_leg(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
             ax.bar(list(runs), sent, bottom=bottom, label=words, color=colour)
         bottom += sent
     ax.set(ylabel="MiB sent")
-    ax.set_title("Bytes sent in training, by leg", fontsize=10)
-    put_legend_outside(ax)
-    return ax
+    return finish_axes(ax, "Bytes sent in training, by leg")
 
 
 def signal(
@@ -140,10 +136,7 @@ def signal(
         _spread_out(ax)
     ax.set(xlabel="round", ylabel=f"{detector}, z" if z else detector)
     mark_whole_rounds(ax)
-    ax.set_title("What the detector sees of each client", fontsize=10)
-    if bad:
-        put_legend_outside(ax)
-    return ax
+    return finish_axes(ax, "What the detector sees of each client")
 
 
 def attack(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
@@ -153,16 +146,10 @@ def attack(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
         _refuse_column(run, "attack_success", "test_accuracy")
         known = run.rounds.dropna(subset=["attack_success"])
         (line,) = ax.plot(known["round"], known["attack_success"], markersize=4, label=name)
-        ax.plot(
-            *(known["round"], known["test_accuracy"]),
-            color=line.get_color(),
-            linestyle="--",
-            marker="",
-        )
+        colour, beside = line.get_color(), known["test_accuracy"]
+        ax.plot(known["round"], beside, color=colour, linestyle="--", marker="")
     ax.set(xlabel="round", ylabel="attack success (dashed: accuracy)", ylim=(-0.02, 1.02))
-    ax.set_title("Success of the backdoor, and accuracy beside it", fontsize=10)
-    put_legend_outside(ax)
-    return ax
+    return finish_axes(ax, "Success of the backdoor, and accuracy beside it")
 
 
 def roc(runs: Sequence[Run], detectors: Sequence[str], ax: "Axes | None" = None) -> "Axes":
@@ -174,14 +161,12 @@ def roc(runs: Sequence[Run], detectors: Sequence[str], ax: "Axes | None" = None)
 
     ax = ensure_axes(ax)
     for detector in detectors:
-        bad, away = _pool(runs, detector)
-        fpr, tpr, _ = roc_curve(bad, away)
+        bad, away = zip(*(_read_last(run, detector) for run in runs), strict=True)
+        fpr, tpr, _ = roc_curve(np.concatenate(bad), np.concatenate(away))
         ax.step(fpr, tpr, where="post", markersize=4, label=f"{detector} ({auc(fpr, tpr):.2f})")
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
     ax.set(xlabel="honest clients flagged", ylabel="malicious clients caught")
-    ax.set_title("ROC of each detector, with its area", fontsize=10)
-    put_legend_outside(ax)
-    return ax
+    return finish_axes(ax, "ROC of each detector, with its area")
 
 
 def caught(runs: Mapping[str, Run], detectors: Sequence[str], ax: "Axes | None" = None) -> "Axes":
@@ -191,16 +176,15 @@ def caught(runs: Mapping[str, Run], detectors: Sequence[str], ax: "Axes | None" 
             _refuse_unknown(run, name)
     size = (2.5 + 0.8 * len(detectors), max(3.0, 1.5 + 0.4 * len(runs)))
     ax = ensure_axes(ax, size)
-    values = np.array([[_score_f1(run, name) for name in detectors] for run in runs.values()])
+    scores = [[_score(run, name) for name in detectors] for run in runs.values()]
+    values = np.array([[value for value, _ in row] for row in scores])
     ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
     ax.set_xticks(range(len(detectors)), detectors, rotation=35, ha="right", fontsize=8)
     ax.set_title("F1 of each detector; of a clean run, clients flagged", fontsize=10)
     ax.set_yticks(range(len(runs)), list(runs))
-    for row, run in enumerate(runs.values()):
-        for column, name in enumerate(detectors):
-            alarms = len(set(list_flagged(run, name)) - set(list_malicious(run)))
-            cell = f"{values[row, column]:.2f}" if list_malicious(run) else f"{alarms} flagged"
-            colour = "white" if values[row, column] < 0.5 else "black"
+    for row, shown in enumerate(scores):
+        for column, (value, cell) in enumerate(shown):
+            colour = "white" if value < 0.5 else "black"
             ax.text(column, row, cell, ha="center", va="center", color=colour, fontsize=8)
     return ax
 
@@ -215,16 +199,14 @@ def against(
     ax = ensure_axes(ax)
     settings = sorted(runs)
     for detector in detectors:
-        bad, honest = zip(
-            *(_find_extremes(runs[value], detector) for value in settings), strict=True
-        )
-        (line,) = ax.plot(settings, bad, label=detector)
-        ax.plot(settings, honest, marker="x", linestyle=":", color=line.get_color())
+        last = [_read_last(runs[value], detector) for value in settings]
+        least = [away[bad == 1].min() if bad.any() else np.nan for bad, away in last]
+        (line,) = ax.plot(settings, least, label=detector)
+        most = [away[bad == 0].max() for bad, away in last]
+        ax.plot(settings, most, marker="x", linestyle=":", color=line.get_color())
     ax.set(xlabel=xlabel, ylabel="|z| of malicious clients (dotted: the worst honest one)")
-    ax.set_title("How far malicious clients stand out from honest ones", fontsize=10)
     _spread_out(ax)
-    put_legend_outside(ax)
-    return ax
+    return finish_axes(ax, "How far malicious clients stand out from honest ones")
 
 
 def _spread_out(ax: "Axes") -> None:
@@ -267,18 +249,9 @@ def _read_last(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
     return last["malicious"].to_numpy(), last[f"{detector}_z"].abs().to_numpy()
 
 
-def _pool(runs: Sequence[Run], detector: str) -> tuple[np.ndarray, np.ndarray]:
-    bad, away = zip(*(_read_last(run, detector) for run in runs), strict=True)
-    return np.concatenate(bad), np.concatenate(away)
-
-
-def _find_extremes(run: Run, detector: str) -> tuple[float, float]:
-    bad, away = _read_last(run, detector)
-    return (float(away[bad == 1].min()) if bad.any() else np.nan), float(away[bad == 0].max())
-
-
-def _score_f1(run: Run, detector: str) -> float:
-    """Return a detector's F1; for a clean run, the share of clients that it did not flag."""
+def _score(run: Run, detector: str) -> tuple[float, str]:
+    """Return a detector's F1, or of a clean run the share that it did not flag, and the cell."""
     if list_malicious(run):
-        return score_f1(run, detector)
-    return 1 - len(list_flagged(run, detector)) / run.clients["client"].nunique()
+        return (f1 := score_f1(run, detector)), f"{f1:.2f}"
+    alarms = len(list_flagged(run, detector))
+    return 1 - alarms / run.clients["client"].nunique(), f"{alarms} flagged"

@@ -5,6 +5,7 @@ Runs are loaded from run and sweep directories, where a sweep stands for its fin
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,6 @@ from simsplit.errors import RunError
 from simsplit.report.short_names import (
     describe_setting,
     distinguish_methods,
-    name_methods,
     short_names,
     value_of,
 )
@@ -24,7 +24,8 @@ Baseline = Mapping[str, str] | None
 """The cells, by field and value, that others are compared with; None: raw ones, or the first."""
 LABEL = "name"
 """The setting that holds the name that a sweep's list gives a cell."""
-_INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine", "observers")
+INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engine", "observers")
+"""Fields that do not affect results, and the seed."""
 _BARE = ("method", "setting", "cell", "run")
 """Labels that are clear without their column's name."""
 _UNSET = value_of(None)
@@ -68,10 +69,6 @@ class Row:
     def settings(self) -> dict[str, str]:
         """The settings that the sweep gave all of the runs."""
         return {name: v for name, v in self.entries[0].settings.items() if name != "seed"}
-
-    def key(self, *, method: bool) -> str:
-        """Return the key that a row's runs share; without `method`, the raw baseline shares it."""
-        return _make_key(self.entries[0], method=method)
 
     def values(self, figure: str, metric: str) -> list[float]:
         """Return one of the figures, run by run."""
@@ -123,7 +120,7 @@ def group_rows(entries: Iterable[Entry]) -> list[Row]:
     """Group runs that differ only in their seed into rows."""
     rows: dict[str, Row] = {}
     for entry in entries:
-        row = rows.setdefault(_make_key(entry, method=True), Row([]))
+        row = rows.setdefault(make_key(entry, method=True), Row([]))
         known = {each.scenario["seed"] for each in row.entries}
         (row.repeated if entry.scenario["seed"] in known else row.entries).append(entry)
     return list(rows.values())
@@ -146,11 +143,9 @@ def label_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
 def _name_runs(entries: Sequence[Entry]) -> dict[Path, str]:
     """Return the name of each run or its sweep by path: its folder's where two runs share one."""
     names = {each.run.path: each.sweep_name or each.run.summary["name"] for each in entries}
-    alone = [names[each.run.path] for each in entries if each.sweep is None]
-    for each in entries:
-        if each.sweep is None and alone.count(names[each.run.path]) > 1:
-            names[each.run.path] = each.run.path.name
-    return names
+    alone = [each.run.path for each in entries if each.sweep is None]
+    counts = Counter(names[path] for path in alone)
+    return names | {path: path.name for path in alone if counts[names[path]] > 1}
 
 
 def _drop_implied_columns(
@@ -160,13 +155,9 @@ def _drop_implied_columns(
     names = [row.settings.get(LABEL) for row in rows]
     if None in names or len(set(names)) == len(names):
         return list(labels)
-    implied = {
-        title
-        for name, title in rows[0].entries[0].titles.items()
-        if name not in (LABEL, "method")
-        if len({(n, label.get(title)) for n, label in zip(names, labels, strict=True)})
-        == len(set(names))
-    }
+    titles = {t for n, t in rows[0].entries[0].titles.items() if n not in (LABEL, "method")}
+    cells = {t: set(zip(names, (each.get(t) for each in labels), strict=True)) for t in titles}
+    implied = {title for title, known in cells.items() if len(known) == len(set(names))}
     return [{n: cell for n, cell in label.items() if n not in implied} for label in labels]
 
 
@@ -174,14 +165,18 @@ def name_rows(entries: Sequence[Entry]) -> list[str]:
     """Name each row with the fewest words that distinguish it from the others."""
     rows = group_rows(entries)
     labels = label_rows(rows)
-    keys = dict.fromkeys(key for label in labels for key in label)
-    differ = [key for key in keys if len({label.get(key, "") for label in labels}) > 1]
-    without = [key for key in differ if key != "run"]
-    for chosen in (["cell"], without, differ):
+    differ = list_differing(labels)
+    for chosen in (["cell"], [key for key in differ if key != "run"], differ):
         names = [write_label({key: label.get(key, "") for key in chosen}) for label in labels]
         if all(names) and len(set(names)) == len(names):
             return names
     return [row.entries[0].run.path.name for row in rows]
+
+
+def list_differing(labels: Sequence[Mapping[str, str]]) -> list[str]:
+    """List the parts of labels that are not the same in all of them."""
+    names = dict.fromkeys(name for label in labels for name in label)
+    return [name for name in names if len({label.get(name, "") for label in labels}) > 1]
 
 
 def write_label(label: Mapping[str, str]) -> str:
@@ -216,27 +211,25 @@ def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
     """Flatten fields to dotted names, without methods and fields that do not affect results."""
     flat: dict[str, str] = {}
     for name, value in values.items():
-        if not above and name in (*_INCIDENTAL, "method"):
+        if not above and name in (*INCIDENTAL, "method"):
             continue
         below = isinstance(value, Mapping)
         flat |= _flatten(value, f"{above}{name}.") if below else {f"{above}{name}": value_of(value)}
     return flat
 
 
-def refuse_unfinished(run: Run) -> None:
+def refuse_unfinished(entries: Iterable[Entry]) -> None:
     """Raise RunError if a run has not finished."""
-    status = run.summary.get("status")
-    if status != "finished":
-        raise RunError(f"{run.path} has not finished (it is {status}); go on with it with --resume")
+    for run in (entry.run for entry in entries):
+        if (status := run.summary.get("status")) != "finished":
+            raise RunError(
+                f"{run.path} has not finished (it is {status}); go on with it with --resume"
+            )
 
 
-def name_methods_in(row: Row) -> str:
-    """Return the short names of a row's methods."""
-    return name_methods(row.entries[0].scenario)
-
-
-def _make_key(entry: Entry, *, method: bool) -> str:
-    values = {name: value for name, value in entry.scenario.items() if name not in _INCIDENTAL}
+def make_key(entry: Entry, *, method: bool) -> str:
+    """Make the key that a row's runs share; without `method`, the raw baseline shares it."""
+    values = {name: value for name, value in entry.scenario.items() if name not in INCIDENTAL}
     swept = {name: value for name, value in entry.settings.items() if name != "seed"}
     if method and "method" in values:  # `[{kind: raw}]` is the same as an empty list
         values["method"] = [one for one in values["method"] if one["kind"] != "raw"]
@@ -266,10 +259,7 @@ class Loaded:
 
 
 def load_entries(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
-    """Load the entries to compare; return them, and a line with the reason for each cell left out.
-
-    Raise RunError if a directory is neither a run nor a sweep, or a sweep has no finished cell.
-    """
+    """Load the entries to compare; return them, and a line with why for each cell left out."""
     loaded = load_search(paths)
     pruned = [
         f"left out: {entry.run.path} was {entry.run.summary.get('reason') or 'given up'}"
@@ -279,7 +269,7 @@ def load_entries(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
 
 
 def load_search(paths: Iterable[str | Path]) -> Loaded:
-    """Load entries as `load_entries` does, and those that searches gave up apart."""
+    """Load runs and sweeps; raise RunError if one is neither, or a sweep has no finished cell."""
     loaded = Loaded()
     for path in map(Path, paths):
         if not (path / SWEEP).exists():
@@ -294,7 +284,7 @@ def load_search(paths: Iterable[str | Path]) -> Loaded:
             elif status == "pruned":
                 loaded.pruned.append(_load_entry(directory, cell))
             else:
-                reason = _describe_state(directory, cell)
+                reason = _describe_state(directory, cell, status)
                 loaded.left_out.append(f"left out: {directory.run_path(cell.name)} {reason}")
         if len(loaded.entries) == known:
             raise RunError(f"{path}: no cell of this sweep has finished; go on with it: --resume")
@@ -310,10 +300,9 @@ def _load_entry(directory: SweepDirectory, cell: CellEntry) -> Entry:
     return Entry(run, directory.path, directory.name, {**label, **settings}, directory.fields)
 
 
-def _describe_state(directory: SweepDirectory, cell: CellEntry) -> str:
+def _describe_state(directory: SweepDirectory, cell: CellEntry, status: str | None) -> str:
     if cell.name in directory.failed:
         return f"failed: {directory.failed[cell.name].splitlines()[0]}"
-    status = read_summary(directory.run_path(cell.name)).get("status")
     if status == "running":
         status = "running, or killed"
     return f"has not finished (it is {status})" if status else "has not run"

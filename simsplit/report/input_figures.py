@@ -53,9 +53,8 @@ def recovered(
     for name in named:  # attack by attack, so that a method's effect can be compared row by row
         for title, images in held.items():
             alone = name in _NO_ATTACK
-            if name in images and not (
-                alone and len(rows) > 1 and rows[-1][0] == _write_words(name)
-            ):
+            again = alone and len(rows) > 1 and rows[-1][0] == _write_words(name)
+            if name in images and not again:
                 rows.append((_write_words(name if alone else f"{title} {name}"), images[name]))
     columns = min(count, *(len(row) for _, row in rows))
     shape = (len(rows), columns)
@@ -122,19 +121,14 @@ def has_pictures(run: Run) -> bool:
 
 
 def draw_recovered(run: Run) -> "Figure | None":
-    """Draw a run's recovered images, or how much attacks read of its texts.
-
-    Return None if only attacks on the finished run recovered images: each has a picture already.
-    """
+    """Draw a run's recovered images, or how much attacks read of its texts."""
+    # attacks on the finished run have a picture each already
     without = find_kind(run) == "images" and not IMAGES.list_all(run.path)
     return attacked({"": run}) if has_pictures(run) and not without else None
 
 
 def draw_attack_curves(run: Run) -> "Figure | None":
-    """Draw over rounds what each attack made of the targets, and the best guess without one.
-
-    Return None if the targets were judged less than twice.
-    """
+    """Draw over rounds what each attack made of targets that were judged more than once."""
     means = run.attacks
     figure = next((name for name in _CURVES if name in means), None)
     if figure is None or means["round"].nunique() < 2:
@@ -165,10 +159,7 @@ def draw_attack(run: Run, name: str) -> "Figure":
 
 
 def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
-    """Save the recoveries of a sweep's cells of the first seed; return None if there are none.
-
-    If some cells have texts and others images, texts have a second file.
-    """
+    """Save the recoveries of a sweep's cells of the first seed; texts beside images apart."""
     with_attacks = {name: run for name, run in runs.items() if has_pictures(run)}
     if not with_attacks:
         return None
@@ -191,8 +182,8 @@ def _write_words(name: str) -> str:
 
 def _refuse_figure(run: Run, figure: str) -> None:
     """Raise RunError if no attack on texts was scored by this figure."""
-    best = "best_"
-    scored = [n.removeprefix(best) for n in map(str, run.attacks.columns) if n.startswith(best)]
+    columns = map(str, run.attacks.columns)
+    scored = [name.removeprefix("best_") for name in columns if name.startswith("best_")]
     if figure not in scored:
         near = suggest(figure, scored) or ";"
         raise RunError(

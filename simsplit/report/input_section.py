@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-_MOST, _TEXTS, _SETTINGS = 10, 6, 12
+_MOST, _TEXTS, _SETTINGS, _WORDS = 10, 6, 12, 80
 _FLOORS = KINDS["images"].guesses
 _LEAKS = (("mse", min), ("rouge_l", max))
 """The figures of recoveries, and the function that picks the worst one for the client."""
@@ -28,19 +28,13 @@ _LEAKS = (("mse", min), ("rouge_l", max))
 
 def show_leaks(subject: Subject) -> Markup:
     """Show pictures or texts of each setting's first seed, and the tables of a single run."""
-    runs = {
-        name: entry.run
-        for name, entry in zip(subject.names, subject.firsts, strict=True)
-        if not entry.run.recovered.empty
-    }
+    named = zip(subject.names, subject.firsts, strict=True)
+    runs = {name: entry.run for name, entry in named if not entry.run.recovered.empty}
     if not runs:
         return Markup()
     tables = []
-    if subject.one is not None:
-        tables = [
-            mark_up(tabulate_recoveries(subject.one)),
-            mark_up(tabulate_convergence(subject.one)),
-        ]
+    if (one := subject.one) is not None:
+        tables = [mark_up(tabulate_recoveries(one)), mark_up(tabulate_convergence(one))]
     of_texts = {name: run for name, run in runs.items() if find_kind(run) == "texts"}
     of_images = {name: run for name, run in runs.items() if find_kind(run) == "images"}
     return section("Recovered", *tables, _draw_pictures(of_images), _show_texts(of_texts))
@@ -48,7 +42,6 @@ def show_leaks(subject: Subject) -> Markup:
 
 def conclude_leaks(subject: Subject) -> str:
     """Name the attack that came nearest in any run, beside the best blind guess."""
-    several = len(subject.rows) > 1
     clauses = []
     for measure, worst in _LEAKS:
         nearest = []
@@ -59,7 +52,7 @@ def conclude_leaks(subject: Subject) -> str:
         if nearest:
             value, attack, floor, name = worst(nearest, key=lambda each: each[0])
             beside = "" if floor is None else f", a guess without attack {floor:.3g}"
-            on = f" on {name}" if several else ""
+            on = f" on {name}" if len(subject.rows) > 1 else ""
             clauses.append(
                 f"worst attack: {attack}{on}, {METRICS[measure].words} {value:.3g}{beside}"
             )
@@ -118,13 +111,10 @@ def _load_images(run: Run) -> "dict[str, np.ndarray]":
 
 
 def _make_row(name: str, images: "np.ndarray") -> Markup:
-    cells = [
-        tag(
-            "td",
-            void("img", src=_encode(image), alt=f"{name}, image {number}", width=64, height=64),
-        )
-        for number, image in enumerate(images[:_MOST])
-    ]
+    cells = []
+    for number, image in enumerate(images[:_MOST]):
+        words = f"{name}, image {number}"
+        cells.append(tag("td", void("img", src=_encode(image), alt=words, width=64, height=64)))
     return tag("tr", tag("th", name, scope="row", class_="text"), *cells)
 
 
@@ -177,15 +167,11 @@ def _make_line(who: str, text: Markup) -> Markup:
 def _mark(private: str, text: str) -> Markup:
     """Mark the words of a recovered text that the private text has in the same order."""
     here, there = text.split()[:_WORDS], private.split()
-    blocks = SequenceMatcher(None, here, there, autojunk=False).get_matching_blocks()
     parts: list[object] = []
     at = 0
-    for block in blocks:
+    for block in SequenceMatcher(None, here, there, autojunk=False).get_matching_blocks():
         before, shared = here[at : block.a], here[block.a : block.a + block.size]
         parts.append(" ".join(before) or None)
         parts.append(tag("mark", " ".join(shared)) if shared else None)
         at = block.a + block.size
     return tag("span", join(parts, " "))
-
-
-_WORDS = 80

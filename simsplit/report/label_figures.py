@@ -11,9 +11,9 @@ from simsplit.errors import RunError, suggest
 from simsplit.report.canvas import (
     COLOURS,
     ensure_axes,
+    finish_axes,
     make_shown_figure,
     mark_whole_rounds,
-    put_legend_outside,
 )
 from simsplit.report.label_views import (
     Panel,
@@ -75,10 +75,8 @@ def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
     for chance in sorted(set(chances)):
         ax.axhline(100 * chance, color="0.6", lw=1, ls=":")
     ax.set(xlabel="round", ylabel="labels inferred by the worst attack, %")
-    ax.set_title("What the worst attack learns of labels (dotted: chance)", fontsize=10)
     mark_whole_rounds(ax)
-    put_legend_outside(ax)
-    return ax
+    return finish_axes(ax, "What the worst attack learns of labels (dotted: chance)")
 
 
 def _draw_panels(rows: _Named, classes: Mapping[int, str], run: Run) -> "Figure":

@@ -6,12 +6,12 @@ Kinds that are judged by their worst view have a chart of leaks over rounds, too
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from simsplit.report.html.chart import Series, draw_lines, write_whole
+from simsplit.report.grouping import Row
+from simsplit.report.html.chart import Series, draw_lines, write_percent, write_whole
 from simsplit.report.html.markup import Markup, figure, mark_up, section
 from simsplit.report.html.subject import Subject
-from simsplit.report.leak_tables import compare_leaks, tabulate_leaks
+from simsplit.report.leak_tables import compare_leaks, tabulate_leaks, tabulate_views
 from simsplit.report.tables import Table
-from simsplit.report.worst_tables import tabulate_views
 from simsplit.results import Run
 from simsplit.results.leak_table import keep_kinds
 from simsplit.results.recovered_kinds import CHANCE, KINDS
@@ -20,14 +20,12 @@ from simsplit.results.worst_views import join_counted, keep_blind
 if TYPE_CHECKING:
     import pandas as pd
 
-Draw = Callable[[Subject], Markup]
-
 
 def show_leak_section(
     kind: str,
     subject: Subject,
-    draw: Draw = lambda subject: Markup(),
-    further: Callable[[Run], Sequence[Table]] = lambda run: (),
+    draw: Callable[[Subject], Markup] | None,
+    further: Sequence[Callable[[Run], Table]],
 ) -> Markup:
     """Show one run's tables, or that of several settings, and what `draw` draws of them."""
     if not any(len(keep_kinds(entry.run.leaks, kind)) for entry in subject.entries):
@@ -37,17 +35,17 @@ def show_leak_section(
         tables = compare_leaks(kind, subject.entries)
     else:
         own = tabulate_views(run, kind) if worst else tabulate_leaks(run, kind)
-        tables = [own, *further(run)]
+        tables = [own, *(make(run) for make in further)]
     chart = _draw_leaks(kind, subject) if worst else None
     filled = [mark_up(table) for table in tables if table.rows]
-    return section(kind.capitalize(), chart, *filled, draw(subject))
+    return section(kind.capitalize(), chart, *filled, draw(subject) if draw else None)
 
 
 def conclude_worst(kind: str, subject: Subject) -> str:
     """Name the attack without knowledge that leaked most in any run, with its chance."""
     leaks = []
     for name, row in zip(subject.names, subject.rows, strict=True):
-        for table in _list_leaks(kind, [entry.run for entry in row.entries]):
+        for table in _list_leaks(kind, row):
             worst = keep_blind(table).sort_values("value").iloc[-1]
             leaks.append((float(worst["value"]), str(worst["attack"]), worst[CHANCE], name))
     if not leaks:
@@ -57,8 +55,8 @@ def conclude_worst(kind: str, subject: Subject) -> str:
     return f"{kind} inferred: {100 * leak:.0f} % by {attack}{on}, chance {100 * chance:.0f} %"
 
 
-def _list_leaks(kind: str, runs: Sequence[Run]) -> "list[pd.DataFrame]":
-    return [table for run in runs if len(table := keep_kinds(run.leaks, kind))]
+def _list_leaks(kind: str, row: Row) -> "list[pd.DataFrame]":
+    return [table for each in row.entries if len(table := keep_kinds(each.run.leaks, kind))]
 
 
 def _draw_leaks(kind: str, subject: Subject) -> Markup:
@@ -70,22 +68,17 @@ def _draw_leaks(kind: str, subject: Subject) -> Markup:
     else:
         made = _make_attack_series(kind, run)
         words = "each attack tells by its worst view, and the run's accuracy, by round."
-    axes = ("round", write_whole), (f"{kind} inferred", _write_percent)
+    axes = ("round", write_whole), (f"{kind} inferred", write_percent)
     chart = draw_lines(f"{kind} inferred", made, *axes)
     return figure(chart, f"{kind.capitalize()} that {words}")
-
-
-def _write_percent(value: float) -> str:
-    return f"{100 * value:g} %"
 
 
 def _make_series(name: str, by_round: Mapping[int, Sequence[float]]) -> Series:
     """Make a series of each round's mean, with the least and greatest value as its band."""
     rounds = sorted(by_round)
     means = [sum(by_round[n]) / len(by_round[n]) for n in rounds]
-    words = [
-        f"{name}, round {n}: {100 * mean:.1f} %" for n, mean in zip(rounds, means, strict=True)
-    ]
+    known = zip(rounds, means, strict=True)
+    words = [f"{name}, round {n}: {100 * mean:.1f} %" for n, mean in known]
     if all(len(values) == 1 for values in by_round.values()):
         return Series(name, rounds, means, words)
     low, high = ([end(by_round[n]) for n in rounds] for end in (min, max))
@@ -110,7 +103,7 @@ def _make_setting_series(kind: str, subject: Subject) -> list[Series]:
     chances: dict[int, list[float]] = {}
     for name, row in zip(subject.names, subject.rows, strict=True):
         leaks: dict[int, list[float]] = {}
-        for table in _list_leaks(kind, [entry.run for entry in row.entries]):
+        for table in _list_leaks(kind, row):
             for column, values_by_round in (("value", leaks), (CHANCE, chances)):
                 for number, values in _find_worst(keep_blind(table), column).items():
                     values_by_round.setdefault(number, []).extend(values)

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from simsplit.report.canvas import escape_text, make_shown_figure, put_legend_outside, use_cycle
+from simsplit.report.canvas import escape_text, finish_axes, make_shown_figure, use_cycle
 from simsplit.report.html.chart import Series, draw_lines
 from simsplit.report.html.markup import Markup, figure
 from simsplit.report.html.subject import Subject
@@ -31,19 +31,13 @@ def draw_rates(run: Run) -> "Figure | None":
     use_cycle(ax)
     least = _find_least(rates)
     for name, own in _group(rates):
-        ax.plot(
-            own["fpr"].clip(lower=least),
-            own["tpr"].clip(lower=least),
-            label=escape_text(name),
-            drawstyle="steps-post",
-            markevery=max(1, len(own) // 8),
-            ms=4,
-        )
+        fpr, tpr = (own[side].clip(lower=least) for side in ("fpr", "tpr"))
+        every = max(1, len(own) // 8)
+        ax.plot(fpr, tpr, label=escape_text(name), ds="steps-post", markevery=every, ms=4)
     ax.plot([least, 1], [least, 1], color="0.6", ls=":", marker="", label="a coin")
     ax.set(xscale="log", yscale="log", xlabel=_ACROSS, ylabel=_UP, xlim=(least, 1), ylim=(least, 1))
     ax.grid(color="0.92")
-    ax.set_title("Members found at few false alarms", fontsize=10)
-    put_legend_outside(ax)
+    finish_axes(ax, "Members found at few false alarms")
     return drawn
 
 
@@ -53,13 +47,15 @@ def draw_members(subject: Subject) -> Markup:
     if rates is None or rates.empty:
         return Markup()
     least = _find_least(rates)
-    chart = draw_lines(
-        "members",
-        [_make_series(name, own, least) for name, own in _group(rates)],
-        (_ACROSS, _write_power),
-        (_UP, _write_power),
+    made = []
+    for name, own in _group(rates):
+        rows = list(zip(own["fpr"], own["tpr"], strict=True))
+        words = [f"{name}: {100 * tpr:.3g} % at {100 * fpr:.3g} %" for fpr, tpr in rows]
+        x, y = ([math.log10(max(value, least)) for value in own[side]] for side in ("fpr", "tpr"))
+        made.append(Series(name, x, y, words, step=True))  # a curve of powers of ten
+    return figure(
+        draw_lines("members", made, (_ACROSS, _write_power), (_UP, _write_power)), _CAPTION
     )
-    return figure(chart, _CAPTION)
 
 
 def _group(rates: "pd.DataFrame") -> list[tuple[str, "pd.DataFrame"]]:
@@ -72,14 +68,6 @@ def _find_least(rates: "pd.DataFrame") -> float:
     """Return the share at which log axes begin: below the smallest that a curve has above 0."""
     shares = [*rates["fpr"], *rates["tpr"]]
     return 10.0 ** math.floor(math.log10(min(each for each in shares if each > 0)))
-
-
-def _make_series(name: str, own: "pd.DataFrame", least: float) -> Series:
-    """Make a curve of powers of ten."""
-    rows = list(zip(own["fpr"], own["tpr"], strict=True))
-    words = [f"{name}: {100 * tpr:.3g} % at {100 * fpr:.3g} %" for fpr, tpr in rows]
-    x, y = ([math.log10(max(value, least)) for value in own[side]] for side in ("fpr", "tpr"))
-    return Series(name, x, y, words, step=True)
 
 
 def _write_power(value: float) -> str:

@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError, suggest
 from simsplit.metrics.intervals import compute_half_width
@@ -23,7 +23,7 @@ from simsplit.report.grouping import (
     load_entries,
     refuse_unfinished,
 )
-from simsplit.report.leak_numbers import measure_leaks
+from simsplit.report.leak_tables import measure_leaks
 from simsplit.report.presentations import list_presentations
 from simsplit.report.privacy import measure_epsilon
 from simsplit.results import Run
@@ -69,8 +69,9 @@ def make_frame(
     ]
     names = dict.fromkeys(name for label, _ in rows for name in label)
     against = [name for name in _AGAINST if any(name in each for each in made)]
-    columns = [*names, "seeds", *against, *_list_columns(values)]
-    return pd.DataFrame(made, columns=pd.Index(columns))
+    figures = dict.fromkeys(name for each in values for name in each)
+    ends = [f"{name}_{what}" for name in figures for what in ("mean", "std")]
+    return pd.DataFrame(made, columns=pd.Index([*names, "seeds", *against, *ends]))
 
 
 def _measure_changes(row: Row, figure: str) -> dict[str, float]:
@@ -89,8 +90,7 @@ def _measure_changes(row: Row, figure: str) -> dict[str, float]:
 
 def label_settings(entries: Sequence[Entry]) -> list[tuple[dict[str, str], Row]]:
     """Group runs that differ only in their seed, and label each group; refuse unfinished runs."""
-    for entry in entries:
-        refuse_unfinished(entry.run)
+    refuse_unfinished(entries)
     return label_groups(entries)
 
 
@@ -137,9 +137,9 @@ def _measure_detectors(run: Run) -> dict[str, float]:
 
 def _measure_distances(run: Run) -> dict[str, float]:
     """Return the mean |z| of malicious clients by detector, in the last round that it judged."""
-    figures: dict[str, float] = {}
     if run.detections.empty:  # clients.csv can be large, and need not be read
-        return figures
+        return {}
+    figures: dict[str, float] = {}
     for detector in list_detectors(run):
         column = f"{detector}_z"
         judged = run.clients.dropna(subset=[column])
@@ -151,14 +151,13 @@ def _measure_distances(run: Run) -> dict[str, float]:
 
 def _measure_tuned(run: Run) -> dict[str, float]:
     """Return the numbers that an attacker chose for its attacks, and the seconds that it took."""
-    if not run.tuned:
-        return {}
-    return {
+    chosen = {
         f"tuned_{each['attack']}_{name}": float(value)
-        for each in run.tuned["attacks"]
+        for each in run.tuned.get("attacks", ())
         for name, value in each["chosen"].items()
         if isinstance(value, int | float)
-    } | {"tuning_seconds": float(run.tuned.get("seconds", 0.0))}
+    }
+    return chosen | ({"tuning_seconds": float(run.tuned.get("seconds", 0.0))} if run.tuned else {})
 
 
 def _summarise(values: Values) -> dict[str, float]:
@@ -168,19 +167,6 @@ def _summarise(values: Values) -> dict[str, float]:
         if len(each) > 1:
             spread[f"{name}_std"] = statistics.stdev(each)
     return spread
-
-
-def _list_columns(values: Sequence[Values]) -> list[str]:
-    names = dict.fromkeys(name for each in values for name in each)
-    return [f"{name}_{what}" for name in names for what in ("mean", "std")]
-
-
-class _Long(NamedTuple):
-    """A table with a row per setting and attack or detector."""
-
-    keys: Sequence[str]
-    """The columns that distinguish a setting's rows."""
-    frame: "Callable[[Run], pd.DataFrame]"
 
 
 def list_tables() -> tuple[str, ...]:
@@ -194,9 +180,10 @@ def list_shown_tables() -> tuple[str, ...]:
     return ("overview", *asked)
 
 
-def _collect_long_tables() -> dict[str, _Long]:
-    tables = {name: _Long(each.keys, each.frame) for name, each in list_presentations()}
-    detections = _Long(("detector", "window", "threshold"), lambda run: run.detections)
+def _collect_long_tables() -> "dict[str, tuple[Sequence[str], Callable[[Run], pd.DataFrame]]]":
+    """Return the columns that distinguish a setting's rows, and the rows of a run, by table."""
+    tables = {name: (each.keys, each.frame) for name, each in list_presentations()}
+    detections = ("detector", "window", "threshold"), lambda run: run.detections
     return {**tables, DETECTIONS: detections}
 
 

@@ -2,33 +2,24 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from simsplit.errors import RunError
 from simsplit.metrics import format_column
-from simsplit.report.along import choose_unit
 from simsplit.report.canvas import make_shown_figure
-from simsplit.report.ranking import Ranked, Ranking
+from simsplit.report.ranking import Ranking
+from simsplit.report.scatter import choose_unit, is_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-LOG_SPAN = 30.0
-"""From this ratio of the largest value to the smallest on, an axis is logarithmic."""
 _NAMED = 6
 """Values of a field that are written at its axis one by one; of more numbers, some are."""
-_BEST, _TIED, _OTHER = "#d55e00", "#0072b2", "0.7"
+_BEST, _TIED, _OTHER = ("#d55e00", 2.4), ("#0072b2", 1.2), ("0.7", 0.9)
+"""The colour and the width of lines."""
 
 
-def is_log(values: Sequence[float]) -> bool:
-    """Return whether a field's values belong on a logarithmic axis."""
-    low, high = min(values), max(values)
-    return low > 0 and high / low >= LOG_SPAN and len(set(values)) > 2
-
-
-@dataclass(frozen=True)
-class _Axis:
+class _Axis(NamedTuple):
     """A field's axis: where each setting lies on it, and what is written at it."""
 
     title: str
@@ -50,10 +41,9 @@ def draw_parallel(ranking: Ranking) -> "Figure":
     ax = picture.subplots()
     # The best is drawn last, above the others.
     for index in reversed(range(len(ranking.places))):
-        colour, wide = _choose_look(index, ranking.places[index])
+        colour, wide = _OTHER if ranking.places[index].is_resolved else _TIED
+        colour, wide = _BEST if index == 0 else (colour, wide)
         ax.plot([axis.places[index] for axis in axes], color=colour, lw=wide, marker="o", ms=3)
-    for number, axis in enumerate(axes):
-        _draw_axis(ax, number, axis)
     _draw_frame(ax, axes, ranking)
     return picture
 
@@ -86,36 +76,22 @@ def _build_numeric(title: str, values: Sequence[float]) -> _Axis:
     return _Axis(f"{title} (log)" if log else title, [put(value) for value in values], ticks)
 
 
-def _choose_look(index: int, place: Ranked) -> tuple[str, float]:
-    if index == 0:
-        return _BEST, 2.4
-    return (_TIED, 1.2) if not place.is_resolved else (_OTHER, 0.9)
-
-
-def _draw_axis(ax: "Axes", number: int, axis: _Axis) -> None:
-    ax.axvline(number, color="0.3", lw=0.8, zorder=0)
-    for height, words in axis.ticks:
-        ax.annotate(
-            words,
-            (number, height),
-            xytext=(5, 0),
-            textcoords="offset points",
-            fontsize=8,
-            va="center",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
-        )
-
-
 def _draw_frame(ax: "Axes", axes: Sequence[_Axis], ranking: Ranking) -> None:
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
+    for number, axis in enumerate(axes):
+        ax.axvline(number, color="0.3", lw=0.8, zorder=0)
+        for height, words in axis.ticks:
+            ax.annotate(words, (number, height), xytext=(5, 0), textcoords="offset points",
+                        fontsize=8, va="center", bbox=box)  # fmt: skip
     ax.set_xticks(range(len(axes)), [axis.title for axis in axes])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
     ax.tick_params(axis="x", length=0)
     ax.set_xlim(-0.15, len(axes) - 1 + 0.45)
     ax.set_title(f"{len(ranking.places)} settings, ranked by {format_column(ranking.by)}")
-    looks = [(_BEST, 2.4, "the best"), (_TIED, 1.2, "may be as good"), (_OTHER, 0.9, "worse")]
-    counts = [1, ranking.ties, len(ranking.places) - 1 - ranking.ties]
-    for (colour, wide, words), count in zip(looks, counts, strict=True):
+    others = len(ranking.places) - 1 - ranking.ties
+    looks = ((_BEST, 1, "the best"), (_TIED, ranking.ties, "may be as good"))
+    for (colour, wide), count, words in (*looks, (_OTHER, others, "worse")):
         if count:
             ax.plot([], [], color=colour, lw=wide, label=words)
     ax.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.08))

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simsplit.report.defence_tables import compare_weighted
 from simsplit.report.grouping import Baseline, Entry
 from simsplit.report.html.markup import Markup
 from simsplit.report.html.subject import Subject
@@ -23,20 +22,27 @@ from simsplit.report.input_figures import (
 from simsplit.report.input_section import conclude_leaks, show_leaks
 from simsplit.report.input_tables import (
     compare_recoveries,
+    make_leak_cells,
     show_attack_on_inputs,
     show_recoveries,
+    tabulate_dialogues,
 )
 from simsplit.report.label_figures import labels_seen
-from simsplit.report.leak_numbers import describe_leaks, describe_means, make_leak_frame
+from simsplit.report.label_views import draw_seen
 from simsplit.report.leak_section import conclude_worst, show_leak_section
-from simsplit.report.leak_tables import compare_leaks, tabulate_leaks
+from simsplit.report.leak_tables import (
+    compare_leaks,
+    compare_weighted,
+    describe_means,
+    describe_worst,
+    make_worst_frame,
+    tabulate_leaks,
+)
 from simsplit.report.member_rates import draw_members, draw_rates
-from simsplit.report.panel_charts import draw_seen
-from simsplit.report.read_texts import tabulate_dialogues
 from simsplit.report.tables import Table
-from simsplit.report.worst_leaks import make_leak_cells
 from simsplit.results import Run
 from simsplit.results.leak_table import INPUTS
+from simsplit.results.mean_leaks import average_last
 from simsplit.results.recovered_kinds import KINDS, Kind
 
 if TYPE_CHECKING:
@@ -109,22 +115,12 @@ _INPUTS = Presentation(
 )
 
 
-@dataclass(frozen=True)
-class Own:
-    """What a kind alone has, beside the tables that every kind has."""
-
-    draw: Callable[[Subject], Markup] = lambda subject: Markup()
-    """Draw at the end of its section of the report page."""
-    further: Callable[[Run], Sequence[Table]] = lambda run: ()
-    """Make further tables of a run."""
-    drawings: Mapping[str, Drawing] = field(default_factory=dict)
-
-
-_OWN = {
-    "labels": Own(draw=draw_seen, drawings={"labels": Drawing(labels_seen)}),
-    "sessions": Own(further=lambda run: [tabulate_dialogues(run)]),
-    "members": Own(draw=draw_members, drawings={"members": Drawing(draw_rates, fitted=True)}),
-}
+_DRAWN: dict[str, Callable[[Subject], Markup]] = {"labels": draw_seen, "members": draw_members}
+"""What some kinds draw at the end of their section of the report page."""
+_FURTHER: dict[str, Callable[[Run], Table]] = {"sessions": tabulate_dialogues}
+"""Tables of a run that some kinds alone have."""
+_DRAWINGS = {"labels": Drawing(labels_seen), "members": Drawing(draw_rates, fitted=True)}
+"""Pictures of a run that some kinds have, in files of their names."""
 
 
 def list_presentations() -> Iterator[tuple[str, Presentation]]:
@@ -132,7 +128,7 @@ def list_presentations() -> Iterator[tuple[str, Presentation]]:
     yield "inputs", _INPUTS
     for name, kind in KINDS.items():
         if kind.recovers != "inputs":
-            yield name, _present(name, kind, _OWN.get(name, Own()))
+            yield name, _present(name, kind)
 
 
 def find_presentation(kind: str) -> Presentation:
@@ -141,17 +137,22 @@ def find_presentation(kind: str) -> Presentation:
     return dict(list_presentations())["inputs" if recovers == "inputs" else kind]
 
 
-def _present(name: str, kind: Kind, own: Own) -> Presentation:
+def _present(name: str, kind: Kind) -> Presentation:
     """Return the tables that every kind has, with what this one alone has."""
     weighted = {kind.defence.name.lower(): partial(compare_weighted, name)} if kind.defence else {}
+    further = [make for each, make in _FURTHER.items() if each == name]
+
+    def frame(run: Run) -> "pd.DataFrame":
+        return make_worst_frame(run, name) if kind.worst else average_last(run.leaks, name)
+
     return Presentation(
-        show=lambda run: [tabulate_leaks(run, name), *own.further(run)],
+        show=lambda run: [tabulate_leaks(run, name), *(make(run) for make in further)],
         compare=partial(compare_leaks, name),
-        frame=partial(make_leak_frame, kind=name),
+        frame=frame,
         keys=("attack", "metric") if kind.worst else ("attack", "view"),
-        describe=partial(describe_leaks, kind=name),
-        section=partial(show_leak_section, name, draw=own.draw, further=own.further),
+        describe=partial(describe_worst if kind.worst else describe_means, kind=name),
+        section=partial(show_leak_section, name, draw=_DRAWN.get(name), further=further),
         conclude=partial(conclude_worst, name) if kind.worst else lambda subject: "",
-        drawings=own.drawings,
+        drawings={each: drawing for each, drawing in _DRAWINGS.items() if each == name},
         compare_on_request=weighted,
     )

@@ -10,13 +10,8 @@ from simsplit.results import Run
 SIMULATORS_VIEW = "the simulator's view: a deployed client withholds it"
 
 
-def tabulate_guarantees(run: Run) -> Table:
-    """Tabulate a row per protected item; the table has no rows without a method of noise."""
-    return tabulate_entries(run.summary.get("privacy", []))
-
-
 def tabulate_entries(entries: Sequence[Mapping[str, Any]]) -> Table:
-    """Tabulate guarantees, each as an entry of `summary.json`."""
+    """Tabulate guarantees, each as an entry of `summary.json`; a run without noise has none."""
     audits = any("audited" in each for each in entries)
     columns = ("noise", "protects", "sent", "delta", "epsilon", *(("audit",) if audits else ()))
     rows = [(*_make_row(each), *((write_audit(each),) if audits else ())) for each in entries]
@@ -36,11 +31,6 @@ def write_audit(entry: Mapping[str, Any]) -> str:
     # The client that holds the canaries may have a smaller epsilon than the worst.
     claimed = entry.get("audited_against", entry["epsilon"])
     return bound if claimed is None or claimed >= entry["audited"] else f"{bound}: REFUTED"
-
-
-def tabulate_uncovered(run: Run) -> Table:
-    """Tabulate what no guarantee covers; the table has no rows for a run without noise."""
-    return tabulate_legs(run.summary.get("uncovered", []))
 
 
 def tabulate_legs(entries: Sequence[Mapping[str, str]]) -> Table:
@@ -91,7 +81,7 @@ def write_epsilon_of(entries: Sequence[Sequence[Mapping[str, Any]]]) -> str:
         if "audited" in each:
             bounds.setdefault(each["protects"], []).append(each["audited"])
     cells = [
-        f"{_average(values)} ({what}{_write_bound(bounds.get(what))})"
+        f"{_write_number(statistics.fmean(values))} ({what}{_write_bound(bounds.get(what))})"
         for what, values in epsilons.items()
     ]
     audited = [each for values in bounds.values() for each in values]
@@ -112,14 +102,9 @@ def measure_epsilon(summary: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(max(every)) for name, every in values.items() if every}
 
 
-def _average(values: Sequence[float]) -> str:
-    """Write the mean of epsilons."""
-    return _write_number(statistics.fmean(values))
-
-
 def _write_bound(bounds: Sequence[float] | None) -> str:
     """Write the mean of an audit's bounds behind an epsilon; empty without an audit."""
-    return f"; audit: at least {_average(bounds)}" if bounds else ""
+    return f"; audit: at least {_write_number(statistics.fmean(bounds))}" if bounds else ""
 
 
 def _make_row(entry: Mapping[str, Any]) -> tuple[str, ...]:

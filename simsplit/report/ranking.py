@@ -22,16 +22,20 @@ from simsplit.metrics import (
     strip_split,
 )
 from simsplit.metrics.intervals import compute_half_width
-from simsplit.report.grouping import Loaded, Row, load_search, refuse_unfinished, write_label
+from simsplit.report.grouping import (
+    Loaded,
+    Row,
+    list_differing,
+    load_search,
+    refuse_unfinished,
+    write_label,
+)
 from simsplit.report.numbers import label_groups, measure
-from simsplit.report.tables import Table, format_mean, write_mean
+from simsplit.report.tables import Table, choose_form, format_change, format_mean, write_mean
 from simsplit.results import Run
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_FIGURE = "best_on_validation"
-"""The round of a run whose figures are ranked."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Ranking:
     by: str
     """The figure that ranks."""
     test: str | None
-    """The task's main figure on the test data, which is shown beside it."""
+    """The task's main figure on the test data, which is shown beside it, if it is another."""
     places: Sequence[Ranked]
     left_out: Sequence[str] = ()
     """A line with the reason for each cell that is not ranked."""
@@ -144,7 +148,7 @@ def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
                 "change_high": high,
             }
         )
-        if ranking.test is not None and ranking.test != ranking.by and place.tested:
+        if ranking.test is not None and place.tested:
             rows[-1][f"{ranking.test}_mean"] = statistics.fmean(place.tested)
     if not ranking.pruned:
         return pd.DataFrame(rows)
@@ -158,10 +162,12 @@ def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
 
 def rank_loaded(loaded: Loaded, by: str | None = None) -> Ranking:
     """Rank loaded runs; raise RunError if the figure is unknown or neither way is better."""
-    for entry in loaded.entries:
-        refuse_unfinished(entry.run)
-    settings = _keep_differing(label_groups([*loaded.entries, *loaded.pruned]))
-    figures = [[measure([entry.run], _FIGURE) for entry in row.entries] for _, row in settings]
+    refuse_unfinished(loaded.entries)
+    groups = label_groups([*loaded.entries, *loaded.pruned])
+    differ = list_differing([label for label, _ in groups])
+    settings = [({name: each.get(name, "") for name in differ}, row) for each, row in groups]
+    quoted = "best_on_validation"
+    figures = [[measure([entry.run], quoted) for entry in row.entries] for _, row in settings]
     known = list(dict.fromkeys(name for row in figures for run in row for name in run))
     test = find_headline(known)
     by, way = _choose_figure(by, known)
@@ -179,7 +185,8 @@ def rank_loaded(loaded: Loaded, by: str | None = None) -> Ranking:
     if not places:
         raise RunError("no setting was trained to its end with all of its seeds")
     pruned = [place for place in ranked if place.is_pruned]
-    return Ranking(by, test, _compare_with_best(places), lacking, pruned)
+    beside = test if test != by else None
+    return Ranking(by, beside, _compare_with_best(places), lacking, pruned)
 
 
 def _choose_figure(by: str | None, known: Sequence[str]) -> tuple[str, Better]:
@@ -194,24 +201,13 @@ def _choose_figure(by: str | None, known: Sequence[str]) -> tuple[str, Better]:
     return by, way
 
 
-def _keep_differing(
-    settings: Sequence[tuple[Mapping[str, str], Row]],
-) -> list[tuple[dict[str, str], Row]]:
-    """Drop the parts of labels that are the same in all settings."""
-    names = dict.fromkeys(name for label, _ in settings for name in label)
-    differ = [name for name in names if len({label.get(name) for label, _ in settings}) > 1]
-    return [({name: label.get(name, "") for name in differ}, row) for label, row in settings]
-
-
 def _compare_with_best(places: Sequence[Ranked]) -> list[Ranked]:
     """Give each setting its differences from the first, of the seeds that both have."""
-    best = places[0]
-    compared = [best]
+    best, compared = places[0], [places[0]]
     for place in places[1:]:
         common = [seed for seed in place.by_seed if seed in best.by_seed]
         changes = [place.by_seed[seed] - best.by_seed[seed] for seed in common]
-        changes = changes or [place.mean - best.mean]
-        compared.append(replace(place, changes=changes))
+        compared.append(replace(place, changes=changes or [place.mean - best.mean]))
     return compared
 
 
@@ -220,8 +216,7 @@ def describe_best(ranking: Ranking) -> str:
     best, others = ranking.best, len(ranking.places) - 1
     name = write_label(best.label) or "the only setting"
     figures = [f"{format_column(ranking.by)} {_write(ranking.by, list(best.by_seed.values()))}"]
-    if ranking.test not in (None, ranking.by) and best.tested:
-        assert ranking.test is not None, "as the condition says"
+    if ranking.test is not None and best.tested:
         figures.append(f"{format_column(ranking.test)} {_write(ranking.test, best.tested)}")
     words = f"best: {name} ({', '.join(figures)})"
     if not others:
@@ -238,38 +233,24 @@ def describe_best(ranking: Ranking) -> str:
 def tabulate_ranking(ranking: Ranking) -> Table:
     """Tabulate the ranking; `=` marks settings that are not resolved from the best."""
     names = list(ranking.best.label)
-    shows_test = ranking.test not in (None, ranking.by)
-    figures = [format_column(ranking.by), *([format_column(str(ranking.test))] * shows_test)]
-    rows = [
-        (
-            f"{number} =" if number > 1 and not place.is_resolved else str(number),
-            *(place.label[name] for name in names),
-            str(len(place.by_seed)),
-            _write(ranking.by, list(place.by_seed.values())),
-            *([_write(str(ranking.test), place.tested)] * shows_test),
-            _write_change(ranking.by, place),
-        )
-        for number, place in enumerate(ranking.places, 1)
-    ]
-    rows += [
-        (
-            "pruned",
-            *(place.label[name] for name in names),
-            str(len(place.by_seed)),
-            _write(ranking.by, list(place.by_seed.values())),
-            *([_write(str(ranking.test), place.tested)] * shows_test),
-            f"after round {place.rounds}",
-        )
-        for place in ranking.pruned
-    ]
+    beside = [ranking.test] if ranking.test else []
+    figures = [format_column(figure) for figure in (ranking.by, *beside)]
+
+    def make_row(first: str, place: Ranked, last: str) -> tuple[str, ...]:
+        values = list(place.by_seed.values())
+        tested = [_write(figure, place.tested) for figure in beside]
+        shown = [str(len(values)), _write(ranking.by, values), *tested]
+        return (first, *(place.label[name] for name in names), *shown, last)
+
+    rows = []
+    for number, place in enumerate(ranking.places, 1):
+        tied = number > 1 and not place.is_resolved
+        rows.append(make_row(f"{number}{' =' * tied}", place, _write_change(ranking.by, place)))
+    rows += [make_row("pruned", each, f"after round {each.rounds}") for each in ranking.pruned]
     ranked = f"ranked by {format_column(ranking.by)}"
     title = f"{ranked}; = may be as good as the best, by 95 % intervals over seeds"
-    return Table(
-        title,
-        ("place", *names, "seeds", *figures, "behind the best"),
-        rows,
-        "r" + "l" * len(names) + "r" * (2 + len(figures)),
-    )
+    columns = ("place", *names, "seeds", *figures, "behind the best")
+    return Table(title, columns, rows, "r" + "l" * len(names) + "r" * (2 + len(figures)))
 
 
 def warn_of_test_data(ranking: Ranking) -> str | None:
@@ -284,7 +265,7 @@ def warn_of_test_data(ranking: Ranking) -> str | None:
 
 def _write(figure: str, values: Sequence[float]) -> str:
     """Write a figure's mean and deviation: a share of the task in per cent, others as they are."""
-    if _is_of_task(figure):
+    if strip_split(figure) != figure:
         unit = " %" if find_decimals(strip_split(figure)) is None else ""
         return write_mean(strip_split(figure), values) + unit
     return format_mean(values, _choose_digits(values))
@@ -300,17 +281,9 @@ def _write_change(figure: str, place: Ranked) -> str:
     """Write how far a setting is behind the best, with its interval."""
     if not place.changes:
         return ""
-    if _is_of_task(figure):
-        own = find_decimals(strip_split(figure))
-        scale, digits = (100, 2) if own is None else (1, own)
+    if strip_split(figure) != figure:
+        scale, digits = choose_form(strip_split(figure))
     else:
         scale, digits = 1, _choose_digits(list(place.by_seed.values()))
-    mean = f"{scale * statistics.fmean(place.changes):+.{digits}f}"
-    if place.interval is None:
-        return mean
-    low, high = (f"{scale * end:+.{digits}f}" for end in place.interval)
-    return f"{mean} [{low}, {high}]"
-
-
-def _is_of_task(figure: str) -> bool:
-    return strip_split(figure) != figure
+    interval = place.interval and (scale * place.interval[0], scale * place.interval[1])
+    return format_change(scale * statistics.fmean(place.changes), interval, digits)

@@ -37,22 +37,15 @@ class Count:
         return _write_share(self.hits / self.trials, clopper_pearson(self.hits, self.trials))
 
 
-def read_last(run: Run, column: str) -> float | None:
-    """Return a figure at the last round that was evaluated."""
+def read_quoted(run: Run, column: str, figure: str) -> float | None:
+    """Return a figure at the round that `figure` names, or else at the last that has it."""
+    chosen = run.summary.get(figure) or run.summary.get("last") or {}
+    if (value := chosen.get(column)) is not None:
+        return float(value)
     if column not in run.rounds:
         return None
     known = run.rounds[column].dropna()
     return float(known.iloc[-1]) if len(known) else None
-
-
-def read_quoted(run: Run, column: str, figure: str) -> float | None:
-    """Return a figure at the round that `figure` names, the round of the quoted accuracy.
-
-    The last round is read if the run has not finished or has no such round.
-    """
-    chosen = run.summary.get(figure) or run.summary.get("last") or {}
-    value = chosen.get(column)
-    return read_last(run, column) if value is None else float(value)
 
 
 def describe_round(figure: str, runs: Iterable[Run]) -> str:
@@ -86,12 +79,9 @@ def write_success(runs: Sequence[Run], column: str, figure: str) -> str:
 
 
 def _write_share(share: float, interval: tuple[float, float]) -> str:
-    low, high = (_write_percent(100 * end) for end in interval)
+    percent = (100 * end for end in interval)
+    low, high = (f"{end:.1f}" if end >= 0.1 or not end else f"{end:.1g}" for end in percent)
     return f"{100 * share:.1f}% [{low}, {high}]"
-
-
-def _write_percent(percent: float) -> str:
-    return f"{percent:.1f}" if percent >= 0.1 or not percent else f"{percent:.1g}"
 
 
 def choose_headline(run: Run) -> str | None:

@@ -38,7 +38,10 @@ def draw_figures(run: Run) -> list[str]:
     failed = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # for example that the font lacks a letter
-        for name, drawing in _collect_drawings().items():
+        drawings = dict(_DRAWINGS)
+        for _, each in list_presentations():
+            drawings |= each.drawings
+        for name, drawing in drawings.items():
             try:
                 if (figure := drawing.draw(run)) is not None:
                     save_figure(figure, run.path / FOLDER / f"{name}.png", fitted=drawing.fitted)
@@ -48,22 +51,13 @@ def draw_figures(run: Run) -> list[str]:
     return failed
 
 
-def _collect_drawings() -> dict[str, Drawing]:
-    drawings = dict(_DRAWINGS)
-    for _, each in list_presentations():
-        drawings |= each.drawings
-    return drawings
-
-
 def draw_learning_curve(run: Run) -> "Figure | None":
     """Draw the task's figure over rounds and over bytes, with an attack's success."""
     name = choose_headline(run)
     if name is None:
         return None
-    figure = _make_figure(9, 3.7, left=0.7, bottom=0.6, top=0.4)
-    figure.suptitle(
-        _write_title(run, f"{format_column(name)} over rounds and over bytes"), fontsize=10
-    )
+    words = f"{format_column(name)} over rounds and over bytes"
+    figure = _make_figure(run, words, 9, 3.7, left=0.7)
     rounds = run.rounds.assign(sent=run.rounds["bytes_total"] / _MIB)
     styles = {
         f"test_{name}": {"ls": "-", "color": _BLUE},
@@ -89,8 +83,8 @@ def draw_bytes_by_leg(run: Run) -> "Figure | None":
     sent = sum_by_leg(run)
     if sent.empty:
         return None
-    figure = _make_figure(7, 1.2 + 0.4 * len(sent), left=2.2, bottom=0.6, top=0.4)
-    figure.suptitle(_write_title(run, "bytes sent in training, by leg"), fontsize=10)
+    words = "bytes sent in training, by leg"
+    figure = _make_figure(run, words, 7, 1.2 + 0.4 * len(sent), left=2.2)
     draw_bars_of_legs(figure.subplots(), sent)
     return figure
 
@@ -133,8 +127,7 @@ def draw_holdings(run: Run) -> "Figure | None":
     longest = max(map(len, run.client_names.names), default=0) if len(clients) <= _NAMED else 0
     left = max(0.7, 0.3 + 0.078 * longest)
     tall = max(2.5, min(8.3, 1.2 + 0.22 * len(clients)))
-    figure = _make_figure(9, tall, left=left, bottom=0.6, top=0.4)
-    figure.suptitle(_write_title(run, "who holds what"), fontsize=10)
+    figure = _make_figure(run, "who holds what", 9, tall, left=left)
     figure.subplots_adjust(right=0.8)
     ax, before = figure.subplots(), [0.0] * len(clients)
     few = table.shape[1] <= len(COLOURS)
@@ -164,8 +157,8 @@ def draw_signals(run: Run) -> "Figure | None":
     shown = named[:_MOST]
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
-    figure = _make_figure(4.2 * columns, 3 * lines + 0.3, left=0.7, bottom=0.7, top=0.5, gap=0.5)
-    figure.suptitle(_write_title(run, "what detectors see of each client"), fontsize=10)
+    seen, size = "what detectors see of each client", (4.2 * columns, 3 * lines + 0.3)
+    figure = _make_figure(run, seen, *size, left=0.7, bottom=0.7, top=0.5, gap=0.5)
     for place, detector in enumerate(shown, start=1):
         ax = figure.add_subplot(lines, columns, place)
         _draw_signal(run, detector, ax)
@@ -192,18 +185,25 @@ def _draw_signal(run: Run, detector: str, ax: "Axes") -> None:
     ax.tick_params(labelsize=7)
 
 
-def _write_title(run: Run, words: str) -> str:
-    """Write a picture's title: the run's name, and what is drawn."""
-    return escape_text(f"{run.summary['name']}: {words}")
-
-
 def _make_figure(
-    width: float, height: float, *, left: float, bottom: float, top: float = 0.2, gap: float = 0.0
+    run: Run,
+    words: str,
+    width: float,
+    height: float,
+    *,
+    left: float,
+    bottom: float = 0.6,
+    top: float = 0.4,
+    gap: float = 0.0,
 ) -> "Figure":
-    """Make an empty figure with margins in inches, since fitting margins to texts is slow."""
+    """Make an empty figure, entitled with the run's name and `words`.
+
+    Margins are in inches, since fitting them to texts is slow.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
+    figure.suptitle(escape_text(f"{run.summary['name']}: {words}"), fontsize=10)
     figure.subplots_adjust(
         left=left / width,
         right=1 - 0.2 / width,

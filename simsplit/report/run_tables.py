@@ -1,26 +1,25 @@
 """`show` prints a run's figures, its bytes by leg and further tables."""
 
-from typing import Any
-
 from simsplit.errors import format_count
 from simsplit.legs import Leg
 from simsplit.metrics import find_decimals
 from simsplit.protocols import CARRIED, sort_legs
-from simsplit.report.client_sums import list_chains, list_records, summarise_clients
+from simsplit.report.client_tables import list_chains, list_records, summarise_clients
 from simsplit.report.comparison import describe_handovers
 from simsplit.report.detections import tabulate_detections
 from simsplit.report.presentations import list_presentations
-from simsplit.report.privacy import (
-    tabulate_guarantees,
-    tabulate_uncovered,
-    tabulate_withheld,
-)
+from simsplit.report.privacy import tabulate_entries, tabulate_legs, tabulate_withheld
 from simsplit.report.rates import Count
 from simsplit.report.tables import Table, write_mean
 from simsplit.report.timing import time_to_accuracy, write_duration
 from simsplit.results import Run
 from simsplit.sizes import format_size
 
+_CHOSEN = {
+    "last": "last round",
+    "best_on_validation": "best on validation",
+    "best_on_test": "best on test (as papers select)",
+}
 _TITLES = {"attack_success_all": "attack success, all heads"}
 FRAMES_TITLE = "frames between machines (evaluation, calls and repeated rounds included)"
 _NUMBERS = ["down_frames", "down_bytes", "up_frames", "up_bytes"]
@@ -52,8 +51,8 @@ def show(run: Run) -> list[Table]:
     recovered = [table for _, each in list_presentations() for table in each.show(run)]
     tables = [
         tabulate_figures(run),
-        tabulate_uncovered(run),
-        tabulate_guarantees(run),
+        tabulate_legs(run.summary.get("uncovered", [])),
+        tabulate_entries(run.summary.get("privacy", [])),
         tabulate_withheld(run),
         tabulate_detections(run),
         tabulate_tuned(run),
@@ -65,25 +64,30 @@ def show(run: Run) -> list[Table]:
 
 
 def tabulate_figures(run: Run) -> Table:
-    """Tabulate a run's evaluated figures; for an unfinished run, the latest."""
+    """Tabulate a run's evaluated figures, a row each; for an unfinished run, the latest."""
     summary = run.summary
     if summary["status"] != "finished":
         summary = {**summary, "last": _read_latest(run)}
-    return _tabulate_chosen(summary)
+    chosen = {title: summary[key] for key, title in _CHOSEN.items() if summary.get(key)}
+    samples = int(summary.get("attack_samples", 0))
+    rows = [
+        (
+            _TITLES.get(name, name).replace("_", " "),
+            *(_write_cell(name, each.get(name), samples) for each in chosen.values()),
+        )
+        for name in dict.fromkeys(name for values in chosen.values() for name in values)
+    ]
+    return Table("", ("", *chosen), rows)
 
 
 def tabulate_chains(run: Run) -> Table:
     """Tabulate the methods at each party's cut and what it sends, where parties have their own."""
     sums = {int(row["client"]): row for row in list_records(summarise_clients(run))}
-    rows = [
-        (
-            run.client_names.get(client),
-            chain,
-            *(format_size(sums[client][f"bytes_{way}"]) for way in ("up", "down")),
-        )
-        for client, chain in enumerate(list_chains(run))
-        if client in sums
-    ]
+    rows = []
+    for client, chain in enumerate(list_chains(run)):
+        if client in sums:
+            sent, got = (format_size(sums[client][f"bytes_{way}"]) for way in ("up", "down"))
+            rows.append((run.client_names.get(client), chain, sent, got))
     columns = ("party", "methods at its cut", "sent", "received")
     return Table("parties, in training", columns, rows, "llrr")
 
@@ -118,26 +122,6 @@ def _read_latest(run: Run) -> dict[str, float]:
     return {name: float(evaluated[name].iloc[-1]) for name in ("round", *figures)}
 
 
-def _tabulate_chosen(summary: dict[str, Any]) -> Table:
-    """Tabulate a row per figure: last, best on validation, and best on test."""
-    named = {
-        "last": "last round",
-        "best_on_validation": "best on validation",
-        "best_on_test": "best on test (as papers select)",
-    }
-    chosen = {title: summary[key] for key, title in named.items() if summary.get(key)}
-    figures = dict.fromkeys(name for values in chosen.values() for name in values)
-    samples = int(summary.get("attack_samples", 0))
-    rows = [
-        (
-            _TITLES.get(name, name).replace("_", " "),
-            *(_write_cell(name, each.get(name), samples) for each in chosen.values()),
-        )
-        for name in figures
-    ]
-    return Table("", ("", *chosen), rows)
-
-
 def _tabulate_bytes(run: Run) -> Table:
     """Tabulate packets and bytes by leg, with each leg's share."""
     wire = run.wire
@@ -152,9 +136,8 @@ def _tabulate_bytes(run: Run) -> Table:
         name = f"{leg} ({describe_handovers([run])})" if leg == Leg.HANDOVER else leg
         packets, share = f"{int(of_leg['packets'].sum()):,}", f"{nbytes / total:.1%}"
         rows.append((name, packets, f"{nbytes:,}", format_size(nbytes), share))
-    rows.append(
-        ("all", f"{int(training['packets'].sum()):,}", f"{total:,}", format_size(total), "100.0%")
-    )
+    packets = f"{int(training['packets'].sum()):,}"
+    rows.append(("all", packets, f"{total:,}", format_size(total), "100.0%"))
     if "bytes_plain" in run.rounds and (plain := int(run.rounds["bytes_plain"].sum())):
         beside = training["leg"].isin(CARRIED)
         crossed = int(training.loc[~beside, "bytes"].sum())
@@ -183,10 +166,9 @@ def tabulate_frames(run: Run) -> Table:
         return Table("", columns, [])
     sums = run.socket.fillna({"leg": ""}).groupby(["call", "leg"], sort=False)[_NUMBERS].sum()
     places = [(str(call), str(leg)) for call, leg in sums.index]
-    counts = [[int(each) for each in row] for row in sums.to_numpy()]
-    counts.append([int(each) for each in sums.to_numpy().sum(axis=0)])
+    counts = [*sums.to_numpy(), sums.to_numpy().sum(axis=0)]
     rows = [
-        (*place, f"{down:,}", format_size(sent), f"{up:,}", format_size(got))
+        (*place, f"{int(down):,}", format_size(int(sent)), f"{int(up):,}", format_size(int(got)))
         for place, (down, sent, up, got) in zip([*places, ("all", "")], counts, strict=True)
     ]
     return Table(FRAMES_TITLE, columns, rows, align="llrrrr")
@@ -194,15 +176,12 @@ def tabulate_frames(run: Run) -> Table:
 
 def tabulate_rounds(run: Run) -> Table:
     """Tabulate the mean and the extremes over rounds of the columns that the run has."""
-    known = [name for name in _MEANINGS if name in run.rounds]
     rows = []
-    for name in known:
+    for name in (each for each in _MEANINGS if each in run.rounds):
         values = run.rounds[name].dropna()
         if len(values):
-            figures = (values.mean(), values.min(), values.max())
-            rows.append(
-                (_MEANINGS[name], *(_write_round_cell(name, float(value)) for value in figures))
-            )
+            figures = map(float, (values.mean(), values.min(), values.max()))
+            rows.append((_MEANINGS[name], *(_write_round_cell(name, each) for each in figures)))
     return Table("", ("per round", "mean", "least", "most"), rows)
 
 

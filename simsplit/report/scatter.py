@@ -1,19 +1,19 @@
 """`compare --plot` draws settings by two figures, with deviations and the Pareto front.
 
-If the first of the two is a swept field, the figures are drawn as lines over its values instead.
+If the first of the two is a swept field, the figures are drawn as lines over its values instead. An
+axis has one figure of all settings, with its words, its unit and its better way.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile, zip_longest
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product, takewhile, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, suggest
-from simsplit.metrics import Better
-from simsplit.report.along import Along, join_figures, list_words_of_ends, read_along
+from simsplit.metrics import METRICS, Better, find_better, find_metric
 from simsplit.report.canvas import COLOURS, MARKS, escape_text, make_shown_figure
 from simsplit.report.grouping import Entry, write_label
 from simsplit.report.numbers import label_settings, make_frame
-from simsplit.report.parallel import is_log
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,21 +26,112 @@ _PLACES = [(1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1)]
 Point = tuple[float, float]
 _Place = tuple[float, float, str, str]
 """(dx, dy, horizontal alignment, vertical alignment) of a label."""
+_LEAK, _CHANCE = "_leak", "_chance"
+"""Ends of names: of a share that an attack tells, and of what chance tells."""
+_ALIKE = 5
+"""If chance differs by more points than this, the settings are of different tasks."""
+LOG_SPAN = 30.0
+"""From this ratio of the largest value to the smallest on, an axis is logarithmic."""
+
+
+@dataclass(frozen=True)
+class Along:
+    """A figure of each setting: its mean and deviation over seeds, in the axis' unit."""
+
+    name: str
+    means: Sequence[float]
+    deviations: Sequence[float]
+    chance: tuple[float, float] | None = None
+    """A leak's least and greatest chance over settings, if these are close to each other."""
+    called: str | None = None
+    """The common part of the names of several figures on one axis."""
+    unit: str = ""
+    """The unit, written after the words."""
+
+    @property
+    def better(self) -> Better | None:
+        """The better way, more or less, or None."""
+        return find_better(self.name)
+
+    @property
+    def words(self) -> str:
+        """The figure's name in words."""
+        name = self.name if self.called is None else self.called
+        for each in METRICS.values():
+            if each.axis and name.endswith(each.name):
+                whose = name.removesuffix(each.name).strip("_").replace("_", " ")
+                return f"{each.axis} by {whose}" if whose else each.axis
+        return name.replace("_", " ")
+
+    def label(self) -> str:
+        """Return the axis' label: the words, the unit, and an arrow towards better values."""
+        if self.better is None:
+            return f"{self.words}{self.unit}"
+        hint = "better →" if self.better == "more" else "← better"
+        return f"{self.words}{self.unit}   ({hint})"
+
+
+def read_along(table: "pd.DataFrame", name: str, beside: Sequence[str] = ()) -> Along:
+    """Read a figure from the rows of `numbers.frame`; the figures in `beside` share its axis."""
+    largest = max(float(table[f"{each}_mean"].max()) for each in (name, *beside))
+    scale, unit = choose_unit(name, largest)
+    means, deviations = (
+        (table[f"{name}_{what}"].astype(float) * scale) for what in ("mean", "std")
+    )
+    between = None
+    floor = f"{name.removesuffix(_LEAK)}{_CHANCE}_mean"
+    if name.endswith(_LEAK) and floor in table:
+        known = table[floor].dropna().astype(float) * scale
+        if known.max() - known.min() <= _ALIKE:
+            between = (float(known.min()), float(known.max()))
+    return Along(name, means.tolist(), deviations.fillna(0).tolist(), between, unit=unit)
+
+
+def join_figures(figures: Sequence[Along], called: str) -> Along:
+    """Join several figures to one axis; `called` is the common part of their names."""
+    if len(figures) == 1:
+        return figures[0]
+    if len({each.unit for each in figures}) > 1:
+        raise RunError("--plot: these figures have no unit in common; draw them one by one")
+    means, deviations = (
+        [value for each in figures for value in getattr(each, what)]
+        for what in ("means", "deviations")
+    )
+    return Along(figures[0].name, means, deviations, called=called, unit=figures[0].unit)
+
+
+_MANY_BYTES = 10 * 2**30
+"""From this many bytes on, an axis in MiB would have too many digits."""
+
+
+def choose_unit(name: str, largest: float) -> tuple[float, str]:
+    """Return the factor that converts a figure to its axis' unit, and the unit's words."""
+    if name.startswith("bytes") and name != "bytes_ratio":
+        return (1 / 2**30, ", GiB") if largest >= _MANY_BYTES else (1 / 2**20, ", MiB")
+    metric = find_metric(name)
+    return (100, ", %") if metric is not None and metric.is_share else (1, "")
+
+
+def is_log(values: Sequence[float]) -> bool:
+    """Return whether a field's values belong on a logarithmic axis."""
+    low, high = min(values), max(values)
+    return low > 0 and high / low >= LOG_SPAN and len(set(values)) > 2
 
 
 def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[str]) -> "Figure":
-    """Draw the figures that `pair` names as `X,Y`; raise RunError if a setting has no such figure.
+    """Draw the figures that `pair` names: `X,Y`, or `X,Y,Y` over a swept field.
 
-    Over a swept field, `pair` may name several figures: `X,Y,Y`. `names` are the settings' names,
-    in the order of `frame`.
+    `names` are the settings' names, in the order of `make_frame`.
     """
-    table, numbers = make_frame(entries, figure), _find_numeric_fields(entries)
+    settings = label_settings(entries)
+    labels = [label for label, _ in settings]
+    table, numbers = make_frame(entries, figure), _find_numeric_fields(labels)
     first, others = _parse_pair(pair, table, numbers)
     picture = make_shown_figure(6.4, 4.6)
     ax = picture.subplots()
     chosen: list[str] = []
     if first in numbers:
-        given = _describe_rest(first, entries)
+        given = _describe_rest(first, labels)
         x, y, families = _place_over_swept(table, (first, numbers[first]), others, given)
         _draw_lines(ax, x, y, families)
         _draw_points(ax, x, y, families)
@@ -49,19 +140,28 @@ def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[st
     else:
         known = _keep_known(table, [first, *others])
         x, y = read_along(known, first), read_along(known, others[0])
-        families, chosen = _name_families(entries), [names[index] for index in known.index]
+        chosen = [names[index] for index in known.index]
+        methods = [row.entries[0].scenario["method"] for _, row in settings]
+        kinds = [" + ".join(each["kind"] for each in methods[index]) for index in known.index]
         _draw_front(ax, x, y)
-        _draw_points(ax, x, y, [families[index] for index in known.index])
-    _draw_chance(ax, x, y)
+        _draw_points(ax, x, y, [each or "raw" for each in kinds])
+    for each, draw in ((x, ax.axvspan), (y, ax.axhspan)):
+        if each.chance is not None:
+            draw(*each.chance, color="0.75", lw=1.5, zorder=0, label="chance")
     ax.set(xlabel=x.label(), ylabel=y.label())
     ax.set_title(f"{y.words} over {x.words}", fontsize=10)
     ax.grid(color="0.92")
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     ax.margins(0.12)
-    _draw_legend(ax)
+    handles, words = ax.get_legend_handles_labels()
+    if words:  # below the axes, where it hides nothing
+        ax.legend(handles, words, frameon=False, fontsize=8, ncols=min(4, len(words)),
+                  loc="upper center", bbox_to_anchor=(0.5, -0.14))  # fmt: skip
     if chosen:
-        lines = [_trace_front(x, y), *_trace_bars(x, y)]
+        lines = [_trace_front(x, y)]
+        for a, b, wide, tall in zip(x.means, y.means, x.deviations, y.deviations, strict=True):
+            lines += [[(a - wide, b), (a + wide, b)], [(a, b - tall), (a, b + tall)]]
         _label_points(ax, list(zip(x.means, y.means, strict=True)), chosen, lines)
     return picture
 
@@ -113,21 +213,18 @@ def _keep_known(table: "pd.DataFrame", names: Sequence[str]) -> "pd.DataFrame":
 
 
 def _find_common_end(names: Sequence[str]) -> str:
-    """Return the words that all names end with, such as `_ap_prompt`, or an empty string.
-
-    Each name keeps at least one word of its own.
-    """
-    for end in list_words_of_ends():
-        if all(name.endswith(f"_{end}") for name in names):
-            return f"_{end}"
+    """Return the words that all names end with beside words of their own, such as `_ap_prompt`."""
+    for each in METRICS.values():
+        if each.axis and all(name.endswith(f"_{each.name}") for name in names):
+            return f"_{each.name}"
     turned = [name.split("_")[:0:-1] for name in names]
     alike = list(takewhile(lambda words: len(set(words)) == 1, zip(*turned, strict=False)))
     return "".join(f"_{words[0]}" for words in reversed(alike))
 
 
-def _find_numeric_fields(entries: Sequence[Entry]) -> dict[str, list[float]]:
+def _find_numeric_fields(labels: Sequence[Mapping[str, str]]) -> dict[str, list[float]]:
     """Return each field that differs between settings and is a number in all, with its values."""
-    labels, numbers = [label for label, _ in label_settings(entries)], {}
+    numbers = {}
     for name in dict.fromkeys(name for label in labels for name in label):
         try:
             numbers[name] = [float(label[name]) for label in labels]
@@ -136,12 +233,8 @@ def _find_numeric_fields(entries: Sequence[Entry]) -> dict[str, list[float]]:
     return {name: values for name, values in numbers.items() if len(set(values)) > 1}
 
 
-def _describe_rest(name: str, entries: Sequence[Entry]) -> list[str]:
-    """Return for each setting the values that differ beside the swept field `name`.
-
-    Points that share these values are joined by one line.
-    """
-    labels = [label for label, _ in label_settings(entries)]
+def _describe_rest(name: str, labels: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return for each setting the values that differ beside the swept field, one for each line."""
     others = [n for n in dict.fromkeys(n for label in labels for n in label) if n != name]
     if len({label.get("run") for label in labels}) == len(labels):
         # runs outside a sweep all have different names, so each would get a line of its own
@@ -156,12 +249,9 @@ def _describe_rest(name: str, entries: Sequence[Entry]) -> list[str]:
 def _parse_pair(
     pair: str, table: "pd.DataFrame", numbers: Mapping[str, Sequence[float]]
 ) -> tuple[str, list[str]]:
-    """Return the x and the y figures that `pair` names; raise RunError if one is unknown.
-
-    x may also be a swept field; then several y figures are allowed.
-    """
-    ends = "_mean"
-    known = [str(name).removesuffix(ends) for name in table.columns if str(name).endswith(ends)]
+    """Return x, a figure or a swept field, and the y figures; raise RunError if one is unknown."""
+    columns = map(str, table.columns)
+    known = [name.removesuffix("_mean") for name in columns if name.endswith("_mean")]
     x, *ys = (part.strip() for part in pair.split(","))
     if not ys or not all((x, *ys)):
         raise RunError(f"--plot takes X,Y, got '{pair}'; allowed: {', '.join(known)}")
@@ -169,28 +259,13 @@ def _parse_pair(
     for name in ys if x in numbers else (x, *ys):
         if name not in known:
             known = [*known, *numbers] if name == x else known
-            hint = suggest(name, known) or _suggest_containing(name, known) or ","
+            # `suggest` finds no `test_accuracy` for `accuracy`: their lengths differ too much
+            near = (f", did you mean '{containing}'?" for containing in known if name in containing)
+            hint = suggest(name, known) or next(near, ",")
             raise RunError(f"--plot: unknown '{name}'{hint} allowed: {', '.join(known)}")
     if len(ys) > 1 and x not in numbers:
         raise RunError(f"--plot: several figures are drawn over a swept field, and {x} is none")
     return x, ys
-
-
-def _suggest_containing(name: str, known: Sequence[str]) -> str:
-    """Return a hint at a known name that contains `name`, or an empty string.
-
-    `near` finds no `test_accuracy` for `accuracy`, because their lengths differ too much.
-    """
-    containing = [each for each in known if name in each]
-    return f", did you mean '{containing[0]}'?" if containing else ""
-
-
-def _name_families(entries: Sequence[Entry]) -> list[str]:
-    """Return the kinds of each setting's methods; points are coloured by them."""
-    return [
-        " + ".join(method["kind"] for method in row.entries[0].scenario["method"]) or "raw"
-        for _, row in label_settings(entries)
-    ]
 
 
 def _draw_points(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> None:
@@ -220,10 +295,9 @@ def _find_front_of(x: Along, y: Along) -> list[int]:
 
 def _draw_lines(ax: "Axes", x: Along, y: Along, families: Sequence[str]) -> None:
     """Draw a line through the settings that differ only in the swept field."""
+    places = list(zip(families, zip(x.means, y.means, strict=True), strict=True))
     for number, family in enumerate(dict.fromkeys(families)):
-        points = sorted(
-            (x.means[index], y.means[index]) for index, one in enumerate(families) if one == family
-        )
+        points = sorted(point for one, point in places if one == family)
         colour = COLOURS[number % len(COLOURS)]
         ax.plot(*zip(*points, strict=True), color=colour, lw=1, zorder=1)
 
@@ -246,29 +320,6 @@ def _trace_front(x: Along, y: Along) -> list[Point]:
         for before, after in pairwise(points)
     ]
     return [each for pair in zip_longest(points, turns) for each in pair if each is not None]
-
-
-def _draw_chance(ax: "Axes", x: Along, y: Along) -> None:
-    """Draw a band at the share of a leak that chance reaches."""
-    for each, draw in ((x, ax.axvspan), (y, ax.axhspan)):
-        if each.chance is not None:
-            draw(*each.chance, color="0.75", lw=1.5, zorder=0, label="chance")
-
-
-def _draw_legend(ax: "Axes") -> None:
-    """Draw the legend below the axes, where it hides nothing."""
-    handles, names = ax.get_legend_handles_labels()
-    if not names:
-        return
-    ax.legend(handles, names, frameon=False, fontsize=8, ncols=min(4, len(names)),
-              loc="upper center", bbox_to_anchor=(0.5, -0.14))  # fmt: skip
-
-
-def _trace_bars(x: Along, y: Along) -> Iterator[list[Point]]:
-    """Yield the ends of each point's two bars of deviations."""
-    for a, b, wide, tall in zip(x.means, y.means, x.deviations, y.deviations, strict=True):
-        yield [(a - wide, b), (a + wide, b)]
-        yield [(a, b - tall), (a, b + tall)]
 
 
 def _label_points(
@@ -303,28 +354,21 @@ def _place_label(text: Any, taken: Sequence[Any], inside: Any, renderer: Any) ->
     """Place a name where it covers least; return its box and its distance from the point."""
 
     def put(place: _Place) -> Any:  # noqa: ANN401 - one of matplotlib's boxes
-        dx, dy, across, up = place
-        text.set(position=(dx, dy), ha=across, va=up)
+        text.set(position=place[:2], ha=place[2], va=place[3])
         return text.get_window_extent(renderer)
 
     costs: dict[_Place, float] = {}
-    for place in _generate_offsets():
+    across, up = {1: "left", 0: "center", -1: "right"}, {1: "bottom", 0: "center", -1: "top"}
+    for away, (dx, dy) in product((9, 18, 30, 46, 66), _PLACES):  # the nearest first
+        place = dx * away, dy * away, across[dx], up[dy]
         box = put(place)
-        costs[place] = sum(_measure_overlap(box, other) for other in taken) + _measure_outside(
-            box, inside
-        )
+        covered = sum(_measure_overlap(box, other) for other in taken)
+        outside = float(box.width * box.height) - _measure_overlap(box, inside)
+        costs[place] = covered + outside
         if not costs[place]:
             break
     least = min(costs, key=lambda place: costs[place])
     return put(least), max(abs(least[0]), abs(least[1]))
-
-
-def _generate_offsets() -> Iterator[_Place]:
-    """Yield places for a label around its point, nearest first."""
-    across, up = {1: "left", 0: "center", -1: "right"}, {1: "bottom", 0: "center", -1: "top"}
-    for distance in (9, 18, 30, 46, 66):
-        for dx, dy in _PLACES:
-            yield dx * distance, dy * distance, across[dx], up[dy]
 
 
 def _measure_overlap(one: Any, other: Any) -> float:  # noqa: ANN401 - matplotlib's boxes
@@ -332,8 +376,3 @@ def _measure_overlap(one: Any, other: Any) -> float:  # noqa: ANN401 - matplotli
     wide = min(one.x1, other.x1) - max(one.x0, other.x0)
     tall = min(one.y1, other.y1) - max(one.y0, other.y0)
     return float(max(0, wide) * max(0, tall))
-
-
-def _measure_outside(box: Any, frame_box: Any) -> float:  # noqa: ANN401 - matplotlib's boxes
-    """Return the area of a box that lies outside the axes."""
-    return float(box.width * box.height) - _measure_overlap(box, frame_box)

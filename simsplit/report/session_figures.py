@@ -2,11 +2,11 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError, suggest
 from simsplit.metrics import METRICS
-from simsplit.report.canvas import HONEST, ensure_axes, put_legend_outside
+from simsplit.report.canvas import HONEST, ensure_axes, finish_axes
 from simsplit.results import Run
 from simsplit.results.leak_table import CEILING, FLOOR, WRITTEN, has_role
 from simsplit.results.mean_leaks import average_by_attack
@@ -14,7 +14,6 @@ from simsplit.results.recovered_files import load_sessions
 from simsplit.results.recovered_kinds import BOTH, KINDS, PROMPT, RESPONSE, SIDES, entitle
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -41,28 +40,22 @@ def sessions(
     lasts = {name: average_by_attack(run.leaks, "sessions") for name, run in runs.items()}
     if missing := [name for name, last in lasts.items() if last.empty]:
         raise RunError(f"sessions: no attack on sessions in {', '.join(missing)}")
-    column, named = (
-        f"{figure}_{side}",
-        [str(name) for last in lasts.values() for name in last.index],
-    )
+    column = f"{figure}_{side}"
     ax = ensure_axes(ax)
-    roles = {name: role for last in lasts.values() for name, role in last["role"].items()}
-    for name in dict.fromkeys(named):
-        if (role := roles[name]) not in (FLOOR, WRITTEN):
+    roles = {str(name): role for last in lasts.values() for name, role in last["role"].items()}
+    for name, role in roles.items():
+        if role not in (FLOOR, WRITTEN):
             values = [last[column].get(name, float("nan")) for last in lasts.values()]
             line = ":" if role == CEILING else "-"
             label = entitle("sessions", name, role)
             # `ls` keeps the marks, which a format string would drop: one run alone has no line
             ax.plot(range(len(lasts)), values, ls=line, markersize=4, label=label)
     floors = [has_role(last, FLOOR)[column].max() for last in lasts.values()]
-    ax.plot(
-        range(len(lasts)), floors, ":", color=HONEST, marker="", label="best guess without attack"
-    )
+    words = "best guess without attack"
+    ax.plot(range(len(lasts)), floors, ":", color=HONEST, marker="", label=words)
     ax.set(ylim=(-0.02, 1.02), ylabel=f"{METRICS[figure].words}, {side}")
     ax.set_xticks(range(len(lasts)), list(lasts))
-    ax.set_title("How much each attack read of sessions", fontsize=10)
-    put_legend_outside(ax)
-    return ax
+    return finish_axes(ax, "How much each attack read of sessions")
 
 
 def session(run: Run, number: int = 0, attacks: Sequence[str] = ()) -> "Figure":
@@ -80,19 +73,13 @@ def session(run: Run, number: int = 0, attacks: Sequence[str] = ()) -> "Figure":
         raise RunError(f"{run.path}: no attack '{unknown[0]}' on sessions, allowed: {known}")
     if attacks:
         rows = rows[rows["attack"].isin(attacks)]
-    first = rows.iloc[0]
-    ends = len(first[f"tokens_{PROMPT}"])
-    blocks: list[_Block] = [("private", [(private, None) for private, _ in _pair_tokens(first)])]
+    ends = len(rows.iloc[0][f"tokens_{PROMPT}"])
+    blocks: list[_Block] = []
     for _, row in rows.iterrows():
-        read: list[tuple[str, bool | None]] = []
-        read += [(guess, guess == private) for private, guess in _pair_tokens(row)]
-        blocks.append((str(row["attack"]), read))
+        both = [*row[f"tokens_{PROMPT}"], *row[f"tokens_{RESPONSE}"]]
+        blocks = blocks or [("private", [(private, None) for private, _ in both])]
+        blocks.append((str(row["attack"]), [(read, read == private) for private, read in both]))
     return _draw_blocks(blocks, ends)
-
-
-def _pair_tokens(row: "pd.Series[Any]") -> list[tuple[str, str]]:
-    both = [*row[f"tokens_{PROMPT}"], *row[f"tokens_{RESPONSE}"]]
-    return [(private, read) for private, read in both]
 
 
 def _draw_blocks(blocks: "Sequence[_Block]", ends: int) -> "Figure":
@@ -106,7 +93,9 @@ def _draw_blocks(blocks: "Sequence[_Block]", ends: int) -> "Figure":
         column = indent
         placed.append((line, 0, name, None))
         for index, (piece, right) in enumerate(pieces):
-            text = _shorten(piece)
+            # an empty text becomes a dot
+            plain = piece.replace("\n", "\\n").replace("\ufffd", "?").strip()
+            text = textwrap.shorten(plain, 20, placeholder="…") or "·"
             if column + len(text) > _COLUMNS and column > indent:
                 line, column = line + 1, indent
             if index == ends:
@@ -124,9 +113,3 @@ def _draw_blocks(blocks: "Sequence[_Block]", ends: int) -> "Figure":
         place = column / wide, 1 - (at + 0.7) / line
         figure.text(*place, text, family="monospace", fontsize=9, bbox=box, va="center")
     return figure
-
-
-def _shorten(piece: str) -> str:
-    """Shorten a token's text; an empty text becomes a dot."""
-    plain = piece.replace("\n", "\\n").replace("\ufffd", "?").strip()
-    return textwrap.shorten(plain, 20, placeholder="…") or "·"

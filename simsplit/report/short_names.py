@@ -13,22 +13,15 @@ def describe_setting(scenario: Mapping[str, Any]) -> str:
     name = Path(source.get("path") or source.get("name") or source["kind"]).name
     alpha = f" {partition['alpha']:g}" if "alpha" in partition else ""
     heads = "SCH" if scenario["clients"]["heads"] == "shared" else "PCH"
-    topology = _unless_usual(scenario["topology"], USUAL)
-    trunk = ["trunk skipped"] if scenario["model"].get("trunk") == "skipped" else []
-    words = [name, f"{partition['kind']}{alpha}", heads, *topology, *trunk, *_name_course(scenario)]
-    return ", ".join(words)
-
-
-def _name_course(scenario: Mapping[str, Any]) -> list[str]:
-    """Name the schedule and aggregation, if they are not the usual ones."""
-    schedule, aggregation = scenario["schedule"]["kind"], scenario.get("aggregation") or {}
+    trunk = "trunk skipped" if scenario["model"].get("trunk") == "skipped" else ""
+    aggregation = scenario.get("aggregation") or {}
     strategy = aggregation.get("strategy", {}).get("kind", "fedavg")
-    averages = " ".join([aggregation.get("kind", "none"), *_unless_usual(strategy, "fedavg")])
-    return [*_unless_usual(schedule, "round_robin"), *_unless_usual(averages, "none")]
-
-
-def _unless_usual(name: str, usual: str) -> list[str]:
-    return [] if name == usual else [name]
+    averages = aggregation.get("kind", "none")
+    averages += "" if strategy == "fedavg" else f" {strategy}"
+    usual = {USUAL: scenario["topology"], "": trunk}
+    usual |= {"round_robin": scenario["schedule"]["kind"], "none": averages}
+    unusual = [each for name, each in usual.items() if each != name]
+    return ", ".join([name, f"{partition['kind']}{alpha}", heads, *unusual])
 
 
 def name_methods(scenario: Mapping[str, Any]) -> str:

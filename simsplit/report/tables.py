@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from simsplit.metrics import Better, find_decimals
 from simsplit.metrics.intervals import compute_half_width
@@ -26,6 +26,7 @@ BOLD = (
     "of the rest), where it is ahead of the others by more than the spread over seeds"
 )
 
+_T = TypeVar("_T")
 _GAP = 3
 """Characters between two columns on a terminal."""
 _HEADING_LINES = 3
@@ -38,9 +39,30 @@ def write_mean(figure: str, values: Sequence[float]) -> str:
     """Write a figure's mean, and the standard deviation if there are several values."""
     if not values:
         return ""
-    own = find_decimals(figure)
-    scale, digits = (100, 2) if own is None else (1, own)
+    scale, digits = choose_form(figure)
     return format_mean([scale * value for value in values], digits)
+
+
+def choose_form(figure: str) -> tuple[int, int]:
+    """Return the factor and the decimals with which a figure is written; shares are in per cent."""
+    own = find_decimals(figure)
+    return (100, 2) if own is None else (1, own)
+
+
+def format_change(change: float, interval: tuple[float, float] | None, digits: int) -> str:
+    """Format a difference with its sign, and its interval if it has one."""
+    if interval is None:
+        return f"{change:+.{digits}f}"
+    low, high = interval
+    return f"{change:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+
+
+def thin(values: Sequence[_T], most: int) -> list[_T]:
+    """Return at most so many values, evenly spaced, with both ends."""
+    last = len(values) - 1
+    if last < most:
+        return list(values)
+    return [values[round(place * last / (most - 1))] for place in range(most)]
 
 
 def format_mean(values: Sequence[float], digits: int) -> str:
@@ -123,16 +145,16 @@ class Table:
         """Return the columns' widths: the least ones, and what is left for the narrowest texts."""
         places = range(len(self.columns))
         fitted = [self._find_least_width(place, whole=place == 0) for place in places]
-        texts = {place: self._find_width(place) for place in places if self.align[place] == "l"}
+        texts = {  # the width at which no cell of the column folds
+            place: max(len(text) for text in (self.columns[place], *(r[place] for r in self.rows)))
+            for place in places
+            if self.align[place] == "l"
+        }
         for _ in range(width + 1 - sum(fitted) - _GAP * len(fitted)):
             narrow = [place for place, most in texts.items() if fitted[place] < most]
             if narrow:
                 fitted[min(narrow, key=fitted.__getitem__)] += 1
         return fitted
-
-    def _find_width(self, column: int) -> int:
-        """Return the width at which no cell of a column folds."""
-        return max(len(text) for text in (self.columns[column], *(r[column] for r in self.rows)))
 
     def rich(self, width: int = 80) -> "rich.console.RenderableType":
         """Make the table for a terminal of this width."""
@@ -167,7 +189,9 @@ class Table:
         """Write the table in Markdown, with pipes; `links`: whether cells may have links."""
 
         def escape(cell: str) -> str:
-            return _escape_markdown(cell, links=links)
+            """Return a cell that is no HTML and no link: names of runs may come from anyone."""
+            text = _TAG.sub("&lt;", _join_lines(cell)).replace("|", r"\|")
+            return text if links else text.replace("](", r"\](")
 
         rule = ["---" if side == "l" else "---:" for side in self.align]
         cells = self._write_cells(escape, "**{}**")
@@ -183,20 +207,21 @@ class Table:
 
     def latex(self) -> str:
         """Write the table in LaTeX, for booktabs."""
-        cells = [list(map(_escape, self.columns)), *self._write_cells(_escape, r"\textbf{{{}}}")]
+
+        def escape(cell: str) -> str:
+            return _join_lines(cell).translate(_LATEX)
+
+        cells = [list(map(escape, self.columns)), *self._write_cells(escape, r"\textbf{{{}}}")]
         header, *rows = [" & ".join(line) + r" \\" for line in cells]
         lines = [rf"\begin{{tabular}}{{{self.align}}}", r"\toprule", header, r"\midrule", *rows]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
     def _write_cells(self, escape: Callable[[str], str], strong: str) -> list[list[str]]:
         """Write the cells in a markup; `strong` is its format for the best ones."""
-        return [
-            [
-                strong.format(escape(cell)) if (i, j) in self.bold else escape(cell)
-                for j, cell in row
-            ]
-            for i, row in ((i, enumerate(cells)) for i, cells in enumerate(self.rows))
-        ]
+        written = [list(map(escape, row)) for row in self.rows]
+        for i, j in self.bold:
+            written[i][j] = strong.format(written[i][j])
+        return written
 
     def text(self, form: Format) -> str:
         """Write the table in a form other than a terminal's."""
@@ -216,18 +241,16 @@ def find_best(
 ) -> frozenset[tuple[int, int]]:
     """Return the (row, column) of the best values that are ahead by more than seeds' spread.
 
-    Args:
-        columns: The table's columns.
-        values: The rows' numbers by column and seed.
-        ways: The better way of columns; others have no best.
-        exact: Columns whose numbers do not depend on chance, where one seed decides.
+    `values` are the rows' numbers by column and seed, `ways` the better way of columns that have a
+    best. Numbers of `exact` columns do not depend on chance, so one seed decides.
     """
     places = set()
     for place, name in enumerate(columns):
         known = {
             row: known
             for row, each in enumerate(values)
-            if name in ways and (known := _drop_unknown(each.get(name, {})))
+            if name in ways
+            if (known := {s: v for s, v in each.get(name, {}).items() if not math.isnan(v)})
         }
         means = {row: statistics.fmean(each.values()) for row, each in known.items()}
         if len(set(means.values())) < 2:
@@ -241,10 +264,6 @@ def find_best(
             if all(_differ(known[row], other, exact=name in exact) for other in others)
         }
     return frozenset(places)
-
-
-def _drop_unknown(by_seed: Mapping[int, float]) -> dict[int, float]:
-    return {seed: value for seed, value in by_seed.items() if not math.isnan(value)}
 
 
 def _differ(one: Mapping[int, float], other: Mapping[int, float], *, exact: bool) -> bool:
@@ -283,18 +302,6 @@ def _join_lines(cell: str) -> str:
     return " ".join(cell.splitlines())
 
 
-def _escape(cell: str) -> str:
-    return _join_lines(cell).translate(_LATEX)
-
-
-def _escape_markdown(cell: str, *, links: bool) -> str:
-    """Return a cell that is no HTML, and has no link: names of runs may come from anyone."""
-    text = _TAG.sub("&lt;", _join_lines(cell)).replace("|", r"\|")
-    return text if links else text.replace("](", r"\](")
-
-
 def _escape_formula(cell: str) -> str:
     """Return a cell that a spreadsheet takes for text, unless it is a number."""
-    if not _FORMULA.match(cell) or _NUMBER.fullmatch(cell):
-        return cell
-    return f"'{cell}"
+    return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell

@@ -57,28 +57,18 @@ def time_to_accuracy(run: Run, profiles: Sequence[tuple[str, str]] = PROFILES) -
         columns = run.rounds["round"], run.rounds["simulated_total_s"]
         elapsed["as run"] = dict(zip(*columns, strict=True))
     sent = run.rounds.set_index("round")["bytes_total"]
-    rows = [
-        (
-            level,
-            str(number),
-            format_size(float(sent[number])),
-            *(write_duration(times[number]) for times in elapsed.values()),
-        )
-        for level, number in marks
-    ]
+    rows = []
+    for level, number in marks:
+        times = [write_duration(each[number]) for each in elapsed.values()]
+        rows.append((level, str(number), format_size(float(sent[number])), *times))
+    named = format_column(figure)
     title = f"simulated time to {format_column(figure)}"
     title += "\non assumed devices and links (simsplit list profiles)"
-    return Table(
-        title, (format_column(figure).removeprefix("test "), "round", "sent", *networks), rows
-    )
+    return Table(title, (named.removeprefix("test "), "round", "sent", *networks), rows)
 
 
 def write_duration(seconds: float) -> str:
-    """Write seconds in the unit that suits their size.
-
-    >>> duration(0.0123), duration(90), duration(7200)
-    ('12.3 ms', '1.5 min', '2.0 h')
-    """
+    """Write seconds in the unit that suits their size, such as `12.3 ms` or `1.5 min`."""
     value = 1000 * seconds
     for unit, length in (("ms", 1000), ("s", 60), ("min", 60), ("h", 24)):
         if round(value, 1) < length:
@@ -94,8 +84,7 @@ def _find_marks(rounds: "pd.DataFrame", figure: str) -> list[tuple[str, int]]:
     evaluated = rounds.dropna(subset=[figure])
     if evaluated.empty:
         return []
-    accuracies = evaluated[figure].to_numpy()
-    numbers = evaluated["round"].to_numpy()
+    accuracies, numbers = evaluated[figure].to_numpy(), evaluated["round"].to_numpy()
     marks = [
         (f"{level}%", int(numbers[(accuracies >= level / 100).argmax()]))
         for level in LEVELS
@@ -118,15 +107,8 @@ def _compute_elapsed_s(
     before: Works | None = None
     for number, works in _collect_works(run).items():
         if works != before:  # most rounds repeat the work of the round before
-            seconds = compute_round_times(
-                order,
-                choose_protocols(scenario).training,
-                works,
-                rates,
-                network.server,
-                flops,
-                schedule.get("max_ahead"),
-            ).seconds
+            given = (order, choose_protocols(scenario).training, works, rates, network.server)
+            seconds = compute_round_times(*given, flops, schedule.get("max_ahead")).seconds
             before = works
         total += seconds
         elapsed[number] = total

@@ -49,10 +49,8 @@ def describe_round(row: RoundRow) -> str:
         name = find_headline(row, split) or ""
         if isinstance(value := row.get(name), int | float):
             words.append(f"{format_column(name)} {value:.1%}")
-    if row.train_loss is not None:
-        words.append(f"loss {row.train_loss:.4f}")
-    else:
-        words.append("methods alone learned" if row.steps else _explain_idle(row))
+    idle = "methods alone learned" if row.steps else _explain_idle(row)
+    words.append(idle if row.train_loss is None else f"loss {row.train_loss:.4f}")
     words.append(f"{format_size(row.bytes_total)} sent")
     return "  ".join(words)
 
@@ -167,18 +165,14 @@ class Live(Lines):
         """Print what is about to run, and start the bar."""
         super().begin(plan)
         narrow = self.console.width < _WIDE
-        self.bar = _Bar(
-            TextColumn(
-                "round {task.fields[number]}/{task.total:.0f}", table_column=Column(no_wrap=True)
-            ),
-            *([] if narrow else [BarColumn(bar_width=24)]),
-            _TimeLeft(self.pace),
-            _Figures(),
-            console=self.console,
-            transient=True,
-        )
+        rounds = "round {task.fields[number]}/{task.total:.0f}"
+        columns: list[ProgressColumn] = [TextColumn(rounds, table_column=Column(no_wrap=True))]
+        columns += [] if narrow else [BarColumn(bar_width=24)]
+        columns += [_TimeLeft(self.pace), _Figures()]
+        self.bar = _Bar(*columns, console=self.console, transient=True)
+        done = plan.done
         self.task: TaskID = self.bar.add_task(
-            "", total=plan.rounds, completed=plan.done, number=plan.done, figures=""
+            "", total=plan.rounds, completed=done, number=done, figures=""
         )
         self.shown = 0.0
         self.bar.start()
@@ -203,13 +197,8 @@ class Live(Lines):
         """Show the round's figures beside the bar."""
         self.pace.round(ended)
         self.bar.below = self.pace.rate
-        self.bar.update(
-            self.task,
-            completed=ended.number,
-            number=ended.number,
-            figures=describe_round(ended.row),
-            refresh=True,
-        )
+        number, figures = ended.number, describe_round(ended.row)
+        self.bar.update(self.task, completed=number, number=number, figures=figures, refresh=True)
 
     def end(self, status: Status) -> None:
         """Remove the bar, whatever the status is."""
@@ -223,24 +212,19 @@ def count_work(
 ) -> Iterator[Callable[[str, int, int], None]]:
     """Open a context with a function that shows an attack's progress: a bar, or lines."""
     if quiet or not console.is_terminal or console.no_color:
-        yield _Tenths(console, quiet=quiet)
+        printed = 0
+
+        def print_tenths(what: str, done: int, total: int) -> None:
+            nonlocal printed
+            tenth = 10 * done // total if total else 0
+            if tenth > printed and not quiet:
+                console.print(f"{what}: {done} of {total}", highlight=False, markup=False)
+            printed = tenth
+
+        yield print_tenths
         return
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda name, done, total: bar.update(
             task, description=name, completed=done, total=total or None
         )
-
-
-class _Tenths:
-    """A printer of a line for every tenth of an attack's work."""
-
-    def __init__(self, console: Console, *, quiet: bool) -> None:
-        self.console, self.quiet = console, quiet
-        self.printed = 0
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        tenth = 10 * done // total if total else 0
-        if tenth > self.printed and not self.quiet:
-            self.console.print(f"{what}: {done} of {total}", highlight=False, markup=False)
-        self.printed = tenth

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,11 +43,8 @@ def watch_sweep(console: Console, *, quiet: bool) -> Iterator[SweepObserver]:
         with lines.speak_up():
             yield lines
     else:
-        live = SweepLive(console)
-        try:
+        with closing(SweepLive(console)) as live:
             yield live
-        finally:
-            live.close()
 
 
 @dataclass
@@ -58,6 +55,15 @@ class _ShownCell:
     started: float = 0.0
     elapsed_s: float | None = None
     progress: RunProgress = field(default_factory=RunProgress)
+
+    def start(self) -> None:
+        """Note that the cell runs from now on."""
+        self.status, self.started = "running", time.monotonic()
+
+    def end(self, path: Path, status: str) -> None:
+        """Read the run directory for the last time, and note how the cell ended."""
+        self.refresh(path)
+        self.status = status
 
     def refresh(self, path: Path) -> None:
         """Read the run directory again."""
@@ -98,15 +104,13 @@ class SweepLines(SweepObserver):
 
     def start_cell(self, cell: str) -> None:
         """Print that a cell starts."""
-        seen = self.seen[cell]
-        seen.status, seen.started = "running", time.monotonic()
+        self.seen[cell].start()
         self.say(f"{cell}: starts")
 
     def end_cell(self, cell: str, status: str, reason: str = "") -> None:
         """Print how a cell ended."""
         seen = self.seen[cell]
-        seen.refresh(self.path / cell)
-        seen.status = status
+        seen.end(self.path / cell, status)
         over = sum(1 for other in self.seen.values() if other.status not in ("waiting", "running"))
         self.say(f"{cell}: {_describe_end(seen, reason)}  ({over} of {len(self.seen)} done)")
 
@@ -162,16 +166,13 @@ class SweepLive(SweepLines):
 
     def start_cell(self, cell: str) -> None:
         """Mark the cell's row as running."""
-        seen = self.seen[cell]
-        seen.status, seen.started = "running", time.monotonic()
+        self.seen[cell].start()
 
     def end_cell(self, cell: str, status: str, reason: str = "") -> None:
         """Mark the row, and print a failure, because the table is removed at the end."""
-        seen = self.seen[cell]
-        seen.refresh(self.path / cell)
-        seen.status = status
+        self.seen[cell].end(self.path / cell, status)
         if status == "failed":
-            self.say(f"{cell}: {_describe_end(seen, reason)}")
+            self.say(f"{cell}: {_describe_end(self.seen[cell], reason)}")
 
     def render(self) -> RenderableType:
         """Return the current table: all cells in order, or the most urgent ones that have room."""
@@ -203,11 +204,7 @@ class SweepLive(SweepLines):
 
 def _describe_end(seen: _ShownCell, reason: str) -> str:
     _, rounds, score, elapsed = seen.cells
-    words = [
-        seen.status,
-        f"{rounds} rounds" if rounds else "",
-        f"{format_column(seen.progress.figure)} {score}" if score else "",
-        elapsed,
-    ]
-    end = ", ".join(word for word in words if word)
+    reached = f"{format_column(seen.progress.figure)} {score}" if score else ""
+    words = (seen.status, f"{rounds} rounds" if rounds else "", reached, elapsed)
+    end = ", ".join(filter(None, words))
     return f"{end}: {reason.splitlines()[0]}" if reason else end

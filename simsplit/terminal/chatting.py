@@ -38,17 +38,12 @@ class Written:
 
     def tabulate_bytes(self) -> Table:
         """Return a table of the packets and bytes by leg."""
-        legs = dict.fromkeys(packet.leg for packet in self.packets)
-        rows = [(str(leg), *self._format_leg(leg)) for leg in legs]
+        rows = []
+        for leg in dict.fromkeys(packet.leg for packet in self.packets):
+            sizes = [packet.nbytes for packet in self.packets if packet.leg is leg]
+            each = format_size(sum(sizes) / max(1, self.tokens))
+            rows.append((str(leg), str(len(sizes)), format_size(sum(sizes)), each))
         return Table("what crossed the cut", COLUMNS, rows)
-
-    def _format_leg(self, leg: Leg) -> tuple[str, ...]:
-        sizes = [packet.nbytes for packet in self.packets if packet.leg is leg]
-        return (
-            str(len(sizes)),
-            format_size(sum(sizes)),
-            format_size(sum(sizes) / max(1, self.tokens)),
-        )
 
 
 class Chat:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simsplit.client_names import ClientNames
 from simsplit.errors import ScenarioError, format_count
 from simsplit.legs import Leg
+from simsplit.report.client_tables import list_records, rank_clients, summarise_clients
 from simsplit.report.grouping import load_entries
 from simsplit.report.presentations import find_presentation
 from simsplit.report.ranking import Ranking
@@ -18,10 +19,10 @@ from simsplit.report.tables import Table
 from simsplit.results import Run
 
 if TYPE_CHECKING:
-    from simsplit.data import DataInfo
     from simsplit.scenario import Scenario, Sweep
 
 Document = dict[str, Any]
+_ROUNDS = ("round", "client", "steps", "samples", "train_loss", "train_accuracy")
 
 
 def document_run(run: Run) -> Document:
@@ -32,14 +33,10 @@ def document_run(run: Run) -> Document:
 def document_comparison(paths: Sequence[Path]) -> Document:
     """Return each run's summary and settings in its sweep, and the reasons for left-out cells."""
     entries, left_out = load_entries(paths)
-    runs = [
-        {
-            "sweep": entry.sweep and str(entry.sweep),
-            "set": dict(entry.settings),
-            **document_run(entry.run),
-        }
-        for entry in entries
-    ]
+    runs = []
+    for entry in entries:
+        of_sweep = {"sweep": entry.sweep and str(entry.sweep), "set": dict(entry.settings)}
+        runs.append({**of_sweep, **document_run(entry.run)})
     return {"runs": runs, "left_out": left_out}
 
 
@@ -92,13 +89,11 @@ def document_attack(run: Run, name: str) -> Document:
 
 def document_tables(tables: Sequence[Table]) -> list[Document]:
     """Return the titles and rows of tables."""
-    return [
-        {
-            "title": table.title,
-            "rows": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
-        }
-        for table in tables
-    ]
+    documents = []
+    for table in tables:
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        documents.append({"title": table.title, "rows": rows})
+    return documents
 
 
 def document_scenario(scenario: "Scenario") -> Document:
@@ -107,30 +102,29 @@ def document_scenario(scenario: "Scenario") -> Document:
     if info is None or not scenario.model.is_available_offline:
         return {"valid": True, "shapes": None}
     (cut, features), (smashed, sent) = scenario.shapes(info)
-    shapes: dict[str, object] = {"cut": {"shape": cut, "sent": smashed}}
-    if info.parts:
+    shapes: Document = {"cut": {"shape": cut, "sent": smashed}}
+    if info.parts:  # what each party's head puts out, and that as it is sent
+        names = ClientNames(scenario.party_names)
         shapes["cut"] = {
-            party: {"shape": own, "sent": smashed}
-            for party, own, smashed in _list_party_cuts(scenario, info)
+            names.get(party): {"shape": own[0], "sent": crossing[0]}
+            for party, (own, crossing) in enumerate(scenario.list_party_shapes(info))
         }
     if scenario.crossings.has(Leg.FEATURES):
         shapes["features"] = {"shape": features, "sent": sent}
-    cuts = _group_cuts(scenario)
-    return {"valid": True, "shapes": shapes, **({"cuts": cuts} if cuts else {})}
+    cuts = {"cuts": dict(Counter(map(str, scenario.places)))} if scenario.has_own_cuts else {}
+    return {"valid": True, "shapes": shapes, **cuts}
 
 
-def _list_party_cuts(
-    scenario: "Scenario", info: "DataInfo"
-) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """List each party's name, the shape of what its head puts out, and that as it is sent."""
-    names = ClientNames(scenario.party_names)
-    shapes = enumerate(scenario.list_party_shapes(info))
-    return [(names.get(party), own[0], sent[0]) for party, (own, sent) in shapes]
-
-
-def _group_cuts(scenario: "Scenario") -> dict[str, int]:
-    """Count the clients of each cut; none where all have one cut."""
-    return dict(Counter(map(str, scenario.places))) if scenario.has_own_cuts else {}
+def document_clients(run: Run) -> Document:
+    """Return a run by client: sums, figures of each round, and who helps if it was measured."""
+    known = [name for name in _ROUNDS if name in run.clients]
+    return {
+        "path": str(run.path),
+        "clients": list_records(summarise_clients(run)),
+        "rounds": list_records(run.clients[known]),
+        "contributions": list_records(run.contributions),
+        "ranking": rank_clients(run),
+    }
 
 
 def document_mistakes(error: ScenarioError) -> Document:
@@ -141,25 +135,19 @@ def document_mistakes(error: ScenarioError) -> Document:
 
 def describe_scenario(scenario: "Scenario") -> str:
     """Return lines on a valid scenario, with the shapes that it sends."""
-    lines = ["a valid scenario"]
-    info = scenario.data.describe()
+    lines, made = ["a valid scenario"], document_scenario(scenario)
+    info, legs = scenario.data.describe(), made["shapes"] or {}
     if info is None:
         lines.append("its data are not known before they are loaded, so shapes were not checked")
-        return "\n".join(lines)
-    if not scenario.model.is_available_offline:
+    elif not legs:
         lines.append("its model is fetched when a run begins, so shapes were not checked")
-        return "\n".join(lines)
-    (cut, features), (smashed, sent) = scenario.shapes(info)
-    legs = [("cut", cut, smashed)]
-    if info.parts:
-        parties = _list_party_cuts(scenario, info)
-        legs = [(f"cut of {name}", own, sent) for name, own, sent in parties]
-    if scenario.crossings.has(Leg.FEATURES):
-        legs.append(("features", features, sent))
-    for name, whole, crossing in legs:
-        shape, values = "x".join(map(str, whole)), "x".join(map(str, crossing))
-        lines.append(f"{name}: {shape}" + (f", sent as {values}" if whole != crossing else ""))
-    for place, clients in _group_cuts(scenario).items():
+    elif info.parts:
+        parties = {f"cut of {name}": each for name, each in legs.pop("cut").items()}
+        legs = parties | legs
+    for name, each in legs.items():
+        shape, values = ("x".join(map(str, each[what])) for what in ("shape", "sent"))
+        lines.append(f"{name}: {shape}" + (f", sent as {values}" if shape != values else ""))
+    for place, clients in made.get("cuts", {}).items():
         lines.append(f"model.{scenario.model.cut_field} {place}: {format_count(clients, 'client')}")
     return "\n".join(lines)
 

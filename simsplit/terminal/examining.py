@@ -40,24 +40,25 @@ _VARIABLES = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFL
 
 def examine() -> dict[str, Any]:
     """Return what this machine has and lacks, as plain values."""
-    here = shutil.disk_usage(Path.cwd())
+    home = os.environ.get("HF_HOME")
+    hub = Path(home) if home else Path.home() / ".cache" / "huggingface"
     return {
         "packages": {"python": platform.python_version()} | {n: _find(n) for n in _PACKAGES},
         "system": platform.platform(),
         "processors": _count_processors(),
         "memory_free_bytes": _read_memory("MemAvailable"),
         "memory_bytes": _read_memory("MemTotal"),
-        "disk_free_bytes": here.free,
+        "disk_free_bytes": shutil.disk_usage(Path.cwd()).free,
         "gpus": _list_gpus(),
         "cache": str(get_cache_folder()),
         "cache_bytes": _measure(get_cache_folder()),
-        "hub_cache": str(_find_hub_cache()),
-        "hub_cache_bytes": _measure(_find_hub_cache()),
+        "hub_cache": str(hub),
+        "hub_cache_bytes": _measure(hub),
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         "missing": {
             feature: install_command(extra)
             for feature, (extra, modules) in FEATURES.items()
-            if not all(map(_is_there, modules))
+            if any(find_spec(module) is None for module in modules)
         },
     }
 
@@ -100,10 +101,6 @@ def _find(package: str) -> str | None:
         return None
 
 
-def _is_there(module: str) -> bool:
-    return find_spec(module) is not None
-
-
 def _size(nbytes: int | None) -> str:
     return "unknown" if nbytes is None else format_size(nbytes)
 
@@ -117,18 +114,10 @@ def _read_memory(name: str) -> int | None:
         return None
 
 
-def _find_hub_cache() -> Path:
-    home = os.environ.get("HF_HOME")
-    return Path(home) if home else Path.home() / ".cache" / "huggingface"
-
-
 def _measure(folder: Path) -> int:
     """Return the bytes of a folder's files; 0 without one."""
-    return sum(
-        file.stat().st_size
-        for file in folder.rglob("*")
-        if file.is_file() and not file.is_symlink()
-    )
+    files = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    return sum(file.stat().st_size for file in files)
 
 
 def _list_gpus() -> list[str]:

@@ -1,7 +1,7 @@
 """What `simsplit plan` prints: a sentence that answers, then small tables."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import format_count
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
 ALL = 10
 """The most clients of which each has a row; of more, the least, median and busiest are shown."""
+_COUNTED = ("rounds", "steps", "samples")
 _SHORT = 10.0
 """Seconds below which a time is shown with decimals."""
-
-
 _LONG = 48 * 3600.0
 """Seconds above which a time is shown in days."""
 
@@ -87,25 +86,18 @@ def describe_forecast(forecast: Forecast) -> str:
 
 def tabulate_bytes(forecast: Forecast) -> Table:
     """Tabulate packets and bytes by leg."""
-    frame = forecast.bytes
-    rows = [
-        (
-            str(row["leg"]).replace("_", " "),
-            str(row["direction"]),
-            f"{row['packets']:,}",
-            format_size(row["training"]) if row["training"] else "",
-            format_size(row["evaluation"]) if row["evaluation"] else "",
-        )
-        for row in _list_rows(frame)
-    ]
+    rows = []
+    for row in forecast.bytes.to_dict("records"):
+        leg, way = str(row["leg"]).replace("_", " "), str(row["direction"])
+        sizes = (format_size(n) if n else "" for n in (row["training"], row["evaluation"]))
+        rows.append((leg, way, f"{row['packets']:,}", *sizes))
     return Table("What crosses", ("leg", "way", "packets", "training", "evaluation"), rows, "llrrr")
 
 
 def tabulate_rounds(forecast: Forecast) -> Table:
     """Tabulate the rounds of each phase: their least and most clients, bytes and seconds."""
-    frame = forecast.rounds
+    frame = forecast.rounds.assign(bytes=lambda each: each["bytes_up"] + each["bytes_down"])
     timed = "simulated_s" in frame
-    frame = frame.assign(bytes=frame["bytes_up"] + frame["bytes_down"])
     rows = []
     for phase, group in frame.groupby("phase", sort=False):
         count = group["times"].sum() if "times" in group else len(group)
@@ -125,37 +117,24 @@ def tabulate_clients(forecast: Forecast) -> Table:
     if len(frame) > ALL:
         ordered = frame.sort_values("bytes_up", kind="stable")
         frame = ordered.iloc[[0, len(ordered) // 2, -1]]
-    rows = [
-        (
-            forecast.facts.client_names.get(row["client"]),
-            *([row["methods"]] if "methods" in frame else []),
-            f"{row['rounds']:,}",
-            f"{row['steps']:,}",
-            f"{row['samples']:,}",
-            format_size(row["bytes_up"]),
-            format_size(row["bytes_down"]),
-        )
-        for row in _list_rows(frame)
-    ]
+    words, counted = ["client", *(["methods"] if "methods" in frame else [])], _COUNTED
+    rows = []
+    for row in frame.to_dict("records"):
+        name = forecast.facts.client_names.get(row["client"])
+        counts = (f"{row[each]:,}" for each in counted)
+        sizes = (format_size(row[f"bytes_{way}"]) for way in ("up", "down"))
+        rows.append((name, *(row[each] for each in words[1:]), *counts, *sizes))
     few = len(frame) < forecast.facts.num_clients
     title = "Clients: least, median and most sent" if few else "Clients, in training"
-    words = ("client", *(["methods"] if "methods" in frame else []))
-    columns = (*words, "rounds", "steps", "samples", "up", "down")
-    return Table(title, columns, rows, "l" * len(words) + "rrrrr")
+    return Table(title, (*words, *counted, "up", "down"), rows, "l" * len(words) + "rrrrr")
 
 
 def tabulate_memory(forecast: Forecast) -> Table:
     """Tabulate the memory of each party, and of the whole run here."""
-    rows = [
-        (
-            each.party,
-            *map(
-                format_size,
-                (each.weights, each.gradients, each.moments, each.activations, each.total),
-            ),
-        )
-        for each in forecast.facts.footprints
-    ]
+    rows = []
+    for each in forecast.facts.footprints:
+        parts = (each.weights, each.gradients, each.moments, each.activations, each.total)
+        rows.append((each.party, *map(format_size, parts)))
     process = forecast.facts.process
     rows.append(("this process", *[""] * 4, format_size(process.total)))
     if process.on_disk:
@@ -166,30 +145,20 @@ def tabulate_memory(forecast: Forecast) -> Table:
 
 def tabulate_flops(forecast: Forecast) -> Table:
     """Tabulate the FLOPs of each segment, of a sample and of all training."""
-    rows = [
-        (
-            str(row["segment"]),
-            str(row["party"]),
-            _format_flops(row["forward"]),
-            _format_flops(row["backward"]),
-            _format_flops(row["forward_total"] + row["backward_total"]),
-        )
-        for row in _list_rows(forecast.flops)
-    ]
+    rows = []
+    for row in forecast.flops.to_dict("records"):
+        flops = (row["forward"], row["backward"], row["forward_total"] + row["backward_total"])
+        rows.append((str(row["segment"]), str(row["party"]), *map(_format_flops, flops)))
     columns = ("segment", "party", "forward", "backward", "all training")
     return Table("FLOPs of a sample", columns, rows, "llrrr")
 
 
 def tabulate_times(forecast: Forecast) -> Table:
     """Tabulate simulated time by link."""
-    rows = [
-        (
-            str(row["link"]),
-            MEANINGS.get(str(row["link"]), forecast.facts.network),
-            _format_time(row["simulated_s"]),
-        )
-        for row in _list_rows(forecast.times)
-    ]
+    rows = []
+    for row in forecast.times.to_dict("records"):
+        meaning = MEANINGS.get(str(row["link"]), forecast.facts.network)
+        rows.append((str(row["link"]), meaning, _format_time(row["simulated_s"])))
     return Table("Simulated time by link", ("link", "meaning", "time"), rows, "llr")
 
 
@@ -197,40 +166,25 @@ def tabulate_cells(forecast: SweepForecast) -> Table:
     """Tabulate the cells of a sweep, and their sum."""
     frame = forecast.table
     rows = []
-    for row in _list_rows(frame):
+    for row in frame.to_dict("records"):
         times = [_format_maybe(row["simulated_s"]), _format_maybe(row["wall_s"])]
         sizes = map(format_size, (row["client_bytes"], row["server_bytes"]))
         cells = (f"{row['clients']:,}", f"{row['rounds']:,}", format_size(row["bytes_total"]))
         rows.append((str(row["cell"]), *cells, *times, *sizes))
     sums = frame[["bytes_total", "simulated_s", "wall_s"]].sum(min_count=len(frame))
-    total = format_size(sums["bytes_total"])
     times = [_format_maybe(sums[name]) for name in ("simulated_s", "wall_s")]
-    rows.append(("all", "", "", total, *times, "", ""))
-    columns: tuple[str, ...] = (
-        "cell",
-        "clients",
-        "rounds",
-        "bytes",
-        "simulated",
-        "here",
-        "client",
-        "server",
-    )
+    rows.append(("all", "", "", format_size(sums["bytes_total"]), *times, "", ""))
+    columns = ["cell", "clients", "rounds", "bytes", "simulated", "here", "client", "server"]
     epsilons = [write_epsilon_of([each.facts.privacy]) for each in forecast.cells.values()]
     if any(epsilons):
-        columns = (*columns, "epsilon")
+        columns.append("epsilon")
         rows = [(*row, cell) for row, cell in zip(rows, [*epsilons, ""], strict=True)]
-    return Table("Cells", columns, rows)
+    return Table("Cells", tuple(columns), rows)
 
 
 def _print_notes(notes: Iterable[str]) -> None:
     for note in notes:
         echo(f"note: {note}")
-
-
-def _list_rows(frame: "pd.DataFrame") -> Iterator[Mapping[str, Any]]:
-    for row in frame.to_dict("records"):
-        yield {str(name): value for name, value in row.items()}
 
 
 def _format_range(values: "pd.Series[Any]", form: Callable[[float], str]) -> str:

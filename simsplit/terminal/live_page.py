@@ -6,9 +6,11 @@ The page is written anew when a round or a cell has ended; a browser reads it ag
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from simsplit.errors import RunError, format_count
 from simsplit.report.grouping import Entry, load_entries
@@ -27,7 +29,6 @@ class LivePage:
     """The page of a run or sweep in progress."""
 
     def __init__(self, path: Path, file: Path) -> None:
-        """Keep the page of the run or sweep at `path` in a file."""
         if file.suffix not in (".html", ".htm"):
             raise RunError(f"--page takes a file that ends with .html, got '{file}'")
         self.path, self.file = path, file
@@ -91,20 +92,12 @@ def _tabulate_cells(directory: SweepDirectory) -> Markup:
     return section("Cells", mark_up_rows(columns, rows, "llrr"))
 
 
-class _Server(ThreadingHTTPServer):
-    """A server of one file on the loopback address."""
-
-    daemon_threads = True
-
-    def __init__(self, file: Path, port: int) -> None:
-        self.file = file
-        super().__init__((HOST, port), _Handler)
-
-
 class _Handler(BaseHTTPRequestHandler):
     """Answers with the page, to browsers on this machine alone."""
 
-    server: _Server
+    def __init__(self, file: Path, *given: Any) -> None:  # noqa: ANN401 - the server's
+        self.file = file
+        super().__init__(*given)
 
     def do_GET(self) -> None:
         """Send the page, if it is asked for by this machine's own name."""
@@ -115,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path != "/":
             self.send_error(HTTPStatus.NOT_FOUND)
         else:
-            content = self.server.file.read_bytes()
+            content = self.file.read_bytes()
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
@@ -131,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serve_page(file: Path, port: int) -> Iterator[str]:
     """Open a context in which a file is served on the loopback address; yield its address."""
     try:
-        server = _Server(file, port)
+        server = ThreadingHTTPServer((HOST, port), partial(_Handler, file))
     except OSError as error:
         why = error.strerror or error
         raise RunError(f"--serve: cannot listen on port {port}: {why}") from None

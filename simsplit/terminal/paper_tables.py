@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from rich.console import Console
 
@@ -159,14 +160,9 @@ class MeasuringLines:
         """Note when a cell starts, and show it on a terminal until it ends."""
         self.started[_key(chosen)] = time.monotonic()
         if self.console.is_terminal:
-            self.console.print(
-                f"      {_describe(chosen)} ... about {write_minutes(self._adapt(chosen.minutes))}",
-                end="\r",
-                highlight=False,
-                markup=False,
-                no_wrap=True,
-                overflow="ellipsis",
-            )
+            words = f"{_describe(chosen)} ... about {write_minutes(self._adapt(chosen.minutes))}"
+            fitted: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis", "end": "\r"}
+            self.console.print(f"      {words}", highlight=False, markup=False, **fitted)
 
     def ends(self, chosen: ChosenCell, rows: Sequence[Measurement], reason: str) -> None:
         """Print what a cell gave."""
@@ -176,12 +172,8 @@ class MeasuringLines:
         took = "" if begun is None else f", {format_clock(time.monotonic() - begun)}"
         if begun is not None and not reason:
             self.pace.append((chosen.minutes, (time.monotonic() - begun) / 60))
-        left = self._adapt(self.left) / self.jobs
-        when = (
-            f"; {write_minutes(left)} left, ends {_clock_at(left)}"
-            if self.total > self.ended
-            else ""
-        )
+        left, more = self._adapt(self.left) / self.jobs, self.total > self.ended
+        when = f"; {write_minutes(left)} left, ends {_clock_at(left)}" if more else ""
         gave = f"failed: {reason.splitlines()[0]}" if reason else _describe_rows(chosen, rows)
         self._print(f"[{self.ended}/{self.total}] {_describe(chosen)}: {gave}{took}{when}")
 
@@ -191,10 +183,8 @@ class MeasuringLines:
 
     def _adapt(self, minutes: float) -> float:
         """Scale an estimate by how long cells have taken so far."""
-        planned, took = (
-            (sum(each) for each in zip(*self.pace, strict=True)) if self.pace else (1, 1)
-        )
-        return minutes * took / planned
+        planned, took = (sum(each[place] for each in self.pace) for place in (0, 1))
+        return minutes * took / planned if self.pace else minutes
 
     def _print(self, text: str) -> None:
         self.console.print(f"{text:<79}", highlight=False, markup=False, soft_wrap=True)
@@ -206,14 +196,9 @@ def _key(chosen: ChosenCell) -> str:
 
 def _describe(chosen: ChosenCell) -> str:
     claim = chosen.table.claim
-    values = [
-        claim.name(value) for axis, value in chosen.cell.axes.items() if _varies(chosen, axis)
-    ]
+    axes = chosen.cell.axes.items()
+    values = [claim.name(value) for axis, value in axes if len(claim.values(axis)) > 1]
     return ", ".join([chosen.table.full_name, *values, f"seed {chosen.cell.seed}"])
-
-
-def _varies(chosen: ChosenCell, axis: str) -> bool:
-    return len(chosen.table.claim.values(axis)) > 1
 
 
 def _describe_rows(chosen: ChosenCell, rows: Sequence[Measurement]) -> str:

@@ -11,7 +11,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from simsplit.errors import ScenarioError, SimsplitError
 from simsplit.machine import find_device
-from simsplit.pretrain.pretraining import PretrainProgress as Reached
 from simsplit.pretrain.pretraining import Tenths, Watch
 from simsplit.pretrain.tiers import PretrainConfig
 from simsplit.showing.pace import format_clock
@@ -32,11 +31,7 @@ def watch_pretraining(console: Console, config: PretrainConfig, *, quiet: bool) 
         )
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task("", total=config.steps, reached="reading the text")
-
-            def watch(reached: Reached) -> None:
-                bar.update(task, completed=reached.step, reached=str(reached))
-
-            yield watch
+            yield lambda reached: bar.update(task, completed=reached.step, reached=str(reached))
 
 
 def describe_start(config: PretrainConfig, out: Path) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from simsplit.errors import RunError
-from simsplit.report.canvas import save_figure
+from simsplit.report.canvas import save_figure, save_figure_as
 from simsplit.report.comparison import compare
 from simsplit.report.detections import compare_detections
 from simsplit.report.grouping import Entry, load_entries, parse_baseline
@@ -75,9 +75,7 @@ def print_comparison(
     """
     if table is not None:
         refuse_table(table)
-    entries, left_out = load_entries(paths)
-    for line in left_out:
-        say(line)
+    entries, _ = _load_entries(paths, say)
     if form == "csv" and table not in list_shown_tables():
         echo(write_csv(entries, figure, table or SETTINGS, parse_baseline(baseline, entries)))
         return
@@ -102,6 +100,16 @@ def print_comparison(
 
 def _compare(make: Compare, entries: Sequence[Entry], baseline: str | None) -> Sequence[Table]:
     return make(entries, parse_baseline(baseline, entries))
+
+
+def _load_entries(
+    paths: Sequence[Path], say: Callable[[str], None]
+) -> tuple[list[Entry], list[str]]:
+    """Load the entries to compare; `say` gets a line for each left-out cell."""
+    entries, left_out = load_entries(paths)
+    for line in left_out:
+        say(line)
+    return entries, left_out
 
 
 def print_ranking(ranking: Ranking, form: Format = "table") -> None:
@@ -133,16 +141,10 @@ def plot_comparison(
     from simsplit.report.grouping import name_rows
     from simsplit.report.scatter import scatter
 
-    entries, left_out = load_entries(paths)
-    for line in left_out:
-        say(line)
+    entries, _ = _load_entries(paths, say)
     drawn = scatter(entries, pair, figure, name_rows(entries))
     x, *ys = (name.strip() for name in pair.split(","))
-    target = out or Path(f"{'-'.join(ys)}-by-{x}.png")
-    try:
-        return save_figure(drawn, target)
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot write {target}: {error}") from None
+    return save_figure_as(drawn, out or Path(f"{'-'.join(ys)}-by-{x}.png"))
 
 
 def write_report(paths: Sequence[Path], out: Path | None, say: Callable[[str], None]) -> Path:
@@ -150,10 +152,7 @@ def write_report(paths: Sequence[Path], out: Path | None, say: Callable[[str], N
     target = out or (paths[0] / REPORT if len(paths) == 1 else Path(REPORT))
     if target.suffix not in (".html", ".htm"):
         raise RunError(f"--out takes a file that ends with .html, got '{target}'")
-    entries, left_out = load_entries(paths)
-    for line in left_out:
-        say(line)
-    page = write_page(Subject(entries, left_out))
+    page = write_page(Subject(*_load_entries(paths, say)))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         replace(target, page.encode())

@@ -7,7 +7,7 @@ incomplete is read the next time.
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,15 +81,9 @@ class Snapshot:
 
 
 def watch(path: Path, console: Console, page: "LivePage | None" = None) -> bool:
-    """Follow a run or sweep until it ends, and return whether it has finished.
-
-    Args:
-        path: The directory.
-        console: Where news are printed.
-        page: The report to keep up to date meanwhile.
-    """
+    """Follow a run or sweep until it ends, with a page kept up; return whether it has finished."""
     if (path / SWEEP).exists():
-        return _FollowedSweep(path, console, page).follow()
+        return _follow_sweep(path, console, page)
     if not (path / SCENARIO).exists():
         raise RunError(f"{path} holds no run and no sweep (neither {SCENARIO} nor {SWEEP} in it)")
     return _FollowedRun(path, console, page).follow()
@@ -106,8 +100,9 @@ class _FollowedRun:
     def follow(self) -> bool:
         seen = read_snapshot(self.path)
         self._say(f"{seen.summary.get('name', self.path.name)}: {self.path}")
-        if names := _list_clients(self.path):
-            print_words(self.console, f"clients: {format_list(names)}")
+        with suppress(RunError):  # the run may not have written its clients' names
+            if names := Run(self.path).client_names.names:
+                print_words(self.console, f"clients: {format_list(names)}")
         if (skipped := seen.done - _EARLIER) > 0:
             self.shown = skipped
             self._say(f"(before: {format_count(skipped, 'round')}, not shown)")
@@ -156,73 +151,54 @@ class _FollowedRun:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-class _FollowedSweep:
-    """A sweep that is followed."""
-
-    def __init__(self, path: Path, console: Console, page: "LivePage | None") -> None:
-        self.path, self.console, self.page = path, console, page
-        self.statuses: dict[str, str] = {}
-        """The statuses of cells that have been shown."""
-
-    def follow(self) -> bool:
-        directory = SweepDirectory.load(self.path)
-        with watch_sweep(self.console, quiet=False) as lines:
-            assert isinstance(lines, SweepLines), "only a quiet sweep has another observer"
-            lines.begin(self.path, [cell.name for cell in directory.cells], 1)
-            while True:
-                alive = is_alive(directory.process)
-                directory = SweepDirectory.load(self.path)
-                for cell in directory.cells:
-                    self._show_cell(lines, directory, cell.name)
-                over = self._is_over(directory, alive)
-                if self.page is not None:
-                    self.page.update(over=over)
-                if over:
-                    break
+def _follow_sweep(path: Path, console: Console, page: "LivePage | None") -> bool:
+    directory = SweepDirectory.load(path)
+    statuses: dict[str, str] = {}  # of cells that have been shown
+    over = False
+    with watch_sweep(console, quiet=False) as lines:
+        assert isinstance(lines, SweepLines), "only a quiet sweep has another observer"
+        lines.begin(path, [cell.name for cell in directory.cells], 1)
+        while not over:
+            alive = is_alive(directory.process)
+            directory = SweepDirectory.load(path)
+            for cell in directory.cells:
+                statuses[cell.name] = _show_cell(lines, directory, cell.name, statuses)
+            waited_for = [s for s in statuses.values() if s in ("waiting", "running")]
+            # A sweep without a named process has nobody who would start the waiting cells.
+            nobody = directory.process is None and "running" not in waited_for
+            over = alive is False or nobody or not waited_for
+            if page is not None:
+                page.update(over=over)
+            if not over:
                 time.sleep(READ_EVERY_S)
-        self._end(directory, lines)
-        return all(status in ("finished", "pruned") for status in self.statuses.values())
-
-    def _show_cell(self, lines: SweepLines, directory: SweepDirectory, cell: str) -> None:
-        """Show a cell's status if it has changed."""
-        if self.statuses.get(cell) in ("finished", "pruned"):
-            return
-        path = directory.run_path(cell)
-        status = "failed" if cell in directory.failed else read_snapshot(path).status
-        if not path.exists() or self.statuses.get(cell) == status:
-            self.statuses.setdefault(cell, "waiting")
-            return
-        if self.statuses.get(cell) != "running":
-            lines.start_cell(cell)
-            lines.seen[cell].started -= read_snapshot(path).elapsed_s
-        if status != "running":
-            reason = directory.failed.get(cell) or read_summary(path).get("reason", "")
-            lines.end_cell(cell, status, str(reason))
-        self.statuses[cell] = status
-
-    def _is_over(self, directory: SweepDirectory, alive: bool | None) -> bool:
-        waited_for = [s for s in self.statuses.values() if s in ("waiting", "running")]
-        # A sweep without a named process has nobody who would start the waiting cells.
-        nobody = directory.process is None and "running" not in waited_for
-        return alive is False or nobody or not waited_for
-
-    def _end(self, directory: SweepDirectory, lines: SweepLines) -> None:
-        done = sum(status == "finished" for status in self.statuses.values())
-        how = f"finished: {done} of {format_count(len(self.statuses), 'cell')}"
-        if done == len(self.statuses):
-            lines.say(f"{how}  ({shlex.join(['simsplit', 'compare', str(self.path)])})")
-            return
-        command = (directory.process or {}).get("command", ())
-        again = _make_sweep_command(command, self.path)
+    done = sum(status == "finished" for status in statuses.values())
+    how = f"finished: {done} of {format_count(len(statuses), 'cell')}"
+    if done == len(statuses):
+        lines.say(f"{how}  ({shlex.join(['simsplit', 'compare', str(path)])})")
+    else:
+        again = _make_sweep_command((directory.process or {}).get("command", ()), path)
         lines.say(f"the sweep has ended; {how}\ngo on with: {again}")
+    return all(status in ("finished", "pruned") for status in statuses.values())
 
 
-def _list_clients(path: Path) -> Sequence[str]:
-    """Return the clients' names, if they have any and the run has written them."""
-    try:
-        return Run(path).client_names.names
-    except RunError:
-        return ()
+def _show_cell(
+    lines: SweepLines, directory: SweepDirectory, cell: str, statuses: Mapping[str, str]
+) -> str:
+    """Show a cell's status if it is not the one that was shown; return what is shown."""
+    before = statuses.get(cell, "waiting")
+    if before in ("finished", "pruned"):
+        return before
+    path = directory.run_path(cell)
+    status = "failed" if cell in directory.failed else read_snapshot(path).status
+    if not path.exists() or before == status:
+        return before
+    if before != "running":
+        lines.start_cell(cell)
+        lines.seen[cell].started -= read_snapshot(path).elapsed_s
+    if status != "running":
+        reason = directory.failed.get(cell) or read_summary(path).get("reason", "")
+        lines.end_cell(cell, status, str(reason))
+    return status
 
 
 def _describe_round(seen: Snapshot, number: int) -> str:
@@ -237,10 +213,9 @@ def _describe_round(seen: Snapshot, number: int) -> str:
 
 def _describe_now(seen: Snapshot) -> str:
     """Return the current round, its time so far, and the time left of the run."""
-    left = f"  {format_clock(seen.left_s)} left" if seen.left_s is not None else ""
-    rounds = seen.summary.get("rounds")
-    if rounds is None:
+    if (rounds := seen.summary.get("rounds")) is None:
         return "starting"
+    left = f"  {format_clock(seen.left_s)} left" if seen.left_s is not None else ""
     number, still = min(seen.done + 1, rounds), format_clock(seen.still_s)
     return f"in round {number} of {rounds} for {still}{left}"
 
@@ -274,19 +249,18 @@ def _line_below(console: Console) -> Iterator[Callable[[str], None]]:
 
 def read_snapshot(path: Path) -> Snapshot:
     """Read a run's current state from its directory, which may still be empty."""
-    alive = is_alive(_read_process(path))
+    process: Mapping[str, Any] = {}
+    with suppress(RunError):  # then it is not known which process writes the run
+        process = Run(path).environment.get("process", {})
+    alive = is_alive(process)
     # The summary is read after the check: a process that has just ended has written its status.
     summary = read_summary(path)
     resuming = _find_change(path / SUMMARY) < _find_change(path / ENVIRONMENT)
     rounds = {row.round: row for row in read_rows(path / "rounds.csv", RoundRow)}
     timing = {row.round: row for row in read_rows(path / "timing.csv", TimingRow)}
-    return Snapshot(rounds, timing, summary, alive, resuming, _measure_silence(path))
-
-
-def _measure_silence(path: Path) -> float:
-    """Return the seconds since a file of the directory was last written."""
     last = max(map(_find_change, path.glob("*.*")), default=0.0)
-    return max(0.0, time.time() - last) if last else 0.0
+    still_s = max(0.0, time.time() - last) if last else 0.0
+    return Snapshot(rounds, timing, summary, alive, resuming, still_s)
 
 
 def _find_change(file: Path) -> float:
@@ -295,12 +269,3 @@ def _find_change(file: Path) -> float:
         return file.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _read_process(path: Path) -> Mapping[str, Any]:
-    """Read which process writes a run; nothing if that is unknown."""
-    try:
-        process: Mapping[str, Any] = Run(path).environment.get("process", {})
-    except RunError:
-        return {}
-    return process

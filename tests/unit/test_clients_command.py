@@ -9,9 +9,14 @@ import pytest
 from gists import gist, says
 
 from simsplit import Run, SimsplitError, load_scenario, run, value_clients
-from simsplit.report.client_sums import rank_clients, summarise_clients
-from simsplit.report.client_tables import tabulate_clients, tabulate_contributions
-from simsplit.terminal.client_output import draw_clients_into
+from simsplit.report.canvas import save_figure_as
+from simsplit.report.client_tables import (
+    draw_clients,
+    rank_clients,
+    summarise_clients,
+    tabulate_clients,
+    tabulate_contributions,
+)
 
 HOSPITALS = ["Bonn", "Graz", "Oslo", "Shuffled"]
 
@@ -170,7 +175,7 @@ def test_tables_and_pictures(done, tmp_path):
     table = tabulate_contributions(done)
     assert table.columns == ("client", "leave-out", "shapley")
     assert table.rows[-1][0] == "Shuffled"
-    draw_clients_into(done, tmp_path / "clients.png")
+    save_figure_as(draw_clients(done), tmp_path / "clients.png")
     assert (tmp_path / "clients.png").stat().st_size > 10_000
     figure = done.plot_clients()
     assert figure._repr_png_().startswith(b"\x89PNG")

@@ -21,7 +21,7 @@ from simsplit.errors import RunError, format_count, format_list
 from simsplit.metrics import find_headline
 from simsplit.progress import Observer
 from simsplit.report.detections import write_clients
-from simsplit.report.read_texts import shorten
+from simsplit.report.input_tables import shorten
 from simsplit.report.timing import time_to_accuracy
 from simsplit.results import Run, read_progress
 from simsplit.rows import RoundRow

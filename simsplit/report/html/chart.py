@@ -1,10 +1,11 @@
-"""Line charts are inline SVG, so that a mouse, a keyboard and a screen reader reach every point."""
+"""Charts are inline SVG, so that a mouse, a keyboard and a screen reader reach every point."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from simsplit.report.html.markup import Markup, join, tag, void
+from simsplit.report.tables import thin
 
 Write = Callable[[float], str]
 _WIDTH, _HEIGHT = 480, 300
@@ -36,17 +37,9 @@ class Series:
 
     def thin(self) -> "Series":
         """Return the series with only as many points as can be seen, keeping both ends."""
-        count = len(self.x)
-        if count <= _POINTS:
-            return self
-        kept = sorted({round(i * (count - 1) / (_POINTS - 1)) for i in range(_POINTS)})
-
-        def of(values: Sequence[float]) -> list[float]:
-            return [values[i] for i in kept]
-
-        low, high = (None if v is None else of(v) for v in (self.low, self.high))
-        words = [self.words[i] for i in kept]
-        return Series(self.name, of(self.x), of(self.y), words, low, high, step=self.step)
+        x, y, words = thin(self.x, _POINTS), thin(self.y, _POINTS), thin(self.words, _POINTS)
+        low, high = (each and thin(each, _POINTS) for each in (self.low, self.high))
+        return Series(self.name, x, y, words, low, high, step=self.step)
 
 
 @dataclass(frozen=True)
@@ -68,11 +61,8 @@ class Axis:
     @property
     def ticks(self) -> list[float]:
         """Round values within the axis."""
-        return [
-            value
-            for value in choose_ticks(self.least, self.most)
-            if self.least <= value <= self.most
-        ]
+        round_values = choose_ticks(self.least, self.most)
+        return [value for value in round_values if self.least <= value <= self.most]
 
 
 def choose_ticks(least: float, most: float) -> list[float]:
@@ -94,6 +84,11 @@ def write_whole(value: float) -> str:
     return f"{value:g}" if value == round(value) else ""
 
 
+def write_percent(value: float) -> str:
+    """Write a share in per cent."""
+    return f"{100 * value:g} %"
+
+
 def draw_lines(
     name: str,
     series: Sequence[Series],
@@ -112,40 +107,49 @@ def draw_lines(
         parts.append(void("line", class_="chance", **ends))
     parts += [_draw_band(each, i, across, up) for i, each in enumerate(shown)]
     parts += [_draw_curve(each, i, across, up) for i, each in enumerate(shown)]
-    drawing = tag(
-        "svg",
-        *parts,
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
-        role="group",
-        aria_label=f"{name}: {y[0]} by {x[0]}. Arrow keys move between points.",
-        data_chart="",
+    words = f"{name}: {y[0]} by {x[0]}. Arrow keys move between points."
+    drawing = make_drawing(parts, (_WIDTH, _HEIGHT), words)
+    legend = draw_legend([(_draw_swatch(i), each.name) for i, each in enumerate(shown)], width=26)
+    return join((legend, drawing))
+
+
+def make_drawing(
+    parts: Iterable[object], size: tuple[float, float], words: str, style: str | None = None
+) -> Markup:
+    """Make a drawing that a reader can walk through with keys; `words` say what it is."""
+    box = f"0 0 {size[0]} {size[1]}"
+    return tag(
+        "svg", *parts, viewBox=box, role="group", aria_label=words, style=style, data_chart=""
     )
-    return join((draw_legend([each.name for each in shown]), drawing))
 
 
-def draw_legend(names: Sequence[str]) -> Markup:
-    """Draw a legend that names the curves."""
+def make_reachable(words: str, *, first: bool) -> dict[str, str]:
+    """Return the attributes by which a reader reaches a point of a chart; `words` describe it."""
+    return {"role": "img", "aria_label": words, "data_p": "", "tabindex": "0" if first else "-1"}
+
+
+def draw_legend(entries: Iterable[tuple[Markup, object]], *, width: int = 12) -> Markup:
+    """Draw a legend from pairs of what stands in a swatch and the name of that."""
+    style = "swatch square" if width == 12 else "swatch"
     items = []
-    for index, name in enumerate(names):
-        stroke = void("path", d="M0 6H26", class_=_stroke_of(index))
-        mark = void(
-            "path", d=_mark_of(index), transform="translate(13 6)", class_=f"c{index % COLOURS}"
-        )
-        swatch = tag("svg", stroke, mark, viewBox="0 0 26 12", class_="swatch", aria_hidden="true")
+    for drawn, name in entries:
+        box = f"0 0 {width} 12"
+        swatch = tag("svg", drawn, viewBox=box, class_=style, aria_hidden="true")
         items.append(tag("li", swatch, name))
     return tag("ul", *items, class_="legend")
+
+
+def _draw_swatch(index: int) -> Markup:
+    style, place = f"c{index % COLOURS}", "translate(13 6)"
+    stroke = void("path", d="M0 6H26", class_=_stroke_of(index))
+    return join((stroke, void("path", d=_mark_of(index), transform=place, class_=style)))
 
 
 def _fit_axes(
     series: Sequence[Series], x: tuple[str, Write], y: tuple[str, Write]
 ) -> tuple[Axis, Axis]:
     xs = [value for each in series for value in each.x]
-    ys = [
-        value
-        for each in series
-        for values in (each.y, each.low, each.high)
-        for value in values or ()
-    ]
+    ys = [value for each in series for value in (*each.y, *(each.low or ()), *(each.high or ()))]
     least, most = min(ys), max(ys)
     room = (most - least) * 0.04 or abs(most) * 0.05 or 0.5
     if least >= 0 and most <= 1:  # a share cannot leave 0 to 1, so the axis does not either
@@ -161,12 +165,9 @@ def _draw_frame(x: Axis, y: Axis) -> Markup:
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     parts = []
     for value in y.ticks:
-        parts.append(
-            void("line", class_="grid", x1=_LEFT, x2=right, y1=y.at(value), y2=y.at(value))
-        )
-        parts.append(
-            tag("text", y.write(value), x=_LEFT - 7, y=y.at(value), dy="0.32em", text_anchor="end")
-        )
+        up, words = y.at(value), y.write(value)
+        parts.append(void("line", class_="grid", x1=_LEFT, x2=right, y1=up, y2=up))
+        parts.append(tag("text", words, x=_LEFT - 7, y=up, dy="0.32em", text_anchor="end"))
     parts += [
         tag("text", x.write(value), x=x.at(value), y=bottom + 18, text_anchor="middle")
         for value in x.ticks
@@ -198,10 +199,7 @@ def _draw_curve(series: Series, index: int, x: Axis, y: Axis) -> Markup:
             d=_mark_of(index),
             transform=f"translate({a} {b})",
             class_=f"point c{index % COLOURS}",
-            role="img",
-            aria_label=words,
-            data_p="",
-            tabindex="0" if index == place == 0 else "-1",
+            **make_reachable(words, first=index == place == 0),
         )
         for place, ((a, b), words) in enumerate(zip(ats, series.words, strict=True))
     ]

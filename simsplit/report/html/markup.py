@@ -21,7 +21,9 @@ class Markup(str):
 
 def join(parts: Iterable[object], between: str = "") -> Markup:
     """Join parts to markup; escape the parts that are not markup, and skip None."""
-    return Markup(escape(between).join(_escape_unsafe(part) for part in parts if part is not None))
+    known = [part for part in parts if part is not None]
+    safe = [part if isinstance(part, Markup) else escape(str(part)) for part in known]
+    return Markup(escape(between).join(safe))
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
@@ -66,10 +68,6 @@ def views(figures: Iterable[Markup], what: str) -> Markup:
     return tag("div", *shown, data_views=what)
 
 
-def _escape_unsafe(part: object) -> str:
-    return part if isinstance(part, Markup) else escape(str(part))
-
-
 def mark_up(made: Table | None) -> Markup:
     """Make a table's markup under its title; return nothing for a table without rows."""
     if made is None or not made.rows:
@@ -86,9 +84,10 @@ def mark_up_rows(
 ) -> Markup:
     """Make a table's markup from columns and rows; the first cell of a row is its heading."""
     sides = [_SIDES[side] for side in align]
+    breaking = [Markup(escape(name).replace("_", "_<wbr/>")) for name in columns]
     head = [
-        tag("th", _allow_breaks(name), scope="col", class_=side)
-        for name, side in zip(columns, sides, strict=True)
+        tag("th", name, scope="col", class_=side)
+        for name, side in zip(breaking, sides, strict=True)
     ]
     lines = []
     for row in rows:
@@ -108,12 +107,6 @@ def mark_up_rows(
 def mark_up_pairs(rows: Sequence[tuple[str, object]]) -> Markup:
     """Make a list of names and their values."""
     return tag("dl", *(join((tag("dt", name), tag("dd", value))) for name, value in rows))
-
-
-def _allow_breaks(name: str) -> Markup:
-    """Allow a heading to break after each underscore."""
-    first, *rest = name.split("_")
-    return join((first, *(join(("_", Markup("<wbr/>"), part)) for part in rest)))
 
 
 def _style_of(cell: object, side: str) -> str:

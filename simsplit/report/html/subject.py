@@ -7,7 +7,7 @@ from functools import cached_property
 from simsplit.errors import format_list
 from simsplit.metrics import find_decimals
 from simsplit.report.grouping import LABEL, Entry, Row, group_rows, name_rows
-from simsplit.report.rates import choose_headline, read_quoted
+from simsplit.report.rates import choose_headline
 from simsplit.results import Run
 
 
@@ -46,9 +46,11 @@ class Subject:
     @cached_property
     def figure(self) -> str | None:
         """The figure that measures the task of all runs, or None if they share none."""
-        named = [choose_headline(entry.run) for entry in self.entries]
-        first = named[0]
-        return first if all(name == first for name in named) else _find_shared(self.entries)
+        named = {choose_headline(entry.run) for entry in self.entries}
+        if len(named) == 1:
+            return named.pop()
+        shared = all("test_accuracy" in entry.run.rounds for entry in self.entries)
+        return "accuracy" if shared else None
 
 
 def _name_subject(entry: Entry) -> str:
@@ -63,13 +65,3 @@ def write_value(figure: str, value: float) -> str:
     """Write a figure's value with its unit."""
     own = find_decimals(figure)
     return f"{100 * value:.1f} %" if own is None else f"{value:.{own}f}"
-
-
-def read_test_figure(run: Run, figure: str) -> float | None:
-    """Return a figure of the test data at the round that `compare` quotes."""
-    return read_quoted(run, f"test_{figure}", "best_on_validation")
-
-
-def _find_shared(entries: Sequence[Entry]) -> str | None:
-    columns = [set(map(str, entry.run.rounds.columns)) for entry in entries]
-    return "accuracy" if "test_accuracy" in set.intersection(*columns) else None

@@ -14,9 +14,12 @@ from simsplit.report.html.markup import Markup, join, tag, void
 from simsplit.report.html.subject import Subject
 from simsplit.report.page.detecting import compare_settings, show_detections
 from simsplit.report.page.heat import draw_heat_maps
-from simsplit.report.page.holding import tabulate_holdings
 from simsplit.report.page.learning_curves import draw_curves
-from simsplit.report.page.question import describe_environment, describe_question
+from simsplit.report.page.question import (
+    describe_environment,
+    describe_question,
+    tabulate_holdings,
+)
 from simsplit.report.page.sent import draw_sent
 from simsplit.report.page.verdict import write_verdict
 from simsplit.report.presentations import list_presentations
@@ -31,13 +34,7 @@ _HINT = "Point at a chart to read its values, or reach it with Tab and move with
 
 
 def write_page(subject: Subject, before: Sequence[Markup] = (), reload_s: int | None = None) -> str:
-    """Write the page of one run or of several.
-
-    Args:
-        subject: The runs.
-        before: Sections that stand before all others.
-        reload_s: After how many seconds a browser reads the page again; by default it does not.
-    """
+    """Write the page of runs, which a browser reads again after `reload_s` seconds if given."""
     recovered = [each.section for _, each in list_presentations()]
     sections = (make(subject) for make in (*_BEFORE, *recovered, *_BEHIND))
     made = [*before, *(section for section in sections if section)]
@@ -54,13 +51,8 @@ def fill_page(
 ) -> str:
     """Write a page of sections under its title, the verdict and the contents."""
     toggle = tag("button", "Dark theme", id="theme", type="button", hidden="")
-    body = join(
-        (
-            tag("header", tag("h1", title), toggle),
-            tag("main", tag("p", verdict, class_="verdict"), _list_contents(sections), hint,
-                *sections),
-        )
-    )  # fmt: skip
+    above = (tag("p", verdict, class_="verdict"), _list_contents(sections), hint)
+    body = join((tag("header", tag("h1", title), toggle), tag("main", *above, *sections)))
     script = _read_part("script.js")
     # the policy allows only the script with this digest, so a script in a run's texts cannot run
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -15,7 +15,7 @@ from simsplit.report.detections import (
     rank_suspicion,
     tabulate_detections,
 )
-from simsplit.report.html.chart import COLOURS, Series, draw_lines
+from simsplit.report.html.chart import COLOURS, Series, draw_lines, write_percent
 from simsplit.report.html.markup import Markup, figure, mark_up, section, views
 from simsplit.report.html.subject import Subject
 from simsplit.report.presentations import list_presentations
@@ -24,11 +24,8 @@ from simsplit.results import Run
 
 def show_detections(subject: Subject) -> Markup:
     """Show the detectors' table, and a ROC chart for each setting with malicious clients."""
-    detections = (
-        tabulate_detections(subject.one)
-        if subject.one is not None
-        else compare_detections(subject.entries)
-    )
+    one = subject.one
+    detections = tabulate_detections(one) if one else compare_detections(subject.entries)
     charts = []
     for name, row in zip(subject.names, subject.rows, strict=True):
         runs = [entry.run for entry in row.entries if list_malicious(entry.run)]
@@ -41,9 +38,9 @@ def _draw_chart(
     curves: Sequence[tuple[float, Series]], name: str, runs: int, *, several: bool
 ) -> Markup:
     shown = [series for _, series in curves[:COLOURS]]
-    share = ("honest clients flagged", lambda value: f"{100 * value:g} %")
-    caught = ("malicious clients caught", lambda value: f"{100 * value:g} %")
-    drawing = draw_lines("ROC", shown, share, caught, diagonal=True)
+    flagged, caught = "honest clients flagged", "malicious clients caught"
+    axes = (flagged, write_percent), (caught, write_percent)
+    drawing = draw_lines("ROC", shown, *axes, diagonal=True)
     words = "Malicious clients caught (upwards) over honest clients flagged, whatever the "
     words += "threshold, at the last round" + (f" of {runs} seeds together" if runs > 1 else "")
     words += "; in brackets the area under the curve."

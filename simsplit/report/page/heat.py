@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simsplit.report.detections import list_detectors, list_malicious
+from simsplit.report.html.chart import make_drawing, make_reachable
 from simsplit.report.html.markup import Markup, figure, join, section, tag, views, void
 from simsplit.report.html.subject import Subject
 from simsplit.report.privacy import mark_view
+from simsplit.report.tables import thin
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -59,15 +61,11 @@ def draw_heat_maps(subject: Subject) -> Markup:
     else:
         named = list(zip(subject.names, subject.firsts, strict=True))
         named.sort(key=lambda pair: not list_malicious(pair[1].run))  # attacked settings come first
-        made = [
-            figure(
-                _draw_map(each),
-                f"{name}, first seed. {_write_caption(each)}",
-                f"{name}: {each.name}",
-            )
-            for name, entry in named
-            for each in _list_maps(entry.run)[-1:]
-        ]
+        last = [(name, each) for name, entry in named for each in _list_maps(entry.run)[-1:]]
+        made = []
+        for name, each in last:
+            caption = f"{name}, first seed. {_write_caption(each)}"
+            made.append(figure(_draw_map(each), caption, f"{name}: {each.name}"))
     return section("Clients", views(made[:_VIEWS], "Heat map of"))
 
 
@@ -84,7 +82,7 @@ def _list_maps(run: Run) -> list[_Map]:
 def _draw_map(made: _Map) -> Markup:
     """Draw a map as rectangles by client and round, each with its value in words."""
     table = made.run.clients
-    rounds = _thin(sorted(table["round"].unique()), _ROUNDS)
+    rounds = thin([int(number) for number in sorted(table["round"].unique())], _ROUNDS)
     bad = list_malicious(made.run)
     clients = _choose_clients(table, bad, made)
     # a client has several rows in a round with several phases
@@ -94,9 +92,8 @@ def _draw_map(made: _Map) -> Markup:
     if made.detector is not None:
         of = wide[f"{made.detector}_flagged"].unstack()
         flags = of.reindex(index=clients, columns=rounds).to_numpy(float)
-    levels = _choose_levels(values, diverging=made.detector is not None)
-    wide_px = made.left + _CELL * len(rounds) + 4
-    tall_px = _TOP + _CELL * len(clients) + _BOTTOM
+    span = _find_span(made, values)
+    levels = _choose_levels(values, span)
     lines = []
     for place, client in enumerate(clients):
         facts = zip(rounds, values[place], flags[place] == 1, levels[place], strict=True)
@@ -104,17 +101,15 @@ def _draw_map(made: _Map) -> Markup:
         cells = [_draw_cell(made, who, place, i, each) for i, each in enumerate(facts)]
         name = _write_client(made, place, client, bad=client in bad)
         lines.append(join((name, tag("g", *cells, data_group=""))))
-    drawing = tag(
-        "svg",
-        *lines,
-        _draw_rounds_axis(rounds, len(clients), made.left),
-        viewBox=f"0 0 {wide_px} {tall_px}",
-        role="group",
-        aria_label=f"{made.name} by client and round. Arrow keys move between cells.",
-        style=f"width:{1.2 * wide_px:.0f}px",
-        data_chart="",
+    across = made.left + _CELL * len(rounds) + 4
+    drawing = make_drawing(
+        [*lines, _draw_rounds_axis(rounds, len(clients), made.left)],
+        (across, _TOP + _CELL * len(clients) + _BOTTOM),
+        f"{made.name} by client and round. Arrow keys move between cells.",
+        f"width:{1.2 * across:.0f}px",
     )
-    return join((_draw_scale(made, values), tag("div", drawing, class_="wide plain")))
+    scale = _draw_scale(made.levels, *span) if span else None
+    return join((scale, tag("div", drawing, class_="wide plain")))
 
 
 def _write_client(made: _Map, place: int, client: int, *, bad: bool) -> Markup:
@@ -134,6 +129,7 @@ def _draw_cell(made: _Map, who: str, row: int, column: int, facts: _Facts) -> Ma
     number, value, flagged, level = facts
     shown = "nothing" if np.isnan(value) else f"{value:.3g}"
     colour = "none" if level is None else f"{made.levels}{level}"
+    words = f"{who}, round {number}: {made.name} {shown}{', flagged' if flagged else ''}"
     return void(
         "rect",
         x=made.left + column * _CELL,
@@ -141,10 +137,7 @@ def _draw_cell(made: _Map, who: str, row: int, column: int, facts: _Facts) -> Ma
         width=_CELL - _GAP,
         height=_CELL - _GAP,
         class_=f"cell {colour}{' flagged' if flagged else ''}",
-        role="img",
-        aria_label=f"{who}, round {number}: {made.name} {shown}{', flagged' if flagged else ''}",
-        data_p="",
-        tabindex="0" if row == column == 0 else "-1",
+        **make_reachable(words, first=row == column == 0),
     )
 
 
@@ -161,12 +154,11 @@ def _draw_rounds_axis(rounds: Sequence[int], clients: int, left: int) -> Markup:
     return tag("g", *marks, label, aria_hidden="true")
 
 
-def _choose_levels(values: np.ndarray, *, diverging: bool) -> list[list[int | None]]:
+def _choose_levels(values: np.ndarray, span: tuple[float, float] | None) -> list[list[int | None]]:
     """Choose each value's colour from the style's levels; for z the middle one is zero."""
-    known = values[np.isfinite(values)]
-    if not known.size:
+    if span is None:
         return [[None] * values.shape[1] for _ in values]
-    least, most = _find_span(known, diverging=diverging)
+    least, most = span
     shares = np.clip((values - least) / ((most - least) or 1), 0, 1)
     return [
         [None if np.isnan(share) else min(_LEVELS - 1, int(share * _LEVELS)) for share in row]
@@ -174,26 +166,21 @@ def _choose_levels(values: np.ndarray, *, diverging: bool) -> list[list[int | No
     ]
 
 
-def _find_span(known: np.ndarray, *, diverging: bool) -> tuple[float, float]:
-    """Return the values of the first and the last colour; the range of z is symmetric."""
-    if not diverging:
+def _find_span(made: _Map, values: np.ndarray) -> tuple[float, float] | None:
+    """Return the values of the first and the last colour, if any; the range of z is symmetric."""
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return None
+    if made.detector is None:
         return float(known.min()), float(known.max())
     most = min(_WIDEST, max(3.0, float(np.abs(known).max())))
     return -most, most
 
 
-def _draw_scale(made: _Map, values: np.ndarray) -> Markup:
+def _draw_scale(levels: str, least: float, most: float) -> Markup:
     """Draw the legend of colours with the least and the greatest value."""
-    known = values[np.isfinite(values)]
-    if not known.size:
-        return Markup()
-    least, most = float(known.min()), float(known.max())
-    if made.detector is not None:
-        most = min(_WIDEST, max(3.0, float(np.abs(known).max())))
-        least = -most
     steps = [
-        void("rect", x=i * 14, width=14, height=12, class_=f"{made.levels}{i}")
-        for i in range(_LEVELS)
+        void("rect", x=i * 14, width=14, height=12, class_=f"{levels}{i}") for i in range(_LEVELS)
     ]
     bar = tag("svg", *steps, viewBox=f"0 0 {14 * _LEVELS} 12", class_="scale", aria_hidden="true")
     return tag("p", f"{least:.3g} ", bar, f" {most:.3g}", class_="legend")
@@ -221,10 +208,3 @@ def _choose_clients(table: "pd.DataFrame", bad: Sequence[int], made: _Map) -> li
         of = table.loc[table[f"{made.detector}_flagged"] == 1, "client"]
         flagged = sorted(int(client) for client in of.unique())
     return sorted(list(dict.fromkeys((*bad, *flagged, *everybody)))[:_CLIENTS])
-
-
-def _thin(numbers: Sequence[int], most: int) -> list[int]:
-    if len(numbers) <= most:
-        return [int(number) for number in numbers]
-    places = np.linspace(0, len(numbers) - 1, most).round().astype(int)
-    return [int(numbers[place]) for place in places]

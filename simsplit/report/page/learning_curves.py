@@ -1,18 +1,25 @@
 """Learning curves show one run's splits, or the mean and range over seeds of several settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simsplit.metrics import find_decimals, format_column
 from simsplit.report.grouping import Row
-from simsplit.report.html.chart import MOST, Series, Write, draw_lines, write_whole
+from simsplit.report.html.chart import (
+    MOST,
+    Series,
+    Write,
+    draw_lines,
+    write_percent,
+    write_whole,
+)
 from simsplit.report.html.markup import Markup, capitalise, figure, mark_up, section, tag
 from simsplit.report.html.subject import Subject, write_value
 from simsplit.report.run_tables import tabulate_figures
 from simsplit.report.timing import write_duration
+from simsplit.results import Run
 from simsplit.sizes import format_size
 
 _MIB = 2**20
-_SHARES = ("attack_success",)
 
 
 def draw_curves(subject: Subject) -> Markup:
@@ -56,11 +63,14 @@ def _list_bases(subject: Subject) -> list[_Base]:
 
 def _draw_over(subject: Subject, name: str, base: _Base) -> Markup:
     several = len(subject.entries) > 1
-    series = (_make_setting_series if several else _make_split_series)(subject, name, base)
-    up: Write = (
-        (lambda value: f"{100 * value:g} %") if find_decimals(name) is None else _write_plain
-    )
-    scaled = [_scale(each, base.scale) for each in series]
+    if several:
+        named = zip(subject.names, subject.rows, strict=True)
+        averaged = [_average_seeds(title, row, name, base) for title, row in named]
+        series = [each for each in averaged if each is not None]
+    else:
+        series = _make_split_series(subject.entries[0].run, name, base)
+    up = write_percent if find_decimals(name) is None else _write_plain
+    scaled = [replace(each, x=[value / base.scale for value in each.x]) for each in series]
     drawings = draw_lines(
         format_column(name), scaled, (base.label, base.tick), (format_column(name), up)
     )
@@ -76,15 +86,10 @@ def _write_plain(value: float) -> str:
     return f"{value:g}"
 
 
-def _scale(series: Series, scale: float) -> Series:
-    x = [value / scale for value in series.x]
-    return Series(series.name, x, series.y, series.words, series.low, series.high)
-
-
-def _make_split_series(subject: Subject, name: str, base: _Base) -> list[Series]:
-    rounds = subject.entries[0].run.rounds
+def _make_split_series(run: Run, name: str, base: _Base) -> list[Series]:
+    rounds = run.rounds
     columns = [f"test_{name}", f"validation_{name}"]
-    columns += _SHARES if find_decimals(name) is None else []
+    columns += ["attack_success"] if find_decimals(name) is None else []
     made = []
     for each in columns:
         if each in rounds and rounds[each].notna().any():
@@ -98,12 +103,6 @@ def _make_split_series(subject: Subject, name: str, base: _Base) -> list[Series]
     return made
 
 
-def _make_setting_series(subject: Subject, name: str, base: _Base) -> list[Series]:
-    named = zip(subject.names, subject.rows, strict=True)
-    made = [_average_seeds(title, row, name, base) for title, row in named]
-    return [each for each in made if each is not None]
-
-
 def _average_seeds(title: str, row: Row, name: str, base: _Base) -> Series | None:
     """Make a setting's series: mean, least and greatest over seeds, at the mean of its bytes."""
     import pandas as pd
@@ -115,21 +114,12 @@ def _average_seeds(title: str, row: Row, name: str, base: _Base) -> Series | Non
     kept = list(dict.fromkeys(("round", base.column, wanted)))
     groups = pd.concat([part[kept].dropna() for part in parts]).groupby("round")
     mean = groups[wanted].mean()
-    x = (
-        [float(number) for number in mean.index]
-        if base.column == "round"
-        else groups[base.column].mean().tolist()
-    )
+    rounds = [float(number) for number in mean.index]
+    x = rounds if base.column == "round" else groups[base.column].mean().tolist()
     low, high, y = groups[wanted].min().tolist(), groups[wanted].max().tolist(), mean.tolist()
-    counts = groups.size().tolist()
-    words = [
-        f"{title}, {base.point(a)}: {write_value(name, b)}"
-        + (
-            f" ({write_value(name, least)} to {write_value(name, most)}, {count} seeds)"
-            if count > 1
-            else ""
-        )
-        for a, b, least, most, count in zip(x, y, low, high, counts, strict=True)
-    ]
-    banded = len(parts) > 1
-    return Series(title, x, y, words, low if banded else None, high if banded else None)
+    words = []
+    for a, b, *ends, count in zip(x, y, low, high, groups.size().tolist(), strict=True):
+        least, most = (write_value(name, end) for end in ends)
+        spread = f" ({least} to {most}, {count} seeds)" if count > 1 else ""
+        words.append(f"{title}, {base.point(a)}: {write_value(name, b)}{spread}")
+    return Series(title, x, y, words, *((low, high) if len(parts) > 1 else ()))

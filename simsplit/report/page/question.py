@@ -1,15 +1,16 @@
 """A reader must see the question behind the results: the scenario, and how settings differ.
 
-The page ends with the environment of its run, and the command that repeats it.
+Beside it stands who holds what: the samples of each client by class. The page ends with the
+environment of its run, and the command that repeats it.
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from simsplit.errors import RunError
-from simsplit.report.grouping import label_rows
+from simsplit.report.grouping import label_rows, list_differing
 from simsplit.report.html.markup import (
     Markup,
     details,
@@ -21,10 +22,11 @@ from simsplit.report.html.markup import (
 )
 from simsplit.report.html.subject import Subject
 from simsplit.report.short_names import describe_setting, name_methods, value_of
-from simsplit.results import SCENARIO, Run
+from simsplit.results import HOLDINGS, SCENARIO
 
 Values = Mapping[str, Any]
-Facts = Mapping[str, Any]
+_CLIENTS, _CLASSES = 40, 20
+"""The most rows and columns of samples; more do not help a reader."""
 
 
 def describe_question(subject: Subject) -> Markup:
@@ -33,12 +35,12 @@ def describe_question(subject: Subject) -> Markup:
     rows = list(_flatten(first).items())
     every = details(f"All {len(rows)} fields", mark_up_rows(("field", "value"), rows, "ll"))
     shared = tag("h3", "What all share") if len(subject.rows) > 1 else None
-    hidden = {name for name, _ in _summarise(first)} & _find_differing(subject)
-    lines = [(name, value) for name, value in _summarise(first) if value and name not in hidden]
+    every_line = [_summarise(entry.scenario) for entry in subject.entries]
+    shown = {name for name in every_line[0] if len({each[name] for each in every_line}) == 1}
+    lines = [(name, value) for name, value in every_line[0].items() if value and name in shown]
     left = [tag("p", line, class_="note") for line in subject.left_out]
-    return section(
-        "The question", _tabulate_settings(subject), shared, mark_up_pairs(lines), every, join(left)
-    )
+    parts = (_tabulate_settings(subject), shared, mark_up_pairs(lines), every, join(left))
+    return section("The question", *parts)
 
 
 def _tabulate_settings(subject: Subject) -> Markup:
@@ -46,39 +48,29 @@ def _tabulate_settings(subject: Subject) -> Markup:
     if len(subject.rows) < 2:
         return Markup()
     labels = label_rows(subject.rows)
-    keys = dict.fromkeys(key for label in labels for key in label)
-    kept = [key for key in keys if len({label.get(key, "") for label in labels}) > 1]
-    kept = kept or ["run"]
-    seeds = [str(len(row.entries)) for row in subject.rows]
+    kept = list_differing(labels) or ["run"]
     cells = [
-        (*(label.get(key, "") for key in kept), count)
-        for label, count in zip(labels, seeds, strict=True)
+        (*(label.get(key, "") for key in kept), str(len(row.entries)))
+        for label, row in zip(labels, subject.rows, strict=True)
     ]
-    return mark_up_rows(
-        (*kept, "seeds"), cells, "l" * len(kept) + "r", "what differs between settings"
-    )
+    title = "what differs between settings"
+    return mark_up_rows((*kept, "seeds"), cells, "l" * len(kept) + "r", title)
 
 
-def _find_differing(subject: Subject) -> set[str]:
-    """Return the names of the summary's lines that differ between runs."""
-    lines = [dict(_summarise(entry.scenario)) for entry in subject.entries]
-    return {name for name in lines[0] if len({each[name] for each in lines}) > 1}
-
-
-def _summarise(scenario: Values) -> list[tuple[str, str]]:
+def _summarise(scenario: Values) -> dict[str, str]:
     """Summarise a scenario in a few lines."""
-    return [
-        ("Setting", describe_setting(scenario)),
-        ("Model", _describe_model(scenario)),
-        ("Clients", _describe_clients(scenario)),
-        ("Method", name_methods(scenario)),
-        ("Schedule", _describe_schedule(scenario)),
-        ("Training", _describe_training(scenario["train"])),
-        ("Detectors", ", ".join(_title_of(each) for each in scenario.get("detectors") or ())),
-        ("Attacks", ", ".join(_title_of(each) for each in scenario.get("attacks") or ())),
-        ("Network", _describe_network(scenario.get("network") or {})),
-        ("Seed", str(scenario["seed"])),
-    ]
+    return {
+        "Setting": describe_setting(scenario),
+        "Model": _describe_model(scenario),
+        "Clients": _describe_clients(scenario),
+        "Method": name_methods(scenario),
+        "Schedule": _describe_schedule(scenario),
+        "Training": _describe_training(scenario["train"]),
+        "Detectors": ", ".join(_title_of(each) for each in scenario.get("detectors") or ()),
+        "Attacks": ", ".join(_title_of(each) for each in scenario.get("attacks") or ()),
+        "Network": _describe_network(scenario.get("network") or {}),
+        "Seed": str(scenario["seed"]),
+    }
 
 
 def _flatten(values: Any, above: str = "") -> dict[str, str]:  # noqa: ANN401 - plain values
@@ -116,9 +108,8 @@ def _describe_clients(scenario: Values) -> str:
 
 def _describe_schedule(scenario: Values) -> str:
     schedule, aggregation = scenario["schedule"], scenario.get("aggregation") or {}
-    length = f"{schedule['rounds']} rounds" if schedule.get("rounds") else ""
-    length = length or f"{schedule.get('epochs')} epochs"
-    averaged = aggregation.get("kind", "none")
+    rounds, averaged = schedule.get("rounds"), aggregation.get("kind", "none")
+    length = f"{rounds} rounds" if rounds else f"{schedule.get('epochs')} epochs"
     words = [str(schedule["kind"]).replace("_", " "), length]
     return ", ".join([*words, *([] if averaged == "none" else [averaged])])
 
@@ -133,47 +124,53 @@ def _describe_training(train: Values) -> str:
 
 def _describe_network(network: Values) -> str:
     """Name the fields that are set; of a mixture also the shares."""
-    return "; ".join(
-        f"{name.replace('_', ' ')} {', '.join(f'{one} {of}' for one, of in value.items())}"
-        if isinstance(value, Mapping)
-        else f"{name.replace('_', ' ')} {value_of(value)}"
-        for name, value in network.items()
-        if value is not None
-    )
+    words = []
+    for name, value in network.items():
+        if value is not None:
+            mixed = isinstance(value, Mapping)
+            shares = ", ".join(f"{one} {of}" for one, of in value.items()) if mixed else ""
+            words.append(f"{name.replace('_', ' ')} {shares if mixed else value_of(value)}")
+    return "; ".join(words)
 
 
 def _title_of(part: Values) -> str:
     """Return a part's name in tables."""
-    return str(
-        part.get("name") or "_".join(map(str, filter(None, (part["kind"], part.get("signal")))))
-    )
+    words = filter(None, (part["kind"], part.get("signal")))
+    return str(part.get("name") or "_".join(map(str, words)))
 
 
 def describe_environment(subject: Subject) -> Markup:
     """Describe the first run's versions and machine, its command, and the one that repeats it."""
     run = subject.entries[0].run
     try:
-        facts: Facts = run.environment
+        facts: Values = run.environment
     except RunError:
         facts = {}
     started = [("Started with", tag("code", _write_command(facts)))] if facts.get("command") else []
     which = "Repeats it" if subject.one else "Repeats the first"
-    given = _list_given(subject.entries[0].scenario)
-    repeated = _write_call(run, given) if given else _write_repeat(run, facts)
-    again = mark_up_pairs([*started, (which, tag("code", repeated))])
-    words = "The saved scenario is complete: run again, it gives the same tables."
-    if given:
+    kinds = {"data": run.fields["data"]["source"]["kind"], "model": run.fields["model"]["kind"]}
+    if given := [name for name, kind in kinds.items() if kind in ("given", "text_given")]:
+        passed = ", ".join(f"{name}=..." for name in given)
+        repeated = f'simsplit.run("{run.path / SCENARIO}", {passed})'
         words = (
             f"It was passed {' and '.join(given)} from Python, which the directory does not keep."
         )
+    else:
+        plugins = [("--plugin", str(each.get("name"))) for each in facts.get("plugins") or ()]
+        command = ["simsplit", "run", str(run.path / SCENARIO)]
+        repeated = shlex.join([*command, *(word for pair in plugins for word in pair)])
+        words = "The saved scenario is complete: run again, it gives the same tables."
+    again = mark_up_pairs([*started, (which, tag("code", repeated))])
     note = tag("p", words, class_="note")
     return section("Environment", join((mark_up_pairs(_list_facts(facts)), again, note)))
 
 
-def _list_facts(facts: Facts) -> list[tuple[str, object]]:
+def _list_facts(facts: Values) -> list[tuple[str, object]]:
+    """List versions and machine, and which of simsplit's own models the run had."""
     packages = facts.get("packages") or {}
     versions = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
-    device = facts.get("gpu") or facts.get("device")
+    device, model = facts.get("gpu") or facts.get("device"), facts.get("model") or {}
+    named = [model.get("name"), model.get("digest") and f"(files {model['digest']})"]
     values = {
         "Started": facts.get("started"),
         "Python": facts.get("python"),
@@ -181,40 +178,43 @@ def _list_facts(facts: Facts) -> list[tuple[str, object]]:
         "Platform": facts.get("platform"),
         "Device": device and f"{device}, threads: {facts.get('threads')}",
         "Processors": facts.get("processors"),
-        "Pretrained model": _write_model(facts),
+        "Pretrained model": " ".join(str(word) for word in named if word),
         "Plugins": ", ".join(str(each.get("name")) for each in facts.get("plugins") or ()),
     }
     return [(name, value) for name, value in values.items() if value]
 
 
-def _write_model(facts: Facts) -> str:
-    """Return which of simsplit's own models the run had, with the beginning of its digest."""
-    model = facts.get("model") or {}
-    words = [model.get("name"), model.get("digest") and f"(files {model['digest']})"]
-    return " ".join(str(word) for word in words if word)
-
-
-def _write_command(facts: Facts) -> str:
+def _write_command(facts: Values) -> str:
     """Return the command as typed, with the program's name in place of a module's file."""
     program, *words = map(str, facts["command"])
     is_ours = Path(program).name in ("__main__.py", "simsplit")
     return shlex.join(["simsplit" if is_ours else program, *words])
 
 
-def _list_given(scenario: Facts) -> list[str]:
-    """Return the parts of a scenario that were passed from Python instead of named."""
-    kinds = {"data": scenario["data"]["source"]["kind"], "model": scenario["model"]["kind"]}
-    return [name for name, kind in kinds.items() if kind in ("given", "text_given")]
-
-
-def _write_call(run: Run, given: Sequence[str]) -> str:
-    """Write the Python call that repeats a run which no command can repeat."""
-    passed = ", ".join(f"{name}=..." for name in given)
-    return f'simsplit.run("{run.path / SCENARIO}", {passed})'
-
-
-def _write_repeat(run: Run, facts: Facts) -> str:
-    words = ["simsplit", "run", str(run.path / SCENARIO)]
-    for plugin in facts.get("plugins") or ():
-        words += ["--plugin", str(plugin.get("name"))]
-    return shlex.join(words)
+def tabulate_holdings(subject: Subject) -> Markup:
+    """Tabulate one run's training samples by client and class; nothing if it did not keep them."""
+    run = subject.one
+    if run is None or not (run.path / HOLDINGS).exists():
+        return Markup()
+    table = run.holdings.pivot_table(
+        index="client", columns="class", values="samples", fill_value=0, aggfunc="sum"
+    )
+    named = dict(enumerate(run.data["classes"]))
+    # Of very many classes, each client's total alone is shown.
+    by_class = table if table.shape[1] <= _CLASSES else table.iloc[:, :0]
+    numbers = [int(str(number)) for number in by_class]
+    columns = ["client", *(named.get(number, str(number)) for number in numbers), "all"]
+    none = tag("span", "0", class_="note")  # zeros stand back, so that gaps are seen
+    rows = [
+        [
+            run.client_names.label(int(client)),
+            *(str(int(count)) if count else none for count in by_class.loc[client]),
+            str(int(table.loc[client].sum())),
+        ]
+        for client in table.index[:_CLIENTS]
+    ]
+    title = "training samples by client and class"
+    if len(table) > _CLIENTS:
+        title += f": the first {_CLIENTS} of {len(table)} clients"
+    align = "l" + "r" * (len(columns) - 1)
+    return section("Who holds what", mark_up_rows(columns, rows, align, title))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simsplit.protocols import LEGS, describe_leg, sort_legs
+from simsplit.report.grouping import Row
+from simsplit.report.html.chart import draw_legend, make_reachable
 from simsplit.report.html.markup import Markup, figure, join, mark_up, section, tag, void
 from simsplit.report.html.subject import Subject
 from simsplit.report.run_tables import tabulate_costs
@@ -27,12 +29,18 @@ def draw_sent(subject: Subject) -> Markup:
         bars += [("a plain cut", [("plain", plain)])] if plain else []
         caption = "Bytes sent in training, by leg. Evaluation is not counted."
     else:
-        bars = [(name, _average(row_runs)) for name, row_runs in _list_runs(subject)]
+        named = zip(subject.names, subject.rows, strict=True)
+        bars = [(name, _average(row)) for name, row in named]
         caption = "Bytes sent in training, a bar a setting and a colour a leg; means over seeds."
     if not any(parts for _, parts in bars):
         return Markup()
     tables = [mark_up(each) for each in tabulate_costs(run)] if run is not None else []
-    drawing = join((_draw_legend(bars) if run is None else None, _draw_bars(bars)))
+    legend = None
+    if run is None:
+        shown = dict.fromkeys(leg for _, parts in bars for leg, _ in parts)
+        swatches = [void("rect", width=12, height=12, class_=_colour_of(leg)) for leg in shown]
+        legend = draw_legend(zip(swatches, map(describe_leg, shown), strict=True))
+    drawing = join((legend, _draw_bars(bars)))
     return section("Bytes and time", figure(drawing, caption), *tables)
 
 
@@ -43,13 +51,8 @@ def _sum_by_leg(run: Run) -> dict[str, float]:
     return {leg: totals[leg] for leg in sort_legs(totals)}
 
 
-def _list_runs(subject: Subject) -> list[tuple[str, list[Run]]]:
-    named = zip(subject.names, subject.rows, strict=True)
-    return [(name, [entry.run for entry in row.entries]) for name, row in named]
-
-
-def _average(runs: Sequence[Run]) -> list[tuple[str, float]]:
-    legs = [_sum_by_leg(run) for run in runs]
+def _average(row: Row) -> list[tuple[str, float]]:
+    legs = [_sum_by_leg(entry.run) for entry in row.entries]
     names = sort_legs(name for each in legs for name in each)
     means = {name: sum(each.get(name, 0.0) for each in legs) / len(legs) for name in names}
     return [(name, mean) for name, mean in means.items() if mean]
@@ -61,54 +64,24 @@ def _draw_bars(bars: Sequence[Bar]) -> Markup:
     for place, (name, parts) in enumerate(bars):
         total, at, pieces = sum(nbytes for _, nbytes in parts), 0.0, []
         for index, (leg, nbytes) in enumerate(parts):
-            words = (
-                f"{name}, {describe_leg(leg)}: {format_size(nbytes)}"
-                if len(parts) > 1
-                else f"{name}: {format_size(nbytes)}"
+            whose = f"{name}, {describe_leg(leg)}" if len(parts) > 1 else name
+            wide = 100 * nbytes / most
+            piece = void(
+                "rect",
+                x=f"{at:.3f}",
+                y=0,
+                width=f"{max(wide, 0.15):.3f}",
+                height=10,
+                class_=f"piece {_colour_of(leg)}",
+                **make_reachable(f"{whose}: {format_size(nbytes)}", first=place == index == 0),
             )
-            pieces.append(
-                _draw_piece(leg, at, 100 * nbytes / most, words, first=place == index == 0)
-            )
-            at += 100 * nbytes / most
+            pieces.append(piece)
+            at += wide
         bar = tag("svg", *pieces, viewBox="0 0 100 10", preserveAspectRatio="none", data_group="")
         value = tag("span", format_size(total), class_="value")
         lines.append(tag("li", tag("span", name, class_="name"), bar, value))
     label = "Bytes sent. Arrow keys move between bars."
     return tag("ul", *lines, class_="bars", data_chart="", aria_label=label)
-
-
-def _draw_piece(leg: str, x: float, width: float, words: str, *, first: bool) -> Markup:
-    return void(
-        "rect",
-        x=f"{x:.3f}",
-        y=0,
-        width=f"{max(width, 0.15):.3f}",
-        height=10,
-        class_=f"piece {_colour_of(leg)}",
-        role="img",
-        aria_label=words,
-        data_p="",
-        tabindex="0" if first else "-1",
-    )
-
-
-def _draw_legend(bars: Sequence[Bar]) -> Markup:
-    legs = dict.fromkeys(leg for _, parts in bars for leg, _ in parts)
-    items = [
-        tag(
-            "li",
-            tag(
-                "svg",
-                void("rect", width=12, height=12, class_=_colour_of(leg)),
-                viewBox="0 0 12 12",
-                class_="swatch square",
-                aria_hidden="true",
-            ),
-            describe_leg(leg),
-        )
-        for leg in legs
-    ]
-    return tag("ul", *items, class_="legend")
 
 
 def _colour_of(leg: str) -> str:

@@ -1,11 +1,10 @@
 """A page starts with a sentence that sums up accuracy, bytes, the worst attacks and detections."""
 
-from collections.abc import Sequence
-
 from simsplit.metrics import format_column
 from simsplit.protocols import CARRIED
 from simsplit.report.detections import list_detectors, list_flagged, list_malicious
-from simsplit.report.html.subject import Subject, read_test_figure, write_value
+from simsplit.report.html.markup import capitalise
+from simsplit.report.html.subject import Subject, write_value
 from simsplit.report.presentations import list_presentations
 from simsplit.report.rates import read_quoted
 from simsplit.results import Run
@@ -22,7 +21,7 @@ def write_verdict(subject: Subject) -> str:
         _write_caught(subject),
     ]
     words = "; ".join(clause for clause in clauses if clause)
-    return _write_count(subject) + (f"{words[:1].upper()}{words[1:]}." if words else "")
+    return _write_count(subject) + (f"{capitalise(words)}." if words else "")
 
 
 def _write_count(subject: Subject) -> str:
@@ -42,11 +41,11 @@ def _write_scores(subject: Subject) -> str:
     figure = subject.figure
     if figure is None:
         return ""
-    means = [
-        (sum(known) / len(known), name)
-        for name, row in zip(subject.names, subject.rows, strict=True)
-        if (known := [v for e in row.entries if (v := read_test_figure(e.run, figure)) is not None])
-    ]
+    means = []
+    for name, row in zip(subject.names, subject.rows, strict=True):
+        values = (read_quoted(e.run, f"test_{figure}", "best_on_validation") for e in row.entries)
+        if known := [value for value in values if value is not None]:
+            means.append((sum(known) / len(known), name))
     if not means:
         return ""
     if len(means) == 1:
@@ -69,17 +68,14 @@ def _write_round(subject: Subject) -> str:
 
 def _write_sent(subject: Subject) -> str:
     """Write the bytes sent, for one run compared with a cut without methods."""
-    totals = [_count_bytes(entry.run) for entry in subject.entries]
+    wires = [entry.run.wire for entry in subject.entries]
+    totals = [int(wire.loc[wire["phase"] != "evaluate", "bytes"].sum()) for wire in wires]
     if not any(totals):
         return ""
     if (run := subject.one) is None:
         ends = dict.fromkeys((format_size(min(totals)), format_size(max(totals))))
         return f"{' to '.join(ends)} sent in a run"
     return f"{format_size(totals[0])} sent{compare_with_plain(run)}"
-
-
-def _count_bytes(run: Run) -> int:
-    return int(run.wire.loc[run.wire["phase"] != "evaluate", "bytes"].sum())
 
 
 def compare_with_plain(run: Run) -> str:
@@ -99,11 +95,8 @@ def compare_with_plain(run: Run) -> str:
 
 def _write_backdoor(subject: Subject) -> str:
     runs = [e.run for e in subject.entries if list_malicious(e.run)]
-    ends = [
-        value
-        for run in runs
-        if (value := read_quoted(run, "attack_success", "best_on_validation")) is not None
-    ]
+    succeeded = [read_quoted(run, "attack_success", "best_on_validation") for run in runs]
+    ends = [value for value in succeeded if value is not None]
     if not ends:
         return ""
     low, high = f"{100 * min(ends):.0f}", f"{100 * max(ends):.0f}"
@@ -117,20 +110,19 @@ def _write_caught(subject: Subject) -> str:
     if not watched:
         return ""
     if not attacked:
-        alarms = sum(bool(_list_flagged(run)) for run in watched)
+        alarms = sum(
+            any(list_flagged(run, name) for name in list_detectors(run)) for run in watched
+        )
         return f"nobody is malicious, and somebody is flagged in {alarms} of {len(watched)} runs"
     names = list(dict.fromkeys(name for run in attacked for name in list_detectors(run)))
-    catching = [name for name in names if all(_catches(run, name) for run in attacked)]
+    catching = [
+        name
+        for name in names
+        if all(name in list_detectors(run) for run in attacked)
+        if all(set(list_malicious(run)) <= set(list_flagged(run, name)) for run in attacked)
+    ]
     where = "" if len(attacked) == 1 else f" in each of {len(attacked)} runs"
     if not catching:
         return f"no detector caught every malicious client{where}"
     which = f": {catching[0]}" if len(catching) == 1 else ""
     return f"{len(catching)} of {len(names)} detectors caught every malicious client{where}{which}"
-
-
-def _list_flagged(run: Run) -> Sequence[int]:
-    return [client for name in list_detectors(run) for client in list_flagged(run, name)]
-
-
-def _catches(run: Run, name: str) -> bool:
-    return name in list_detectors(run) and set(list_malicious(run)) <= set(list_flagged(run, name))

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from simsplit.report.along import read_along
+from simsplit.report.scatter import read_along
 
 
 @pytest.mark.parametrize(

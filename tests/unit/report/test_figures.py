@@ -144,7 +144,5 @@ def test_numbers_of_bytes_have_room_in_half_a_figure():
 def test_cells_of_many_detectors_have_room(monkeypatch):
     names = [f"cosine_payload_{place}" for place in range(14)]
     monkeypatch.setattr(figures, "_refuse_unknown", lambda *_: None)
-    monkeypatch.setattr(figures, "_score_f1", lambda *_: 0.5)
-    monkeypatch.setattr(figures, "list_flagged", lambda *_: [1, 2])
-    monkeypatch.setattr(figures, "list_malicious", lambda _: [])
+    monkeypatch.setattr(figures, "_score", lambda *_: (0.5, "2 flagged"))
     assert have_room(figures.caught({"clean": None, "skewed": None}, names).texts)

@@ -8,9 +8,8 @@ from builders import run_to_end, scenario
 from written_leaks import make_leaks
 
 from simsplit import Run
-from simsplit.report.leak_tables import tabulate_leaks
+from simsplit.report.leak_tables import tabulate_leaks, tabulate_views
 from simsplit.report.numbers import compare
-from simsplit.report.worst_tables import tabulate_views
 from simsplit.results.worst_views import measure_worst, summarise_worst
 
 TWO = {"targets": {"count": 16, "per_class": 8}, "data": {"train_samples": 300}}

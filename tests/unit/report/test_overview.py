@@ -6,8 +6,8 @@ import pytest
 from written_leaks import write_leaks
 
 from simsplit.report.grouping import Entry
+from simsplit.report.input_tables import find_worst_leak
 from simsplit.report.overview import has_several_kinds, tabulate_overview
-from simsplit.report.worst_leaks import find_worst_leak
 from simsplit.results import Run
 from simsplit.terminal.printing import print_comparison
 

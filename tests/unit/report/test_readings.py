@@ -8,7 +8,7 @@ from texts import text_scenario
 
 from simsplit.attacking.finished import attack
 from simsplit.report import figures
-from simsplit.report.read_texts import tabulate_texts
+from simsplit.report.input_tables import tabulate_texts
 from simsplit.results import Run
 from simsplit.results.recovered_files import load_texts
 

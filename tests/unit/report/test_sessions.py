@@ -13,11 +13,10 @@ from simsplit.errors import RunError
 from simsplit.metrics import find_better
 from simsplit.metrics.text import compute_defence_score
 from simsplit.report import figures
-from simsplit.report.defence_tables import compare_weighted
 from simsplit.report.grouping import Entry
-from simsplit.report.leak_tables import compare_leaks, tabulate_leaks
+from simsplit.report.input_tables import tabulate_dialogues
+from simsplit.report.leak_tables import compare_leaks, compare_weighted, tabulate_leaks
 from simsplit.report.numbers import measure, write_csv
-from simsplit.report.read_texts import tabulate_dialogues
 from simsplit.results import Run
 from simsplit.results.recovered_files import SESSIONS, encode_lines
 from simsplit.results.recovered_kinds import SILENT
