@@ -8,8 +8,7 @@ apart from it: a module that is renamed, or code that moves to another, changes 
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 PACKAGE = "simsplit"
 Target = tuple[str, str]
@@ -48,23 +47,6 @@ class ModuleCode:
     imports: dict[str, tuple[Target, ...]]
     """Local name -> where it comes from; functions may import two things by one name."""
 
-    def to_plain(self) -> list[Any]:
-        """Return plain values, for a file."""
-        every = {"": self.loose, **self.definitions}
-        return [{name: astuple(each) for name, each in every.items()}, self.imports]
-
-    @classmethod
-    def from_plain(cls, values: Sequence[Any]) -> "ModuleCode":
-        """Read what `to_plain` returned."""
-        every: dict[str, Definition] = {}
-        for name, each in values[0].items():
-            digest, uses, bases, fields, bare, kinds, lists = each
-            every[name] = Definition(
-                digest, tuple(uses), tuple(bases), tuple(fields), bare, tuple(kinds), lists
-            )
-        imports = {name: tuple((m, n) for m, n in targets) for name, targets in values[1].items()}
-        return cls(every, every.pop(""), imports)
-
 
 def read_module(source: bytes) -> ModuleCode:
     """Parse the source of a module.
@@ -87,11 +69,12 @@ def read_module(source: bytes) -> ModuleCode:
         else _define(statements)
         for name, statements in named.items()
     }
-    imports: dict[str, list[Target]] = {}
+    imports: dict[str, dict[Target, None]] = {}
     for local, target in _list_imports(body):
-        imports.setdefault(local, []).append(target)
-    unique = {name: tuple(dict.fromkeys(targets)) for name, targets in imports.items()}
-    return ModuleCode(definitions, _define(loose), unique)
+        imports.setdefault(local, {})[target] = None
+    return ModuleCode(
+        definitions, _define(loose), {name: tuple(each) for name, each in imports.items()}
+    )
 
 
 def digest_texts(texts: Iterable[str], size: int = 8) -> str:

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from simsplit.errors import SimsplitError
+from simsplit.evidence.cell_uses import list_folders
 from simsplit.evidence.data_at_hand import explain_absence, move_data
 from simsplit.evidence.digests import dump_fields
-from simsplit.evidence.file_contents import list_folders
 from simsplit.evidence.selecting import Selection
 from simsplit.machine import find_device
 from simsplit.sweep import Cluster
