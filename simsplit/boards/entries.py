@@ -19,21 +19,6 @@ from simsplit.scenario.shipped import BOARDS, find_folder
 
 
 @dataclass(frozen=True)
-class BoardTable(PaperTable):
-    """A track as a table whose rows are measured as those of papers are."""
-
-    @property
-    def command(self) -> Sequence[str]:
-        """The words of the command that measures it."""
-        return ("simsplit", "board", self.name)
-
-    @property
-    def models(self) -> Mapping[str, str]:
-        """Folder of a model that the track's scenarios name -> the command that makes it."""
-        return load_track(self.name).models
-
-
-@dataclass(frozen=True)
 class Board:
     """A track at a tier beside all that is measured of it."""
 
@@ -122,7 +107,8 @@ def build_board(
     scenarios = list(list_scenarios(track, tier, defences, guest, refused))
     refuse_all_refused(guest, refused)
     figures = name_figures(track, [tried.scenario for tried in scenarios])
-    table = BoardTable(BOARDS, name, _make_claim(track, figures, scenarios), find_folder() / BOARDS)
+    claim = _make_claim(track, figures, scenarios)
+    table = PaperTable(BOARDS, name, claim, find_folder() / BOARDS, track.models)
     cells: list[MeasuringCell] = []
     own_cells: list[MeasuringCell] = []
     for tried in scenarios:
@@ -166,7 +152,7 @@ def build_board(
 
 
 def _put_beside(
-    table: BoardTable, tier: Tier, cells: Sequence[MeasuringCell], known: KnownRows | None
+    table: PaperTable, tier: Tier, cells: Sequence[MeasuringCell], known: KnownRows | None
 ) -> EvidenceTable:
     """Put cells beside what is known of them.
 

@@ -40,7 +40,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from simsplit.config import Config
 from simsplit.errors import ScenarioError, SimsplitError, format_list, suggest
-from simsplit.evidence.claims import Figure, Tier
+from simsplit.evidence.claims import Figure, Tier, explain_invalid
 from simsplit.foreign import find_yaml_loader
 from simsplit.scenario.shipped import BOARDS, find_folder
 
@@ -185,11 +185,7 @@ class Track(Config):
                 )
 
     def find_tier(self, tier: Tier) -> TrackTier:
-        """Return a size of the track.
-
-        Raises:
-            SimsplitError: where the track lacks it.
-        """
+        """Return a size of the track; raise SimsplitError where the track lacks it."""
         if tier not in self.tiers:
             raise SimsplitError(
                 f"the track has no tier '{tier}', it has: {format_list(self.tiers)}"
@@ -253,9 +249,8 @@ def list_tracks() -> Mapping[str, Path]:
 def load_track(name: str) -> Track:
     """Load a track by its name.
 
-    Raises:
-        SimsplitError: for an unknown track, with the nearest name.
-        ScenarioError: by the path in the file, for what is no track.
+    Raise SimsplitError for an unknown track, with the nearest name, and ScenarioError, by the path
+    in the file, for what is no track.
     """
     files = list_tracks()
     if name not in files:
@@ -265,9 +260,4 @@ def load_track(name: str) -> Track:
     try:
         return Track.model_validate(values)
     except ValidationError as error:
-        raise ScenarioError.of_many(
-            [
-                ScenarioError(".".join(map(str, each["loc"])), f"{each['msg']} ({files[name]})")
-                for each in error.errors()
-            ]
-        ) from None
+        raise explain_invalid(files[name], error) from None

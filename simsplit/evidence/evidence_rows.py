@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simsplit.evidence.claims import Axes, Claim, Figure
-from simsplit.evidence.difference_intervals import BySeed
 from simsplit.evidence.measurements import write_setting
+from simsplit.evidence.verdicts import BySeed
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.results.recovered_kinds import SILENT
 

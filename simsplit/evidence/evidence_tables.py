@@ -22,7 +22,6 @@ from simsplit.evidence.judging_claims import (
     judge_sentence,
     list_beyond,
 )
-from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.measurements import (
     OWN,
     Measurement,
@@ -38,7 +37,7 @@ from simsplit.evidence.refused_rows import (
     refuse_of_no_table,
     refuse_rows,
 )
-from simsplit.evidence.verdicts import ClaimVerdict, VerdictCounts
+from simsplit.evidence.verdicts import LOOKS, ClaimVerdict, VerdictCounts
 from simsplit.scenario.shipped import BOARDS
 
 

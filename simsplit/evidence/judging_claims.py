@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from simsplit.evidence.claims import FIGURE, Axes, Claim, Statement, Tier
-from simsplit.evidence.difference_intervals import BySeed
 from simsplit.evidence.evidence_rows import EvidenceRow
-from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.silences import explain_silence
 from simsplit.evidence.statements import COMPARISONS, Comparison
 from simsplit.evidence.verdicts import (
+    LOOKS,
+    BySeed,
     ClaimVerdict,
     Judged,
     VerdictCounts,

@@ -14,12 +14,11 @@ from simsplit.evidence.code_sources import DIRTY
 from simsplit.evidence.evidence_rows import EvidenceRow, Known
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.judging_claims import JudgedStatement
-from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.refused_rows import RefusedRow, describe_refused, write_refused
 from simsplit.evidence.selecting import estimate, write_minutes
 from simsplit.evidence.settling import Prospect, find_prospects
-from simsplit.evidence.verdicts import ClaimVerdict, VerdictCounts
+from simsplit.evidence.verdicts import LOOKS, ClaimVerdict, VerdictCounts
 from simsplit.report.tables import Table
 
 JudgedTable = tuple[PaperTable, ClaimVerdict, EvidenceTable | None]

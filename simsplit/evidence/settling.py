@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from simsplit.evidence.claims import FIGURE, Axes, Claim
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.judging_claims import JudgedStatement
-from simsplit.evidence.looks import LOOKS, find_confidence
 from simsplit.evidence.measuring_cells import MeasuringCell, list_cells
 from simsplit.evidence.selecting import ChosenCell, Selection, estimate
-from simsplit.evidence.verdicts import ClaimVerdict, Judged
+from simsplit.evidence.verdicts import LOOKS, ClaimVerdict, Judged, find_confidence
 
 ENOUGH = 0.8
 """The chance with which a number of seeds is said to settle a statement."""

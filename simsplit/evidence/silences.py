@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from simsplit.evidence.claim_parts import FIGURE, RowGate, Statement, Tier
 from simsplit.evidence.claims import Claim
-from simsplit.evidence.difference_intervals import BySeed
 from simsplit.evidence.evidence_rows import EvidenceRow
 from simsplit.evidence.statements import Comparison, Side, parse_statement
-from simsplit.evidence.verdicts import ClaimVerdict, judge
+from simsplit.evidence.verdicts import BySeed, ClaimVerdict, judge
 
 SILENT = "says nothing"
 

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from simsplit.errors import format_count
 from simsplit.evidence.evidence_tables import EvidenceTable
-from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.presenting import (
@@ -31,6 +30,7 @@ from simsplit.evidence.selecting import ChosenCell, Selection, write_minutes
 from simsplit.evidence.settling import Prospect, find_prospects, sum_minutes
 from simsplit.evidence.silences import SILENT
 from simsplit.evidence.staleness import StaleRows, tabulate_stale
+from simsplit.evidence.verdicts import LOOKS
 from simsplit.showing.pace import format_clock
 from simsplit.showing.saying import echo_prose
 from simsplit.terminal.printing import print_table
