@@ -1,7 +1,8 @@
 """A table of a paper beside its measurements: each printed row with ours, and the verdict."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -78,17 +79,16 @@ class EvidenceTable:
         known: dict[str, dict[str, dict[int, float]]] = {}
         for row in self.fresh:
             known.setdefault(row.setting, {}).setdefault(row.figure, {})[row.seed] = row.value
-        reached: dict[str, frozenset[str]] = {}
+        reached: defaultdict[str, set[str]] = defaultdict(set)
         for cell in self.cells:
-            before = reached.get(cell.setting, frozenset())
-            reached[cell.setting] = before.union(cell.digests)
+            reached[cell.setting].update(cell.digests)
         made = []
         for axes, printed in self.claim.rows:
             setting = write_setting(axes)
             of_row = known.get(setting, {})
             figures = {name: Known(of_row[name]) for name in self.claim.figures if name in of_row}
             old = sum(1 for row in self.stale if row.setting == setting)
-            made.append(EvidenceRow(axes, printed, figures, old, reached.get(setting, frozenset())))
+            made.append(EvidenceRow(axes, printed, figures, old, frozenset(reached[setting])))
         made += add_silent(made, self.claim)
         return [put_against_others(row, made, self.claim) for row in made]
 
@@ -131,10 +131,14 @@ class EvidenceTable:
     @property
     def lacking(self) -> Sequence[MeasuringCell]:
         """The cells of which a figure is missing or stale."""
-        known: dict[tuple[str, int], set[str]] = {}
-        for row in self.fresh:
-            known.setdefault((row.setting, row.seed), set()).add(row.figure)
-        return [cell for cell in self.cells if set(cell.digests) - known.get(cell.key, set())]
+        return self.list_lacking(self.cells)
+
+    def list_lacking(self, cells: Iterable[MeasuringCell]) -> list[MeasuringCell]:
+        """List those of some cells of which a figure is missing or stale."""
+        known = {row.key for row in self.fresh}
+        return [
+            cell for cell in cells if any((*cell.key, name) not in known for name in cell.digests)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: rows, statements and verdict."""

@@ -48,10 +48,12 @@ def judge_claim(
     for statement, where, comparison in claim.comparisons():
         here = _find_rows(rows, where)
         if _is_reached(claim, statement, comparison, here):
-            judged = _judge(claim, tier, statement, comparison, here, planned=planned)
-            if judged.verdict is not ClaimVerdict.OUT_OF_REACH and not judged.missing:
-                named = [row for row in here if _is_named(statement, comparison, row)]
-                judged = _silence(judged, explain_silence(claim, tier, statement, named, rows))
+            measures = {s: claim.measure(statement.in_ or s, tier) for s in comparison.rows}
+            judged = judge(comparison, _find_values(statement, here), measures, planned)
+            if not judged.missing:
+                judged = _silence(claim, tier, statement, judged, here, rows=rows)
+            elif statement.out_of_reach:
+                judged = replace(judged, verdict=ClaimVerdict.OUT_OF_REACH)
             made.append(JudgedStatement(statement, where, judged))
     return made
 
@@ -123,29 +125,19 @@ def _is_reached(
     )
 
 
-def _is_named(statement: Statement, comparison: Comparison, row: EvidenceRow) -> bool:
-    return statement.along == FIGURE or row.axes[statement.along] in comparison.rows
-
-
-def _judge(
+def _silence(
     claim: Claim,
     tier: Tier,
     statement: Statement,
-    comparison: Comparison,
+    judged: Judged,
     here: Sequence[EvidenceRow],
     *,
-    planned: int,
+    rows: Sequence[EvidenceRow],
 ) -> Judged:
-    """Judge a comparison; one without measurements may be out of reach."""
-    names = {row: row if statement.along == FIGURE else statement.in_ for row in comparison.rows}
-    measures = {row: claim.measure(name, tier) for row, name in names.items()}
-    judged = judge(comparison, _find_values(statement, here), measures, planned)
-    if judged.missing and statement.out_of_reach:
-        return replace(judged, verdict=ClaimVerdict.OUT_OF_REACH)
-    return judged
-
-
-def _silence(judged: Judged, why: str) -> Judged:
+    """Leave open what rows say nothing of."""
+    sides, along = judged.comparison.rows, statement.along
+    named = [row for row in here if along == FIGURE or row.axes[along] in sides]
+    why = explain_silence(claim, tier, statement, named, rows)
     return replace(judged, verdict=ClaimVerdict.NOT_SETTLED, why_open=why) if why else judged
 
 

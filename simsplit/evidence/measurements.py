@@ -9,10 +9,11 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -99,11 +100,7 @@ def find_shipped_results() -> Path:
 
 
 def read(path: Path) -> list[Measurement]:
-    """Read a file of rows; none where there is no file.
-
-    Raises:
-        RunError: for a file that is no table of rows, by its line.
-    """
+    """Read a file of rows, if there is one; raise RunError, by its line, for what is none."""
     try:
         content = read_csv(path, most=MOST_BYTES, most_rows=MOST_ROWS)
         lines = [*split_rows(content)]
@@ -129,24 +126,12 @@ def read(path: Path) -> list[Measurement]:
 
 def _row(path: Path, number: int, line: Mapping[str, str | None]) -> Measurement:
     try:
-        cells = {name: _cell(line[name]) for name in line}
-        row = Measurement(
-            setting=cells["setting"],
-            seed=int(cells["seed"]),
-            figure=cells["figure"],
-            value=float(cells["value"]),
-            digest=cells["digest"],
-            code=write_code(read_code(cells["code"])),
-            version=cells["version"],
-            commit=cells["commit"],
-            command=cells["command"],
-            machine=cells["machine"],
-            threads=int(cells["threads"]),
-            minutes=float(cells["minutes"]),
-            date=cells["date"],
-        )
+        texts = {name: _cell(line[name]) for name in line}
+        names = [field.name for field in fields(Measurement)]
+        cells: dict[str, Any] = {name: _READERS.get(name, str)(texts[name]) for name in names}
     except (ValueError, KeyError) as error:
         raise RunError(f"{path}, line {number}: no measurement ({error})") from None
+    row = Measurement(**cells)
     if not math.isfinite(row.value):
         raise RunError(f"{path}, line {number}: {row.figure} is {row.value}")
     return row
@@ -156,6 +141,16 @@ def _cell(text: str | None) -> str:
     if text is None:
         raise ValueError("cells are missing")
     return text
+
+
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "seed": int,
+    "value": float,
+    "code": lambda text: write_code(read_code(text)),
+    "threads": int,
+    "minutes": float,
+}
+"""Column -> what reads its cells; the others hold text."""
 
 
 def merge(before: Iterable[Measurement], new: Iterable[Measurement]) -> list[Measurement]:
@@ -183,11 +178,7 @@ def add(path: Path, new: Iterable[Measurement]) -> None:
 
 @contextmanager
 def hold_alone(tables: Iterable[str]) -> Iterator[None]:
-    """Hold tables as their only writer in this folder.
-
-    Raises:
-        RunError: where another process writes one of them.
-    """
+    """Hold tables as their only writer here; raise RunError where another process writes one."""
     with ExitStack() as held:
         for name in sorted(set(tables)):
             file = LOCKS / f"{name.replace('/', '.')}.lock"

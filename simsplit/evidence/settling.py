@@ -70,11 +70,9 @@ def find_prospects(table: EvidenceTable, most: int, *, on_gpu: bool = False) -> 
     seeds = range(max(most, *(each.judged.seeds for each in open_ones), table.planned))
     cells = list_cells(table.claim, table.tier, table.table.folder, seeds)
     minutes = estimate(table, cells, on_gpu=on_gpu)
-    known = {(row.setting, row.seed, row.figure) for row in table.fresh}
     lacking = [
         ChosenCell(table.table, table.tier, cell, minutes[cell.name])
-        for cell in cells
-        if any((cell.setting, cell.seed, name) not in known for name in cell.digests)
+        for cell in table.list_lacking(cells)
     ]
     return [_find_prospect(table, each, most, lacking) for each in open_ones]
 

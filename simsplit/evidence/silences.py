@@ -32,14 +32,10 @@ def explain_silence(
 
 def list_gates(claim: Claim, statement: Statement) -> list[RowGate]:
     """List the gates that decide whether a statement is judged."""
-    names = {statement.in_} if statement.in_ else _list_named_figures(claim, statement)
-    figures = names | {claim.base_figure(name) for name in names}
-    return [each for each in claim.gates if not each.judges or figures & set(each.judges)]
-
-
-def _list_named_figures(claim: Claim, statement: Statement) -> set[str]:
     parsed = parse_statement(statement.that, claim.sides(statement), "")
-    return {name for comparison in parsed for name in comparison.rows}
+    names = [statement.in_] if statement.in_ else [name for each in parsed for name in each.rows]
+    figures = {*names, *map(claim.base_figure, names)}
+    return [each for each in claim.gates if not each.judges or figures & set(each.judges)]
 
 
 def _list_missed(
@@ -53,14 +49,13 @@ def _list_missed(
         for row in named:
             if gate.for_.items() <= row.axes.items():
                 axes = {**row.axes, **gate.at}
-                for judged in (each for each in rows if each.axes == axes):
-                    if missed := find_missed(claim, gate, judged):
-                        yield missed
+                judged = (each for each in rows if each.axes == axes)
+                yield from filter(None, (find_missed(claim, gate, each) for each in judged))
 
 
 def find_missed(claim: Claim, gate: RowGate, row: EvidenceRow) -> str:
     """Return how a row misses a gate, by the means of its seeds; empty: it passes."""
-    for comparison in parse_statement(gate.that, tuple(claim.figures), ""):
+    for comparison in parse_statement(gate.that, claim.figures, ""):
         lacking = [name for name in comparison.rows if name not in row.known]
         of = ", ".join(claim.name(row.axes[axis]) for axis in gate.at) or "the row"
         if lacking:
@@ -87,7 +82,8 @@ def _list_unread(
     if not claim.undefended or statement.along == FIGURE:
         return
     names = tuple(claim.figures[statement.in_].leaked) or (claim.base_figure(statement.in_),)
-    others = [{**row.axes, **claim.undefended} for row in named if not _is_undefended(claim, row)]
+    plain = claim.undefended
+    others = [{**row.axes, **plain} for row in named if not plain.items() <= row.axes.items()]
     pairs = [(name, floor) for name in names for floor in claim.figures[name].floors]
     for row in (row for row in rows if row.axes in others):
         for name, floor in pairs:
@@ -99,9 +95,7 @@ def _list_unread(
 
 def _list_idle(claim: Claim, names: Sequence[str], rows: Sequence[EvidenceRow]) -> Iterator[str]:
     """Yield of which row an attack has not begun to read, by a figure that shows it."""
-    starts: list[tuple[str, float]] = []
-    for name in names:
-        starts += claim.figures[name].starts.items()
+    starts = [start for name in names for start in claim.figures[name].starts.items()]
     for row in rows:
         for name, least in starts:
             begun = Comparison(Side((name,)), ">", Side((least,)))
@@ -109,10 +103,6 @@ def _list_idle(claim: Claim, names: Sequence[str], rows: Sequence[EvidenceRow]) 
             if judge(begun, known).verdict is not ClaimVerdict.HOLDS:
                 of = ", ".join(claim.name(row.axes[axis]) for axis in claim.undefended)
                 yield f"the attack has not begun on {of} ({name} below {least:g})"
-
-
-def _is_undefended(claim: Claim, row: EvidenceRow) -> bool:
-    return claim.undefended.items() <= row.axes.items()
 
 
 def _is_above(claim: Claim, tier: Tier, name: str, floor: str, row: EvidenceRow) -> bool:
