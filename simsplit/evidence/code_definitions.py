@@ -49,11 +49,7 @@ class ModuleCode:
 
 
 def read_module(source: bytes) -> ModuleCode:
-    """Parse the source of a module.
-
-    Raises:
-        SyntaxError: for what is no Python.
-    """
+    """Parse the source of a module; raise SyntaxError for what is no Python."""
     named: dict[str, list[ast.stmt]] = {}
     loose: list[ast.stmt] = []
     body = ast.parse(source).body
@@ -141,9 +137,14 @@ def _is_prose(node: ast.AST) -> bool:
 
 def _is_refusal(node: ast.AST) -> bool:
     """Return whether a statement calls what may do no more than end a run or warn."""
-    call = node.value if isinstance(node, ast.Expr) else None
-    name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
-    return name.startswith("refuse")
+    return isinstance(node, ast.Expr) and _name_called(node.value).startswith("refuse")
+
+
+def _name_called(node: ast.AST) -> str:
+    """Return the name of the function that a node calls; empty for what calls none by its name."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id
+    return ""
 
 
 def _is_for_types(node: ast.AST) -> bool:
@@ -163,11 +164,7 @@ def _is_list(statement: ast.stmt) -> bool:
         return bool(value.values) and all(isinstance(v, ast.Name) for v in value.values)
     if isinstance(value, ast.Subscript):
         return isinstance(value.value, ast.Name) and value.value.id == "Annotated"
-    return isinstance(value, ast.Call) and _is_kinds_call(value)
-
-
-def _is_kinds_call(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id in ("map_kinds", "join_configs")
+    return _name_called(value) in ("map_kinds", "join_configs")
 
 
 def _list_kinds(field: ast.AnnAssign) -> Iterator[str]:

@@ -40,8 +40,7 @@ def find_checkout() -> Path | None:
 def find_commit() -> str:
     """Return the commit of the package's checkout; empty: it lies in none.
 
-    Raises:
-        RunError: where a file that can move a figure differs from the commit.
+    Raise RunError where a file that can move a figure differs from the commit.
     """
     if find_checkout() is None:
         return ""

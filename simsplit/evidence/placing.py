@@ -31,8 +31,7 @@ def place_data(selection: Selection, data: Path | None) -> Selection:
 def names_gpu(device: str | None, cluster: Cluster | None) -> bool:
     """Return whether `--device` names a GPU, for which minutes are estimated otherwise.
 
-    Raises:
-        SimsplitError: for a device that this machine does not have, or beside a cluster.
+    Raise SimsplitError for a device that this machine does not have, or beside a cluster.
     """
     if device is None:
         return False

@@ -10,7 +10,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -85,19 +85,13 @@ def measure_cells(
 ) -> Reproduction:
     """Measure cells in order and write their rows to ./results as they end.
 
-    Raises:
-        RunError: where another process writes rows of one of the tables.
-        SimsplitError: where the cluster is not there, or lacks what a cell asks for.
+    Raise RunError where another process writes rows of one of the tables, and SimsplitError where
+    the cluster is not there, or lacks what a cell asks for.
     """
-    with hold_alone(chosen.group for chosen in selection.cells), _join(cluster):
+    end = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
+    with hold_alone(chosen.group for chosen in selection.cells):
         return _run_cells(
-            selection,
-            watch,
-            work=WORK,
-            jobs=choose_jobs(selection, jobs, cluster),
-            keep=_write_rows,
-            budget_min=budget_min,
-            cluster=cluster,
+            selection, watch, WORK, jobs=jobs, keep=_write_rows, end=end, cluster=cluster
         )
 
 
@@ -110,22 +104,17 @@ def measure_again(
     cluster: Cluster | None = None,
 ) -> Reproduction:
     """Measure cells whose rows are known, beside them: no row is written."""
-    with hold_alone(f"{chosen.group}.check" for chosen in selection.cells), _join(cluster):
+    work = WORK / f"check-{lot}"
+    with hold_alone(f"{chosen.group}.check" for chosen in selection.cells):
         return _run_cells(
-            selection,
-            watch,
-            work=WORK / f"check-{lot}",
-            jobs=choose_jobs(selection, jobs, cluster),
-            keep=lambda *_: None,
-            cluster=cluster,
+            selection, watch, work, jobs=jobs, keep=lambda *_: None, end=math.inf, cluster=cluster
         )
 
 
 def choose_jobs(selection: Selection, jobs: int | None, cluster: Cluster | None) -> int | None:
     """Return how many cells run at a time: as asked for, or as a cluster has room for.
 
-    Raises:
-        SimsplitError: where the cluster is not there, or lacks what a cell asks for.
+    Raise SimsplitError where the cluster is not there, or lacks what a cell asks for.
     """
     if cluster is None or not selection.cells:
         return jobs
@@ -135,11 +124,6 @@ def choose_jobs(selection: Selection, jobs: int | None, cluster: Cluster | None)
     return min(room, len(scenarios)) if jobs is None else jobs
 
 
-def _join(cluster: Cluster | None) -> AbstractContextManager[None]:
-    """Join a cluster, if there is one, once for all tables."""
-    return nullcontext() if cluster is None else cluster.join()
-
-
 Keep = Callable[[ChosenCell, Sequence[Measurement]], None]
 """What is done with the rows of a cell that has ended."""
 
@@ -147,29 +131,32 @@ Keep = Callable[[ChosenCell, Sequence[Measurement]], None]
 def _run_cells(
     selection: Selection,
     watch: MeasuringObserver,
-    *,
     work: Path,
+    *,
     jobs: int | None,
     keep: Keep,
-    budget_min: float | None = None,
-    cluster: Cluster | None = None,
+    end: float,
+    cluster: Cluster | None,
 ) -> Reproduction:
     outcome = Reproduction()
-    watch.begin(selection, jobs)
-    end = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
-    # a table's cells are one sweep; the tables follow each other as their first cells do
-    for group in dict.fromkeys(chosen.group for chosen in selection.cells):
-        cells = [chosen for chosen in selection.cells if chosen.group == group]
-        for chosen in cells:
-            _share_run(work, work / group / chosen.cell.name, chosen.cell)
-            _drop_outdated(work / group / chosen.cell.name, chosen)
-        observer = _CellObserver(cells, work / group, watch, outcome, keep=keep, end=end)
-        sweep = _make_sweep(group, cells, on_gpus=cluster is not None and cluster.gpus > 0)
-        try:
-            run_sweep(sweep, work / group, jobs=jobs, resume=True, watch=observer, cluster=cluster)
-        except _OutOfTimeError:
-            outcome.out_of_time = True
-            break
+    # a cluster is joined once for all tables
+    with nullcontext() if cluster is None else cluster.join():
+        jobs = choose_jobs(selection, jobs, cluster)
+        watch.begin(selection, jobs)
+        # a table's cells are one sweep; the tables follow each other as their first cells do
+        for group in dict.fromkeys(chosen.group for chosen in selection.cells):
+            cells = [chosen for chosen in selection.cells if chosen.group == group]
+            folder = work / group
+            for chosen in cells:
+                _share_run(work, folder / chosen.cell.name, chosen.cell)
+                _drop_outdated(folder / chosen.cell.name, chosen)
+            observer = _CellObserver(cells, folder, watch, outcome, keep=keep, end=end)
+            sweep = _make_sweep(group, cells, on_gpus=cluster is not None and cluster.gpus > 0)
+            try:
+                run_sweep(sweep, folder, jobs=jobs, resume=True, watch=observer, cluster=cluster)
+            except _OutOfTimeError:
+                outcome.out_of_time = True
+                break
     return outcome
 
 
@@ -292,10 +279,8 @@ def _write_rows(chosen: ChosenCell, rows: Sequence[Measurement]) -> None:
 def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
     """Write the rows of finished runs in a folder whose scenarios are the table's own.
 
-    Cells that are known already keep their rows.
-
-    Raises:
-        RunError: where no run of the folder fits, or another process writes the table's rows.
+    Cells that are known already keep their rows. Raise RunError where no run of the folder fits, or
+    another process writes the table's rows.
     """
     cells = {(cell.digest, cell.seed): cell for cell in table.cells}
     lacking = {cell.name for cell in table.lacking}

@@ -5,6 +5,7 @@ part has changed. A name that begins with `files.` is that of data or of a model
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -44,9 +45,8 @@ def _list_kinds(value: object) -> Iterator[str]:
     if isinstance(value, Mapping):
         if isinstance(kind := value.get("kind"), str):
             yield kind
-        for each in value.values():
-            yield from _list_kinds(each)
-    elif isinstance(value, list | tuple):
+        value = [*value.values()]
+    if isinstance(value, list | tuple):
         for each in value:
             yield from _list_kinds(each)
 
@@ -55,10 +55,8 @@ def digest_parts(names: Iterable[str], graph: CodeGraph) -> Code:
     """Return the digests of parts; a version that lacks one has none of it."""
     made = {}
     for name in names:
-        try:
+        with suppress(MissingCodeError):
             made[name] = graph.digest_part(name)
-        except MissingCodeError:
-            continue
     return made
 
 
@@ -69,11 +67,7 @@ def write_code(code: Code) -> str:
 
 @lru_cache(maxsize=100_000)
 def read_code(text: str) -> Code:
-    """Read what `write_code` wrote.
-
-    Raises:
-        ValueError: for what is no code.
-    """
+    """Read what `write_code` wrote; raise ValueError for what is no code."""
     pairs = [word.partition("=") for word in text.split()]
     if wrong := [word for word, equals, digest in pairs if not (word and equals and digest)]:
         raise ValueError(f"code: '{wrong[0]}' has no digest")
