@@ -8,7 +8,6 @@ from simsplit.boards.entries import Board
 from simsplit.boards.scoring import Strength, half_of, mean_of, score_strengths
 from simsplit.boards.track import NONE
 from simsplit.errors import RunError
-from simsplit.evidence.verdicts import BySeed
 from simsplit.report.canvas import COLOURS, MARKS
 from simsplit.report.scatter import find_front
 
@@ -30,8 +29,7 @@ _FAINT = 0.45
 def draw_board(board: Board) -> "Figure":
     """Draw every strength of every defence, with 95 % intervals and the front of the best.
 
-    Raises:
-        RunError: where nothing is measured.
+    Raise RunError where nothing is measured.
     """
     from matplotlib.figure import Figure
 
@@ -96,7 +94,7 @@ def _draw_strengths(ax: "Axes", board: Board, strengths: Sequence[Strength]) -> 
 def _draw_defence(
     ax: "Axes", own: Sequence[Strength], index: int, *, is_own: bool, sized: bool
 ) -> None:
-    x, y = ([mean_of(of) for of in each] for each in _split(own))
+    x, y = zip(*_place(own), strict=True)
     # colours come again after the last one, and each time with another mark
     colour = "black" if own[0].defence == NONE else COLOURS[index % len(COLOURS)]
     mark = "*" if is_own else MARKS[(index + index // len(COLOURS)) % len(MARKS)]
@@ -124,7 +122,7 @@ def _frame_means(ax: "Axes", strengths: Sequence[Strength]) -> None:
 
     Half of the intervals of utility fit; a bar that reaches the edge goes on beyond it.
     """
-    x, y = ([mean_of(of) for of in each] for each in _split(strengths))
+    x, y = zip(*_place(strengths), strict=True)
     usual = statistics.median((half_of(each.utility) or 0) for each in strengths)
     margin = max(0.15 * (max(x) - min(x)), 1.2 * usual) or 1.0
     ax.set_xlim(min(x) - margin, max(x) + margin)
@@ -138,11 +136,11 @@ def _measure_size(strength: Strength) -> float:
 
 
 def _draw_front(ax: "Axes", strengths: Sequence[Strength]) -> None:
-    points = [(mean_of(each.utility), mean_of(each.leak)) for each in strengths]
+    points = _place(strengths)
     front = [points[index] for index in find_front(points, ("more", "less"))]
     if len(front) > 1:
         ax.plot(*zip(*front, strict=True), color="0.35", linewidth=1, linestyle="--", zorder=1)
 
 
-def _split(own: Sequence[Strength]) -> tuple[list[BySeed], list[BySeed]]:
-    return [each.utility for each in own], [each.leak for each in own]
+def _place(strengths: Sequence[Strength]) -> list[tuple[float, float]]:
+    return [(mean_of(each.utility), mean_of(each.leak)) for each in strengths]

@@ -90,9 +90,8 @@ def build_board(
 ) -> Board:
     """Put a track at a tier beside what is measured of it, with a user's methods and attacks.
 
-    Raises:
-        SimsplitError: for an unknown track or tier.
-        ScenarioError: where no strength of a user's method fits the track.
+    Raise SimsplitError for an unknown track or tier, and ScenarioError where no strength of a
+    user's method fits the track.
     """
     guest, track = guest or Guest(), load_track(name)
     sized = track.find_tier(tier)
@@ -111,17 +110,11 @@ def build_board(
     table = PaperTable(BOARDS, name, claim, find_folder() / BOARDS, track.models)
     cells: list[MeasuringCell] = []
     own_cells: list[MeasuringCell] = []
+    wanted = seeds or sized.seeds
     for tried in scenarios:
-        made = [
-            *list_cells(
-                tried,
-                figures,
-                track,
-                guest=guest,
-                takes_min=sized.takes_min,
-                seeds=seeds or sized.seeds,
-            )
-        ]
+        made = list_cells(
+            tried, figures, track, guest=guest, takes_min=sized.takes_min, seeds=wanted
+        )
         cells += made
         own_cells += made if tried.is_guest else []
     configs = {
@@ -131,11 +124,15 @@ def build_board(
         if not attack.audited
     }
     leaks = [each.removeprefix(LEAKS) for each in figures if each.startswith(LEAKS)]
+    built = put_beside(table, tier, cells, known)
+    # rows of a user's method that is not given here are no rows of this board
+    settings = {cell.setting for cell in cells}
+    built = replace(built, stale=[row for row in built.stale if row.setting in settings])
     return Board(
         name,
         track,
         tier,
-        _put_beside(table, tier, cells, known),
+        built,
         {each: [one for one in of if one not in refused] for each, of in defences.items()},
         [*track.threats] or leaks,
         configs,
@@ -149,18 +146,6 @@ def build_board(
         refused=refused,
         scenarios={tried.axes[DEFENCE]: tried.scenario for tried in scenarios},
     )
-
-
-def _put_beside(
-    table: PaperTable, tier: Tier, cells: Sequence[MeasuringCell], known: KnownRows | None
-) -> EvidenceTable:
-    """Put cells beside what is known of them.
-
-    Rows of a user's method that is not given here are no rows of this board.
-    """
-    built = put_beside(table, tier, cells, known)
-    settings = {cell.setting for cell in cells}
-    return replace(built, stale=[row for row in built.stale if row.setting in settings])
 
 
 def _make_claim(
