@@ -88,7 +88,11 @@ def _define(statements: Sequence[ast.stmt]) -> Definition:
 
 
 def _define_class(node: ast.ClassDef) -> Definition:
-    fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and _is_field(each)]
+    fields = [
+        each
+        for each in node.body
+        if isinstance(each, ast.AnnAssign) and "ClassVar" not in _list_names(each.annotation)
+    ]
     annotations = [name for each in fields for name in _list_names(each.annotation)]
     rest = [each for each in node.body if each not in fields]
     bare = ast.ClassDef(node.name, node.bases, node.keywords, rest, node.decorator_list)
@@ -101,10 +105,6 @@ def _define_class(node: ast.ClassDef) -> Definition:
         bare=_define([bare]).digest,
         kinds=kinds,
     )
-
-
-def _is_field(node: ast.AnnAssign) -> bool:
-    return "ClassVar" not in _list_names(node.annotation)
 
 
 def _list_names(node: ast.AST) -> list[str]:
@@ -125,19 +125,14 @@ def _is_idle(statement: ast.stmt) -> bool:
     """Return whether a statement moves nothing: an import, a docstring, imports for types."""
     return (
         isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass | ast.Assert)
-        or _is_prose(statement)
-        or _is_refusal(statement)
+        or (isinstance(statement, ast.Expr) and _is_idle_value(statement.value))
         or _is_for_types(statement)
     )
 
 
-def _is_prose(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _is_refusal(node: ast.AST) -> bool:
-    """Return whether a statement calls what may do no more than end a run or warn."""
-    return isinstance(node, ast.Expr) and _name_called(node.value).startswith("refuse")
+def _is_idle_value(value: ast.expr) -> bool:
+    """Return whether a value is prose, or calls what may do no more than end a run or warn."""
+    return isinstance(value, ast.Constant) or _name_called(value).startswith("refuse")
 
 
 def _name_called(node: ast.AST) -> str:
@@ -200,8 +195,9 @@ def _write(node: ast.AST, words: list[str], uses: dict[str, None]) -> None:
         words.append(name)
         return
     words.append(type(node).__name__)
-    if isinstance(node, ast.Raise):
-        node = _strip_error(node)
+    if isinstance(node, ast.Raise):  # without the words: it ends what would have given a figure
+        error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        node = ast.Raise(exc=error, cause=None)
     for field, value in ast.iter_fields(node):
         if field not in _WORDLESS and value is not None and value != []:
             words.append(f".{field}")
@@ -220,9 +216,3 @@ def _name_read(node: ast.AST) -> str | None:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return None
-
-
-def _strip_error(node: ast.Raise) -> ast.Raise:
-    """Leave out the words of an error: it ends what would have given a figure."""
-    error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-    return ast.Raise(exc=error, cause=None)

@@ -139,13 +139,10 @@ def write_lines(path: Path, lines: Iterable[EqualCode]) -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for each in lines:
-        writer.writerow([each.before, each.now, each.cases, each.machine, _write_parts(each)])
+        parts = " ".join(
+            f"{name}={before}" + (f"{_BECAME}{now}" if now != before else "")
+            for name, (before, now) in sorted(each.parts.items())
+        )
+        writer.writerow([each.before, each.now, each.cases, each.machine, parts])
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, out.getvalue().encode())
-
-
-def _write_parts(line: EqualCode) -> str:
-    words = []
-    for name, (before, now) in sorted(line.parts.items()):
-        words.append(f"{name}={before}" + (f"{_BECAME}{now}" if now != before else ""))
-    return " ".join(words)

@@ -1,6 +1,5 @@
 """A table of a paper beside its measurements: each printed row with ours, and the verdict."""
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -154,8 +153,8 @@ class EvidenceTable:
             "stale": len(self.stale),
             "refused": describe_refused(self.refused),
             "missing": len(self.lacking),
-            "statements": [_describe_judged(each) for each in self.judgements],
-            "rows": [_describe_row(row) for row in self.rows],
+            "statements": [each.to_dict() for each in self.judgements],
+            "rows": [row.to_dict() for row in self.rows],
         }
 
 
@@ -281,32 +280,3 @@ def judge_table(table: PaperTable, known: KnownRows) -> tuple[ClaimVerdict, Evid
     if table.claim.out_of_reach and not measured:
         return ClaimVerdict.OUT_OF_REACH, chosen
     return chosen.verdict if table.claim.holds else ClaimVerdict.NO_CLAIM, chosen
-
-
-def _describe_judged(each: JudgedStatement) -> dict[str, Any]:
-    judged, interval = each.judged, each.judged.interval
-    return {
-        "that": str(judged.comparison),
-        "in": each.statement.in_,
-        "where": dict(each.where),
-        "verdict": judged.verdict.value,
-        "ours": each.statement.ours,
-        "why_open": judged.why_open,
-        "seeds": judged.seeds,
-        "difference": judged.mean if math.isfinite(judged.mean) else None,
-        "half_width": (interval[1] - interval[0]) / 2 if interval else None,
-        "low": interval[0] if interval else None,
-        "high": interval[1] if interval else None,
-    }
-
-
-def _describe_row(row: EvidenceRow) -> dict[str, Any]:
-    return {
-        **row.axes,
-        "printed": dict(row.printed),
-        "measured": {
-            name: {"mean": known.mean, "half_width": known.half, "by_seed": dict(known.by_seed)}
-            for name, known in row.known.items()
-        },
-        "stale": row.stale,
-    }

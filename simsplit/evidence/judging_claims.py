@@ -3,9 +3,11 @@
 What rows say nothing of stays open (`simsplit.evidence.silences`).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from simsplit.evidence.claims import FIGURE, Axes, Claim, Statement, Tier
 from simsplit.evidence.evidence_rows import EvidenceRow
@@ -36,6 +38,24 @@ class JudgedStatement:
         where = ", ".join(self.where.values())
         return f"{self.judged.comparison}{f' ({where})' if where else ''}"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as `--json` prints them."""
+        judged = self.judged
+        low, high = judged.interval or (None, None)
+        return {
+            "that": str(judged.comparison),
+            "in": self.statement.in_,
+            "where": dict(self.where),
+            "verdict": judged.verdict.value,
+            "ours": self.statement.ours,
+            "why_open": judged.why_open,
+            "seeds": judged.seeds,
+            "difference": judged.mean if math.isfinite(judged.mean) else None,
+            "half_width": (high - low) / 2 if low is not None and high is not None else None,
+            "low": low,
+            "high": high,
+        }
+
 
 def judge_claim(
     claim: Claim, tier: Tier, rows: Sequence[EvidenceRow], planned: int = LOOKS[0]
@@ -46,7 +66,7 @@ def judge_claim(
     """
     made = []
     for statement, where, comparison in claim.comparisons():
-        here = _find_rows(rows, where)
+        here = [row for row in rows if row.reachable and where.items() <= row.axes.items()]
         if _is_reached(claim, statement, comparison, here):
             measures = {s: claim.measure(statement.in_ or s, tier) for s in comparison.rows}
             judged = judge(comparison, _find_values(statement, here), measures, planned)
@@ -98,14 +118,6 @@ def count_of(judgements: Sequence[JudgedStatement], *, ours: bool) -> VerdictCou
     return count_verdicts(
         each.judged.verdict for each in judgements if bool(each.statement.ours) == ours
     )
-
-
-def _find_rows(rows: Sequence[EvidenceRow], where: Axes) -> list[EvidenceRow]:
-    return [
-        row
-        for row in rows
-        if row.reachable and all(row.axes[name] == value for name, value in where.items())
-    ]
 
 
 def _is_reached(

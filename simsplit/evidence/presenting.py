@@ -5,13 +5,12 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import repeat
 from typing import Any
 
 from simsplit.errors import format_count
 from simsplit.evidence.claims import FIGURE, Claim, Statement
 from simsplit.evidence.code_sources import DIRTY
-from simsplit.evidence.evidence_rows import EvidenceRow, Known
+from simsplit.evidence.evidence_rows import Known
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.judging_claims import JudgedStatement
 from simsplit.evidence.papers import PaperTable
@@ -98,7 +97,9 @@ def tabulate_rows(built: EvidenceTable) -> Table:
             columns.append(f"{title}, here")
             decimals = claim.decimals(name)
             ours = [None if claim.is_own(name, row.axes) else row.known.get(name) for row in shown]
-            _extend(cells, map(_write_ours, ours, repeat(decimals), shown))
+            stale = ["stale" if row.stale else "" for row in shown]
+            pairs = zip(ours, stale, strict=True)
+            _extend(cells, [write_known(own, decimals) if own else word for own, word in pairs])
     _extend(cells, [str(row.seeds or "") for row in shown])
     align = "l" * len(varied) + "r" * (len(columns) + 1 - len(varied))
     return Table("", (*columns, "seeds"), [tuple(row) for row in cells], align)
@@ -133,12 +134,6 @@ def write_value(claim: Claim, axis: str, value: str) -> str:
     """Write an axis' value by the paper's name; a bare number has the axis before it."""
     name = claim.name(value)
     return f"{write_words(axis)} {name}" if name.replace(".", "").isdecimal() else name
-
-
-def _write_ours(known: Known | None, decimals: int, row: EvidenceRow) -> str:
-    if known is None:
-        return "stale" if row.stale else ""
-    return write_known(known, decimals)
 
 
 def write_known(known: Known, decimals: int) -> str:

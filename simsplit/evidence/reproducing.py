@@ -272,10 +272,6 @@ class _CellObserver(SweepObserver):
         self.watch.warn(message)
 
 
-def _write_rows(chosen: ChosenCell, rows: Sequence[Measurement]) -> None:
-    add(path_of(OWN, chosen.table.paper, chosen.table.name, chosen.tier), rows)
-
-
 def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
     """Write the rows of finished runs in a folder whose scenarios are the table's own.
 
@@ -299,8 +295,12 @@ def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
         for row in read_run(run, cell, table.table, table.tier)
     ]
     with hold_alone([f"{table.table.full_name}.{table.tier}"]):
-        add(path_of(OWN, table.table.paper, table.table.name, table.tier), rows)
+        _write_rows(table, rows)
     return rows
+
+
+def _write_rows(of: ChosenCell | EvidenceTable, rows: Sequence[Measurement]) -> None:
+    add(path_of(OWN, of.table.paper, of.table.name, of.tier), rows)
 
 
 @dataclass(frozen=True)

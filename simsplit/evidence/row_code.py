@@ -31,14 +31,11 @@ def list_parts(values: Mapping[str, Any], graph: CodeGraph) -> tuple[str, ...]:
         if field == "topology":
             names.append(f"{TOPOLOGIES}.{value}")
         for kind in _list_kinds(value):
-            names += _find_rooms(ROOMS.get(field, ""), kind, graph)
+            # a kind is a part of the field's own room, else of any
+            own = ROOMS.get(field, "")
+            rooms = [own] if (own, kind) in graph.parts else {*ROOMS.values()}
+            names += [f"{room}.{kind}" for room in rooms if (room, kind) in graph.parts]
     return tuple(sorted({*names}))
-
-
-def _find_rooms(own: str, kind: str, graph: CodeGraph) -> Iterator[str]:
-    """Yield the parts that a kind may be: of the field's own room, else of any."""
-    rooms = [own] if (own, kind) in graph.parts else {*ROOMS.values()}
-    yield from (f"{room}.{kind}" for room in rooms if (room, kind) in graph.parts)
 
 
 def _list_kinds(value: object) -> Iterator[str]:

@@ -6,7 +6,7 @@ not measured. The spread of three seeds is known poorly, so each look plans anew
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simsplit.evidence.claims import FIGURE, Axes, Claim
@@ -142,20 +142,15 @@ def list_needed(claim: Claim, each: JudgedStatement) -> list[tuple[Axes, frozens
     """
     statement, comparison = each.statement, each.judged.comparison
     is_of_figures = statement.along == FIGURE
-    figures = comparison.rows if is_of_figures else (statement.in_,)
-    wheres = (
-        [each.where]
-        if is_of_figures
-        else [{**each.where, statement.along: name} for name in comparison.rows]
-    )
-    return [need for where in wheres for name in figures for need in _list_for(claim, where, name)]
-
-
-def _list_for(claim: Claim, where: Axes, name: str) -> Iterator[tuple[Axes, frozenset[str]]]:
-    figure = claim.figures[name]
-    yield where, frozenset((claim.base_figure(name), *figure.leaked))
-    if figure.against:
-        yield {**where, **figure.against}, frozenset((claim.base_figure(name),))
+    needs: list[tuple[Axes, frozenset[str]]] = []
+    for side in comparison.rows:
+        name = side if is_of_figures else statement.in_
+        where = each.where if is_of_figures else {**each.where, statement.along: side}
+        base, figure = claim.base_figure(name), claim.figures[name]
+        needs.append((where, frozenset((base, *figure.leaked))))
+        if figure.against:
+            needs.append(({**where, **figure.against}, frozenset((base,))))
+    return needs
 
 
 def _measures(cell: MeasuringCell, needed: Iterable[tuple[Axes, frozenset[str]]]) -> bool:
