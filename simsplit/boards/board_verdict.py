@@ -63,8 +63,7 @@ def judge(board: Board) -> BoardVerdict:
         share = 100 * mean_of(scored[least].leak) / mean_of(plain.leak)
         answer = f"{least} sends least at a cost of at most {_budget(board)}: {share:.0f} %."
     rest += [line for view in board.beside for line in _judge_beside(view, scored, plain)]
-    rest += _warn_of_costs(board, scored)
-    rest += _warn_of_budget(board, plain)
+    rest += (*_warn_of_costs(board, scored), *_warn_of_budget(board, plain))
     answer += _count_unmeasured(ranked)
     seeds = min(each.seeds for each in scored.values())
     rest.append(
@@ -118,13 +117,11 @@ def _judge_leaks(board: Board, scored: Mapping[str, Strength], plain: Strength) 
 
 def _judge_other_views(board: Board, scored: Mapping[str, Strength], plain: Strength) -> str:
     """Say behind which defences another view than the one that places tells most of it."""
-    most = {view: mean_of(plain.read_beside(view)[1]) for view in board.beside}
+    most = {view: _BEATEN * mean_of(plain.read_beside(view)[1]) for view in board.beside}
     hides = [
         name
         for name, each in scored.items()
-        if not any(
-            mean_of(each.read_beside(view)[1]) >= _BEATEN * most[view] for view in board.beside
-        )
+        if not any(mean_of(each.read_beside(view)[1]) >= least for view, least in most.items())
     ]
     behind = f"each but {format_list(hides, 8)}" if hides else "all defences that cost so little"
     share = f"{100 * _BEATEN:.0f} %"
@@ -139,10 +136,9 @@ def _judge_beside(view: str, scored: Mapping[str, Strength], plain: Strength) ->
     leaks = {name: each.read_beside(view)[1] for name, each in scored.items()}
     if not undefended or not all(leaks.values()):
         return
-    most = mean_of(undefended)
-    means = {name: mean_of(of) for name, of in leaks.items()}
-    beaten = [name for name, mean in means.items() if mean >= _BEATEN * most]
-    less = [f"{name} ({write_leak_aside(leaks[name])})" for name in means if name not in beaten]
+    most = _BEATEN * mean_of(undefended)
+    beaten = [name for name, of in leaks.items() if mean_of(of) >= most]
+    less = [f"{name} ({write_leak_aside(of)})" for name, of in leaks.items() if name not in beaten]
     share = f"{100 * _BEATEN:.0f} % of what is read undefended ({write_leak_aside(undefended)})"
     if beaten:
         yield f"By {view} the worst attack reads {share} or more behind {format_list(beaten, 12)}."

@@ -126,8 +126,7 @@ def list_remarks(board: Board) -> Iterator[str]:
         read = read_controls(board).items()
         controls = ", ".join(f"{name} {_write_control(utility)}" for name, utility in read)
         yield f"utility of what has learned nothing of the task: {controls}"
-    seeds = min((each.seeds for each in strengths if each.is_complete), default=0)
-    if seeds == 1:
+    if min((each.seeds for each in strengths if each.is_complete), default=0) == 1:
         yield "one seed tells no defences apart: all places are ties (--seeds 0-2 measures three)"
     if spent := sum(sum(each.tuning_s.values()) for each in strengths):
         yield f"attacks were tuned on clients that their attacker simulates, {spent / 60:.1f} min"

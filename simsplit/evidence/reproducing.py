@@ -7,7 +7,6 @@ the command loses the cells that are under way.
 
 import math
 import shutil
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -18,12 +17,12 @@ from typing import Protocol
 from simsplit.errors import RunError, SimsplitError
 from simsplit.evidence import code_sources
 from simsplit.evidence.digests import digest_of
+from simsplit.evidence.evidence_rows import Known
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, path_of
 from simsplit.evidence.measuring_cells import MeasuringCell
 from simsplit.evidence.reading_runs import find_runs, read_run
 from simsplit.evidence.selecting import ChosenCell, Selection
-from simsplit.metrics.intervals import compute_half_width
 from simsplit.plugins import NO_PLUGINS
 from simsplit.progress import SweepObserver
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints, read_summary
@@ -311,16 +310,16 @@ class CheckedFigure:
     figure: str
     before: float
     now: float
-    half: float | None
-    """Half the width of the 95 % interval of the row's seeds."""
-    mean: float
+    known: Known
+    """What is known of the row, over its seeds."""
 
     @property
     def agrees(self) -> bool:
         """Whether it is the same, or within the interval of the row's seeds."""
         if math.isclose(self.before, self.now, rel_tol=1e-6):
             return True
-        return self.half is not None and abs(self.now - self.mean) <= self.half
+        half = self.known.half
+        return half is not None and abs(self.now - self.known.mean) <= half
 
 
 def draw_cells(selection: Selection, share: float, lot: int) -> Selection:
@@ -342,15 +341,7 @@ def compare_with_known(table: EvidenceTable, outcome: Reproduction) -> list[Chec
     checked = []
     for chosen in outcome.measured:
         for row in outcome.rows[chosen.group, chosen.cell.name]:
-            seeds = known[row.setting, row.figure]
-            checked.append(
-                CheckedFigure(
-                    chosen,
-                    row.figure,
-                    before=seeds[row.seed],
-                    now=row.value,
-                    half=compute_half_width([*seeds.values()]),
-                    mean=statistics.fmean(seeds.values()),
-                )
-            )
+            seeds = Known(known[row.setting, row.figure])
+            before = seeds.by_seed[row.seed]
+            checked.append(CheckedFigure(chosen, row.figure, before, row.value, seeds))
     return checked

@@ -133,7 +133,8 @@ def print_check(checked: Sequence[CheckedFigure]) -> None:
     """Print each figure that was measured again beside the known one."""
     for each in checked:
         where = ", ".join(each.chosen.cell.axes.values())
-        interval = "" if each.half is None else f" (interval {each.mean:.4g} ± {each.half:.2g})"
+        mean, half = each.known.mean, each.known.half
+        interval = "" if half is None else f" (interval {mean:.4g} ± {half:.2g})"
         verdict = "agrees" if each.agrees else "DIFFERS"
         echo_prose(
             f"{verdict}: {where}, seed {each.chosen.cell.seed}, {each.figure}: "
