@@ -27,8 +27,7 @@ from simsplit.attacks.member_attack import (
 )
 from simsplit.data import Prepared
 from simsplit.metrics.audit_bounds import audit
-from simsplit.metrics.leaks import Interval
-from simsplit.metrics.memberships import AUC, RATES, measure_members, trace_rates
+from simsplit.metrics.leaks import AUC, RATES, Interval, measure_members, trace_rates
 from simsplit.privacy.accounting import list_guarantees
 from simsplit.privacy.accounts import choose_delta
 from simsplit.results.directory import encode_csv

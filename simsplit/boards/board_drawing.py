@@ -82,7 +82,10 @@ def _draw_strengths(ax: "Axes", board: Board, strengths: Sequence[Strength]) -> 
         # where bytes are what is drawn upwards, an area would say it twice
         sized = board.track.has_attacks
         _draw_defence(ax, own, index, is_own=defence in board.own, sized=sized)
-    _draw_front(ax, strengths)
+    points = _place(strengths)
+    front = [points[index] for index in find_front(points, ("more", "less"))]
+    if len(front) > 1:
+        ax.plot(*zip(*front, strict=True), color="0.35", linewidth=1, linestyle="--", zorder=1)
     ax.axhline(0, color="0.6", linewidth=0.8, linestyle=":")
     ax.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
     ax.set_xlabel(f"utility, {board.track.utility.unit} (more is better)")
@@ -110,7 +113,9 @@ def _draw_defence(
         capsize=2,
         alpha=_FAINT,
     )
-    areas = [_AREA * (_measure_size(each) if sized else 1) for each in own]
+    # a point's area for the bytes of a strength, within what still can be seen
+    ratios = [mean_of(each.bytes_ratio) if sized and each.bytes_ratio else 1.0 for each in own]
+    areas = [_AREA * min(4.0, max(0.3, ratio)) for ratio in ratios]
     label = f"{own[0].defence} (yours)" if is_own else own[0].defence
     sizes = [3 * each for each in areas] if is_own else areas
     ax.scatter(x, y, sizes, c=colour, marker=mark, zorder=3)
@@ -127,19 +132,6 @@ def _frame_means(ax: "Axes", strengths: Sequence[Strength]) -> None:
     margin = max(0.15 * (max(x) - min(x)), 1.2 * usual) or 1.0
     ax.set_xlim(min(x) - margin, max(x) + margin)
     ax.set_ylim(min(0.0, *y) - 0.05, max(1.0, *y) + 0.05)
-
-
-def _measure_size(strength: Strength) -> float:
-    """Return a point's area for the bytes of a strength, within what still can be seen."""
-    known = strength.bytes_ratio
-    return min(4.0, max(0.3, mean_of(known))) if known else 1.0
-
-
-def _draw_front(ax: "Axes", strengths: Sequence[Strength]) -> None:
-    points = _place(strengths)
-    front = [points[index] for index in find_front(points, ("more", "less"))]
-    if len(front) > 1:
-        ax.plot(*zip(*front, strict=True), color="0.35", linewidth=1, linestyle="--", zorder=1)
 
 
 def _place(strengths: Sequence[Strength]) -> list[tuple[float, float]]:

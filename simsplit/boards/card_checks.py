@@ -89,15 +89,12 @@ def read_card(file: Path) -> tuple[Card, str]:
     try:
         card = Card.model_validate(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file}: {_describe_first(error)}") from None
+        why = f"is no JSON ({error})"
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc'])) or 'the card'}: {first['msg']}"
+        raise DataError(f"{file}: {why}") from None
     return card, hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _describe_first(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return f"is no JSON ({error})"
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the card'}: {first['msg']}"
 
 
 def check_card(file: Path, plugins: Plugins) -> CheckedCard:

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from simsplit.errors import RunError, RunFailedError
-from simsplit.evidence.claims import Axes, Tier
+from simsplit.evidence.claims import Axes
 from simsplit.evidence.row_code import read_code, write_code
 from simsplit.foreign import read_csv, refuse_link, split_rows
 from simsplit.results.directory import replace
@@ -85,11 +85,6 @@ def read_setting(text: str) -> dict[str, str]:
     """Read what `write_setting` wrote."""
     pairs = (pair.partition("=") for pair in text.split(_SEPARATOR) if pair)
     return {name: value for name, _, value in pairs}
-
-
-def path_of(folder: Path, paper: str, table: str, tier: Tier) -> Path:
-    """Return the file of a table's rows below a folder of results."""
-    return folder / paper / f"{table}.{tier}.csv"
 
 
 def find_shipped_results() -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 from simsplit.errors import format_count
 from simsplit.evidence.claims import FIGURE, Claim, Statement
 from simsplit.evidence.code_sources import DIRTY
-from simsplit.evidence.evidence_rows import Known
+from simsplit.evidence.evidence_rows import EvidenceRow, Known
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.judging_claims import JudgedStatement
 from simsplit.evidence.papers import PaperTable
@@ -87,27 +87,22 @@ def tabulate_rows(built: EvidenceTable) -> Table:
     texts = {tuple(axes.values()): printed for axes, printed in claim.texts}
     # a silent model's row, which DCS tables have, is printed by nobody
     printed = [texts.get(tuple(row.axes.values()), {}) for row in shown]
-    columns, cells = [*varied], [[claim.name(row.axes[axis]) for axis in varied] for row in shown]
+    columns = {axis: [claim.name(row.axes[axis]) for row in shown] for axis in varied}
     for name, figure in claim.figures.items():
         title = f"{write_words(name)} {figure.unit}".strip()
         if any(name in each for each in printed):
-            columns.append(f"{title}, paper")
-            _extend(cells, [each.get(name, "") for each in printed])
+            columns[f"{title}, paper"] = [each.get(name, "") for each in printed]
         if any(name in row.known for row in shown) or (figure.is_ and built.stale):
-            columns.append(f"{title}, here")
-            decimals = claim.decimals(name)
-            ours = [None if claim.is_own(name, row.axes) else row.known.get(name) for row in shown]
-            stale = ["stale" if row.stale else "" for row in shown]
-            pairs = zip(ours, stale, strict=True)
-            _extend(cells, [write_known(own, decimals) if own else word for own, word in pairs])
-    _extend(cells, [str(row.seeds or "") for row in shown])
-    align = "l" * len(varied) + "r" * (len(columns) + 1 - len(varied))
-    return Table("", (*columns, "seeds"), [tuple(row) for row in cells], align)
+            columns[f"{title}, here"] = [_write_ours(claim, name, row) for row in shown]
+    columns["seeds"] = [str(row.seeds or "") for row in shown]
+    align = "l" * len(varied) + "r" * (len(columns) - len(varied))
+    return Table("", tuple(columns), [*zip(*columns.values(), strict=True)], align)
 
 
-def _extend(rows: Sequence[list[str]], column: Iterable[str]) -> None:
-    for row, cell in zip(rows, column, strict=True):
-        row.append(cell)
+def _write_ours(claim: Claim, name: str, row: EvidenceRow) -> str:
+    if name in row.known and not claim.is_own(name, row.axes):
+        return write_known(row.known[name], claim.decimals(name))
+    return "stale" if row.stale else ""
 
 
 def write_words(name: str) -> str:

@@ -19,7 +19,7 @@ from simsplit.evidence import code_sources
 from simsplit.evidence.digests import digest_of
 from simsplit.evidence.evidence_rows import Known
 from simsplit.evidence.evidence_tables import EvidenceTable
-from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, path_of
+from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone
 from simsplit.evidence.measuring_cells import MeasuringCell
 from simsplit.evidence.reading_runs import find_runs, read_run
 from simsplit.evidence.selecting import ChosenCell, Selection
@@ -299,7 +299,7 @@ def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
 
 
 def _write_rows(of: ChosenCell | EvidenceTable, rows: Sequence[Measurement]) -> None:
-    add(path_of(OWN, of.table.paper, of.table.name, of.tier), rows)
+    add(OWN / of.table.paper / f"{of.table.name}.{of.tier}.csv", rows)
 
 
 @dataclass(frozen=True)

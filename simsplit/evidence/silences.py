@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from simsplit.evidence.claim_parts import FIGURE, RowGate, Statement, Tier
 from simsplit.evidence.claims import Claim
 from simsplit.evidence.evidence_rows import EvidenceRow
+from simsplit.evidence.measures import Measure
 from simsplit.evidence.statements import Comparison, Side, parse_statement
-from simsplit.evidence.verdicts import BySeed, ClaimVerdict, judge
+from simsplit.evidence.verdicts import ClaimVerdict, judge
 
 SILENT = "says nothing"
 
@@ -87,7 +88,9 @@ def _list_unread(
     pairs = [(name, floor) for name in names for floor in claim.figures[name].floors]
     for row in (row for row in rows if row.axes in others):
         for name, floor in pairs:
-            if not _is_above(claim, tier, name, floor, row):
+            sign = ">" if claim.figures[name].better == "less" else "<"
+            beyond = Comparison(Side((name,)), sign, Side((floor,)))
+            if not _holds(beyond, row, {each: claim.measure(each, tier) for each in beyond.rows}):
                 of = ", ".join(map(claim.name, claim.undefended.values()))
                 yield f"{name} of {of} is not beyond what needs no attack, {floor}"
     yield from _list_idle(claim, names, named)
@@ -98,19 +101,14 @@ def _list_idle(claim: Claim, names: Sequence[str], rows: Sequence[EvidenceRow]) 
     starts = [start for name in names for start in claim.figures[name].starts.items()]
     for row in rows:
         for name, least in starts:
-            begun = Comparison(Side((name,)), ">", Side((least,)))
-            known = {name: row.known[name].by_seed} if name in row.known else {}
-            if judge(begun, known).verdict is not ClaimVerdict.HOLDS:
+            if not _holds(Comparison(Side((name,)), ">", Side((least,))), row):
                 of = ", ".join(claim.name(row.axes[axis]) for axis in claim.undefended)
                 yield f"the attack has not begun on {of} ({name} below {least:g})"
 
 
-def _is_above(claim: Claim, tier: Tier, name: str, floor: str, row: EvidenceRow) -> bool:
-    """Return whether an attack surely reads more of a row than what needs no attack."""
-    known: Mapping[str, BySeed] = {
-        each: row.known[each].by_seed for each in (name, floor) if each in row.known
-    }
-    sign = ">" if claim.figures[name].better == "less" else "<"
-    above = Comparison(Side((name,)), sign, Side((floor,)))
-    measures = {each: claim.measure(each, tier) for each in (name, floor)}
-    return judge(above, known, measures).verdict is ClaimVerdict.HOLDS
+def _holds(
+    comparison: Comparison, row: EvidenceRow, measures: Mapping[str, Measure] | None = None
+) -> bool:
+    """Return whether a comparison of a row's figures surely holds."""
+    known = {name: row.known[name].by_seed for name in comparison.rows if name in row.known}
+    return judge(comparison, known, measures).verdict is ClaimVerdict.HOLDS

@@ -56,6 +56,13 @@ class ClaimVerdict(StrEnum):
         return f"{number} {self.value if number == 1 else _OF_MANY.get(self, self.value)}"
 
 
+_WORST_FIRST = (
+    ClaimVerdict.FAILS,
+    ClaimVerdict.NOT_MEASURED,
+    ClaimVerdict.NOT_SETTLED,
+    ClaimVerdict.HOLDS,
+    ClaimVerdict.OUT_OF_REACH,
+)
 _OF_MANY = {ClaimVerdict.HOLDS: "hold", ClaimVerdict.FAILS: "fail"}
 """Verdict -> its verb, as the plural has it."""
 
@@ -151,17 +158,7 @@ def combine_verdicts(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict:
 
     What is out of reach counts only where nothing else does.
     """
-    every = set(verdicts)
-    for worst in (
-        ClaimVerdict.FAILS,
-        ClaimVerdict.NOT_MEASURED,
-        ClaimVerdict.NOT_SETTLED,
-        ClaimVerdict.HOLDS,
-        ClaimVerdict.OUT_OF_REACH,
-    ):
-        if worst in every:
-            return worst
-    return ClaimVerdict.NOT_MEASURED
+    return min(verdicts, key=_WORST_FIRST.index, default=ClaimVerdict.NOT_MEASURED)
 
 
 def combine_most(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:

@@ -56,8 +56,7 @@ class RunWriter:
 
     def describe(self, scenario: str) -> None:
         """Save the resolved scenario, which replays the run."""
-        with writing(self.path / SCENARIO):
-            replace(self.path / SCENARIO, scenario.encode())
+        self.write_text(SCENARIO, scenario)
 
     def append(self, table: str, rows: Iterable[Cells]) -> None:
         """Append rows to a table; a column that a row lacks stays empty."""
