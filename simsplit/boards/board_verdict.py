@@ -6,13 +6,12 @@ share, the seeds do not settle it.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from simsplit.boards.entries import Board
 from simsplit.boards.scoring import (
     RANKED,
-    Standing,
     Strength,
     find_silent,
     half_of,
@@ -43,8 +42,8 @@ def judge(board: Board) -> BoardVerdict:
     """Judge a board in words."""
     question = board.track.says
     strengths = score_strengths(board)
-    ranked = [each for each in rank_defences(strengths) if each.defence != NONE]
-    scored = {each.defence: each.best[RANKED] for each in ranked if RANKED in each.best}
+    standings = [each for each in rank_defences(strengths) if each.defence != NONE]
+    scored = {each.defence: each.best[RANKED] for each in standings if RANKED in each.best}
     plain = next((each for each in strengths if each.defence == NONE), None)
     if plain is None or not scored or not plain.leak:
         return BoardVerdict(question, "Nothing is measured against every attack yet.")
@@ -55,7 +54,9 @@ def judge(board: Board) -> BoardVerdict:
         answer, *rest = _judge_leaks(board, scored, plain)
         if board.beside and not plain.lacking:
             answer = f"{answer} {_judge_other_views(board, scored, plain)}"
-        broken = [each.defence for each in ranked if RANKED not in each.best and not each.lacking]
+        broken = [
+            each.defence for each in standings if RANKED not in each.best and not each.lacking
+        ]
         if broken:
             rest.append(f"Every strength of these costs more: {format_list(broken, 12)}.")
     else:
@@ -64,7 +65,6 @@ def judge(board: Board) -> BoardVerdict:
         answer = f"{least} sends least at a cost of at most {_budget(board)}: {share:.0f} %."
     rest += [line for view in board.beside for line in _judge_beside(view, scored, plain)]
     rest += (*_warn_of_costs(board, scored), *_warn_of_budget(board, plain))
-    answer += _count_unmeasured(ranked)
     seeds = min(each.seeds for each in scored.values())
     rest.append(
         "With one seed no order is settled."
@@ -72,13 +72,10 @@ def judge(board: Board) -> BoardVerdict:
         else f"Means over {seeds} seeds ± half of the 95 % interval, or the seeds' range where "
         "that leaves the scale."
     )
+    # the answer leaves out defences that have no strength that is measured
+    if count := sum(1 for each in standings if not each.best and each.lacking):
+        answer += f" Not measured yet: {count} of {len(standings)} defences."
     return BoardVerdict(question, answer, tuple(rest))
-
-
-def _count_unmeasured(standings: Sequence[Standing]) -> str:
-    """Write how many defences have no strength that is measured, which the answer leaves out."""
-    count = sum(1 for each in standings if not each.best and each.lacking)
-    return f" Not measured yet: {count} of {len(standings)} defences." if count else ""
 
 
 def _judge_leaks(board: Board, scored: Mapping[str, Strength], plain: Strength) -> Iterator[str]:

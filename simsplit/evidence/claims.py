@@ -109,7 +109,7 @@ from simsplit.evidence.claim_parts import Statement as Statement
 from simsplit.evidence.claim_parts import Tier as Tier
 from simsplit.evidence.claim_parts import Words
 from simsplit.evidence.measures import Measure, find_flaw
-from simsplit.evidence.statements import Comparison, parse_statement
+from simsplit.evidence.statements import Comparison, parse_statement, read_number
 from simsplit.foreign import find_yaml_loader
 
 
@@ -306,7 +306,7 @@ def _refuse_ragged(claim: Claim) -> None:
         if len(line) != len(header):
             raise ScenarioError(where, f"has {len(line)} cells for {len(header)} columns: {line}")
         for name, cell in zip(header, line, strict=True):
-            if name in claim.figures and cell and not _is_number(cell):
+            if name in claim.figures and cell and not math.isfinite(read_number(cell)):
                 raise ScenarioError(where, f"{name} must be a number or empty, got '{cell}'")
     keys = [tuple(line[header.index(axis)] for axis in claim.axes) for line in lines]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
@@ -408,10 +408,3 @@ def _refuse_unknown(name: str, known: Collection[str], where: str, what: str) ->
         raise ScenarioError(
             where, f"unknown {what} '{name}'{suggest(name, known) or ','} allowed: {allowed}"
         )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.evidence.cell_uses import CellUses, find_uses
@@ -160,13 +159,9 @@ def _find_axes(cell: Cell, short: Mapping[str, str], entry: Measured) -> dict[st
     own = {entry.rename.get("cell", "cell"): cell.label} if cell.label else {}
     for name, value in cell.settings.items():
         if name != "seed":
-            own[entry.rename.get(short[name], short[name])] = _write_word(name, value)
+            # a word without spaces, which statements can name
+            word = value_of(value).replace(" + ", "+").replace(" ", "-")
+            word = "raw" if name == "method" and not value else word
+            own[entry.rename.get(short[name], short[name])] = word
     axes = {**entry.with_, **own}
     return {name: entry.words.get(name, {}).get(value, value) for name, value in axes.items()}
-
-
-def _write_word(field: str, value: Any) -> str:  # noqa: ANN401 - any plain value
-    """Write a swept value as a word without spaces, which statements can name."""
-    if field == "method" and not value:
-        return "raw"
-    return value_of(value).replace(" + ", "+").replace(" ", "-")

@@ -152,7 +152,7 @@ def _parse_terms(words: Sequence[str], rows: Collection[str], where: str) -> Ite
         if word in rows:
             yield word
             continue
-        number = _read_number(word)
+        number = read_number(word)
         if not math.isfinite(number):
             known = f"allowed: numbers, and the rows {', '.join(rows)}"
             raise ScenarioError(where, f"unknown row '{word}'{suggest(word, rows) or ','} {known}")
@@ -160,13 +160,14 @@ def _parse_terms(words: Sequence[str], rows: Collection[str], where: str) -> Ite
 
 
 def _read_within(words: Sequence[str], where: str) -> float:
-    number = _read_number(words[0]) if len(words) == 1 else math.nan
+    number = read_number(words[0]) if len(words) == 1 else math.nan
     if not (math.isfinite(number) and number > 0):
         raise ScenarioError(where, f"within takes one number above 0, got '{' '.join(words)}'")
     return number
 
 
-def _read_number(word: str) -> float:
+def read_number(word: str) -> float:
+    """Read a number; nan for what is none."""
     try:
         return float(word)
     except ValueError:
