@@ -40,7 +40,8 @@ def tabulate_standings(board: Board) -> Table:
     """Tabulate the defences, the best first: what leaks within each budget of utility."""
     unit, word = board.track.utility.unit, board.track.leak.called_by
     rows = [_describe_standing(board, each) for each in rank_defences(score_strengths(board))]
-    budgets = [f"{word} within {write_budget(budget, unit)}" for budget in BUDGETS]
+    units = [unit.removesuffix("s") if budget == 1 else unit for budget in BUDGETS]
+    budgets = [f"{word} within {n:g} {each}" for n, each in zip(BUDGETS, units, strict=True)]
     names = ("place", "defence", *budgets, "strength", f"lost {unit}", "bytes", "worst attack")
     if board.beside:
         names = (*names, *(f"by {view}" for view in board.beside), "worst view")
@@ -90,11 +91,6 @@ def _write_chosen(each: Strength) -> str:
         values = [f"{value:g}" for value in by_seed.values()]
         written.append(f"{name} {', '.join(values[:1] if len({*values}) == 1 else values)}")
     return "; ".join(written)
-
-
-def write_budget(budget: float, unit: str) -> str:
-    """Write what a defence may cost, such as 3 points, or 1 point."""
-    return f"{budget:g} {unit.removesuffix('s') if budget == 1 else unit}"
 
 
 def _tabulate(board: Board, columns: Iterable[Column]) -> Table:

@@ -68,7 +68,8 @@ class Measurement:
     @property
     def axes(self) -> Axes:
         """The setting's value on each axis."""
-        return read_setting(self.setting)
+        pairs = (pair.partition("=") for pair in self.setting.split(_SEPARATOR) if pair)
+        return {name: value for name, _, value in pairs}
 
     @property
     def on_gpu(self) -> bool:
@@ -79,12 +80,6 @@ class Measurement:
 def write_setting(axes: Axes) -> str:
     """Write axes as one cell of a table: `cut=l2h; method=raw`."""
     return _SEPARATOR.join(f"{name}={value}" for name, value in sorted(axes.items()))
-
-
-def read_setting(text: str) -> dict[str, str]:
-    """Read what `write_setting` wrote."""
-    pairs = (pair.partition("=") for pair in text.split(_SEPARATOR) if pair)
-    return {name: value for name, _, value in pairs}
 
 
 def find_shipped_results() -> Path:
@@ -148,19 +143,16 @@ _READERS: Mapping[str, Callable[[str], object]] = {
 """Column -> what reads its cells; the others hold text."""
 
 
-def merge(before: Iterable[Measurement], new: Iterable[Measurement]) -> list[Measurement]:
-    """Return all rows in order of their keys; new ones replace those of their key."""
-    rows = {row.key: row for row in (*before, *new)}
-    return [rows[key] for key in sorted(rows)]
-
-
 def add(path: Path, new: Iterable[Measurement]) -> None:
-    """Add rows to a file, which is replaced as a whole, by a writer that holds its lock."""
-    rows = merge(read(path), new)
+    """Add rows to a file in order of their keys; new ones replace those of their key.
+
+    The file is replaced as a whole, by a writer that holds its lock.
+    """
+    rows = {row.key: row for row in (*read(path), *new)}
     out = io.StringIO()
     writer = csv.DictWriter(out, [field.name for field in fields(Measurement)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    writer.writerows(asdict(rows[key]) for key in sorted(rows))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, out.getvalue().encode())

@@ -92,25 +92,25 @@ def _list_of_entry(
 ) -> Iterator[MeasuringCell]:
     file = folder / entry.scenario
     sweep, described = _load(file, file.stat().st_mtime_ns)
-    known: dict[tuple[str | None, ...], dict[int, list[tuple[Axes, Scenario]]]] = {}
+    known: dict[tuple[str | None, ...], dict[int, list[Scenario]]] = {}
     # a table's hundreds of rows meet as many cells
-    rows = {tuple(row.values()): row for row, _ in claim.rows}
+    rows: dict[tuple[str | None, ...], Axes] = {tuple(row.values()): row for row, _ in claim.rows}
     for cell in sweep.cells:
         axes = _find_axes(cell, sweep.fields, entry)
         key = tuple(axes.get(name) for name in claim.axes)
         if key in rows:
             # several cells of one row and seed stay apart, so that the caller can refuse them
             of_row = known.setdefault(key, {})
-            of_row.setdefault(cell.scenario.seed, []).append((rows[key], cell.scenario))
+            of_row.setdefault(cell.scenario.seed, []).append(cell.scenario)
     swept = any("seed" in cell.settings for cell in sweep.cells)
     known_figures = claim.measured_figures
     figures = entry.figures or known_figures
-    for of_row in known.values():
-        first = next(iter(of_row.values()))
+    for key, of_row in known.items():
+        printed, first = rows[key], next(iter(of_row.values()))
         made: dict[int, tuple[str, CellUses, Mapping[str, str]]] = {}
         usual = tuple(of_row) if swept else SEEDS
         for seed in seeds or usual:
-            for printed, scenario in of_row.get(seed, first):
+            for scenario in of_row.get(seed, first):
                 # a scenario stands for several seeds where none is swept, and no digest has a seed
                 if id(scenario) not in made:
                     if id(scenario) not in described:
