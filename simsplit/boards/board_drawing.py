@@ -27,10 +27,7 @@ _FAINT = 0.45
 
 
 def draw_board(board: Board) -> "Figure":
-    """Draw every strength of every defence, with 95 % intervals and the front of the best.
-
-    Raise RunError where nothing is measured.
-    """
+    """Draw every strength of every defence, with 95 % intervals and the front of the best."""
     from matplotlib.figure import Figure
 
     strengths = [each for each in score_strengths(board) if each.is_complete]

@@ -11,10 +11,7 @@ from simsplit.results.directory import make_folder, replace
 
 
 def write_card(board: Board, guest: Guest, file: Path) -> None:
-    """Write the rows of a user's methods and attacks into a file.
-
-    Raise SimsplitError where there are none, and RunError where the file cannot be written.
-    """
+    """Write the rows of a user's methods and attacks into a file; refuse where there are none."""
     # a user's plugins have a part in these, and nothing of them is the path of anything
     own = {digest for cell in board.own_cells for digest in cell.digests.values()}
     rows = [row for row in board.table.fresh if row.digest in own]

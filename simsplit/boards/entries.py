@@ -88,11 +88,7 @@ def build_board(
     seeds: Sequence[int] | None = None,
     known: KnownRows | None = None,
 ) -> Board:
-    """Put a track at a tier beside what is measured of it, with a user's methods and attacks.
-
-    Raise SimsplitError for an unknown track or tier, and ScenarioError where no strength of a
-    user's method fits the track.
-    """
+    """Put a track at a tier beside what is measured of it, with a user's methods and attacks."""
     guest, track = guest or Guest(), load_track(name)
     sized = track.find_tier(tier)
     refuse_taken(track.defences, guest)

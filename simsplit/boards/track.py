@@ -175,7 +175,11 @@ class Track(Config):
 
     def _refuse_unknown_lengths(self) -> None:
         """Raise ScenarioError for a published length of an attack that no tier has."""
-        known = {name_attack(each) for name in self.tiers for each in self.list_attacks(name)}
+        known = {
+            name_attack(each)
+            for name, tier in self.tiers.items()
+            for each in (*self.list_fields(name).get("attacks", ()), *tier.attacks_beside)
+        }
         for attack in self.published:
             if attack not in known:
                 hint = suggest(attack, known) or ","
@@ -195,10 +199,6 @@ class Track(Config):
     def list_fields(self, tier: Tier) -> dict[str, Any]:
         """Return the scenario's fields at a tier."""
         return merge_fields(self.scenario, self.find_tier(tier).scenario)
-
-    def list_attacks(self, tier: Tier) -> list[Fields]:
-        """Return the fields of all attacks of a tier."""
-        return [*self.list_fields(tier).get("attacks", ()), *self.find_tier(tier).attacks_beside]
 
     def find_shorter(self, attacks: Mapping[str, Config]) -> dict[str, str]:
         """Find which of these attacks, by name, run for less than published, and for how much."""
@@ -247,11 +247,7 @@ def list_tracks() -> Mapping[str, Path]:
 
 @cache
 def load_track(name: str) -> Track:
-    """Load a track by its name.
-
-    Raise SimsplitError for an unknown track, with the nearest name, and ScenarioError, by the path
-    in the file, for what is no track.
-    """
+    """Load a track by its name; refuse an unknown one, and a file that is no track."""
     files = list_tracks()
     if name not in files:
         hint = suggest(name, files) or ","

@@ -23,7 +23,6 @@ from simsplit.evidence.row_code import (
     digest_parts,
     list_parts,
     read_code,
-    write_code,
 )
 
 UNKNOWN = "unknown"
@@ -50,11 +49,6 @@ class CellUses:
         """The digests of its folders, as far as they are here."""
         found = {name: _digest_folder(Path(path)) for name, path in self.folders}
         return {name: digest for name, digest in found.items() if digest is not None}
-
-    @property
-    def code_digest(self) -> str:
-        """One short digest of all of its code."""
-        return digest_texts([write_code(self.code)], 4)
 
 
 @cache

@@ -107,10 +107,7 @@ class CodeGraph:
         return self._definition((module, name)).digest
 
     def reach(self, name: str) -> frozenset[Target]:
-        """Return the definitions of a part, of an area, or of the centre.
-
-        Raise MissingCodeError for a part that this version lacks.
-        """
+        """Return the definitions of a part, an area, or the centre; refuse what this code lacks."""
         if name not in self._reached:
             if name != CENTRE:
                 self._reached[name] = self._reach_beside(name)

@@ -38,10 +38,7 @@ def find_checkout() -> Path | None:
 
 
 def find_commit() -> str:
-    """Return the commit of the package's checkout; empty: it lies in none.
-
-    Raise RunError where a file that can move a figure differs from the commit.
-    """
+    """Return the checkout's commit, or nothing without one; refuse changes that move a figure."""
     if find_checkout() is None:
         return ""
     changed = _ask_git("status", "--porcelain", "--", *_MOVES).decode().splitlines()

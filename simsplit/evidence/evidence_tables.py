@@ -248,15 +248,12 @@ def put_beside(
 def find_refused(
     known: KnownRows, tables: Sequence[PaperTable], paper: str | None = None
 ) -> Mapping[str, Sequence[RefusedRow]]:
-    """Find all rows of papers' files that count for nothing, by table and tier.
-
-    A board's files are no paper's.
-    """
+    """Find all rows of papers' files that count for nothing, by table and tier."""
     by_file = {(table.paper, table.name, tier): table for table in tables for tier in table.tiers}
     names = [f"{table.full_name}.{tier}" for table in tables for tier in table.tiers]
     refused: dict[str, Sequence[RefusedRow]] = {}
     for (folder, name, tier), rows in known.by_file.items():
-        if folder == BOARDS or paper not in (None, folder):
+        if folder == BOARDS or paper not in (None, folder):  # a board's files are no paper's
             continue
         full = f"{folder}/{name}.{tier}"
         if full not in names:

@@ -60,10 +60,7 @@ class JudgedStatement:
 def judge_claim(
     claim: Claim, tier: Tier, rows: Sequence[EvidenceRow], planned: int = LOOKS[0]
 ) -> list[JudgedStatement]:
-    """Judge all comparisons that a tier can make, in the order of the claim's statements.
-
-    `planned` is the number of seeds that the tier plans.
-    """
+    """Judge all comparisons that a tier can make, by the seeds that it plans, in their order."""
     made = []
     for statement, where, comparison in claim.comparisons():
         here = [row for row in rows if row.reachable and where.items() <= row.axes.items()]

@@ -8,8 +8,10 @@ from pathlib import Path
 from simsplit.errors import ScenarioError
 from simsplit.evidence.cell_uses import CellUses, find_uses
 from simsplit.evidence.claims import Axes, Claim, Figure, Measured, Tier
+from simsplit.evidence.code_definitions import digest_texts
 from simsplit.evidence.digests import digest_figure, digest_of, dump_fields
 from simsplit.evidence.measurements import write_setting
+from simsplit.evidence.row_code import write_code
 from simsplit.report.short_names import value_of
 from simsplit.scenario import Cell, Scenario, Sweep, has_sweep, load_scenario, load_sweep
 
@@ -60,7 +62,7 @@ class MeasuringCell:
     def name(self) -> str:
         """A name for its folder; another scenario gets another one, and so does other code."""
         words = [f"{name}={value}" for name, value in self.axes.items()]
-        digests = [self.digest[:8], self.uses.code_digest]
+        digests = [self.digest[:8], digest_texts([write_code(self.uses.code)], 4)]
         return ",".join([*words, f"seed={self.seed}", *digests]).replace("/", "-")
 
 

@@ -59,10 +59,7 @@ def load_papers() -> Mapping[str, Claims]:
 
 
 def list_tables(paper: str | None = None) -> list[PaperTable]:
-    """List all tables, or those of one paper, in the papers' own order.
-
-    Raise SimsplitError for an unknown paper.
-    """
+    """List all tables, or those of one paper, in the papers' own order; refuse unknown ones."""
     papers = load_papers()
     if paper is not None and paper not in papers:
         known = format_list(papers, 20)
@@ -78,10 +75,7 @@ def list_tables(paper: str | None = None) -> list[PaperTable]:
 
 
 def find_table(name: str) -> PaperTable:
-    """Find a table by the name that commands take, such as `lightsplit/table9`.
-
-    Raise SimsplitError for an unknown table, with the nearest names.
-    """
+    """Find a table by the name that commands take, such as `lightsplit/table9`; refuse others."""
     tables = {table.full_name: table for table in list_tables()}
     if (paper_table := tables.get(name)) is not None:
         return paper_table

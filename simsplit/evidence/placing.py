@@ -29,10 +29,7 @@ def place_data(selection: Selection, data: Path | None) -> Selection:
 
 
 def names_gpu(device: str | None, cluster: Cluster | None) -> bool:
-    """Return whether `--device` names a GPU, for which minutes are estimated otherwise.
-
-    Raise SimsplitError for a device that this machine does not have, or beside a cluster.
-    """
+    """Return whether `--device` names a GPU, for which minutes are estimated otherwise."""
     if device is None:
         return False
     if cluster is not None:

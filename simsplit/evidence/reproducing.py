@@ -82,11 +82,7 @@ def measure_cells(
     budget_min: float | None = None,
     cluster: Cluster | None = None,
 ) -> Reproduction:
-    """Measure cells in order and write their rows to ./results as they end.
-
-    Raise RunError where another process writes rows of one of the tables, and SimsplitError where
-    the cluster is not there, or lacks what a cell asks for.
-    """
+    """Measure cells in order and write their rows to ./results as they end."""
     end = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
     with hold_alone(chosen.group for chosen in selection.cells):
         return _run_cells(
@@ -111,10 +107,7 @@ def measure_again(
 
 
 def choose_jobs(selection: Selection, jobs: int | None, cluster: Cluster | None) -> int | None:
-    """Return how many cells run at a time: as asked for, or as a cluster has room for.
-
-    Raise SimsplitError where the cluster is not there, or lacks what a cell asks for.
-    """
+    """Return how many cells run at a time: as asked for, or as a cluster has room for."""
     if cluster is None or not selection.cells:
         return jobs
     scenarios = [chosen.cell.base for chosen in selection.cells]
@@ -274,8 +267,7 @@ class _CellObserver(SweepObserver):
 def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
     """Write the rows of finished runs in a folder whose scenarios are the table's own.
 
-    Cells that are known already keep their rows. Raise RunError where no run of the folder fits, or
-    another process writes the table's rows.
+    Cells that are known already keep their rows. A folder of which no run fits is refused.
     """
     cells = {(cell.digest, cell.seed): cell for cell in table.cells}
     lacking = {cell.name for cell in table.lacking}

@@ -56,11 +56,6 @@ class Prospect:
             "why_not": self.why_not,
         }
 
-    def list_next(self) -> list[ChosenCell]:
-        """List the cells that its next look lacks."""
-        look = next((n for n in LOOKS if n > self.each.judged.seeds), 0)
-        return [chosen for chosen in self.cells if chosen.cell.seed in range(look)]
-
 
 def find_prospects(table: EvidenceTable, most: int, *, on_gpu: bool = False) -> list[Prospect]:
     """Find what would settle each open statement of a table with at most so many seeds."""
@@ -185,6 +180,8 @@ def choose_next(prospects: Sequence[Prospect]) -> Selection:
     """
     chosen: dict[tuple[str | int, ...], ChosenCell] = {}
     for each in sort_prospects(prospects):
-        for cell in each.list_next():
-            chosen.setdefault((*cell.cell.digests.values(), cell.cell.seed), cell)
+        look = next((n for n in LOOKS if n > each.each.judged.seeds), 0)
+        for cell in each.cells:
+            if cell.cell.seed in range(look):
+                chosen.setdefault((*cell.cell.digests.values(), cell.cell.seed), cell)
     return Selection([*chosen.values()])

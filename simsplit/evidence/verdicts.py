@@ -116,10 +116,7 @@ def judge(
     measures: Mapping[str, Measure] | None = None,
     planned: int = LOOKS[0],
 ) -> Judged:
-    """Judge a comparison by what was measured of each row, and by what its values can be.
-
-    `planned` is the number of seeds that the table plans.
-    """
+    """Judge a comparison by what was measured, what values can be, and the seeds planned."""
     missing = tuple(row for row in comparison.rows if not rows.get(row))
     if missing:
         return Judged(comparison, ClaimVerdict.NOT_MEASURED, missing=missing)
