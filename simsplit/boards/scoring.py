@@ -174,15 +174,12 @@ def _find_worst(leaks: Mapping[str, BySeed]) -> str:
 def rank_defences(strengths: Sequence[Strength]) -> list[Standing]:
     """Rank defences by their leak at RANKED points of utility, ties as ties; the best first."""
     best: dict[str, dict[float, Strength]] = {each.defence: {} for each in strengths}
+    complete = [each for each in strengths if each.is_complete]
+    complete.sort(key=lambda each: mean_of(each.leak))
     for budget in BUDGETS:
-        for defence, chosen in best.items():
-            able = [
-                each
-                for each in strengths
-                if each.defence == defence and each.is_complete and mean_of(each.loss) <= budget
-            ]
-            if able:
-                chosen[budget] = min(able, key=lambda each: mean_of(each.leak))
+        for each in complete:
+            if mean_of(each.loss) <= budget:
+                best[each.defence].setdefault(budget, each)
     ranked = [of[RANKED] for of in best.values() if RANKED in of]
     places = {} if find_silent(strengths) else _find_places(ranked)
     standings = [
