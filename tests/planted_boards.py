@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simsplit.boards.entries import Board, BoardTable
+from simsplit.boards.entries import Board
 from simsplit.boards.figure_names import BYTES, FLOOR, LEAKS, UTILITY
 from simsplit.boards.track import Track
 from simsplit.evidence.claims import Claim
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.measurements import Measurement, write_setting
+from simsplit.evidence.papers import PaperTable
 from simsplit.scenario.shipped import find_folder
 
 FIELDS: Mapping[str, Any] = {
@@ -46,7 +47,7 @@ def plant(strengths: Mapping[str, Sequence[str]], planted: Planted, **track: Any
         for figure, values in each.items()
         for seed, value in enumerate(values)
     ]
-    table = BoardTable("boards", "planted", claim, find_folder())
+    table = PaperTable("boards", "planted", claim, find_folder())
     attacks = [*made.threats] or sorted(
         {n.removeprefix(LEAKS) for each in planted.values() for n in each if n.startswith(LEAKS)}
     )

@@ -14,7 +14,6 @@ from simsplit.evidence.presenting import (
     JudgedTable,
     count_verdicts,
     describe_shared,
-    tabulate_ours,
     tabulate_printed,
     tabulate_rows,
     tabulate_statements,
@@ -290,7 +289,7 @@ def _write_measured(built: EvidenceTable) -> Iterator[str]:
     yield _write_plain(tabulate_statements(built))
     if built.counts_ours.any:
         yield "Beyond the table's sentence, or in measures of ours, without a part in the verdict:"
-        yield _write_plain(tabulate_ours(built))
+        yield _write_plain(tabulate_statements(built, ours=True))
 
 
 def _write_plain(table: Table) -> str:

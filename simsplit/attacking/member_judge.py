@@ -21,7 +21,7 @@ from simsplit.attacks.canaries import CANARIES
 from simsplit.attacks.member_attack import CANDIDATES, CandidateReading, MemberAttack
 from simsplit.data import Prepared
 from simsplit.metrics.audit_bounds import audit
-from simsplit.metrics.memberships import AUC, RATES, measure_members, trace_rates
+from simsplit.metrics.leaks import AUC, RATES, measure_members, trace_rates
 from simsplit.privacy.accounting import list_guarantees
 from simsplit.privacy.accounts import choose_delta
 from simsplit.results.directory import encode_csv

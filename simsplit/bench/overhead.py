@@ -117,11 +117,9 @@ def _compare_many_with_one(device: torch.device, quick: bool, say: Say) -> tuple
     for heads, label in (("shared", "SCH"), ("per_client", "PCH")):
         name = f"{CROWD.name}, {label}"
         say(f"overhead: {name} ...")
-        crowd, one = (
-            assemble_case(CROWD, device, clients=count, heads=heads)[1] for count in (100, 1)
-        )
-        sides = BenchSide(stepper(crowd), crowd.clients), BenchSide(stepper(one), one.clients)
-        measured = in_blocks(sides, CROWD, device, quick)
+        pair = [assemble_case(CROWD, device, clients=n, heads=heads)[1] for n in (100, 1)]
+        crowd, one = (BenchSide(stepper(parts), parts.clients) for parts in pair)
+        measured = in_blocks((crowd, one), CROWD, device, quick)
         row = ratio_row(name, measured, CROWD.target)
         lines.add(name, measured | {"target": CROWD.target}, row)
     return lines.table("many clients against one, equal samples")
@@ -137,9 +135,7 @@ def in_blocks(
 
 def _refuse_other_loss(parts: Assembly, plain: PlainLoop) -> None:
     """Raise ProtocolError unless both sides have the same mean loss on the same batches."""
-    reports = [
-        report for report in parts.exchange.collect_reports(parts.clients).values() if report
-    ]
+    reports = [*filter(None, parts.exchange.collect_reports(parts.clients).values())]
     samples = sum(report["samples"] for report in reports)
     split = sum(report["train_loss"] * report["samples"] for report in reports) / samples
     joint = plain.loss_sum.item() / samples
@@ -239,11 +235,8 @@ def _compare_with_raw(
         case = OverheadCase(
             kind, SIMPLE, 64, [{"kind": kind}], 1.0, STEPS_OF_PLUGINS, plugins=plugins
         )
-        with_it, without = (assemble_case(each, device, clients=10)[1] for each in (case, raw))
-        sides = (
-            BenchSide(stepper(with_it), with_it.clients),
-            BenchSide(stepper(without), without.clients),
-        )
-        measured = in_blocks(sides, case, device, quick)
+        pair = [assemble_case(each, device, clients=10)[1] for each in (case, raw)]
+        with_it, without = (BenchSide(stepper(parts), parts.clients) for parts in pair)
+        measured = in_blocks((with_it, without), case, device, quick)
         lines.add(kind, measured, ratio_row(kind, measured, None))
     return lines.table("methods of plugins against raw (SimpleCNN, batch 64)")

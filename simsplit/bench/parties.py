@@ -19,7 +19,6 @@ from simsplit.bench.sides import (
     ratio_row,
     refuse_other_loss,
 )
-from simsplit.data import Prepared
 from simsplit.engine.pool import InlinePool
 from simsplit.legs import ClientId
 from simsplit.models.joins import join_parts
@@ -85,7 +84,10 @@ def compare_parties(
     for case in cases:
         say(f"overhead: {case.name} ...")
         given = _build_scenario(case)
-        assembler = Assembler(given, _make_portions(given), device)
+        # noise with labels, of which each party has a part of every image
+        data = random_images(given, 6400)
+        rows = [np.arange(len(data.train))] * case.parties
+        assembler = Assembler(given, given.cut_portions(replace(data, parts=rows)), device)
         parts = assembler.assemble()
         parts.exchange.announce(parts.clients, counted=False)
         parts.server.enter(Phase("train", rounds=1), 1.0)
@@ -117,10 +119,3 @@ def _build_scenario(case: PartiesCase) -> Scenario:
         data={"partition": {"kind": "parts", "parts": case.parties, "by": by}},
         train={"drop_last": True},
     )
-
-
-def _make_portions(given: Scenario) -> Prepared:
-    """Make noise with labels, of which each party has a part of every image."""
-    data = random_images(given, 6400)
-    rows = [np.arange(len(data.train))] * given.clients.count
-    return given.cut_portions(replace(data, parts=rows))

@@ -8,7 +8,6 @@ from simsplit.boards.entries import Board
 from simsplit.boards.scoring import Strength, half_of, mean_of, score_strengths
 from simsplit.boards.track import NONE
 from simsplit.errors import RunError
-from simsplit.evidence.verdicts import BySeed
 from simsplit.report.canvas import COLOURS, MARKS
 from simsplit.report.scatter import find_front
 
@@ -28,11 +27,7 @@ _FAINT = 0.45
 
 
 def draw_board(board: Board) -> "Figure":
-    """Draw every strength of every defence, with 95 % intervals and the front of the best.
-
-    Raises:
-        RunError: where nothing is measured.
-    """
+    """Draw every strength of every defence, with 95 % intervals and the front of the best."""
     from matplotlib.figure import Figure
 
     strengths = [each for each in score_strengths(board) if each.is_complete]
@@ -84,7 +79,10 @@ def _draw_strengths(ax: "Axes", board: Board, strengths: Sequence[Strength]) -> 
         # where bytes are what is drawn upwards, an area would say it twice
         sized = board.track.has_attacks
         _draw_defence(ax, own, index, is_own=defence in board.own, sized=sized)
-    _draw_front(ax, strengths)
+    points = _place(strengths)
+    front = [points[index] for index in find_front(points, ("more", "less"))]
+    if len(front) > 1:
+        ax.plot(*zip(*front, strict=True), color="0.35", linewidth=1, linestyle="--", zorder=1)
     ax.axhline(0, color="0.6", linewidth=0.8, linestyle=":")
     ax.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
     ax.set_xlabel(f"utility, {board.track.utility.unit} (more is better)")
@@ -96,7 +94,7 @@ def _draw_strengths(ax: "Axes", board: Board, strengths: Sequence[Strength]) -> 
 def _draw_defence(
     ax: "Axes", own: Sequence[Strength], index: int, *, is_own: bool, sized: bool
 ) -> None:
-    x, y = ([mean_of(of) for of in each] for each in _split(own))
+    x, y = zip(*_place(own), strict=True)
     # colours come again after the last one, and each time with another mark
     colour = "black" if own[0].defence == NONE else COLOURS[index % len(COLOURS)]
     mark = "*" if is_own else MARKS[(index + index // len(COLOURS)) % len(MARKS)]
@@ -112,7 +110,9 @@ def _draw_defence(
         capsize=2,
         alpha=_FAINT,
     )
-    areas = [_AREA * (_measure_size(each) if sized else 1) for each in own]
+    # a point's area for the bytes of a strength, within what still can be seen
+    ratios = [mean_of(each.bytes_ratio) if sized and each.bytes_ratio else 1.0 for each in own]
+    areas = [_AREA * min(4.0, max(0.3, ratio)) for ratio in ratios]
     label = f"{own[0].defence} (yours)" if is_own else own[0].defence
     sizes = [3 * each for each in areas] if is_own else areas
     ax.scatter(x, y, sizes, c=colour, marker=mark, zorder=3)
@@ -124,25 +124,12 @@ def _frame_means(ax: "Axes", strengths: Sequence[Strength]) -> None:
 
     Half of the intervals of utility fit; a bar that reaches the edge goes on beyond it.
     """
-    x, y = ([mean_of(of) for of in each] for each in _split(strengths))
+    x, y = zip(*_place(strengths), strict=True)
     usual = statistics.median((half_of(each.utility) or 0) for each in strengths)
     margin = max(0.15 * (max(x) - min(x)), 1.2 * usual) or 1.0
     ax.set_xlim(min(x) - margin, max(x) + margin)
     ax.set_ylim(min(0.0, *y) - 0.05, max(1.0, *y) + 0.05)
 
 
-def _measure_size(strength: Strength) -> float:
-    """Return a point's area for the bytes of a strength, within what still can be seen."""
-    known = strength.bytes_ratio
-    return min(4.0, max(0.3, mean_of(known))) if known else 1.0
-
-
-def _draw_front(ax: "Axes", strengths: Sequence[Strength]) -> None:
-    points = [(mean_of(each.utility), mean_of(each.leak)) for each in strengths]
-    front = [points[index] for index in find_front(points, ("more", "less"))]
-    if len(front) > 1:
-        ax.plot(*zip(*front, strict=True), color="0.35", linewidth=1, linestyle="--", zorder=1)
-
-
-def _split(own: Sequence[Strength]) -> tuple[list[BySeed], list[BySeed]]:
-    return [each.utility for each in own], [each.leak for each in own]
+def _place(strengths: Sequence[Strength]) -> list[tuple[float, float]]:
+    return [(mean_of(each.utility), mean_of(each.leak)) for each in strengths]

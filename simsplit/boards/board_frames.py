@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simsplit.boards.entries import Board, build_board
+from simsplit.boards.entries import build_board
 from simsplit.boards.guests import Guest
 from simsplit.boards.scoring import score_strengths
 from simsplit.boards.tabulating import describe_strength
@@ -67,28 +67,14 @@ def board(
         )
     built = build_board(track, tier, guest, seeds=seeds)
     if measure:
-        _measure(built, only, data, say, jobs=jobs, device=device, cluster=cluster)
+        folder = Path(data) if data is not None else None
+        lacking = select([built.table], only, on_gpu=names_gpu(device, cluster))
+        selection = place_cells(place_data(lacking, folder), device)
+        outcome = measure_cells(selection, _Lines(say), jobs=jobs, cluster=cluster)
+        if reasons := [*selection.absent.values(), *outcome.failed.values()]:
+            raise RunFailedError("\n".join(reasons[:8]))
         built = build_board(track, tier, guest, seeds=seeds)
     return pd.DataFrame([describe_strength(each) for each in score_strengths(built)])
-
-
-def _measure(
-    built: Board,
-    only: Mapping[str, str] | None,
-    data: str | Path | None,
-    say: Callable[[str], None],
-    *,
-    jobs: int | None,
-    device: str | None,
-    cluster: Cluster | None,
-) -> None:
-    """Measure what a board lacks; raise RunFailedError for cells that fail or lack their data."""
-    folder = Path(data) if data is not None else None
-    lacking = select([built.table], only, on_gpu=names_gpu(device, cluster))
-    selection = place_cells(place_data(lacking, folder), device)
-    outcome = measure_cells(selection, _Lines(say), jobs=jobs, cluster=cluster)
-    if reasons := [*selection.absent.values(), *outcome.failed.values()]:
-        raise RunFailedError("\n".join(reasons[:8]))
 
 
 class _Lines:

@@ -9,12 +9,8 @@ from simsplit.boards.figure_names import (
     FLOOR,
     THREAT,
     UTILITY,
-    name_bounds,
-    name_chosen,
     name_controls,
-    name_floors,
-    name_halves,
-    name_leaks,
+    name_read,
 )
 from simsplit.boards.guests import Guest, refuse_taken_attacks, refuse_unseen
 from simsplit.boards.track import NONE, Fields, StrengthFields, Track, merge_fields
@@ -49,11 +45,12 @@ def list_scenarios(
     fields, beside = track.list_fields(tier), track.find_tier(tier).attacks_beside
     for defence, strengths in defences.items():
         own = defence in guest.strengths
-        for strength, own_fields in strengths.items():
+        for strength, given in strengths.items():
+            changed: Fields = given if isinstance(given, Mapping) else {"method": list(given)}
             for threat, changes in (track.threats or {"": {}}).items():
                 axes = {DEFENCE: strength} | ({THREAT: threat} if threat else {})
                 values = merge_fields(fields, {**changes, "name": f"board-{strength}"})
-                values = merge_fields(values, _as_fields(own_fields))
+                values = merge_fields(values, changed)
                 plugins = guest.plugins if own else NO_PLUGINS
                 try:
                     yield BoardScenario(axes, parse(values, plugins), is_guest=own)
@@ -72,10 +69,6 @@ def list_scenarios(
                     yield BoardScenario(axes, alone, is_guest=True, is_of_attack=True)
 
 
-def _as_fields(strength: StrengthFields) -> Fields:
-    return strength if isinstance(strength, Mapping) else {"method": list(strength)}
-
-
 def list_cells(
     tried: BoardScenario,
     figures: Mapping[str, Figure],
@@ -84,15 +77,14 @@ def list_cells(
     guest: Guest,
     takes_min: float,
     seeds: Sequence[int],
-) -> Iterator[MeasuringCell]:
-    """Yield the cells of a scenario, one for each seed, with the digests of its figures."""
-    scenario = tried.scenario
-    names = [*name_leaks(track, scenario), *name_halves(track, scenario)]
-    floors = [*name_floors(track, scenario)]
-    names += [*(each for each in floors if each != FLOOR or not tried.is_of_attack)]
-    names += [*name_chosen(scenario), *name_bounds(scenario)]
-    names += [] if tried.is_of_attack else [UTILITY, BYTES]
-    names += name_controls(track) if tried.axes[DEFENCE] == NONE and UTILITY in names else []
+) -> list[MeasuringCell]:
+    """List the cells of a scenario, one for each seed, with the digests of its figures."""
+    scenario, names = tried.scenario, [*name_read(track, tried.scenario)]
+    if tried.is_of_attack:
+        names = [name for name in names if name != FLOOR]
+    else:
+        names += [UTILITY, BYTES]
+        names += name_controls(track) if tried.axes[DEFENCE] == NONE else []
     digest, digests, uses = describe_scenario(scenario, names, figures)
     options: tuple[str, ...] = ()
     if tried.is_guest:
@@ -100,7 +92,5 @@ def list_cells(
         # an edited plugin is another scenario: neither its rows nor its runs may be taken up again
         digest = digest_figure(digest, recipe)
         digests = {name: digest_figure(each, recipe) for name, each in digests.items()}
-    for seed in seeds:
-        yield MeasuringCell(
-            scenario, seed, tried.axes, takes_min, digest, digests, uses, options=options
-        )
+    given = (tried.axes, takes_min, digest, digests, uses)
+    return [MeasuringCell(scenario, seed, *given, options=options) for seed in seeds]

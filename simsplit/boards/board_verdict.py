@@ -6,13 +6,12 @@ share, the seeds do not settle it.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from simsplit.boards.entries import Board
 from simsplit.boards.scoring import (
     RANKED,
-    Standing,
     Strength,
     find_silent,
     half_of,
@@ -43,8 +42,8 @@ def judge(board: Board) -> BoardVerdict:
     """Judge a board in words."""
     question = board.track.says
     strengths = score_strengths(board)
-    ranked = [each for each in rank_defences(strengths) if each.defence != NONE]
-    scored = {each.defence: each.best[RANKED] for each in ranked if RANKED in each.best}
+    standings = [each for each in rank_defences(strengths) if each.defence != NONE]
+    scored = {each.defence: each.best[RANKED] for each in standings if RANKED in each.best}
     plain = next((each for each in strengths if each.defence == NONE), None)
     if plain is None or not scored or not plain.leak:
         return BoardVerdict(question, "Nothing is measured against every attack yet.")
@@ -55,7 +54,9 @@ def judge(board: Board) -> BoardVerdict:
         answer, *rest = _judge_leaks(board, scored, plain)
         if board.beside and not plain.lacking:
             answer = f"{answer} {_judge_other_views(board, scored, plain)}"
-        broken = [each.defence for each in ranked if RANKED not in each.best and not each.lacking]
+        broken = [
+            each.defence for each in standings if RANKED not in each.best and not each.lacking
+        ]
         if broken:
             rest.append(f"Every strength of these costs more: {format_list(broken, 12)}.")
     else:
@@ -63,9 +64,7 @@ def judge(board: Board) -> BoardVerdict:
         share = 100 * mean_of(scored[least].leak) / mean_of(plain.leak)
         answer = f"{least} sends least at a cost of at most {_budget(board)}: {share:.0f} %."
     rest += [line for view in board.beside for line in _judge_beside(view, scored, plain)]
-    rest += _warn_of_costs(board, scored)
-    rest += _warn_of_budget(board, plain)
-    answer += _count_unmeasured(ranked)
+    rest += (*_warn_of_costs(board, scored), *_warn_of_budget(board, plain))
     seeds = min(each.seeds for each in scored.values())
     rest.append(
         "With one seed no order is settled."
@@ -73,13 +72,10 @@ def judge(board: Board) -> BoardVerdict:
         else f"Means over {seeds} seeds ± half of the 95 % interval, or the seeds' range where "
         "that leaves the scale."
     )
+    # the answer leaves out defences that have no strength that is measured
+    if count := sum(1 for each in standings if not each.best and each.lacking):
+        answer += f" Not measured yet: {count} of {len(standings)} defences."
     return BoardVerdict(question, answer, tuple(rest))
-
-
-def _count_unmeasured(standings: Sequence[Standing]) -> str:
-    """Write how many defences have no strength that is measured, which the answer leaves out."""
-    count = sum(1 for each in standings if not each.best and each.lacking)
-    return f" Not measured yet: {count} of {len(standings)} defences." if count else ""
 
 
 def _judge_leaks(board: Board, scored: Mapping[str, Strength], plain: Strength) -> Iterator[str]:
@@ -118,13 +114,11 @@ def _judge_leaks(board: Board, scored: Mapping[str, Strength], plain: Strength) 
 
 def _judge_other_views(board: Board, scored: Mapping[str, Strength], plain: Strength) -> str:
     """Say behind which defences another view than the one that places tells most of it."""
-    most = {view: mean_of(plain.read_beside(view)[1]) for view in board.beside}
+    most = {view: _BEATEN * mean_of(plain.read_beside(view)[1]) for view in board.beside}
     hides = [
         name
         for name, each in scored.items()
-        if not any(
-            mean_of(each.read_beside(view)[1]) >= _BEATEN * most[view] for view in board.beside
-        )
+        if not any(mean_of(each.read_beside(view)[1]) >= least for view, least in most.items())
     ]
     behind = f"each but {format_list(hides, 8)}" if hides else "all defences that cost so little"
     share = f"{100 * _BEATEN:.0f} %"
@@ -139,10 +133,9 @@ def _judge_beside(view: str, scored: Mapping[str, Strength], plain: Strength) ->
     leaks = {name: each.read_beside(view)[1] for name, each in scored.items()}
     if not undefended or not all(leaks.values()):
         return
-    most = mean_of(undefended)
-    means = {name: mean_of(of) for name, of in leaks.items()}
-    beaten = [name for name, mean in means.items() if mean >= _BEATEN * most]
-    less = [f"{name} ({write_leak_aside(leaks[name])})" for name in means if name not in beaten]
+    most = _BEATEN * mean_of(undefended)
+    beaten = [name for name, of in leaks.items() if mean_of(of) >= most]
+    less = [f"{name} ({write_leak_aside(of)})" for name, of in leaks.items() if name not in beaten]
     share = f"{100 * _BEATEN:.0f} % of what is read undefended ({write_leak_aside(undefended)})"
     if beaten:
         yield f"By {view} the worst attack reads {share} or more behind {format_list(beaten, 12)}."

@@ -31,7 +31,7 @@ _SAME_MACHINE = 1e-6
 NO_ROWS = KnownRows({}, {})
 
 
-class _CardRow(BaseModel):
+class CardRow(BaseModel):
     """A row of a card, as it must be."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -64,7 +64,7 @@ class Card(BaseModel):
     methods: list[dict[str, Any]] = Field(max_length=50)
     attacks: list[dict[str, Any]] = Field(max_length=50)
     plugins: list[_CardPlugin]
-    rows: list[_CardRow] = Field(min_length=1, max_length=20_000)
+    rows: list[CardRow] = Field(min_length=1, max_length=20_000)
 
 
 @dataclass(frozen=True)
@@ -84,24 +84,17 @@ class CheckedCard:
 
 
 def read_card(file: Path) -> tuple[Card, str]:
-    """Read a card and the digest of its text.
-
-    Raises:
-        DataError: by the field, for what is no card.
-    """
+    """Read a card and the digest of its text; raise DataError, by the field, for what is none."""
     text = read_text(file, _MOST_BYTES)
     try:
         card = Card.model_validate(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file}: {_describe_first(error)}") from None
+        why = f"is no JSON ({error})"
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc'])) or 'the card'}: {first['msg']}"
+        raise DataError(f"{file}: {why}") from None
     return card, hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _describe_first(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return f"is no JSON ({error})"
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the card'}: {first['msg']}"
 
 
 def check_card(file: Path, plugins: Plugins) -> CheckedCard:
@@ -148,7 +141,7 @@ def _check_rows(card: Card, board: Board) -> Iterator[str]:
 
 def compare_rows(card: Card, measured: Sequence[Measurement]) -> list[str]:
     """Return the figures that come out otherwise than the card has them."""
-    stated: Mapping[tuple[str, int, str], _CardRow] = {
+    stated: Mapping[tuple[str, int, str], CardRow] = {
         (row.setting, row.seed, row.figure): row for row in card.rows
     }
     faults = []

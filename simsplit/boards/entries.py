@@ -19,21 +19,6 @@ from simsplit.scenario.shipped import BOARDS, find_folder
 
 
 @dataclass(frozen=True)
-class BoardTable(PaperTable):
-    """A track as a table whose rows are measured as those of papers are."""
-
-    @property
-    def command(self) -> Sequence[str]:
-        """The words of the command that measures it."""
-        return ("simsplit", "board", self.name)
-
-    @property
-    def models(self) -> Mapping[str, str]:
-        """Folder of a model that the track's scenarios name -> the command that makes it."""
-        return load_track(self.name).models
-
-
-@dataclass(frozen=True)
 class Board:
     """A track at a tier beside all that is measured of it."""
 
@@ -103,12 +88,7 @@ def build_board(
     seeds: Sequence[int] | None = None,
     known: KnownRows | None = None,
 ) -> Board:
-    """Put a track at a tier beside what is measured of it, with a user's methods and attacks.
-
-    Raises:
-        SimsplitError: for an unknown track or tier.
-        ScenarioError: where no strength of a user's method fits the track.
-    """
+    """Put a track at a tier beside what is measured of it, with a user's methods and attacks."""
     guest, track = guest or Guest(), load_track(name)
     sized = track.find_tier(tier)
     refuse_taken(track.defences, guest)
@@ -122,20 +102,15 @@ def build_board(
     scenarios = list(list_scenarios(track, tier, defences, guest, refused))
     refuse_all_refused(guest, refused)
     figures = name_figures(track, [tried.scenario for tried in scenarios])
-    table = BoardTable(BOARDS, name, _make_claim(track, figures, scenarios), find_folder() / BOARDS)
+    claim = _make_claim(track, figures, scenarios)
+    table = PaperTable(BOARDS, name, claim, find_folder() / BOARDS, track.models)
     cells: list[MeasuringCell] = []
     own_cells: list[MeasuringCell] = []
+    wanted = seeds or sized.seeds
     for tried in scenarios:
-        made = [
-            *list_cells(
-                tried,
-                figures,
-                track,
-                guest=guest,
-                takes_min=sized.takes_min,
-                seeds=seeds or sized.seeds,
-            )
-        ]
+        made = list_cells(
+            tried, figures, track, guest=guest, takes_min=sized.takes_min, seeds=wanted
+        )
         cells += made
         own_cells += made if tried.is_guest else []
     configs = {
@@ -145,11 +120,15 @@ def build_board(
         if not attack.audited
     }
     leaks = [each.removeprefix(LEAKS) for each in figures if each.startswith(LEAKS)]
+    built = put_beside(table, tier, cells, known)
+    # rows of a user's method that is not given here are no rows of this board
+    settings = {cell.setting for cell in cells}
+    built = replace(built, stale=[row for row in built.stale if row.setting in settings])
     return Board(
         name,
         track,
         tier,
-        _put_beside(table, tier, cells, known),
+        built,
         {each: [one for one in of if one not in refused] for each, of in defences.items()},
         [*track.threats] or leaks,
         configs,
@@ -163,18 +142,6 @@ def build_board(
         refused=refused,
         scenarios={tried.axes[DEFENCE]: tried.scenario for tried in scenarios},
     )
-
-
-def _put_beside(
-    table: BoardTable, tier: Tier, cells: Sequence[MeasuringCell], known: KnownRows | None
-) -> EvidenceTable:
-    """Put cells beside what is known of them.
-
-    Rows of a user's method that is not given here are no rows of this board.
-    """
-    built = put_beside(table, tier, cells, known)
-    settings = {cell.setting for cell in cells}
-    return replace(built, stale=[row for row in built.stale if row.setting in settings])
 
 
 def _make_claim(

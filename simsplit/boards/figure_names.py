@@ -28,15 +28,13 @@ CONTROL = "control_"
 """The beginning of the names of the utility of controls, which the undefended run has."""
 
 
-def name_leaks(track: Track, scenario: Scenario) -> dict[str, Figure]:
-    """Return the figures that leak in a run of a scenario, by their names in rows."""
-    names = {LEAKS + name: name for name in track.leak.figures} or {
+def _name_leaks(track: Track, scenario: Scenario) -> dict[str, str]:
+    return {LEAKS + name: name for name in track.leak.figures} or {
         (f"{BESIDE}{view}_" if number else LEAKS) + attack.title: track.leak.reads.format(
             attack=attack.title, view=view
         )
         for number, view, attack in _list_views(track, scenario)
     }
-    return {name: Figure.model_validate({"is": of}) for name, of in names.items()}
 
 
 def _list_views(track: Track, scenario: Scenario) -> Iterator[tuple[int, str, AttackConfig]]:
@@ -48,40 +46,60 @@ def _list_views(track: Track, scenario: Scenario) -> Iterator[tuple[int, str, At
                 yield number, view, attack
 
 
-def name_halves(track: Track, scenario: Scenario) -> dict[str, Figure]:
+def _name_halves(track: Track, scenario: Scenario) -> dict[str, str]:
     """Return what attacks read with half of their iterations, where the scenario has a curve."""
     if not track.leak.reads or scenario.targets.curve % 2 or not scenario.targets.curve:
         return {}
-    names = {
-        attack.title: f"{track.leak.reads.format(attack=attack.title, view='')}_at_half"
+    return {
+        HALF + attack.title: f"{track.leak.reads.format(attack=attack.title, view='')}_at_half"
         for attack in scenario.attacks
         if attack.recovers == "inputs" and not attack.threat.follows_training
     }
-    return {HALF + name: Figure.model_validate({"is": of}) for name, of in names.items()}
 
 
-def name_floors(track: Track, scenario: Scenario) -> dict[str, Figure]:
-    """Return the figures that need no attack in a run of a scenario, by their names in rows."""
+def _name_floors(track: Track, scenario: Scenario) -> dict[str, str]:
+    """Return the figures that need no attack in a run of a scenario."""
     floor = track.leak.floor
     if not isinstance(floor, str):
         return {}
     if "{attack}" not in floor:
-        return {FLOOR: Figure.model_validate({"is": floor})}
-    names = {
+        return {FLOOR: floor}
+    return {
         f"{FLOOR}_{f'{view}_' if number else ''}{attack.title}": floor.format(
             attack=attack.title, view=view
         )
         for number, view, attack in _list_views(track, scenario)
     }
-    return {name: Figure.model_validate({"is": of}) for name, of in names.items()}
 
 
-def name_bounds(scenario: Scenario) -> dict[str, Figure]:
-    """Return the bounds of epsilon that a run with an audit has, by their names in rows."""
+def _name_chosen(scenario: Scenario) -> dict[str, str]:
+    """Return the numbers that the attacker chooses, and what choosing takes."""
+    names = {
+        f"{CHOSEN}{attack.title}_{field}": f"tuned_{attack.title}_{field}"
+        for attack in scenario.attacks
+        for field, values in (attack.tune or {}).items()
+        if all(isinstance(value, int | float) for value in values)
+    }
+    return names | ({TUNING: TUNING} if any(attack.tune for attack in scenario.attacks) else {})
+
+
+def _name_bounds(scenario: Scenario) -> dict[str, str]:
+    """Return the bounds of epsilon that a run with an audit has."""
     audits = [attack.audited for attack in scenario.attacks if attack.audited]
     names = [AUDITED] if any(has_audit(scenario, each) for each in audits) else []
     names += [EPSILON] if audits and any(not g.lacks for g in list_guarantees(scenario)) else []
-    return {name: Figure.model_validate({"is": name}) for name in names}
+    return {name: name for name in names}
+
+
+def name_read(track: Track, scenario: Scenario) -> dict[str, str]:
+    """Return the figures of what attacks read in a scenario's run, by their names in rows."""
+    return {
+        **_name_leaks(track, scenario),
+        **_name_halves(track, scenario),
+        **_name_floors(track, scenario),
+        **_name_chosen(scenario),
+        **_name_bounds(scenario),
+    }
 
 
 def name_controls(track: Track) -> dict[str, Figure]:
@@ -93,24 +111,11 @@ def name_controls(track: Track) -> dict[str, Figure]:
     }
 
 
-def name_chosen(scenario: Scenario) -> dict[str, Figure]:
-    """Return the numbers that the attacker chooses, and what choosing takes, by names in rows."""
-    names = {
-        f"{CHOSEN}{attack.title}_{field}": f"tuned_{attack.title}_{field}"
-        for attack in scenario.attacks
-        for field, values in (attack.tune or {}).items()
-        if all(isinstance(value, int | float) for value in values)
-    }
-    names |= {TUNING: TUNING} if any(attack.tune for attack in scenario.attacks) else {}
-    return {name: Figure.model_validate({"is": of}) for name, of in names.items()}
-
-
 def name_figures(track: Track, scenarios: Sequence[Scenario]) -> dict[str, Figure]:
     """Return all figures of a track: utility, bytes, the floor, and what each attack reads."""
     figures = {UTILITY: track.utility, BYTES: Figure.model_validate({"is": "bytes_total"})}
     figures |= name_controls(track)
     for scenario in scenarios:
-        figures |= name_leaks(track, scenario) | name_floors(track, scenario)
-        figures |= name_halves(track, scenario) | name_chosen(scenario)
-        figures |= name_bounds(scenario)
+        for name, of in name_read(track, scenario).items():
+            figures[name] = Figure.model_validate({"is": of})
     return figures

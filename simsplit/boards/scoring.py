@@ -8,6 +8,7 @@ differences, seed by seed, leaves out nought; all else is a tie, and one seed te
 """
 
 import math
+import operator
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,11 +112,11 @@ class Standing:
 
 def score_strengths(board: Board) -> list[Strength]:
     """Score each strength of a board, in the board's order."""
-    rows = board.table.rows
-    plain = {_find_threat(row): row for row in rows if row.axes[DEFENCE] == NONE}
+    rows, made = board.table.rows, []
+    plain = [row for row in rows if row.axes[DEFENCE] == NONE]
+    plain_utility, plain_bytes = _average(plain, UTILITY), _average(plain, BYTES)
     raw = {name: _read_raw(board, name) for each in board.defences.values() for name in each}
-    ceilings = _find_ceilings(board, raw.get(NONE, {}), plain)
-    made = []
+    ceilings = _find_ceilings(board, raw.get(NONE, {}))
     for defence, names in board.defences.items():
         for name in names:
             own = [row for row in rows if row.axes[DEFENCE] == name]
@@ -126,45 +127,28 @@ def score_strengths(board: Board) -> list[Strength]:
             beside = {view: _score_beside(board, own, view, ceilings) for view in board.beside}
             lacking = [attack for attack in board.attacks if not leaks.get(attack)]
             lacking += [f"{n} by {view}" for view, of in beside.items() for n in of if not of[n]]
-            utility = _average([_get_seeds(row, UTILITY) for row in own])
-            plain_utility = _average([_get_seeds(row, UTILITY) for row in plain.values()])
-            plain_bytes = _average([_get_seeds(row, BYTES) for row in plain.values()])
+            utility = _average(own, UTILITY)
+            halves = {
+                attack: _place(by_seed, _find_floor(board, own, attack), ceilings)
+                for attack, by_seed in _read_named(own, HALF).items()
+            }
+            bounds = {name: _average(own, name) for name in (EPSILON, AUDITED)}
             made.append(
                 Strength(
                     name,
                     defence,
-                    loss=_combine(plain_utility, utility, lambda a, b: a - b),
+                    loss=_combine(plain_utility, utility, operator.sub),
                     utility=utility,
                     leaks=leaks,
                     bytes_ratio=_combine(
-                        _average([_get_seeds(row, BYTES) for row in own]),
-                        plain_bytes,
-                        lambda a, b: a / b if b else math.nan,
+                        _average(own, BYTES), plain_bytes, lambda a, b: a / b if b else math.nan
                     ),
                     lacking=lacking,
-                    chosen={
-                        figure.removeprefix(CHOSEN): known.by_seed
-                        for row in own
-                        for figure, known in row.known.items()
-                        if figure.startswith(CHOSEN)
-                    },
-                    halves={
-                        figure.removeprefix(HALF): _place(
-                            known.by_seed,
-                            _find_floor(board, own, figure.removeprefix(HALF)),
-                            ceilings,
-                        )
-                        for row in own
-                        for figure, known in row.known.items()
-                        if figure.startswith(HALF)
-                    },
-                    tuning_s=_average([_get_seeds(row, TUNING) for row in own]),
+                    chosen=_read_named(own, CHOSEN),
+                    halves=halves,
+                    tuning_s=_average(own, TUNING),
                     beside=beside,
-                    bounds={
-                        name: by_seed
-                        for name in (EPSILON, AUDITED)
-                        if (by_seed := _average([_get_seeds(row, name) for row in own]))
-                    },
+                    bounds={name: by_seed for name, by_seed in bounds.items() if by_seed},
                 )
             )
     return made
@@ -176,11 +160,7 @@ def _score_beside(
     """Score what attacks read by a view that places no defence."""
     names = {attack: f"{view}_{attack}" for attack in board.beside[view]}
     return {
-        attack: _place(
-            _average([_get_seeds(row, BESIDE + name) for row in rows]),
-            _find_floor(board, rows, name),
-            ceiling,
-        )
+        attack: _place(_average(rows, BESIDE + name), _find_floor(board, rows, name), ceiling)
         for attack, name in names.items()
     }
 
@@ -194,15 +174,12 @@ def _find_worst(leaks: Mapping[str, BySeed]) -> str:
 def rank_defences(strengths: Sequence[Strength]) -> list[Standing]:
     """Rank defences by their leak at RANKED points of utility, ties as ties; the best first."""
     best: dict[str, dict[float, Strength]] = {each.defence: {} for each in strengths}
+    complete = [each for each in strengths if each.is_complete]
+    complete.sort(key=lambda each: mean_of(each.leak))
     for budget in BUDGETS:
-        for defence, chosen in best.items():
-            able = [
-                each
-                for each in strengths
-                if each.defence == defence and each.is_complete and mean_of(each.loss) <= budget
-            ]
-            if able:
-                chosen[budget] = min(able, key=lambda each: mean_of(each.leak))
+        for each in complete:
+            if mean_of(each.loss) <= budget:
+                best[each.defence].setdefault(budget, each)
     ranked = [of[RANKED] for of in best.values() if RANKED in of]
     places = {} if find_silent(strengths) else _find_places(ranked)
     standings = [
@@ -246,7 +223,7 @@ def list_unconverged(strengths: Sequence[Strength]) -> list[tuple[str, str, floa
     made = []
     for each in strengths:
         for name, half in each.halves.items():
-            grown = mean_of(_combine(each.leaks.get(name, {}), half, lambda a, b: a - b))
+            grown = mean_of(_combine(each.leaks.get(name, {}), half, operator.sub))
             if grown > CONVERGED:
                 made.append((each.name, name, grown))
     return made
@@ -257,19 +234,23 @@ def _read_raw(board: Board, strength: str) -> RawLeaks:
     rows = [row for row in board.table.rows if row.axes[DEFENCE] == strength]
     if board.track.threats:
         return {row.axes[THREAT]: _worst_of(row) for row in rows}
+    return _read_named(rows, LEAKS)
+
+
+def _read_named(rows: Sequence[EvidenceRow], prefix: str) -> dict[str, BySeed]:
+    """Return the figures whose names begin with a prefix, by the rest of their names."""
     return {
-        name.removeprefix(LEAKS): known.by_seed
+        name.removeprefix(prefix): known.by_seed
         for row in rows
         for name, known in row.known.items()
-        if name.startswith(LEAKS)
+        if name.startswith(prefix)
     }
 
 
 def _worst_of(row: EvidenceRow) -> BySeed:
     """Return the largest of a row's leaking figures on each seed that has all of them."""
-    every = [known.by_seed for name, known in row.known.items() if name.startswith(LEAKS)]
-    seeds = set.intersection(*map(set, every)) if every else set()
-    return {seed: max(each[seed] for each in every) for seed in sorted(seeds)}
+    every = [*_read_named([row], LEAKS).values()]
+    return {seed: max(each[seed] for each in every) for seed in _list_shared(every)}
 
 
 def _find_floor(board: Board, rows: Sequence[EvidenceRow], attack: str) -> BySeed | float:
@@ -283,9 +264,7 @@ def _find_floor(board: Board, rows: Sequence[EvidenceRow], attack: str) -> BySee
     return _get_seeds(row, f"{FLOOR}_{attack}") or _get_seeds(row, FLOOR)
 
 
-def _find_ceilings(
-    board: Board, plain: RawLeaks, rows: Mapping[str, EvidenceRow]
-) -> BySeed | float:
+def _find_ceilings(board: Board, plain: RawLeaks) -> BySeed | float:
     """Return the ceiling: a number, or by seed what the best attack reads undefended."""
     ceiling = board.track.leak.ceiling
     if ceiling != UNDEFENDED:
@@ -320,7 +299,7 @@ def _find_places(ranked: Sequence[Strength]) -> dict[str, int]:
 
 def _leaks_less(one: Strength, other: Strength) -> bool:
     """Return whether one strength leaks less than another beyond doubt."""
-    differences = _combine(one.leak, other.leak, lambda a, b: a - b)
+    differences = _combine(one.leak, other.leak, operator.sub)
     half = half_of(differences)
     return half is not None and mean_of(differences) + half < 0
 
@@ -329,14 +308,14 @@ def _get_seeds(row: EvidenceRow, name: str) -> BySeed:
     return row.known[name].by_seed if name in row.known else {}
 
 
-def _find_threat(row: EvidenceRow) -> str:
-    return row.axes.get(THREAT, "")
+def _average(rows: Sequence[EvidenceRow], name: str) -> BySeed:
+    """Average a figure over rows, on the seeds that all of them have."""
+    every = [_get_seeds(row, name) for row in rows]
+    return {seed: statistics.fmean(each[seed] for each in every) for seed in _list_shared(every)}
 
 
-def _average(every: Sequence[BySeed]) -> BySeed:
-    """Average over rows, on the seeds that all of them have."""
-    seeds = set.intersection(*map(set, every)) if every else set()
-    return {seed: statistics.fmean(each[seed] for each in every) for seed in sorted(seeds)}
+def _list_shared(every: Sequence[BySeed]) -> list[int]:
+    return sorted(set.intersection(*map(set, every))) if every else []
 
 
 def _combine(first: BySeed, second: BySeed, how: Callable[[float, float], float]) -> BySeed:

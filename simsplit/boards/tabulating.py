@@ -4,7 +4,7 @@ A value is a mean over seeds, with half of its 95 % interval where there are two
 """
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from simsplit.boards.entries import Board
@@ -32,44 +32,48 @@ from simsplit.metrics.metric_registry import METRICS
 from simsplit.report.tables import Table
 
 _NOTHING = "-"
+Column = tuple[str, str, Sequence[str]]
+"""A column's name, its alignment and its cells."""
 
 
 def tabulate_standings(board: Board) -> Table:
     """Tabulate the defences, the best first: what leaks within each budget of utility."""
     unit, word = board.track.utility.unit, board.track.leak.called_by
     rows = [_describe_standing(board, each) for each in rank_defences(score_strengths(board))]
-    budgets = [f"{word} within {write_budget(budget, unit)}" for budget in BUDGETS]
-    columns = ("place", "defence", *budgets, "strength", f"lost {unit}", "bytes", "worst attack")
+    units = [unit.removesuffix("s") if budget == 1 else unit for budget in BUDGETS]
+    budgets = [f"{word} within {n:g} {each}" for n, each in zip(BUDGETS, units, strict=True)]
+    names = ("place", "defence", *budgets, "strength", f"lost {unit}", "bytes", "worst attack")
     if board.beside:
-        columns = (*columns, *(f"by {view}" for view in board.beside), "worst view")
+        names = (*names, *(f"by {view}" for view in board.beside), "worst view")
     align = "rl" + "r" * len(BUDGETS) + "lrrl" + "l" * (len(board.beside) + 1)
-    return Table("", *_keep(columns, rows, align, _list_shown(board, columns)))
+    cells = zip(*rows, strict=True) if rows else [()] * len(names)
+    return _tabulate(board, zip(names, align, cells, strict=False))
 
 
 def tabulate_strengths(board: Board) -> Table:
     """Tabulate every strength: what it costs, and what each attack reads behind it."""
-    rows = []
-    for each in score_strengths(board):
-        leaks = [write_leak(each.leaks.get(attack, {})) for attack in board.attacks]
-        seeds = str(each.seeds or "")
-        leaks += [write_leak(each.read_beside(view)[1]) for view in board.beside]
-        cells = (
-            write_by_seed(each.utility, 1),
-            write_by_seed(each.loss, 1),
-            write_by_seed(each.bytes_ratio, 2),
-        )
-        rare = (*_write_bounds(each), _write_chosen(each))
-        defence = board.label_defence(each.defence)
-        rows.append((defence, each.name, *cells, *leaks, seeds, *rare))
-    costs = ("utility", f"lost {board.track.utility.unit}", "bytes")
-    attacks = [board.label_attack(name) for name in board.attacks]
-    attacks += [f"by {view}, worst" for view in board.beside]
-    bounds = [METRICS[name].words for name in (EPSILON, AUDITED)]
-    seldom = (*bounds, "chosen by the attacker")
-    columns = ("defence", "strength", *costs, *attacks, "seeds", *seldom)
-    empty = {place for place in range(-len(seldom), 0) if not any(row[place] for row in rows)}
-    shown = [n for n in _list_shown(board, columns) if n - len(columns) not in empty]
-    return Table("", *_keep(columns, rows, "ll" + "r" * (6 + len(attacks)) + "l", shown))
+    every, unit = score_strengths(board), board.track.utility.unit
+    columns: list[Column] = [
+        ("defence", "l", [board.label_defence(each.defence) for each in every]),
+        ("strength", "l", [each.name for each in every]),
+        ("utility", "r", [write_by_seed(each.utility, 1) for each in every]),
+        (f"lost {unit}", "r", [write_by_seed(each.loss, 1) for each in every]),
+        ("bytes", "r", [write_by_seed(each.bytes_ratio, 2) for each in every]),
+    ]
+    for attack in board.attacks:
+        leaks = [write_leak(each.leaks.get(attack, {})) for each in every]
+        columns.append((board.label_attack(attack), "r", leaks))
+    for view in board.beside:
+        leaks = [write_leak(each.read_beside(view)[1]) for each in every]
+        columns.append((f"by {view}, worst", "r", leaks))
+    columns.append(("seeds", "r", [str(each.seeds or "") for each in every]))
+    bounds = [_write_bounds(each) for each in every]
+    seldom: list[Column] = [
+        (METRICS[EPSILON].words, "r", [claimed for claimed, _ in bounds]),
+        (METRICS[AUDITED].words, "r", [audited for _, audited in bounds]),
+        ("chosen by the attacker", "l", [_write_chosen(each) for each in every]),
+    ]
+    return _tabulate(board, [*columns, *(each for each in seldom if any(each[2]))])
 
 
 def _write_bounds(each: Strength) -> tuple[str, str]:
@@ -89,26 +93,11 @@ def _write_chosen(each: Strength) -> str:
     return "; ".join(written)
 
 
-def write_budget(budget: float, unit: str) -> str:
-    """Write what a defence may cost, such as 3 points, or 1 point."""
-    return f"{budget:g} {unit.removesuffix('s') if budget == 1 else unit}"
-
-
-def _list_shown(board: Board, columns: Sequence[str]) -> list[int]:
-    """List the columns that say something: without attacks the score itself is a figure's."""
+def _tabulate(board: Board, columns: Iterable[Column]) -> Table:
+    """Tabulate the columns that say something: without attacks the score itself is a figure's."""
     left_out = () if board.track.has_attacks else ("bytes", "worst attack")
-    return [place for place, name in enumerate(columns) if name not in left_out]
-
-
-def _keep(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], align: str, shown: Sequence[int]
-) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
-    """Return the shown columns of a table, and their alignment."""
-    return (
-        tuple(columns[place] for place in shown),
-        [tuple(row[place] for place in shown) for row in rows],
-        "".join(align[place] for place in shown),
-    )
+    names, aligns, cells = zip(*(each for each in columns if each[0] not in left_out), strict=True)
+    return Table("", names, [*zip(*cells, strict=True)], "".join(aligns))
 
 
 def list_remarks(board: Board) -> Iterator[str]:
@@ -126,8 +115,7 @@ def list_remarks(board: Board) -> Iterator[str]:
         read = read_controls(board).items()
         controls = ", ".join(f"{name} {_write_control(utility)}" for name, utility in read)
         yield f"utility of what has learned nothing of the task: {controls}"
-    seeds = min((each.seeds for each in strengths if each.is_complete), default=0)
-    if seeds == 1:
+    if min((each.seeds for each in strengths if each.is_complete), default=0) == 1:
         yield "one seed tells no defences apart: all places are ties (--seeds 0-2 measures three)"
     if spent := sum(sum(each.tuning_s.values()) for each in strengths):
         yield f"attacks were tuned on clients that their attacker simulates, {spent / 60:.1f} min"

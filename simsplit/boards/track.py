@@ -40,7 +40,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from simsplit.config import Config
 from simsplit.errors import ScenarioError, SimsplitError, format_list, suggest
-from simsplit.evidence.claims import Figure, Tier
+from simsplit.evidence.claims import Figure, Tier, explain_invalid
 from simsplit.foreign import find_yaml_loader
 from simsplit.scenario.shipped import BOARDS, find_folder
 
@@ -175,7 +175,11 @@ class Track(Config):
 
     def _refuse_unknown_lengths(self) -> None:
         """Raise ScenarioError for a published length of an attack that no tier has."""
-        known = {name_attack(each) for name in self.tiers for each in self.list_attacks(name)}
+        known = {
+            name_attack(each)
+            for name, tier in self.tiers.items()
+            for each in (*self.list_fields(name).get("attacks", ()), *tier.attacks_beside)
+        }
         for attack in self.published:
             if attack not in known:
                 hint = suggest(attack, known) or ","
@@ -185,11 +189,7 @@ class Track(Config):
                 )
 
     def find_tier(self, tier: Tier) -> TrackTier:
-        """Return a size of the track.
-
-        Raises:
-            SimsplitError: where the track lacks it.
-        """
+        """Return a size of the track; raise SimsplitError where the track lacks it."""
         if tier not in self.tiers:
             raise SimsplitError(
                 f"the track has no tier '{tier}', it has: {format_list(self.tiers)}"
@@ -199,10 +199,6 @@ class Track(Config):
     def list_fields(self, tier: Tier) -> dict[str, Any]:
         """Return the scenario's fields at a tier."""
         return merge_fields(self.scenario, self.find_tier(tier).scenario)
-
-    def list_attacks(self, tier: Tier) -> list[Fields]:
-        """Return the fields of all attacks of a tier."""
-        return [*self.list_fields(tier).get("attacks", ()), *self.find_tier(tier).attacks_beside]
 
     def find_shorter(self, attacks: Mapping[str, Config]) -> dict[str, str]:
         """Find which of these attacks, by name, run for less than published, and for how much."""
@@ -251,12 +247,7 @@ def list_tracks() -> Mapping[str, Path]:
 
 @cache
 def load_track(name: str) -> Track:
-    """Load a track by its name.
-
-    Raises:
-        SimsplitError: for an unknown track, with the nearest name.
-        ScenarioError: by the path in the file, for what is no track.
-    """
+    """Load a track by its name; refuse an unknown one, and a file that is no track."""
     files = list_tracks()
     if name not in files:
         hint = suggest(name, files) or ","
@@ -265,9 +256,4 @@ def load_track(name: str) -> Track:
     try:
         return Track.model_validate(values)
     except ValidationError as error:
-        raise ScenarioError.of_many(
-            [
-                ScenarioError(".".join(map(str, each["loc"])), f"{each['msg']} ({files[name]})")
-                for each in error.errors()
-            ]
-        ) from None
+        raise explain_invalid(files[name], error) from None

@@ -151,7 +151,10 @@ def _tabulate_metrics(metrics: Mapping[str, object]) -> list[Table]:
 
 
 def _tabulate_topologies(topologies: Mapping[str, Topology]) -> Table:
-    shown = [(name, each.meaning, _format_crossings(each)) for name, each in topologies.items()]
+    shown = []
+    for name, each in topologies.items():
+        legs = [f"{leg} {'up' if leg.up else 'down'}" for leg in each.training.legs]
+        shown.append((name, each.meaning, ", ".join(legs)))
     return Table("topologies", ("topology", "meaning", "what crosses in a step"), shown, "lll")
 
 
@@ -183,10 +186,6 @@ def _tabulate_scenarios(part: str | None) -> Table:
         raise SimsplitError(f"no scenario and no folder of them is called '{part}'{hint}")
     columns = ("name", "by", "what it shows", "takes")
     return Table("scenarios: simsplit run NAME, or sweep", columns, rows, "llll")
-
-
-def _format_crossings(topology: Topology) -> str:
-    return ", ".join(f"{leg} {'up' if leg.up else 'down'}" for leg in topology.training.legs)
 
 
 def _tabulate_profiles(kind: str, named: Mapping[str, BaseModel]) -> Table:

@@ -1,7 +1,7 @@
 """Papers of a scenario's parts, as BibTeX; `references.bib` has them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,10 +57,6 @@ def _read_entry(text: str) -> Reference:
 
 def list_parts(scenario: Scenario) -> frozenset[str]:
     """List the parts that a scenario is made of, by list and kind."""
-    return frozenset(f"{name}/{part.kind_name}" for name, part in _walk(scenario))
-
-
-def _walk(scenario: Scenario) -> Iterator[tuple[str, Config]]:
     malicious = scenario.clients.malicious
     strategy = getattr(scenario.aggregation, "strategy", None)
     named: dict[str, Iterable[Config]] = {
@@ -72,8 +68,7 @@ def _walk(scenario: Scenario) -> Iterator[tuple[str, Config]]:
         "aggregations": (scenario.aggregation,),
         "strategies": () if strategy is None else (strategy,),
     }
-    for name, parts in named.items():
-        yield from ((name, part) for part in parts)
+    return frozenset(f"{name}/{part.kind_name}" for name, of in named.items() for part in of)
 
 
 def choose_references(parts: Iterable[str]) -> tuple[Reference, ...]:

@@ -42,11 +42,9 @@ def group_kinds(
 
 def _blank_repeats(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Return the rows with an empty first cell where it would repeat the one above."""
-    before = ("", *(row[0] for row in rows))
-    return [
-        ("" if row[0] == last else row[0], *row[1:])
-        for last, row in zip(before, rows, strict=False)
-    ]
+    before = ["", *(row[0] for row in rows[:-1])]
+    pairs = zip(before, rows, strict=True)
+    return [("" if row[0] == last else row[0], *row[1:]) for last, row in pairs]
 
 
 def _make_cells(config: type[BaseModel], topologies: Mapping[str, Topology]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from simsplit.needs import Given, join_needs
 from simsplit.report.tables import Table
 from simsplit.scenario.refusals import RULES
 
-_RECOVERED = {"labels": "labels", "sessions": "tokens of prompts and responses"}
+_RECOVERED = {"sessions": "tokens of prompts and responses"}
 _IN_COLUMNS = (Given.CROSSES, Given.SAMPLES, Given.READABLE, Given.PUBLIC)
 """Needs that other columns name in words of their own."""
 
@@ -27,6 +27,7 @@ def tabulate_threats(attacks: Mapping[str, type[Any]]) -> Table:
 def _describe(attack: AttackConfig) -> tuple[str, ...]:
     threat = attack.whole_threat
     seen = ", ".join(each.value.words for each in threat.sees)
+    inputs = {TEXTS: "tokens", NUMBERS: "images, or the values of rows"}
     others = join_needs(need for need in attack.needs if need.what not in _IN_COLUMNS)
     return (
         threat.attacker,
@@ -34,15 +35,10 @@ def _describe(attack: AttackConfig) -> tuple[str, ...]:
         f"{seen} ({threat.when.value.words})",
         ", ".join(each.value.words for each in threat.knows),
         "; ".join(filter(None, (others, threat.limits))),
-        _RECOVERED.get(attack.recovers) or _name_inputs(attack),
+        inputs.get(attack.modalities, "images")
+        if attack.recovers == "inputs"
+        else _RECOVERED.get(attack.recovers, attack.recovers),  # or a kind of a plugin's own
     )
-
-
-def _name_inputs(attack: AttackConfig) -> str:
-    if attack.recovers != "inputs":
-        return attack.recovers  # a kind of a plugin's own
-    names = {TEXTS: "tokens", NUMBERS: "images, or the values of rows"}
-    return names.get(attack.modalities, "images")
 
 
 def tabulate_rules() -> Table:

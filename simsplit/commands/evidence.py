@@ -113,10 +113,9 @@ def _list_tables(paper: str | None, *, stale: bool, missing: bool, as_json: bool
 def _list_open(paper: str | None, *, as_json: bool) -> None:
     """Show what would settle each open statement, the cheapest for its chance first."""
     from simsplit.evidence.evidence_tables import judge_table, read_known_rows
-    from simsplit.evidence.looks import LOOKS
     from simsplit.evidence.papers import list_tables
     from simsplit.evidence.settling import find_prospects, sort_prospects
-    from simsplit.evidence.verdicts import ClaimVerdict
+    from simsplit.evidence.verdicts import LOOKS, ClaimVerdict
     from simsplit.terminal.paper_tables import print_open
 
     known = read_known_rows()

@@ -1,14 +1,21 @@
-"""What a cell uses beside its scenario's fields: code, by its parts, and files."""
+"""What a cell uses beside its scenario's fields: code, by its parts, and files.
 
-from collections.abc import Mapping
+Files are data and models in folders that the scenario names. Large ones are read once: the user's
+cache keeps their digests by size and time.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from simsplit.caching import get_cache_folder
 from simsplit.evidence import code_sources
 from simsplit.evidence.code_definitions import digest_texts
 from simsplit.evidence.equal_code import Carried
-from simsplit.evidence.file_contents import digest_folder, list_folders
 from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.row_code import (
     FILES,
@@ -16,8 +23,11 @@ from simsplit.evidence.row_code import (
     digest_parts,
     list_parts,
     read_code,
-    write_code,
 )
+
+UNKNOWN = "unknown"
+"""In place of parts that have changed: the code of a row is not known."""
+_ODD = re.compile(r"[\s=>]+")
 
 
 @dataclass(frozen=True)
@@ -37,13 +47,8 @@ class CellUses:
     @property
     def files(self) -> Code:
         """The digests of its folders, as far as they are here."""
-        found = {name: digest_folder(path) for name, path in self.folders}
+        found = {name: _digest_folder(Path(path)) for name, path in self.folders}
         return {name: digest for name, digest in found.items() if digest is not None}
-
-    @property
-    def code_digest(self) -> str:
-        """One short digest of all of its code."""
-        return digest_texts([write_code(self.code)], 4)
 
 
 @cache
@@ -57,10 +62,6 @@ def find_uses(fields: Mapping[str, Any]) -> CellUses:
     return CellUses(list_parts(fields, code_sources.read_package()), list_folders(fields))
 
 
-UNKNOWN = "unknown"
-"""In place of parts that have changed: the code of a row is not known."""
-
-
 def find_changed_parts(row: Measurement, uses: CellUses, carried: Carried) -> tuple[str, ...]:
     """Return the parts of a cell that have changed since a row was measured, or UNKNOWN."""
     if not uses.parts:
@@ -70,3 +71,41 @@ def find_changed_parts(row: Measurement, uses: CellUses, carried: Carried) -> tu
     code = read_code(row.code)
     now = {**uses.code, **uses.files} if FILES in row.code else uses.code
     return carried.find_changed(code, now)
+
+
+def list_folders(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """List what a scenario's plain values read from: its name in a row's code, and its path."""
+    named = {}
+    for path in (*_list_paths(values.get("data")), (values.get("model") or {}).get("name")):
+        if isinstance(path, str) and path:
+            named[f"{FILES}{_ODD.sub('_', Path(path).name)}"] = path
+    return tuple(sorted(named.items()))
+
+
+def _list_paths(value: object) -> Iterator[object]:
+    if isinstance(value, Mapping):
+        yield value.get("path")
+        for each in value.values():
+            yield from _list_paths(each)
+
+
+def _digest_folder(place: Path) -> str | None:
+    """Return the digest of a file, or of all files below a folder; None where there is none."""
+    if not place.is_file() and not place.is_dir():
+        return None
+    below = sorted(file for file in place.rglob("*") if file.is_file())
+    kept = _keep_digests()
+    files = [file.resolve() for file in ([place] if place.is_file() else below)]
+    digests = [f"{file.name} {kept.read(file)}" for file in files]
+    kept.write()
+    return digest_texts(digests, 4)
+
+
+@cache
+def _keep_digests() -> code_sources.KeptFiles[str]:
+    return code_sources.KeptFiles(get_cache_folder() / "code" / "files.json", str, _digest_file)
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()[:32]

@@ -29,14 +29,9 @@ variation is against its own mean, the coefficient of variation over seeds in pe
 score of a defence: the figure is its utility, the other row's that of the undefended run."""
 
 
-def _in_words(values: object) -> object:
-    """Turn plain values into words, so that `ratio: 8` in YAML is the axis value '8'."""
-    if isinstance(values, Mapping):
-        return {str(name): str(value) for name, value in values.items()}
-    return values
-
-
-Words = Annotated[dict[str, str], BeforeValidator(_in_words)]
+Word = Annotated[str, BeforeValidator(str)]
+"""A plain value in words, so that `ratio: 8` in YAML is the axis value '8'."""
+Words = dict[Word, Word]
 
 
 class Figure(Config):

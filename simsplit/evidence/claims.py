@@ -88,11 +88,11 @@ where `simsplit.evidence.measures` does not know it.
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -109,7 +109,7 @@ from simsplit.evidence.claim_parts import Statement as Statement
 from simsplit.evidence.claim_parts import Tier as Tier
 from simsplit.evidence.claim_parts import Words
 from simsplit.evidence.measures import Measure, find_flaw
-from simsplit.evidence.statements import Comparison, parse_statement
+from simsplit.evidence.statements import Comparison, parse_statement, read_number
 from simsplit.foreign import find_yaml_loader
 
 
@@ -170,12 +170,10 @@ class Claim(Config):
     @cached_property
     def texts(self) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
         """The printed rows with figures as the paper prints them, to the digit."""
-        made = []
-        for line in self._lines[1:]:
-            cells = dict(zip(self._header, line, strict=True))
-            axes = {name: cells[name] for name in self.axes}
-            made.append((axes, {n: cells[n] for n in self.figures if cells.get(n, "")}))
-        return tuple(made)
+        lines = [dict(zip(self._header, line, strict=True)) for line in self._lines[1:]]
+        axes = [{name: cells[name] for name in self.axes} for cells in lines]
+        figures = [{n: cells[n] for n in self.figures if cells.get(n)} for cells in lines]
+        return tuple(zip(axes, figures, strict=True))
 
     def decimals(self, figure: str) -> int:
         """Return how many decimals the paper prints of a figure; 0 where it prints none at all."""
@@ -275,11 +273,7 @@ class Claims(Config):
 
 
 def load_claims(path: Path) -> Claims:
-    """Read a paper's claims.
-
-    Raises:
-        ScenarioError: by the path in the file, for what is no claim.
-    """
+    """Read a paper's claims; raise ScenarioError, by the path in the file, for what is no claim."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=find_yaml_loader())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -287,15 +281,19 @@ def load_claims(path: Path) -> Claims:
     try:
         return Claims.model_validate(values)
     except ValidationError as error:
-        problems = [_problem(path, each) for each in error.errors()]
-        raise ScenarioError.of_many(problems) from None
+        raise explain_invalid(path, error) from None
     except ScenarioError as error:
         raise ScenarioError(error.field, f"{error.reason} ({path})") from None
 
 
-def _problem(path: Path, error: Any) -> ScenarioError:  # noqa: ANN401 - pydantic's details
-    field = ".".join(map(str, error["loc"]))
-    return ScenarioError(field, f"{error['msg']} ({path})")
+def explain_invalid(path: Path, error: ValidationError) -> ScenarioError:
+    """Return all that is wrong in a file, by the path in it."""
+    return ScenarioError.of_many(
+        [
+            ScenarioError(".".join(map(str, each["loc"])), f"{each['msg']} ({path})")
+            for each in error.errors()
+        ]
+    )
 
 
 def _refuse_ragged(claim: Claim) -> None:
@@ -308,7 +306,7 @@ def _refuse_ragged(claim: Claim) -> None:
         if len(line) != len(header):
             raise ScenarioError(where, f"has {len(line)} cells for {len(header)} columns: {line}")
         for name, cell in zip(header, line, strict=True):
-            if name in claim.figures and cell and not _is_number(cell):
+            if name in claim.figures and cell and not math.isfinite(read_number(cell)):
                 raise ScenarioError(where, f"{name} must be a number or empty, got '{cell}'")
     keys = [tuple(line[header.index(axis)] for axis in claim.axes) for line in lines]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
@@ -329,11 +327,15 @@ def _refuse_misstated(claim: Claim, statement: Statement, where: str) -> None:
         raise ScenarioError(where, f"fixes no value of {format_list(left)}; name it in for or each")
     for axis, value in statement.for_.items():
         _refuse_unknown(value, claim.values(axis), f"{where}.for.{axis}", "value")
-    for comparison in parse_statement(statement.that, claim.sides(statement), f"{where}.that"):
-        names = {row: row if of_figures else statement.in_ for row in comparison.rows}
-        measures = {row: claim.measure(name) for row, name in names.items()}
+    _refuse_flawed(claim, statement.that, claim.sides(statement), statement.in_, f"{where}.that")
+
+
+def _refuse_flawed(claim: Claim, that: str, sides: Collection[str], in_: str, where: str) -> None:
+    """Raise ScenarioError for comparisons of rows in a figure, or of figures, that are no claim."""
+    for comparison in parse_statement(that, sides, where):
+        measures = {side: claim.measure(in_ or side) for side in comparison.rows}
         if flaw := find_flaw(comparison, measures):
-            raise ScenarioError(f"{where}.that", f"{flaw}, by what the figure's values can be")
+            raise ScenarioError(where, f"{flaw}, by what the figure's values can be")
 
 
 def _refuse_unmeasured(claim: Claim) -> None:
@@ -342,23 +344,16 @@ def _refuse_unmeasured(claim: Claim) -> None:
         for index, entry in enumerate(entries):
             for name in entry.figures:
                 where = f"measured.{tier}.{index}.figures"
-                _refuse_unknown(name, _list_measured(claim), where, "figure")
+                _refuse_unknown(name, claim.measured_figures, where, "figure")
 
 
 def _refuse_closed(claim: Claim, gate: RowGate, where: str) -> None:
     """Raise ScenarioError for a gate that no row could pass: on what the table lacks."""
-    for comparison in parse_statement(gate.that, _list_measured(claim), f"{where}.that"):
-        measures = {name: claim.measure(name) for name in comparison.rows}
-        if flaw := find_flaw(comparison, measures):
-            raise ScenarioError(f"{where}.that", f"{flaw}, by what the figure's values can be")
+    _refuse_flawed(claim, gate.that, claim.measured_figures, "", f"{where}.that")
     for words, part in ((gate.at, "at"), (gate.for_, "for")):
         _refuse_unknown_axes(claim, words, f"{where}.{part}")
     for name in gate.judges:
         _refuse_unknown_figure(claim, name, f"{where}.judges")
-
-
-def _list_measured(claim: Claim) -> list[str]:
-    return [name for name, figure in claim.figures.items() if figure.is_]
 
 
 def _refuse_no_comparison(claim: Claim, figure: Figure, where: str) -> None:
@@ -371,9 +366,9 @@ def _refuse_no_comparison(claim: Claim, figure: Figure, where: str) -> None:
     if bool(figure.leaked) != (figure.as_ == "dcs"):
         raise ScenarioError(f"{where}.leaked", "is what as: dcs takes, and nothing else")
     if figure.of:
-        _refuse_unknown(figure.of, _list_measured(claim), f"{where}.of", "figure")
+        _refuse_unknown(figure.of, claim.measured_figures, f"{where}.of", "figure")
     for name in figure.leaked:
-        _refuse_unknown(name, _list_measured(claim), f"{where}.leaked", "figure")
+        _refuse_unknown(name, claim.measured_figures, f"{where}.leaked", "figure")
     for floor in (*figure.floors, *figure.starts):
         _refuse_unknown_figure(claim, floor, f"{where}.floors")
     _refuse_unknown_axes(claim, figure.against, f"{where}.against")
@@ -387,19 +382,15 @@ def _refuse_unknown_axes(claim: Claim, axes: Axes, where: str) -> None:
 
 def _share(entries: Sequence[Measured], claim: Claim) -> tuple[Measured, ...]:
     """Return another table's scenarios with those of their figures that a claim has."""
-    shared = []
-    for entry in entries:
-        figures = tuple(name for name in entry.figures if name in claim.figures)
-        shared.append(entry.model_copy(update={"figures": figures}))
-    return tuple(shared)
+    kept = [tuple(name for name in entry.figures if name in claim.figures) for entry in entries]
+    pairs = zip(entries, kept, strict=True)
+    return tuple(entry.model_copy(update={"figures": figures}) for entry, figures in pairs)
 
 
 def _refuse_other_figures(claim: Claim, source: Claim, where: str) -> None:
     """Raise ScenarioError where a figure is not measured as in the table that has the rows."""
-    for name, figure in claim.figures.items():
-        if not figure.is_:
-            continue
-        _refuse_unknown(name, tuple(source.figures), where, "figure")
+    for name, figure in claim.measured_figures.items():
+        _refuse_unknown(name, source.figures, where, "figure")
         other = source.figures[name]
         if (figure.is_, figure.at, figure.times) != (other.is_, other.at, other.times):
             raise ScenarioError(
@@ -408,19 +399,12 @@ def _refuse_other_figures(claim: Claim, source: Claim, where: str) -> None:
 
 
 def _refuse_unknown_figure(claim: Claim, name: str, where: str) -> None:
-    _refuse_unknown(name, tuple(claim.figures), where, "figure")
+    _refuse_unknown(name, claim.figures, where, "figure")
 
 
-def _refuse_unknown(name: str, known: Sequence[str], where: str, what: str) -> None:
+def _refuse_unknown(name: str, known: Collection[str], where: str, what: str) -> None:
     if name not in known:
         allowed = format_list(known, 20) or "none"
         raise ScenarioError(
             where, f"unknown {what} '{name}'{suggest(name, known) or ','} allowed: {allowed}"
         )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

@@ -8,8 +8,7 @@ apart from it: a module that is renamed, or code that moves to another, changes 
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 PACKAGE = "simsplit"
 Target = tuple[str, str]
@@ -48,30 +47,9 @@ class ModuleCode:
     imports: dict[str, tuple[Target, ...]]
     """Local name -> where it comes from; functions may import two things by one name."""
 
-    def to_plain(self) -> list[Any]:
-        """Return plain values, for a file."""
-        every = {"": self.loose, **self.definitions}
-        return [{name: astuple(each) for name, each in every.items()}, self.imports]
-
-    @classmethod
-    def from_plain(cls, values: Sequence[Any]) -> "ModuleCode":
-        """Read what `to_plain` returned."""
-        every: dict[str, Definition] = {}
-        for name, each in values[0].items():
-            digest, uses, bases, fields, bare, kinds, lists = each
-            every[name] = Definition(
-                digest, tuple(uses), tuple(bases), tuple(fields), bare, tuple(kinds), lists
-            )
-        imports = {name: tuple((m, n) for m, n in targets) for name, targets in values[1].items()}
-        return cls(every, every.pop(""), imports)
-
 
 def read_module(source: bytes) -> ModuleCode:
-    """Parse the source of a module.
-
-    Raises:
-        SyntaxError: for what is no Python.
-    """
+    """Parse the source of a module; raise SyntaxError for what is no Python."""
     named: dict[str, list[ast.stmt]] = {}
     loose: list[ast.stmt] = []
     body = ast.parse(source).body
@@ -87,11 +65,12 @@ def read_module(source: bytes) -> ModuleCode:
         else _define(statements)
         for name, statements in named.items()
     }
-    imports: dict[str, list[Target]] = {}
+    imports: dict[str, dict[Target, None]] = {}
     for local, target in _list_imports(body):
-        imports.setdefault(local, []).append(target)
-    unique = {name: tuple(dict.fromkeys(targets)) for name, targets in imports.items()}
-    return ModuleCode(definitions, _define(loose), unique)
+        imports.setdefault(local, {})[target] = None
+    return ModuleCode(
+        definitions, _define(loose), {name: tuple(each) for name, each in imports.items()}
+    )
 
 
 def digest_texts(texts: Iterable[str], size: int = 8) -> str:
@@ -109,7 +88,11 @@ def _define(statements: Sequence[ast.stmt]) -> Definition:
 
 
 def _define_class(node: ast.ClassDef) -> Definition:
-    fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and _is_field(each)]
+    fields = [
+        each
+        for each in node.body
+        if isinstance(each, ast.AnnAssign) and "ClassVar" not in _list_names(each.annotation)
+    ]
     annotations = [name for each in fields for name in _list_names(each.annotation)]
     rest = [each for each in node.body if each not in fields]
     bare = ast.ClassDef(node.name, node.bases, node.keywords, rest, node.decorator_list)
@@ -122,10 +105,6 @@ def _define_class(node: ast.ClassDef) -> Definition:
         bare=_define([bare]).digest,
         kinds=kinds,
     )
-
-
-def _is_field(node: ast.AnnAssign) -> bool:
-    return "ClassVar" not in _list_names(node.annotation)
 
 
 def _list_names(node: ast.AST) -> list[str]:
@@ -146,21 +125,21 @@ def _is_idle(statement: ast.stmt) -> bool:
     """Return whether a statement moves nothing: an import, a docstring, imports for types."""
     return (
         isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass | ast.Assert)
-        or _is_prose(statement)
-        or _is_refusal(statement)
+        or (isinstance(statement, ast.Expr) and _is_idle_value(statement.value))
         or _is_for_types(statement)
     )
 
 
-def _is_prose(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+def _is_idle_value(value: ast.expr) -> bool:
+    """Return whether a value is prose, or calls what may do no more than end a run or warn."""
+    return isinstance(value, ast.Constant) or _name_called(value).startswith("refuse")
 
 
-def _is_refusal(node: ast.AST) -> bool:
-    """Return whether a statement calls what may do no more than end a run or warn."""
-    call = node.value if isinstance(node, ast.Expr) else None
-    name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
-    return name.startswith("refuse")
+def _name_called(node: ast.AST) -> str:
+    """Return the name of the function that a node calls; empty for what calls none by its name."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id
+    return ""
 
 
 def _is_for_types(node: ast.AST) -> bool:
@@ -180,11 +159,7 @@ def _is_list(statement: ast.stmt) -> bool:
         return bool(value.values) and all(isinstance(v, ast.Name) for v in value.values)
     if isinstance(value, ast.Subscript):
         return isinstance(value.value, ast.Name) and value.value.id == "Annotated"
-    return isinstance(value, ast.Call) and _is_kinds_call(value)
-
-
-def _is_kinds_call(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id in ("map_kinds", "join_configs")
+    return _name_called(value) in ("map_kinds", "join_configs")
 
 
 def _list_kinds(field: ast.AnnAssign) -> Iterator[str]:
@@ -220,8 +195,9 @@ def _write(node: ast.AST, words: list[str], uses: dict[str, None]) -> None:
         words.append(name)
         return
     words.append(type(node).__name__)
-    if isinstance(node, ast.Raise):
-        node = _strip_error(node)
+    if isinstance(node, ast.Raise):  # without the words: it ends what would have given a figure
+        error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        node = ast.Raise(exc=error, cause=None)
     for field, value in ast.iter_fields(node):
         if field not in _WORDLESS and value is not None and value != []:
             words.append(f".{field}")
@@ -240,9 +216,3 @@ def _name_read(node: ast.AST) -> str | None:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return None
-
-
-def _strip_error(node: ast.Raise) -> ast.Raise:
-    """Leave out the words of an error: it ends what would have given a figure."""
-    error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-    return ast.Raise(exc=error, cause=None)

@@ -7,7 +7,7 @@ detectors. Rooms that move no figure do not count: they refuse, forecast, show a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from simsplit.evidence.code_definitions import (
@@ -79,6 +79,8 @@ class CodeGraph:
     """The names of all modules."""
     load: Callable[[str], ModuleCode]
     """Reads a module by its name; the same module is read once."""
+    _digests: dict[str, str] = field(default_factory=dict, init=False, compare=False)
+    _reached: dict[str, frozenset[Target]] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def parts(self) -> Mapping[tuple[str, str], Target]:
@@ -105,11 +107,7 @@ class CodeGraph:
         return self._definition((module, name)).digest
 
     def reach(self, name: str) -> frozenset[Target]:
-        """Return the definitions of a part, of an area, or of the centre.
-
-        Raises:
-            MissingCodeError: for a part that this version lacks.
-        """
+        """Return the definitions of a part, an area, or the centre; refuse what this code lacks."""
         if name not in self._reached:
             if name != CENTRE:
                 self._reached[name] = self._reach_beside(name)
@@ -118,14 +116,6 @@ class CodeGraph:
                 roots += self._list_root(_ABOVE) if _ABOVE in self.names else []
                 self._reached[name] = frozenset(self._walk(roots, set(), name))
         return self._reached[name]
-
-    @cached_property
-    def _digests(self) -> dict[str, str]:
-        return {}
-
-    @cached_property
-    def _reached(self) -> dict[str, frozenset[Target]]:
-        return {}
 
     def _reach_beside(self, name: str) -> frozenset[Target]:
         """Return what a part or an area reaches that the centre does not."""
@@ -170,12 +160,12 @@ class CodeGraph:
 
     def _is_registry(self, target: Target) -> bool:
         """Return whether a definition lists parts, directly or by other lists."""
-        module, _ = target
-        if room_of(module) not in _PART_ROOMS or not self._definition(target).lists:
+        room = room_of(target[0])
+        if room not in _PART_ROOMS or not self._definition(target).lists:
             return False
-        named = [*self._follow(target)]
-        return any(self._definition(t).kinds or self._is_registry(t) for t in named) or (
-            room_of(module) == TOPOLOGIES
+        named = self._follow(target)
+        return room == TOPOLOGIES or any(
+            self._definition(each).kinds or self._is_registry(each) for each in named
         )
 
     def _is_config(self, target: Target) -> bool:

@@ -5,15 +5,16 @@ and time. A commit's code is read from git, where the package lies in a checkout
 """
 
 import io
-import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any
+from typing import Generic, TypeVar
+
+from pydantic import TypeAdapter
 
 from simsplit.caching import get_cache_folder
 from simsplit.errors import RunError
@@ -28,6 +29,7 @@ _MOVES = (PACKAGE, "scenarios")
 _PATIENCE_S = 60
 DIRTY = "-dirty"
 """What the commit of a row ends with that was measured with changes that no commit has."""
+Fact = TypeVar("Fact")
 
 
 def find_checkout() -> Path | None:
@@ -36,11 +38,7 @@ def find_checkout() -> Path | None:
 
 
 def find_commit() -> str:
-    """Return the commit of the package's checkout; empty: it lies in none.
-
-    Raises:
-        RunError: where a file that can move a figure differs from the commit.
-    """
+    """Return the checkout's commit, or nothing without one; refuse changes that move a figure."""
     if find_checkout() is None:
         return ""
     changed = _ask_git("status", "--porcelain", "--", *_MOVES).decode().splitlines()
@@ -62,9 +60,11 @@ def refuse_moved_code(commit: str) -> None:
 @cache
 def read_package() -> CodeGraph:
     """Return the code of the package as it stands here."""
-    files = {_name_module(path.relative_to(FOLDER.parent)): path for path in _list_files()}
+    paths = sorted(FOLDER.rglob("*.py"))
+    files = {_name_module(path.relative_to(FOLDER.parent)): path for path in paths}
     parser = Path(__file__).with_name("code_definitions.py").stat().st_mtime_ns
-    kept = KeptModules(get_cache_folder() / "code" / digest_texts([str(FOLDER), str(parser)]))
+    cached = get_cache_folder() / "code" / digest_texts([str(FOLDER), str(parser)])
+    kept = KeptFiles(cached, ModuleCode, lambda path: read_module(path.read_bytes()))
     graph = CodeGraph(frozenset(files), cache(lambda name: kept.read(files[name])))
     _ = graph.parts  # reads all files of parts
     for area in AREAS.values():
@@ -90,13 +90,7 @@ def read_commit(commit: str) -> CodeGraph | None:
     return CodeGraph(frozenset(sources), lambda name: _read_source(sources[name]))
 
 
-@cache  # most files are the same at many commits
-def _read_source(source: bytes) -> ModuleCode:
-    return read_module(source)
-
-
-def _list_files() -> list[Path]:
-    return sorted(FOLDER.rglob("*.py"))
+_read_source = cache(read_module)  # most files are the same at many commits
 
 
 def _name_module(path: PurePath) -> str:
@@ -114,38 +108,31 @@ def _ask_git(*words: str) -> bytes:
     return done.stdout
 
 
-class KeptModules:
-    """Modules that were parsed before, by file, with the size and time that the file had."""
+class KeptFiles(Generic[Fact]):
+    """What was read of files before, by file, with the size and time that the file had."""
 
-    def __init__(self, file: Path) -> None:
-        self.file, self.fresh = file, False
-        self.known: dict[str, Sequence[Any]] = {}
+    def __init__(self, cache: Path, kind: type[Fact], make: Callable[[Path], Fact]) -> None:
+        self.cache, self.make, self.fresh = cache, make, False
+        self.adapter = TypeAdapter(dict[str, tuple[int, int, kind]])  # type: ignore[valid-type]
+        self.known: dict[str, tuple[int, int, Fact]] = {}
         # a cache that cannot be read is made anew
         with suppress(OSError, ValueError):
-            known = json.loads(read_bytes(file, most=MOST_FACTS))
-            self.known = known if isinstance(known, dict) else {}
+            self.known = self.adapter.validate_json(read_bytes(cache, most=MOST_FACTS))
 
-    def read(self, path: Path) -> ModuleCode:
+    def read(self, path: Path) -> Fact:
         status, name = path.stat(), str(path)
-        stamp = [status.st_size, status.st_mtime_ns]
-        if (found := self._find(name, stamp)) is not None:
-            return found
-        code = read_module(path.read_bytes())
-        self.known[name], self.fresh = [stamp, code.to_plain()], True
-        return code
-
-    def _find(self, name: str, stamp: Sequence[int]) -> ModuleCode | None:
-        with suppress(LookupError, TypeError, ValueError, AttributeError):
-            known_stamp, values = self.known[name]
-            return ModuleCode.from_plain(values) if known_stamp == stamp else None
-        return None
+        stamp = status.st_size, status.st_mtime_ns
+        if name not in self.known or self.known[name][:2] != stamp:
+            self.known[name], self.fresh = (*stamp, self.make(path)), True
+        return self.known[name][2]
 
     def write(self) -> None:
-        """Keep what was parsed; where the cache cannot be written, it is parsed again next time."""
+        """Keep what was read; where the cache cannot be written, it is read again next time."""
         if not self.fresh:
             return
         with suppress(OSError):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            partial = self.file.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(self.known), encoding="utf-8")
-            partial.replace(self.file)
+            self.cache.parent.mkdir(parents=True, exist_ok=True)
+            partial = self.cache.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(self.adapter.dump_json(self.known))
+            partial.replace(self.cache)
+            self.fresh = False

@@ -18,7 +18,6 @@ from simsplit.scenario import Scenario
 _INCIDENTAL = ("name", "seed", "output", "checkpoint", "threads", "device", "engine", "observers")
 _PLACES = ("root", "cache", "download")
 """Fields of data that say where their files lie, or how they come there."""
-_PATH = "path"
 _PLACE = re.compile(r"\.\d+(?=\.|$)")
 ADDED: Mapping[str, object] = {
     "method.*.at": "cut",
@@ -76,15 +75,14 @@ def digest_figure(scenario: str, recipe: Mapping[str, Any]) -> str:
 
 
 def _hash(values: Mapping[str, Any]) -> str:
-    leaves = {name: value for name, value in _flatten(values, "") if not _is_as_before(name, value)}
+    # a field with the value that all scenarios had before there was the field is left out
+    leaves = {
+        name: value
+        for name, value in _flatten(values, "")
+        if (place := _PLACE.sub(".*", name)) not in ADDED or ADDED[place] != value
+    }
     text = json.dumps(leaves, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _is_as_before(name: str, value: object) -> bool:
-    """Return whether a field has the value that all scenarios had before there was the field."""
-    place = _PLACE.sub(".*", name)
-    return place in ADDED and ADDED[place] == value
 
 
 def _without_places(value: Any) -> Any:  # noqa: ANN401 - plain values
@@ -94,18 +92,15 @@ def _without_places(value: Any) -> Any:  # noqa: ANN401 - plain values
     if not isinstance(value, Mapping):
         return value
     kept = {name: _without_places(each) for name, each in value.items() if name not in _PLACES}
-    if isinstance(kept.get(_PATH), str):
-        kept[_PATH] = Path(kept[_PATH]).name
+    if isinstance(kept.get("path"), str):
+        kept["path"] = Path(kept["path"]).name
     return kept
 
 
 def _flatten(value: Any, name: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - plain values
     """Yield the leaves of plain values by dotted name; null is as good as a missing field."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
+    if isinstance(value, Mapping | list):
+        for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _flatten(each, f"{name}.{key}".strip("."))
-    elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _flatten(each, f"{name}.{index}")
     elif value is not None:
         yield name, value

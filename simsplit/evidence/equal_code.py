@@ -9,7 +9,7 @@ chain of lines that begin where all of its parts are as they were.
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -53,15 +53,14 @@ class Carried:
     """The lines by which rows are carried over."""
 
     lines: Sequence[EqualCode] = ()
+    _known: dict[tuple[tuple[str, str], ...], tuple[str, ...]] = field(
+        default_factory=dict, init=False, compare=False
+    )
 
     @cached_property
     def checked(self) -> "Carried":
         """The lines that a comparison has shown."""
         return Carried([line for line in self.lines if line.cases != UNCHECKED])
-
-    @cached_property
-    def _known(self) -> dict[tuple[tuple[str, str], ...], tuple[str, ...]]:
-        return {}
 
     def find_changed(self, code: Code, now: Code) -> tuple[str, ...]:
         """Return the parts that have changed since a row was measured; none: it is as of today.
@@ -98,11 +97,7 @@ def read_carried(folders: Iterable[Path]) -> Carried:
 
 
 def read_lines(path: Path) -> list[EqualCode]:
-    """Read a file of lines; none where there is no file.
-
-    Raises:
-        RunError: for a file that is no table of lines, by its line.
-    """
+    """Read a file of lines, if there is one; raise RunError, by its line, for what is none."""
     try:
         rows = [*split_rows(read_csv(path, most=_MOST_BYTES, most_rows=_MOST_LINES))]
     except FileNotFoundError:
@@ -144,13 +139,10 @@ def write_lines(path: Path, lines: Iterable[EqualCode]) -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for each in lines:
-        writer.writerow([each.before, each.now, each.cases, each.machine, _write_parts(each)])
+        parts = " ".join(
+            f"{name}={before}" + (f"{_BECAME}{now}" if now != before else "")
+            for name, (before, now) in sorted(each.parts.items())
+        )
+        writer.writerow([each.before, each.now, each.cases, each.machine, parts])
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, out.getvalue().encode())
-
-
-def _write_parts(line: EqualCode) -> str:
-    words = []
-    for name, (before, now) in sorted(line.parts.items()):
-        words.append(f"{name}={before}" + (f"{_BECAME}{now}" if now != before else ""))
-    return " ".join(words)

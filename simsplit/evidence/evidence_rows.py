@@ -5,10 +5,11 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from simsplit.evidence.claims import Axes, Claim, Figure
-from simsplit.evidence.difference_intervals import BySeed
 from simsplit.evidence.measurements import write_setting
+from simsplit.evidence.verdicts import BySeed
 from simsplit.metrics.intervals import compute_half_width
 from simsplit.results.recovered_kinds import SILENT
 
@@ -52,6 +53,18 @@ class EvidenceRow:
     def seeds(self) -> int:
         """The fewest seeds of its measured figures; 0 where none is."""
         return min((len(known.by_seed) for known in self.known.values()), default=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as `--json` prints them."""
+        return {
+            **self.axes,
+            "printed": dict(self.printed),
+            "measured": {
+                name: {"mean": known.mean, "half_width": known.half, "by_seed": dict(known.by_seed)}
+                for name, known in self.known.items()
+            },
+            "stale": self.stale,
+        }
 
 
 def put_against_others(row: EvidenceRow, rows: Sequence[EvidenceRow], claim: Claim) -> EvidenceRow:

@@ -1,7 +1,7 @@
 """A table of a paper beside its measurements: each printed row with ours, and the verdict."""
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,6 @@ from simsplit.evidence.judging_claims import (
     judge_sentence,
     list_beyond,
 )
-from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.measurements import (
     OWN,
     Measurement,
@@ -38,7 +37,7 @@ from simsplit.evidence.refused_rows import (
     refuse_of_no_table,
     refuse_rows,
 )
-from simsplit.evidence.verdicts import ClaimVerdict, VerdictCounts
+from simsplit.evidence.verdicts import LOOKS, ClaimVerdict, VerdictCounts
 from simsplit.scenario.shipped import BOARDS
 
 
@@ -79,17 +78,16 @@ class EvidenceTable:
         known: dict[str, dict[str, dict[int, float]]] = {}
         for row in self.fresh:
             known.setdefault(row.setting, {}).setdefault(row.figure, {})[row.seed] = row.value
-        reached: dict[str, frozenset[str]] = {}
+        reached: defaultdict[str, set[str]] = defaultdict(set)
         for cell in self.cells:
-            before = reached.get(cell.setting, frozenset())
-            reached[cell.setting] = before.union(cell.digests)
+            reached[cell.setting].update(cell.digests)
         made = []
         for axes, printed in self.claim.rows:
             setting = write_setting(axes)
             of_row = known.get(setting, {})
             figures = {name: Known(of_row[name]) for name in self.claim.figures if name in of_row}
             old = sum(1 for row in self.stale if row.setting == setting)
-            made.append(EvidenceRow(axes, printed, figures, old, reached.get(setting, frozenset())))
+            made.append(EvidenceRow(axes, printed, figures, old, frozenset(reached[setting])))
         made += add_silent(made, self.claim)
         return [put_against_others(row, made, self.claim) for row in made]
 
@@ -132,10 +130,14 @@ class EvidenceTable:
     @property
     def lacking(self) -> Sequence[MeasuringCell]:
         """The cells of which a figure is missing or stale."""
-        known: dict[tuple[str, int], set[str]] = {}
-        for row in self.fresh:
-            known.setdefault((row.setting, row.seed), set()).add(row.figure)
-        return [cell for cell in self.cells if set(cell.digests) - known.get(cell.key, set())]
+        return self.list_lacking(self.cells)
+
+    def list_lacking(self, cells: Iterable[MeasuringCell]) -> list[MeasuringCell]:
+        """List those of some cells of which a figure is missing or stale."""
+        known = {row.key for row in self.fresh}
+        return [
+            cell for cell in cells if any((*cell.key, name) not in known for name in cell.digests)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: rows, statements and verdict."""
@@ -151,8 +153,8 @@ class EvidenceTable:
             "stale": len(self.stale),
             "refused": describe_refused(self.refused),
             "missing": len(self.lacking),
-            "statements": [_describe_judged(each) for each in self.judgements],
-            "rows": [_describe_row(row) for row in self.rows],
+            "statements": [each.to_dict() for each in self.judgements],
+            "rows": [row.to_dict() for row in self.rows],
         }
 
 
@@ -246,15 +248,12 @@ def put_beside(
 def find_refused(
     known: KnownRows, tables: Sequence[PaperTable], paper: str | None = None
 ) -> Mapping[str, Sequence[RefusedRow]]:
-    """Find all rows of papers' files that count for nothing, by table and tier.
-
-    A board's files are no paper's.
-    """
+    """Find all rows of papers' files that count for nothing, by table and tier."""
     by_file = {(table.paper, table.name, tier): table for table in tables for tier in table.tiers}
     names = [f"{table.full_name}.{tier}" for table in tables for tier in table.tiers]
     refused: dict[str, Sequence[RefusedRow]] = {}
     for (folder, name, tier), rows in known.by_file.items():
-        if folder == BOARDS or paper not in (None, folder):
+        if folder == BOARDS or paper not in (None, folder):  # a board's files are no paper's
             continue
         full = f"{folder}/{name}.{tier}"
         if full not in names:
@@ -278,32 +277,3 @@ def judge_table(table: PaperTable, known: KnownRows) -> tuple[ClaimVerdict, Evid
     if table.claim.out_of_reach and not measured:
         return ClaimVerdict.OUT_OF_REACH, chosen
     return chosen.verdict if table.claim.holds else ClaimVerdict.NO_CLAIM, chosen
-
-
-def _describe_judged(each: JudgedStatement) -> dict[str, Any]:
-    judged, interval = each.judged, each.judged.interval
-    return {
-        "that": str(judged.comparison),
-        "in": each.statement.in_,
-        "where": dict(each.where),
-        "verdict": judged.verdict.value,
-        "ours": each.statement.ours,
-        "why_open": judged.why_open,
-        "seeds": judged.seeds,
-        "difference": judged.mean if math.isfinite(judged.mean) else None,
-        "half_width": (interval[1] - interval[0]) / 2 if interval else None,
-        "low": interval[0] if interval else None,
-        "high": interval[1] if interval else None,
-    }
-
-
-def _describe_row(row: EvidenceRow) -> dict[str, Any]:
-    return {
-        **row.axes,
-        "printed": dict(row.printed),
-        "measured": {
-            name: {"mean": known.mean, "half_width": known.half, "by_seed": dict(known.by_seed)}
-            for name, known in row.known.items()
-        },
-        "stale": row.stale,
-    }

@@ -3,17 +3,19 @@
 What rows say nothing of stays open (`simsplit.evidence.silences`).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from simsplit.evidence.claims import FIGURE, Axes, Claim, Statement, Tier
-from simsplit.evidence.difference_intervals import BySeed
 from simsplit.evidence.evidence_rows import EvidenceRow
-from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.silences import explain_silence
 from simsplit.evidence.statements import COMPARISONS, Comparison
 from simsplit.evidence.verdicts import (
+    LOOKS,
+    BySeed,
     ClaimVerdict,
     Judged,
     VerdictCounts,
@@ -36,22 +38,39 @@ class JudgedStatement:
         where = ", ".join(self.where.values())
         return f"{self.judged.comparison}{f' ({where})' if where else ''}"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as `--json` prints them."""
+        judged = self.judged
+        low, high = judged.interval or (None, None)
+        return {
+            "that": str(judged.comparison),
+            "in": self.statement.in_,
+            "where": dict(self.where),
+            "verdict": judged.verdict.value,
+            "ours": self.statement.ours,
+            "why_open": judged.why_open,
+            "seeds": judged.seeds,
+            "difference": judged.mean if math.isfinite(judged.mean) else None,
+            "half_width": (high - low) / 2 if low is not None and high is not None else None,
+            "low": low,
+            "high": high,
+        }
+
 
 def judge_claim(
     claim: Claim, tier: Tier, rows: Sequence[EvidenceRow], planned: int = LOOKS[0]
 ) -> list[JudgedStatement]:
-    """Judge all comparisons that a tier can make, in the order of the claim's statements.
-
-    `planned` is the number of seeds that the tier plans.
-    """
+    """Judge all comparisons that a tier can make, by the seeds that it plans, in their order."""
     made = []
     for statement, where, comparison in claim.comparisons():
-        here = _find_rows(rows, where)
+        here = [row for row in rows if row.reachable and where.items() <= row.axes.items()]
         if _is_reached(claim, statement, comparison, here):
-            judged = _judge(claim, tier, statement, comparison, here, planned=planned)
-            if judged.verdict is not ClaimVerdict.OUT_OF_REACH and not judged.missing:
-                named = [row for row in here if _is_named(statement, comparison, row)]
-                judged = _silence(judged, explain_silence(claim, tier, statement, named, rows))
+            measures = {s: claim.measure(statement.in_ or s, tier) for s in comparison.rows}
+            judged = judge(comparison, _find_values(statement, here), measures, planned)
+            if not judged.missing:
+                judged = _silence(claim, tier, statement, judged, here, rows=rows)
+            elif statement.out_of_reach:
+                judged = replace(judged, verdict=ClaimVerdict.OUT_OF_REACH)
             made.append(JudgedStatement(statement, where, judged))
     return made
 
@@ -98,14 +117,6 @@ def count_of(judgements: Sequence[JudgedStatement], *, ours: bool) -> VerdictCou
     )
 
 
-def _find_rows(rows: Sequence[EvidenceRow], where: Axes) -> list[EvidenceRow]:
-    return [
-        row
-        for row in rows
-        if row.reachable and all(row.axes[name] == value for name, value in where.items())
-    ]
-
-
 def _is_reached(
     claim: Claim, statement: Statement, comparison: Comparison, here: Sequence[EvidenceRow]
 ) -> bool:
@@ -123,29 +134,19 @@ def _is_reached(
     )
 
 
-def _is_named(statement: Statement, comparison: Comparison, row: EvidenceRow) -> bool:
-    return statement.along == FIGURE or row.axes[statement.along] in comparison.rows
-
-
-def _judge(
+def _silence(
     claim: Claim,
     tier: Tier,
     statement: Statement,
-    comparison: Comparison,
+    judged: Judged,
     here: Sequence[EvidenceRow],
     *,
-    planned: int,
+    rows: Sequence[EvidenceRow],
 ) -> Judged:
-    """Judge a comparison; one without measurements may be out of reach."""
-    names = {row: row if statement.along == FIGURE else statement.in_ for row in comparison.rows}
-    measures = {row: claim.measure(name, tier) for row, name in names.items()}
-    judged = judge(comparison, _find_values(statement, here), measures, planned)
-    if judged.missing and statement.out_of_reach:
-        return replace(judged, verdict=ClaimVerdict.OUT_OF_REACH)
-    return judged
-
-
-def _silence(judged: Judged, why: str) -> Judged:
+    """Leave open what rows say nothing of."""
+    sides, along = judged.comparison.rows, statement.along
+    named = [row for row in here if along == FIGURE or row.axes[along] in sides]
+    why = explain_silence(claim, tier, statement, named, rows)
     return replace(judged, verdict=ClaimVerdict.NOT_SETTLED, why_open=why) if why else judged
 
 

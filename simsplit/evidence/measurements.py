@@ -9,15 +9,16 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from simsplit.errors import RunError, RunFailedError
-from simsplit.evidence.claims import Axes, Tier
+from simsplit.evidence.claims import Axes
 from simsplit.evidence.row_code import read_code, write_code
 from simsplit.foreign import read_csv, refuse_link, split_rows
 from simsplit.results.directory import replace
@@ -67,7 +68,8 @@ class Measurement:
     @property
     def axes(self) -> Axes:
         """The setting's value on each axis."""
-        return read_setting(self.setting)
+        pairs = (pair.partition("=") for pair in self.setting.split(_SEPARATOR) if pair)
+        return {name: value for name, _, value in pairs}
 
     @property
     def on_gpu(self) -> bool:
@@ -80,17 +82,6 @@ def write_setting(axes: Axes) -> str:
     return _SEPARATOR.join(f"{name}={value}" for name, value in sorted(axes.items()))
 
 
-def read_setting(text: str) -> dict[str, str]:
-    """Read what `write_setting` wrote."""
-    pairs = (pair.partition("=") for pair in text.split(_SEPARATOR) if pair)
-    return {name: value for name, _, value in pairs}
-
-
-def path_of(folder: Path, paper: str, table: str, tier: Tier) -> Path:
-    """Return the file of a table's rows below a folder of results."""
-    return folder / paper / f"{table}.{tier}.csv"
-
-
 def find_shipped_results() -> Path:
     """Return the folder of shipped rows: in the package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
@@ -99,11 +90,7 @@ def find_shipped_results() -> Path:
 
 
 def read(path: Path) -> list[Measurement]:
-    """Read a file of rows; none where there is no file.
-
-    Raises:
-        RunError: for a file that is no table of rows, by its line.
-    """
+    """Read a file of rows, if there is one; raise RunError, by its line, for what is none."""
     try:
         content = read_csv(path, most=MOST_BYTES, most_rows=MOST_ROWS)
         lines = [*split_rows(content)]
@@ -129,24 +116,12 @@ def read(path: Path) -> list[Measurement]:
 
 def _row(path: Path, number: int, line: Mapping[str, str | None]) -> Measurement:
     try:
-        cells = {name: _cell(line[name]) for name in line}
-        row = Measurement(
-            setting=cells["setting"],
-            seed=int(cells["seed"]),
-            figure=cells["figure"],
-            value=float(cells["value"]),
-            digest=cells["digest"],
-            code=write_code(read_code(cells["code"])),
-            version=cells["version"],
-            commit=cells["commit"],
-            command=cells["command"],
-            machine=cells["machine"],
-            threads=int(cells["threads"]),
-            minutes=float(cells["minutes"]),
-            date=cells["date"],
-        )
+        texts = {name: _cell(line[name]) for name in line}
+        names = [field.name for field in fields(Measurement)]
+        cells: dict[str, Any] = {name: _READERS.get(name, str)(texts[name]) for name in names}
     except (ValueError, KeyError) as error:
         raise RunError(f"{path}, line {number}: no measurement ({error})") from None
+    row = Measurement(**cells)
     if not math.isfinite(row.value):
         raise RunError(f"{path}, line {number}: {row.figure} is {row.value}")
     return row
@@ -158,19 +133,26 @@ def _cell(text: str | None) -> str:
     return text
 
 
-def merge(before: Iterable[Measurement], new: Iterable[Measurement]) -> list[Measurement]:
-    """Return all rows in order of their keys; new ones replace those of their key."""
-    rows = {row.key: row for row in (*before, *new)}
-    return [rows[key] for key in sorted(rows)]
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "seed": int,
+    "value": float,
+    "code": lambda text: write_code(read_code(text)),
+    "threads": int,
+    "minutes": float,
+}
+"""Column -> what reads its cells; the others hold text."""
 
 
 def add(path: Path, new: Iterable[Measurement]) -> None:
-    """Add rows to a file, which is replaced as a whole, by a writer that holds its lock."""
-    rows = merge(read(path), new)
+    """Add rows to a file in order of their keys; new ones replace those of their key.
+
+    The file is replaced as a whole, by a writer that holds its lock.
+    """
+    rows = {row.key: row for row in (*read(path), *new)}
     out = io.StringIO()
     writer = csv.DictWriter(out, [field.name for field in fields(Measurement)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    writer.writerows(asdict(rows[key]) for key in sorted(rows))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, out.getvalue().encode())
@@ -183,11 +165,7 @@ def add(path: Path, new: Iterable[Measurement]) -> None:
 
 @contextmanager
 def hold_alone(tables: Iterable[str]) -> Iterator[None]:
-    """Hold tables as their only writer in this folder.
-
-    Raises:
-        RunError: where another process writes one of them.
-    """
+    """Hold tables as their only writer here; raise RunError where another process writes one."""
     with ExitStack() as held:
         for name in sorted(set(tables)):
             file = LOCKS / f"{name.replace('/', '.')}.lock"

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 from simsplit.errors import ScenarioError
 from simsplit.evidence.cell_uses import CellUses, find_uses
 from simsplit.evidence.claims import Axes, Claim, Figure, Measured, Tier
+from simsplit.evidence.code_definitions import digest_texts
 from simsplit.evidence.digests import digest_figure, digest_of, dump_fields
 from simsplit.evidence.measurements import write_setting
+from simsplit.evidence.row_code import write_code
 from simsplit.report.short_names import value_of
 from simsplit.scenario import Cell, Scenario, Sweep, has_sweep, load_scenario, load_sweep
 
@@ -61,24 +62,8 @@ class MeasuringCell:
     def name(self) -> str:
         """A name for its folder; another scenario gets another one, and so does other code."""
         words = [f"{name}={value}" for name, value in self.axes.items()]
-        digests = [self.digest[:8], self.uses.code_digest]
+        digests = [self.digest[:8], digest_texts([write_code(self.uses.code)], 4)]
         return ",".join([*words, f"seed={self.seed}", *digests]).replace("/", "-")
-
-
-@dataclass(frozen=True)
-class _LoadedFile:
-    """A scenario file that is loaded once, since several tables share it."""
-
-    sweep: Sweep
-    known: dict[int, tuple[str, CellUses]]
-    """What is known of a scenario by its `id`: it takes a millisecond, and the sweep keeps them."""
-
-    def describe(self, scenario: Scenario) -> tuple[str, CellUses]:
-        """Return a scenario's digest, and what it uses."""
-        if id(scenario) not in self.known:
-            fields = dump_fields(scenario)
-            self.known[id(scenario)] = digest_of(scenario, fields), find_uses(fields)
-        return self.known[id(scenario)]
 
 
 def list_cells(
@@ -107,27 +92,32 @@ def list_cells(
 def _list_of_entry(
     claim: Claim, entry: Measured, folder: Path, seeds: Sequence[int] | None
 ) -> Iterator[MeasuringCell]:
-    loaded = _load(folder / entry.scenario)
-    sweep = loaded.sweep
-    known: dict[tuple[str, ...], dict[int, list[tuple[Axes, Scenario]]]] = {}
-    rows, short = _PrintedRows(row for row, _ in claim.rows), sweep.fields
+    file = folder / entry.scenario
+    sweep, described = _load(file, file.stat().st_mtime_ns)
+    known: dict[tuple[str | None, ...], dict[int, list[Scenario]]] = {}
+    # a table's hundreds of rows meet as many cells
+    rows: dict[tuple[str | None, ...], Axes] = {tuple(row.values()): row for row, _ in claim.rows}
     for cell in sweep.cells:
-        for row in rows.find(_find_axes(cell, short, entry)):
+        axes = _find_axes(cell, sweep.fields, entry)
+        key = tuple(axes.get(name) for name in claim.axes)
+        if key in rows:
             # several cells of one row and seed stay apart, so that the caller can refuse them
-            of_row = known.setdefault(tuple(row.values()), {})
-            of_row.setdefault(cell.scenario.seed, []).append((row, cell.scenario))
+            of_row = known.setdefault(key, {})
+            of_row.setdefault(cell.scenario.seed, []).append(cell.scenario)
     swept = any("seed" in cell.settings for cell in sweep.cells)
     known_figures = claim.measured_figures
     figures = entry.figures or known_figures
-    for of_row in known.values():
-        first = next(iter(of_row.values()))
+    for key, of_row in known.items():
+        printed, first = rows[key], next(iter(of_row.values()))
         made: dict[int, tuple[str, CellUses, Mapping[str, str]]] = {}
         usual = tuple(of_row) if swept else SEEDS
         for seed in seeds or usual:
-            for printed, scenario in of_row.get(seed, first):
+            for scenario in of_row.get(seed, first):
                 # a scenario stands for several seeds where none is swept, and no digest has a seed
                 if id(scenario) not in made:
-                    digest, uses = loaded.describe(scenario)
+                    if id(scenario) not in described:
+                        described[id(scenario)] = _describe(scenario)
+                    digest, uses = described[id(scenario)]
                     digests = _digest_figures(digest, figures, known_figures)
                     made[id(scenario)] = digest, uses, digests
                 digest, uses, digests = made[id(scenario)]
@@ -138,9 +128,13 @@ def describe_scenario(
     scenario: Scenario, figures: Iterable[str], known: Mapping[str, Figure]
 ) -> tuple[str, Mapping[str, str], CellUses]:
     """Return a scenario's digest, that of each of these figures of its run, and what it uses."""
+    digest, uses = _describe(scenario)
+    return digest, _digest_figures(digest, figures, known), uses
+
+
+def _describe(scenario: Scenario) -> tuple[str, CellUses]:
     fields = dump_fields(scenario)
-    digest = digest_of(scenario, fields)
-    return digest, _digest_figures(digest, figures, known), find_uses(fields)
+    return digest_of(scenario, fields), find_uses(fields)
 
 
 def _digest_figures(
@@ -149,17 +143,17 @@ def _digest_figures(
     return {name: digest_figure(digest, known[name].recipe) for name in figures}
 
 
-def _load(file: Path) -> _LoadedFile:
-    """Load a scenario file; one without a sweep is a sweep of one cell."""
-    return _load_as_of(file, file.stat().st_mtime_ns)
+@lru_cache(maxsize=256)  # several tables share a file
+def _load(file: Path, _modified_ns: int) -> tuple[Sweep, dict[int, tuple[str, CellUses]]]:
+    """Load a scenario file; one without a sweep is a sweep of one cell.
 
-
-@lru_cache(maxsize=256)
-def _load_as_of(file: Path, _modified_ns: int) -> _LoadedFile:
+    Beside it is kept what is known of a scenario by its `id`: it takes a millisecond, and the sweep
+    keeps them.
+    """
     if has_sweep(file):
-        return _LoadedFile(load_sweep(file), {})
+        return load_sweep(file), {}
     scenario = load_scenario(file)
-    return _LoadedFile(Sweep(scenario.name, (Cell("", {}, scenario),)), {})
+    return Sweep(scenario.name, (Cell("", {}, scenario),)), {}
 
 
 def _find_axes(cell: Cell, short: Mapping[str, str], entry: Measured) -> dict[str, str]:
@@ -167,29 +161,9 @@ def _find_axes(cell: Cell, short: Mapping[str, str], entry: Measured) -> dict[st
     own = {entry.rename.get("cell", "cell"): cell.label} if cell.label else {}
     for name, value in cell.settings.items():
         if name != "seed":
-            own[entry.rename.get(short[name], short[name])] = _write_word(name, value)
+            # a word without spaces, which statements can name
+            word = value_of(value).replace(" + ", "+").replace(" ", "-")
+            word = "raw" if name == "method" and not value else word
+            own[entry.rename.get(short[name], short[name])] = word
     axes = {**entry.with_, **own}
     return {name: entry.words.get(name, {}).get(value, value) for name, value in axes.items()}
-
-
-def _write_word(field: str, value: Any) -> str:  # noqa: ANN401 - any plain value
-    """Write a swept value as a word without spaces, which statements can name."""
-    if field == "method" and not value:
-        return "raw"
-    return value_of(value).replace(" + ", "+").replace(" ", "-")
-
-
-class _PrintedRows:
-    """Printed rows by their axes: a table's hundreds of rows meet as many cells."""
-
-    def __init__(self, rows: Iterable[Axes]) -> None:
-        self._by_names: dict[tuple[str, ...], dict[tuple[str, ...], list[Axes]]] = {}
-        for row in rows:
-            of_names = self._by_names.setdefault(tuple(row), {})
-            of_names.setdefault(tuple(row.values()), []).append(row)
-
-    def find(self, axes: Axes) -> Iterator[Axes]:
-        """Yield the rows that a cell with these axes measures: it has all axes of theirs."""
-        for names, rows in self._by_names.items():
-            if all(name in axes for name in names):
-                yield from rows.get(tuple(axes[name] for name in names), ())

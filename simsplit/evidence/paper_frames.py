@@ -1,9 +1,9 @@
 """Tables of papers as DataFrames: `simsplit.papers`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from simsplit.evidence.claims import Axes, Tier
+from simsplit.evidence.claims import Tier
 from simsplit.evidence.evidence_tables import (
     EvidenceTable,
     build_table,
@@ -31,7 +31,12 @@ def papers(table: str | None = None, tier: Tier | None = None) -> "pd.DataFrame"
         return pd.DataFrame(list(_list_all()))
     entry = find_table(table)
     if not entry.tiers and tier is None:
-        return pd.DataFrame([_list_printed(axes, printed) for axes, printed in entry.claim.rows])
+        return pd.DataFrame(
+            [
+                axes | {f"{name}_paper": value for name, value in printed.items()}
+                for axes, printed in entry.claim.rows
+            ]
+        )
     tiers = (entry.choose_tier(tier),) if tier is not None else entry.tiers
     known = read_known_rows()
     rows = [row for each in tiers for row in _list_rows(build_table(entry, each, known))]
@@ -56,10 +61,6 @@ def _list_all() -> Iterator[dict[str, Any]]:
             "missing": len(built.lacking) if built else 0,
             "stale": len(built.stale) if built else 0,
         }
-
-
-def _list_printed(axes: Axes, printed: Mapping[str, float]) -> dict[str, Any]:
-    return {**axes, **{f"{name}_paper": value for name, value in printed.items()}}
 
 
 def _list_rows(built: EvidenceTable) -> Iterator[dict[str, Any]]:

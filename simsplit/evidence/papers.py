@@ -1,18 +1,18 @@
-"""Tables of papers by name, from the claims beside each paper's scenarios."""
+"""Tables of papers by name, from the claims beside each paper's scenarios; boards are like them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from simsplit.errors import SimsplitError, format_list, suggest
 from simsplit.evidence.claims import TIERS, Claim, Claims, Tier, load_claims
-from simsplit.scenario.shipped import CLAIMS, find_folder
+from simsplit.scenario.shipped import BOARDS, CLAIMS, find_folder
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or figure of a paper, with its claim."""
+    """A table or figure of a paper, with its claim; or a track of the board, `boards`."""
 
     paper: str
     """The folder of the paper, such as `lightsplit`."""
@@ -20,6 +20,8 @@ class PaperTable:
     claim: Claim
     folder: Path
     """The folder of the paper's scenarios."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Folder of a model that the paper's scenarios name -> the command that makes it."""
 
     @property
     def full_name(self) -> str:
@@ -29,6 +31,8 @@ class PaperTable:
     @property
     def command(self) -> Sequence[str]:
         """The words of the command that measures it."""
+        if self.paper == BOARDS:
+            return ("simsplit", "board", self.name)
         return ("simsplit", "reproduce", self.full_name)
 
     @property
@@ -36,17 +40,8 @@ class PaperTable:
         """The tiers that have scenarios, the cheapest first."""
         return tuple(tier for tier in TIERS if self.claim.measured.get(tier))
 
-    @property
-    def models(self) -> Mapping[str, str]:
-        """Folder of a model that the paper's scenarios name -> the command that makes it."""
-        return load_papers()[self.paper].models
-
     def choose_tier(self, wanted: Tier | None) -> Tier:
-        """Return a tier that the table has: the wanted one, or its cheapest.
-
-        Raises:
-            SimsplitError: where the table lacks it, or has none at all.
-        """
+        """Return the wanted tier, or the cheapest; raise SimsplitError if the table has none."""
         if not self.tiers:
             why = self.claim.out_of_reach or self.claim.describes
             raise SimsplitError(f"{self.full_name} has no scenario that measures it: {why}")
@@ -64,11 +59,7 @@ def load_papers() -> Mapping[str, Claims]:
 
 
 def list_tables(paper: str | None = None) -> list[PaperTable]:
-    """List all tables, or those of one paper, in the papers' own order.
-
-    Raises:
-        SimsplitError: for an unknown paper.
-    """
+    """List all tables, or those of one paper, in the papers' own order; refuse unknown ones."""
     papers = load_papers()
     if paper is not None and paper not in papers:
         known = format_list(papers, 20)
@@ -76,7 +67,7 @@ def list_tables(paper: str | None = None) -> list[PaperTable]:
             f"unknown paper '{paper}'{suggest(paper, papers) or ','} known: {known}"
         )
     return [
-        PaperTable(folder, name, claim, find_folder() / "papers" / folder)
+        PaperTable(folder, name, claim, find_folder() / "papers" / folder, claims.models)
         for folder, claims in papers.items()
         if paper in (None, folder)
         for name, claim in claims.tables.items()
@@ -84,11 +75,7 @@ def list_tables(paper: str | None = None) -> list[PaperTable]:
 
 
 def find_table(name: str) -> PaperTable:
-    """Find a table by the name that commands take, such as `lightsplit/table9`.
-
-    Raises:
-        SimsplitError: for an unknown table, with the nearest names.
-    """
+    """Find a table by the name that commands take, such as `lightsplit/table9`; refuse others."""
     tables = {table.full_name: table for table in list_tables()}
     if (paper_table := tables.get(name)) is not None:
         return paper_table

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from simsplit.errors import SimsplitError
+from simsplit.evidence.cell_uses import list_folders
 from simsplit.evidence.data_at_hand import explain_absence, move_data
 from simsplit.evidence.digests import dump_fields
-from simsplit.evidence.file_contents import list_folders
 from simsplit.evidence.selecting import Selection
 from simsplit.machine import find_device
 from simsplit.sweep import Cluster
@@ -29,11 +29,7 @@ def place_data(selection: Selection, data: Path | None) -> Selection:
 
 
 def names_gpu(device: str | None, cluster: Cluster | None) -> bool:
-    """Return whether `--device` names a GPU, for which minutes are estimated otherwise.
-
-    Raises:
-        SimsplitError: for a device that this machine does not have, or beside a cluster.
-    """
+    """Return whether `--device` names a GPU, for which minutes are estimated otherwise."""
     if device is None:
         return False
     if cluster is not None:

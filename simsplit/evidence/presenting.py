@@ -5,7 +5,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import repeat
 from typing import Any
 
 from simsplit.errors import format_count
@@ -14,12 +13,11 @@ from simsplit.evidence.code_sources import DIRTY
 from simsplit.evidence.evidence_rows import EvidenceRow, Known
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.judging_claims import JudgedStatement
-from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.refused_rows import RefusedRow, describe_refused, write_refused
 from simsplit.evidence.selecting import estimate, write_minutes
 from simsplit.evidence.settling import Prospect, find_prospects
-from simsplit.evidence.verdicts import ClaimVerdict, VerdictCounts
+from simsplit.evidence.verdicts import LOOKS, ClaimVerdict, Judged, VerdictCounts
 from simsplit.report.tables import Table
 
 JudgedTable = tuple[PaperTable, ClaimVerdict, EvidenceTable | None]
@@ -89,25 +87,22 @@ def tabulate_rows(built: EvidenceTable) -> Table:
     texts = {tuple(axes.values()): printed for axes, printed in claim.texts}
     # a silent model's row, which DCS tables have, is printed by nobody
     printed = [texts.get(tuple(row.axes.values()), {}) for row in shown]
-    columns, cells = [*varied], [[claim.name(row.axes[axis]) for axis in varied] for row in shown]
+    columns = {axis: [claim.name(row.axes[axis]) for row in shown] for axis in varied}
     for name, figure in claim.figures.items():
         title = f"{write_words(name)} {figure.unit}".strip()
         if any(name in each for each in printed):
-            columns.append(f"{title}, paper")
-            _extend(cells, [each.get(name, "") for each in printed])
+            columns[f"{title}, paper"] = [each.get(name, "") for each in printed]
         if any(name in row.known for row in shown) or (figure.is_ and built.stale):
-            columns.append(f"{title}, here")
-            decimals = claim.decimals(name)
-            ours = [None if claim.is_own(name, row.axes) else row.known.get(name) for row in shown]
-            _extend(cells, map(_write_ours, ours, repeat(decimals), shown))
-    _extend(cells, [str(row.seeds or "") for row in shown])
-    align = "l" * len(varied) + "r" * (len(columns) + 1 - len(varied))
-    return Table("", (*columns, "seeds"), [tuple(row) for row in cells], align)
+            columns[f"{title}, here"] = [_write_ours(claim, name, row) for row in shown]
+    columns["seeds"] = [str(row.seeds or "") for row in shown]
+    align = "l" * len(varied) + "r" * (len(columns) - len(varied))
+    return Table("", tuple(columns), [*zip(*columns.values(), strict=True)], align)
 
 
-def _extend(rows: Sequence[list[str]], column: Iterable[str]) -> None:
-    for row, cell in zip(rows, column, strict=True):
-        row.append(cell)
+def _write_ours(claim: Claim, name: str, row: EvidenceRow) -> str:
+    if name in row.known and not claim.is_own(name, row.axes):
+        return write_known(row.known[name], claim.decimals(name))
+    return "stale" if row.stale else ""
 
 
 def write_words(name: str) -> str:
@@ -136,12 +131,6 @@ def write_value(claim: Claim, axis: str, value: str) -> str:
     return f"{write_words(axis)} {name}" if name.replace(".", "").isdecimal() else name
 
 
-def _write_ours(known: Known | None, decimals: int, row: EvidenceRow) -> str:
-    if known is None:
-        return "stale" if row.stale else ""
-    return write_known(known, decimals)
-
-
 def write_known(known: Known, decimals: int) -> str:
     """Write a figure's mean over seeds, and half of its interval where there are several."""
     half = known.half
@@ -164,44 +153,27 @@ def list_statements(built: EvidenceTable) -> Iterator[str]:
 
     What goes beyond the table's sentence comes last, under a word of its own.
     """
-    for each in _put_ours_last(built.judgements):
+    for each in sorted(built.judgements, key=lambda each: bool(each.statement.ours)):
         word = f"{OURS}, " if each.statement.ours else ""
-        yield f"{word}{each.judged.verdict.value}: {write_statement(built, each)}"
+        yield f"{word}{each.judged.verdict.value}: {_write_statement(built, each)}"
 
 
-def _put_ours_last(judgements: Sequence[JudgedStatement]) -> list[JudgedStatement]:
-    return sorted(judgements, key=lambda each: bool(each.statement.ours))
-
-
-def write_statement(built: EvidenceTable, each: JudgedStatement) -> str:
+def _write_statement(built: EvidenceTable, each: JudgedStatement) -> str:
     """Write a statement with what was measured of it."""
-    figure = _write_figure(built, each)
-    start = f"{figure}: {each}" if figure else str(each)
+    start = _write_start(built, each)
     start = f"{start}, in most of them" if each.statement.most else start
     start = f"{start}, {each.statement.ours}" if each.statement.ours else start
-    if each.judged.verdict is ClaimVerdict.OUT_OF_REACH:
-        return f"{start}; {each.statement.out_of_reach}"
-    if each.judged.missing:
-        return f"{start}; lacks {', '.join(each.judged.missing)}"
-    what = _LEFT_MINUS_RIGHT if each.judged.comparison.bound is None else "measured"
-    seeds = format_count(each.judged.seeds, "seed")
-    why = f"; {each.judged.why_open}" if each.judged.why_open else ""
-    return f"{start}; {what} {_write_measured(each)} over {seeds}{why}"
+    over = f" over {format_count(each.judged.seeds, 'seed')}"
+    return f"{start}; {_describe_measured(each, str, bounded='measured ', over=over)}"
 
 
-def tabulate_statements(built: EvidenceTable) -> Table:
-    """Tabulate what the sentence says, by the paper's names: what was measured, and the verdict."""
-    return _tabulate(built, [each for each in built.judgements if not each.statement.ours])
+def tabulate_statements(built: EvidenceTable, *, ours: bool = False) -> Table:
+    """Tabulate what the sentence says, by the paper's names: what was measured, and the verdict.
 
-
-def tabulate_ours(built: EvidenceTable) -> Table:
-    """Tabulate what goes beyond the table's sentence in the same way."""
-    return _tabulate(built, [each for each in built.judgements if each.statement.ours])
-
-
-def _tabulate(built: EvidenceTable, judgements: Iterable[JudgedStatement]) -> Table:
+    `ours`: tabulate what goes beyond the table's sentence.
+    """
     claim, rows = built.claim, []
-    for each in judgements:
+    for each in (each for each in built.judgements if bool(each.statement.ours) == ours):
         where = ", ".join(write_value(claim, axis, value) for axis, value in each.where.items())
         figure = write_words(_write_figure(built, each))
         name = write_words if each.statement.along == FIGURE else claim.name
@@ -216,15 +188,22 @@ def _tabulate(built: EvidenceTable, judgements: Iterable[JudgedStatement]) -> Ta
     return Table("", tuple(columns[n] for n in kept), cells, "".join("lllllrl"[n] for n in kept))
 
 
-def _describe_measured(each: JudgedStatement, name: Callable[[str], str]) -> str:
+def _describe_measured(
+    each: JudgedStatement, name: Callable[[str], str], bounded: str = "", over: str = ""
+) -> str:
     judged = each.judged
     if judged.verdict is ClaimVerdict.OUT_OF_REACH:
         return each.statement.out_of_reach
     if judged.missing:
         return f"lacks {', '.join(map(name, judged.missing))}"
-    what = f"{_LEFT_MINUS_RIGHT} " if judged.comparison.bound is None else ""
+    what = f"{_LEFT_MINUS_RIGHT} " if judged.comparison.bound is None else bounded
     why = f"; {judged.why_open}" if judged.why_open else ""
-    return f"{what}{_write_measured(each)}{why}"
+    return f"{what}{_write_measured(judged)}{over}{why}"
+
+
+def _write_start(built: EvidenceTable, each: JudgedStatement) -> str:
+    figure = _write_figure(built, each)
+    return f"{figure}: {each}" if figure else str(each)
 
 
 def _write_figure(built: EvidenceTable, each: JudgedStatement) -> str:
@@ -239,9 +218,8 @@ def _write_claimed(built: EvidenceTable, statement: Statement) -> str:
     return f"{figure}{statement.that}{f' ({where})' if where else ''}"
 
 
-def _write_measured(each: JudgedStatement) -> str:
+def _write_measured(judged: Judged) -> str:
     """Write the first side where it is held against a number, else how far apart both are."""
-    judged = each.judged
     shift, digits = judged.comparison.bound or 0.0, 3 if judged.comparison.bound is None else 4
     mean = f"{judged.mean + shift:.{digits}g}"
     if judged.interval is None:
@@ -264,8 +242,7 @@ def describe_built(built: EvidenceTable) -> dict[str, Any]:
 def list_prospects(prospects: Iterable[Prospect]) -> Iterator[str]:
     """Yield for each open statement what would settle it, and at what price."""
     for each in prospects:
-        figure = _write_figure(each.table, each.each)
-        start = f"{figure}: {each.each}" if figure else str(each.each)
+        start = _write_start(each.table, each.each)
         if each.why_not:
             yield f"{start}: more seeds would not settle it: {each.why_not}"
         else:
@@ -285,7 +262,8 @@ def write_card(built: EvidenceTable, options: Sequence[str] = ()) -> list[str]:
     machines = sorted(
         {f"{row.machine}, {format_count(row.threads, 'thread')}" for row in built.fresh}
     )
-    commits = sorted({_shorten(row.commit) for row in built.fresh if row.commit})
+    named = {row.commit for row in built.fresh if row.commit}
+    commits = sorted(each[:12] + (DIRTY if each.endswith(DIRTY) else "") for each in named)
     dates = sorted({row.date[:10] for row in built.fresh})
     versions = sorted({row.version for row in built.fresh})
     span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
@@ -296,10 +274,6 @@ def write_card(built: EvidenceTable, options: Sequence[str] = ()) -> list[str]:
         + (f" at {', '.join(commits)}" if commits else "")
     )
     return lines
-
-
-def _shorten(commit: str) -> str:
-    return commit[:12] + (DIRTY if commit.endswith(DIRTY) else "")
 
 
 def write_gaps(built: EvidenceTable) -> list[str]:

@@ -32,10 +32,8 @@ def read_run(
     """Return the rows of a finished run that measured a cell.
 
     `commit` is that of the package as it stands here, with which the run was just made; without
-    one, the run names its own.
-
-    Raises:
-        RunError: where the run lacks a figure of the claim, or names no commit that is known.
+    one, the run names its own. Raise RunError where it lacks a figure of the claim, or names no
+    known commit.
     """
     facts = run.environment
     code: Mapping[str, str] = {**cell.uses.code, **cell.uses.files}
@@ -101,11 +99,7 @@ def write_command(cell: MeasuringCell, table: PaperTable, tier: Tier) -> str:
 
 
 def find_runs(folder: Path) -> Iterator[tuple[str, Run]]:
-    """Find the finished runs of a sweep or run directory, each with its scenario's digest.
-
-    Raises:
-        RunError: where the folder holds no run.
-    """
+    """Find the finished runs of a sweep or run directory, each with its scenario's digest."""
     if (folder / SWEEP).exists():
         paths = [folder / cell.name for cell in SweepDirectory.load(folder).cells]
     else:
@@ -130,8 +124,9 @@ def _describe_machine(facts: Mapping[str, Any]) -> str:
 
     Torch can round otherwise with other vector instructions, and on another processor.
     """
-    match = _PLATFORM.match(str(facts["platform"]))
-    system = " ".join(match.groups()) if match else str(facts["platform"]).partition("-")[0]
+    platform = str(facts["platform"])
+    match = _PLATFORM.match(platform)
+    system = " ".join(match.groups()) if match else platform.partition("-")[0]
     make = f" of {facts['processor']}" if facts.get("processor") else ""
     kind = f" with {facts['instructions']}" if facts.get("instructions") else ""
     words = [system, f"{facts['processors']} processors{make}{kind}"]

@@ -72,13 +72,9 @@ def write_refused(refused: Sequence[RefusedRow]) -> Iterator[str]:
 
 def describe_refused(refused: Sequence[RefusedRow]) -> list[dict[str, object]]:
     """Describe refused rows as plain values."""
+    names = ("setting", "seed", "figure")
     return [
-        {
-            "setting": each.row.setting,
-            "seed": each.row.seed,
-            "figure": each.row.figure,
-            "reason": each.reason,
-        }
+        {**{name: getattr(each.row, name) for name in names}, "reason": each.reason}
         for each in refused
     ]
 

@@ -7,10 +7,9 @@ the command loses the cells that are under way.
 
 import math
 import shutil
-import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -18,12 +17,12 @@ from typing import Protocol
 from simsplit.errors import RunError, SimsplitError
 from simsplit.evidence import code_sources
 from simsplit.evidence.digests import digest_of
+from simsplit.evidence.evidence_rows import Known
 from simsplit.evidence.evidence_tables import EvidenceTable
-from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone, path_of
+from simsplit.evidence.measurements import OWN, Measurement, add, hold_alone
 from simsplit.evidence.measuring_cells import MeasuringCell
 from simsplit.evidence.reading_runs import find_runs, read_run
 from simsplit.evidence.selecting import ChosenCell, Selection
-from simsplit.metrics.intervals import compute_half_width
 from simsplit.plugins import NO_PLUGINS
 from simsplit.progress import SweepObserver
 from simsplit.results import CHECKPOINTS, SCENARIO, Run, checkpoints, read_summary
@@ -83,21 +82,11 @@ def measure_cells(
     budget_min: float | None = None,
     cluster: Cluster | None = None,
 ) -> Reproduction:
-    """Measure cells in order and write their rows to ./results as they end.
-
-    Raises:
-        RunError: where another process writes rows of one of the tables.
-        SimsplitError: where the cluster is not there, or lacks what a cell asks for.
-    """
-    with hold_alone(chosen.group for chosen in selection.cells), _join(cluster):
+    """Measure cells in order and write their rows to ./results as they end."""
+    end = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
+    with hold_alone(chosen.group for chosen in selection.cells):
         return _run_cells(
-            selection,
-            watch,
-            work=WORK,
-            jobs=choose_jobs(selection, jobs, cluster),
-            keep=_write_rows,
-            budget_min=budget_min,
-            cluster=cluster,
+            selection, watch, WORK, jobs=jobs, keep=_write_rows, end=end, cluster=cluster
         )
 
 
@@ -110,34 +99,21 @@ def measure_again(
     cluster: Cluster | None = None,
 ) -> Reproduction:
     """Measure cells whose rows are known, beside them: no row is written."""
-    with hold_alone(f"{chosen.group}.check" for chosen in selection.cells), _join(cluster):
+    work = WORK / f"check-{lot}"
+    with hold_alone(f"{chosen.group}.check" for chosen in selection.cells):
         return _run_cells(
-            selection,
-            watch,
-            work=WORK / f"check-{lot}",
-            jobs=choose_jobs(selection, jobs, cluster),
-            keep=lambda *_: None,
-            cluster=cluster,
+            selection, watch, work, jobs=jobs, keep=lambda *_: None, end=math.inf, cluster=cluster
         )
 
 
 def choose_jobs(selection: Selection, jobs: int | None, cluster: Cluster | None) -> int | None:
-    """Return how many cells run at a time: as asked for, or as a cluster has room for.
-
-    Raises:
-        SimsplitError: where the cluster is not there, or lacks what a cell asks for.
-    """
+    """Return how many cells run at a time: as asked for, or as a cluster has room for."""
     if cluster is None or not selection.cells:
         return jobs
     scenarios = [chosen.cell.base for chosen in selection.cells]
     with cluster.join():
         room = cluster.count_room(scenarios)
     return min(room, len(scenarios)) if jobs is None else jobs
-
-
-def _join(cluster: Cluster | None) -> AbstractContextManager[None]:
-    """Join a cluster, if there is one, once for all tables."""
-    return nullcontext() if cluster is None else cluster.join()
 
 
 Keep = Callable[[ChosenCell, Sequence[Measurement]], None]
@@ -147,29 +123,32 @@ Keep = Callable[[ChosenCell, Sequence[Measurement]], None]
 def _run_cells(
     selection: Selection,
     watch: MeasuringObserver,
-    *,
     work: Path,
+    *,
     jobs: int | None,
     keep: Keep,
-    budget_min: float | None = None,
-    cluster: Cluster | None = None,
+    end: float,
+    cluster: Cluster | None,
 ) -> Reproduction:
     outcome = Reproduction()
-    watch.begin(selection, jobs)
-    end = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
-    # a table's cells are one sweep; the tables follow each other as their first cells do
-    for group in dict.fromkeys(chosen.group for chosen in selection.cells):
-        cells = [chosen for chosen in selection.cells if chosen.group == group]
-        for chosen in cells:
-            _share_run(work, work / group / chosen.cell.name, chosen.cell)
-            _drop_outdated(work / group / chosen.cell.name, chosen)
-        observer = _CellObserver(cells, work / group, watch, outcome, keep=keep, end=end)
-        sweep = _make_sweep(group, cells, on_gpus=cluster is not None and cluster.gpus > 0)
-        try:
-            run_sweep(sweep, work / group, jobs=jobs, resume=True, watch=observer, cluster=cluster)
-        except _OutOfTimeError:
-            outcome.out_of_time = True
-            break
+    # a cluster is joined once for all tables
+    with nullcontext() if cluster is None else cluster.join():
+        jobs = choose_jobs(selection, jobs, cluster)
+        watch.begin(selection, jobs)
+        # a table's cells are one sweep; the tables follow each other as their first cells do
+        for group in dict.fromkeys(chosen.group for chosen in selection.cells):
+            cells = [chosen for chosen in selection.cells if chosen.group == group]
+            folder = work / group
+            for chosen in cells:
+                _share_run(work, folder / chosen.cell.name, chosen.cell)
+                _drop_outdated(folder / chosen.cell.name, chosen)
+            observer = _CellObserver(cells, folder, watch, outcome, keep=keep, end=end)
+            sweep = _make_sweep(group, cells, on_gpus=cluster is not None and cluster.gpus > 0)
+            try:
+                run_sweep(sweep, folder, jobs=jobs, resume=True, watch=observer, cluster=cluster)
+            except _OutOfTimeError:
+                outcome.out_of_time = True
+                break
     return outcome
 
 
@@ -285,17 +264,10 @@ class _CellObserver(SweepObserver):
         self.watch.warn(message)
 
 
-def _write_rows(chosen: ChosenCell, rows: Sequence[Measurement]) -> None:
-    add(path_of(OWN, chosen.table.paper, chosen.table.name, chosen.tier), rows)
-
-
 def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
     """Write the rows of finished runs in a folder whose scenarios are the table's own.
 
-    Cells that are known already keep their rows.
-
-    Raises:
-        RunError: where no run of the folder fits, or another process writes the table's rows.
+    Cells that are known already keep their rows. A folder of which no run fits is refused.
     """
     cells = {(cell.digest, cell.seed): cell for cell in table.cells}
     lacking = {cell.name for cell in table.lacking}
@@ -314,8 +286,12 @@ def import_runs(table: EvidenceTable, folder: Path) -> list[Measurement]:
         for row in read_run(run, cell, table.table, table.tier)
     ]
     with hold_alone([f"{table.table.full_name}.{table.tier}"]):
-        add(path_of(OWN, table.table.paper, table.table.name, table.tier), rows)
+        _write_rows(table, rows)
     return rows
+
+
+def _write_rows(of: ChosenCell | EvidenceTable, rows: Sequence[Measurement]) -> None:
+    add(OWN / of.table.paper / f"{of.table.name}.{of.tier}.csv", rows)
 
 
 @dataclass(frozen=True)
@@ -326,16 +302,16 @@ class CheckedFigure:
     figure: str
     before: float
     now: float
-    half: float | None
-    """Half the width of the 95 % interval of the row's seeds."""
-    mean: float
+    known: Known
+    """What is known of the row, over its seeds."""
 
     @property
     def agrees(self) -> bool:
         """Whether it is the same, or within the interval of the row's seeds."""
         if math.isclose(self.before, self.now, rel_tol=1e-6):
             return True
-        return self.half is not None and abs(self.now - self.mean) <= self.half
+        half = self.known.half
+        return half is not None and abs(self.now - self.known.mean) <= half
 
 
 def draw_cells(selection: Selection, share: float, lot: int) -> Selection:
@@ -357,15 +333,7 @@ def compare_with_known(table: EvidenceTable, outcome: Reproduction) -> list[Chec
     checked = []
     for chosen in outcome.measured:
         for row in outcome.rows[chosen.group, chosen.cell.name]:
-            seeds = known[row.setting, row.figure]
-            checked.append(
-                CheckedFigure(
-                    chosen,
-                    row.figure,
-                    before=seeds[row.seed],
-                    now=row.value,
-                    half=compute_half_width([*seeds.values()]),
-                    mean=statistics.fmean(seeds.values()),
-                )
-            )
+            seeds = Known(known[row.setting, row.figure])
+            before = seeds.by_seed[row.seed]
+            checked.append(CheckedFigure(chosen, row.figure, before, row.value, seeds))
     return checked

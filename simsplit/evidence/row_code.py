@@ -5,6 +5,7 @@ part has changed. A name that begins with `files.` is that of data or of a model
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -30,23 +31,19 @@ def list_parts(values: Mapping[str, Any], graph: CodeGraph) -> tuple[str, ...]:
         if field == "topology":
             names.append(f"{TOPOLOGIES}.{value}")
         for kind in _list_kinds(value):
-            names += _find_rooms(ROOMS.get(field, ""), kind, graph)
+            # a kind is a part of the field's own room, else of any
+            own = ROOMS.get(field, "")
+            rooms = [own] if (own, kind) in graph.parts else {*ROOMS.values()}
+            names += [f"{room}.{kind}" for room in rooms if (room, kind) in graph.parts]
     return tuple(sorted({*names}))
-
-
-def _find_rooms(own: str, kind: str, graph: CodeGraph) -> Iterator[str]:
-    """Yield the parts that a kind may be: of the field's own room, else of any."""
-    rooms = [own] if (own, kind) in graph.parts else {*ROOMS.values()}
-    yield from (f"{room}.{kind}" for room in rooms if (room, kind) in graph.parts)
 
 
 def _list_kinds(value: object) -> Iterator[str]:
     if isinstance(value, Mapping):
         if isinstance(kind := value.get("kind"), str):
             yield kind
-        for each in value.values():
-            yield from _list_kinds(each)
-    elif isinstance(value, list | tuple):
+        value = [*value.values()]
+    if isinstance(value, list | tuple):
         for each in value:
             yield from _list_kinds(each)
 
@@ -55,10 +52,8 @@ def digest_parts(names: Iterable[str], graph: CodeGraph) -> Code:
     """Return the digests of parts; a version that lacks one has none of it."""
     made = {}
     for name in names:
-        try:
+        with suppress(MissingCodeError):
             made[name] = graph.digest_part(name)
-        except MissingCodeError:
-            continue
     return made
 
 
@@ -69,11 +64,7 @@ def write_code(code: Code) -> str:
 
 @lru_cache(maxsize=100_000)
 def read_code(text: str) -> Code:
-    """Read what `write_code` wrote.
-
-    Raises:
-        ValueError: for what is no code.
-    """
+    """Read what `write_code` wrote; raise ValueError for what is no code."""
     pairs = [word.partition("=") for word in text.split()]
     if wrong := [word for word, equals, digest in pairs if not (word and equals and digest)]:
         raise ValueError(f"code: '{wrong[0]}' has no digest")

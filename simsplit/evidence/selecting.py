@@ -49,11 +49,7 @@ class Selection:
         return sum(cell.minutes for cell in self.cells)
 
     def within(self, budget_min: float, jobs: int) -> "Selection":
-        """Return the first cells that fit a budget of minutes.
-
-        Raises:
-            RunError: where not even the cheapest cell fits.
-        """
+        """Return the first cells that fit a budget of minutes; raise RunError where none does."""
         taken: list[ChosenCell] = []
         spent = 0.0
         for cell in self.cells:
@@ -97,11 +93,7 @@ def select(
 def select_known(
     table: EvidenceTable, only: Mapping[str, str], *, on_gpu: bool = False
 ) -> Selection:
-    """Choose the cells of a table all of whose figures are known.
-
-    Raises:
-        SimsplitError: where there is none.
-    """
+    """Choose the cells of a table all of whose figures are known; raise SimsplitError for none."""
     lacking = {cell.name for cell in table.lacking}
     cells = [cell for cell in pick(table.table, table.cells, only) if cell.name not in lacking]
     if not cells:
@@ -109,19 +101,14 @@ def select_known(
             f"{table.table.full_name} has no measurement at tier {table.tier} that could be checked"
         )
     minutes = estimate(table, on_gpu=on_gpu)
-    return Selection(
-        [ChosenCell(table.table, table.tier, cell, minutes[cell.name]) for cell in cells]
-    )
+    chosen = [ChosenCell(table.table, table.tier, cell, minutes[cell.name]) for cell in cells]
+    return Selection(chosen)
 
 
 def pick(
     table: PaperTable, cells: Sequence[MeasuringCell], only: Mapping[str, str]
 ) -> list[MeasuringCell]:
-    """Pick the cells that have these values of axes.
-
-    Raises:
-        SimsplitError: for an axis or a value that the table lacks.
-    """
+    """Pick the cells that have these values of axes; raise SimsplitError for unknown ones."""
     for axis, value in only.items():
         if axis not in table.claim.axes:
             axes = format_list(table.claim.axes)
@@ -150,21 +137,16 @@ def estimate(
     for row in sorted((*table.stale, *table.fresh), key=lambda row: row.on_gpu):
         if on_gpu or not row.on_gpu:
             took[row.setting, row.figure] = max(row.minutes, _LEAST_MIN)
-    return {cell.name: _find_minutes(cell, took) for cell in cells or table.cells}
-
-
-def _find_minutes(cell: MeasuringCell, took: Mapping[tuple[str, str], float]) -> float:
-    # scenarios with other figures may share a setting
-    known = (took.get((cell.setting, figure)) for figure in cell.digests)
-    return next((minutes for minutes in known if minutes is not None), cell.takes_min)
+    minutes = {}
+    for cell in cells or table.cells:
+        # scenarios with other figures may share a setting
+        known = [took[place] for name in cell.digests if (place := (cell.setting, name)) in took]
+        minutes[cell.name] = known[0] if known else cell.takes_min
+    return minutes
 
 
 def parse_minutes(text: str) -> float:
-    """Parse a duration such as `2h`, `90m` or `1h30m` as minutes.
-
-    Raises:
-        SimsplitError: for what is none.
-    """
+    """Parse a duration such as `2h`, `90m` or `1h30m` as minutes; refuse what is none."""
     parts = _DURATION.findall(text)
     minutes = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if _DURATION.sub("", text).strip() or not minutes:
@@ -173,11 +155,7 @@ def parse_minutes(text: str) -> float:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Parse seeds such as `0-2` or `0,3,5`.
-
-    Raises:
-        SimsplitError: for what is none.
-    """
+    """Parse seeds such as `0-2` or `0,3,5`; refuse what is none."""
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

@@ -6,16 +6,15 @@ not measured. The spread of three seeds is known poorly, so each look plans anew
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simsplit.evidence.claims import FIGURE, Axes, Claim
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.judging_claims import JudgedStatement
-from simsplit.evidence.looks import LOOKS, find_confidence
 from simsplit.evidence.measuring_cells import MeasuringCell, list_cells
 from simsplit.evidence.selecting import ChosenCell, Selection, estimate
-from simsplit.evidence.verdicts import ClaimVerdict, Judged
+from simsplit.evidence.verdicts import LOOKS, ClaimVerdict, Judged, find_confidence
 
 ENOUGH = 0.8
 """The chance with which a number of seeds is said to settle a statement."""
@@ -57,11 +56,6 @@ class Prospect:
             "why_not": self.why_not,
         }
 
-    def list_next(self) -> list[ChosenCell]:
-        """List the cells that its next look lacks."""
-        look = next((n for n in LOOKS if n > self.each.judged.seeds), 0)
-        return [chosen for chosen in self.cells if chosen.cell.seed in range(look)]
-
 
 def find_prospects(table: EvidenceTable, most: int, *, on_gpu: bool = False) -> list[Prospect]:
     """Find what would settle each open statement of a table with at most so many seeds."""
@@ -71,11 +65,9 @@ def find_prospects(table: EvidenceTable, most: int, *, on_gpu: bool = False) -> 
     seeds = range(max(most, *(each.judged.seeds for each in open_ones), table.planned))
     cells = list_cells(table.claim, table.tier, table.table.folder, seeds)
     minutes = estimate(table, cells, on_gpu=on_gpu)
-    known = {(row.setting, row.seed, row.figure) for row in table.fresh}
     lacking = [
         ChosenCell(table.table, table.tier, cell, minutes[cell.name])
-        for cell in cells
-        if any((cell.setting, cell.seed, name) not in known for name in cell.digests)
+        for cell in table.list_lacking(cells)
     ]
     return [_find_prospect(table, each, most, lacking) for each in open_ones]
 
@@ -145,20 +137,15 @@ def list_needed(claim: Claim, each: JudgedStatement) -> list[tuple[Axes, frozens
     """
     statement, comparison = each.statement, each.judged.comparison
     is_of_figures = statement.along == FIGURE
-    figures = comparison.rows if is_of_figures else (statement.in_,)
-    wheres = (
-        [each.where]
-        if is_of_figures
-        else [{**each.where, statement.along: name} for name in comparison.rows]
-    )
-    return [need for where in wheres for name in figures for need in _list_for(claim, where, name)]
-
-
-def _list_for(claim: Claim, where: Axes, name: str) -> Iterator[tuple[Axes, frozenset[str]]]:
-    figure = claim.figures[name]
-    yield where, frozenset((claim.base_figure(name), *figure.leaked))
-    if figure.against:
-        yield {**where, **figure.against}, frozenset((claim.base_figure(name),))
+    needs: list[tuple[Axes, frozenset[str]]] = []
+    for side in comparison.rows:
+        name = side if is_of_figures else statement.in_
+        where = each.where if is_of_figures else {**each.where, statement.along: side}
+        base, figure = claim.base_figure(name), claim.figures[name]
+        needs.append((where, frozenset((base, *figure.leaked))))
+        if figure.against:
+            needs.append(({**where, **figure.against}, frozenset((base,))))
+    return needs
 
 
 def _measures(cell: MeasuringCell, needed: Iterable[tuple[Axes, frozenset[str]]]) -> bool:
@@ -193,6 +180,8 @@ def choose_next(prospects: Sequence[Prospect]) -> Selection:
     """
     chosen: dict[tuple[str | int, ...], ChosenCell] = {}
     for each in sort_prospects(prospects):
-        for cell in each.list_next():
-            chosen.setdefault((*cell.cell.digests.values(), cell.cell.seed), cell)
+        look = next((n for n in LOOKS if n > each.each.judged.seeds), 0)
+        for cell in each.cells:
+            if cell.cell.seed in range(look):
+                chosen.setdefault((*cell.cell.digests.values(), cell.cell.seed), cell)
     return Selection([*chosen.values()])

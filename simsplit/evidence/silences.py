@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from simsplit.evidence.claim_parts import FIGURE, RowGate, Statement, Tier
 from simsplit.evidence.claims import Claim
-from simsplit.evidence.difference_intervals import BySeed
 from simsplit.evidence.evidence_rows import EvidenceRow
+from simsplit.evidence.measures import Measure
 from simsplit.evidence.statements import Comparison, Side, parse_statement
 from simsplit.evidence.verdicts import ClaimVerdict, judge
 
@@ -33,14 +33,10 @@ def explain_silence(
 
 def list_gates(claim: Claim, statement: Statement) -> list[RowGate]:
     """List the gates that decide whether a statement is judged."""
-    names = {statement.in_} if statement.in_ else _list_named_figures(claim, statement)
-    figures = names | {claim.base_figure(name) for name in names}
-    return [each for each in claim.gates if not each.judges or figures & set(each.judges)]
-
-
-def _list_named_figures(claim: Claim, statement: Statement) -> set[str]:
     parsed = parse_statement(statement.that, claim.sides(statement), "")
-    return {name for comparison in parsed for name in comparison.rows}
+    names = [statement.in_] if statement.in_ else [name for each in parsed for name in each.rows]
+    figures = {*names, *map(claim.base_figure, names)}
+    return [each for each in claim.gates if not each.judges or figures & set(each.judges)]
 
 
 def _list_missed(
@@ -54,14 +50,13 @@ def _list_missed(
         for row in named:
             if gate.for_.items() <= row.axes.items():
                 axes = {**row.axes, **gate.at}
-                for judged in (each for each in rows if each.axes == axes):
-                    if missed := find_missed(claim, gate, judged):
-                        yield missed
+                judged = (each for each in rows if each.axes == axes)
+                yield from filter(None, (find_missed(claim, gate, each) for each in judged))
 
 
 def find_missed(claim: Claim, gate: RowGate, row: EvidenceRow) -> str:
     """Return how a row misses a gate, by the means of its seeds; empty: it passes."""
-    for comparison in parse_statement(gate.that, tuple(claim.figures), ""):
+    for comparison in parse_statement(gate.that, claim.figures, ""):
         lacking = [name for name in comparison.rows if name not in row.known]
         of = ", ".join(claim.name(row.axes[axis]) for axis in gate.at) or "the row"
         if lacking:
@@ -88,11 +83,14 @@ def _list_unread(
     if not claim.undefended or statement.along == FIGURE:
         return
     names = tuple(claim.figures[statement.in_].leaked) or (claim.base_figure(statement.in_),)
-    others = [{**row.axes, **claim.undefended} for row in named if not _is_undefended(claim, row)]
+    plain = claim.undefended
+    others = [{**row.axes, **plain} for row in named if not plain.items() <= row.axes.items()]
     pairs = [(name, floor) for name in names for floor in claim.figures[name].floors]
     for row in (row for row in rows if row.axes in others):
         for name, floor in pairs:
-            if not _is_above(claim, tier, name, floor, row):
+            sign = ">" if claim.figures[name].better == "less" else "<"
+            beyond = Comparison(Side((name,)), sign, Side((floor,)))
+            if not _holds(beyond, row, {each: claim.measure(each, tier) for each in beyond.rows}):
                 of = ", ".join(map(claim.name, claim.undefended.values()))
                 yield f"{name} of {of} is not beyond what needs no attack, {floor}"
     yield from _list_idle(claim, names, named)
@@ -100,28 +98,17 @@ def _list_unread(
 
 def _list_idle(claim: Claim, names: Sequence[str], rows: Sequence[EvidenceRow]) -> Iterator[str]:
     """Yield of which row an attack has not begun to read, by a figure that shows it."""
-    starts: list[tuple[str, float]] = []
-    for name in names:
-        starts += claim.figures[name].starts.items()
+    starts = [start for name in names for start in claim.figures[name].starts.items()]
     for row in rows:
         for name, least in starts:
-            begun = Comparison(Side((name,)), ">", Side((least,)))
-            known = {name: row.known[name].by_seed} if name in row.known else {}
-            if judge(begun, known).verdict is not ClaimVerdict.HOLDS:
+            if not _holds(Comparison(Side((name,)), ">", Side((least,))), row):
                 of = ", ".join(claim.name(row.axes[axis]) for axis in claim.undefended)
                 yield f"the attack has not begun on {of} ({name} below {least:g})"
 
 
-def _is_undefended(claim: Claim, row: EvidenceRow) -> bool:
-    return claim.undefended.items() <= row.axes.items()
-
-
-def _is_above(claim: Claim, tier: Tier, name: str, floor: str, row: EvidenceRow) -> bool:
-    """Return whether an attack surely reads more of a row than what needs no attack."""
-    known: Mapping[str, BySeed] = {
-        each: row.known[each].by_seed for each in (name, floor) if each in row.known
-    }
-    sign = ">" if claim.figures[name].better == "less" else "<"
-    above = Comparison(Side((name,)), sign, Side((floor,)))
-    measures = {each: claim.measure(each, tier) for each in (name, floor)}
-    return judge(above, known, measures).verdict is ClaimVerdict.HOLDS
+def _holds(
+    comparison: Comparison, row: EvidenceRow, measures: Mapping[str, Measure] | None = None
+) -> bool:
+    """Return whether a comparison of a row's figures surely holds."""
+    known = {name: row.known[name].by_seed for name in comparison.rows if name in row.known}
+    return judge(comparison, known, measures).verdict is ClaimVerdict.HOLDS

@@ -14,7 +14,7 @@ these operators.
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -103,11 +103,10 @@ class Comparison:
         return self.write()
 
 
-def parse_statement(text: str, rows: Sequence[str], where: str) -> tuple[Comparison, ...]:
+def parse_statement(text: str, rows: Collection[str], where: str) -> tuple[Comparison, ...]:
     """Parse a statement over a table's rows; a chain becomes a comparison for each step.
 
-    Raises:
-        ScenarioError: at `where`, for what is no statement, with the nearest name of a row.
+    Raise ScenarioError, at `where`, for what is no statement, with the nearest name of a row.
 
     >>> [str(one) for one in parse_statement("a > b > 2", ["a", "b"], "holds")]
     ['a > b', 'b > 2']
@@ -117,13 +116,15 @@ def parse_statement(text: str, rows: Sequence[str], where: str) -> tuple[Compari
     if _WITHIN in words:
         place = words.index(_WITHIN)
         words, within = words[:place], _read_within(words[place + 1 :], where)
-    sides, signs = _split(words)
+    signs = [word for word in words if word in COMPARISONS]
     if not signs:
         known = ", ".join(COMPARISONS)
         raise ScenarioError(
             where, f"compares nothing; write one of {known} between spaces: '{text}'"
         )
-    parsed = [_parse_side(side, rows, where, text) for side in sides]
+    places = [place for place, word in enumerate(words) if word in COMPARISONS]
+    ends = pairwise([-1, *places, len(words)])
+    parsed = [_parse_side(words[end + 1 : start], rows, where, text) for end, start in ends]
     if ("~" in signs) != (within > 0) or ("~" in signs and len(signs) > 1):
         raise ScenarioError(
             where, f"write `a ~ b within NUMBER`, one pair a statement, got '{text}'"
@@ -135,20 +136,7 @@ def parse_statement(text: str, rows: Sequence[str], where: str) -> tuple[Compari
     return made
 
 
-def _split(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:
-    """Split words at the comparisons."""
-    sides: list[list[str]] = [[]]
-    signs = []
-    for word in words:
-        if word in COMPARISONS:
-            signs.append(word)
-            sides.append([])
-        else:
-            sides[-1].append(word)
-    return sides, signs
-
-
-def _parse_side(words: Sequence[str], rows: Sequence[str], where: str, text: str) -> Side:
+def _parse_side(words: Sequence[str], rows: Collection[str], where: str, text: str) -> Side:
     terms, signs = words[::2], words[1::2]
     if len(terms) != len(signs) + 1 or any(sign not in _ARITHMETIC for sign in signs):
         wrong = " ".join(words) or "nothing"
@@ -159,15 +147,12 @@ def _parse_side(words: Sequence[str], rows: Sequence[str], where: str, text: str
     return Side(tuple(_parse_terms(terms, rows, where)), tuple(signs))
 
 
-def _parse_terms(words: Sequence[str], rows: Sequence[str], where: str) -> Iterator[str | float]:
+def _parse_terms(words: Sequence[str], rows: Collection[str], where: str) -> Iterator[str | float]:
     for word in words:
         if word in rows:
             yield word
             continue
-        try:
-            number = float(word)
-        except ValueError:
-            number = math.nan
+        number = read_number(word)
         if not math.isfinite(number):
             known = f"allowed: numbers, and the rows {', '.join(rows)}"
             raise ScenarioError(where, f"unknown row '{word}'{suggest(word, rows) or ','} {known}")
@@ -175,11 +160,15 @@ def _parse_terms(words: Sequence[str], rows: Sequence[str], where: str) -> Itera
 
 
 def _read_within(words: Sequence[str], where: str) -> float:
-    try:
-        (word,) = words
-        number = float(word)
-    except ValueError:
-        number = math.nan
+    number = read_number(words[0]) if len(words) == 1 else math.nan
     if not (math.isfinite(number) and number > 0):
         raise ScenarioError(where, f"within takes one number above 0, got '{' '.join(words)}'")
     return number
+
+
+def read_number(word: str) -> float:
+    """Read a number; nan for what is none."""
+    try:
+        return float(word)
+    except ValueError:
+        return math.nan

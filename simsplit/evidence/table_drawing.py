@@ -44,14 +44,16 @@ def draw_table(built: EvidenceTable, name: str) -> "Figure":
     picture = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
     ax = picture.subplots()
     _draw_rows(ax, rows, name)
-    claim = built.claim
-    ax.set_yticks(range(len(rows)), [_label(built, row) for row in rows])
+    claim, known = built.claim, [row for row in built.rows if row.known]
+    varied = [axis for axis in claim.axes if len({row.axes[axis] for row in known}) > 1]
+    labels = [", ".join(claim.name(row.axes[axis]) for axis in varied) for row in rows]
+    ax.set_yticks(range(len(rows)), [label or claim.title for label in labels])
     figure = claim.figures[name]
     title = write_words(name)
     ax.set(xlabel=f"{title}, {figure.unit}" if figure.unit else title)
-    values = [value for row in rows for value in (row.known[name].mean, row.printed.get(name))]
-    known = [value for value in values if value is not None]
-    if min(known) > 0 and max(known) > _ORDERS * min(known):
+    values = [row.known[name].mean for row in rows]
+    values += [row.printed[name] for row in rows if name in row.printed]
+    if min(values) > 0 and max(values) > _ORDERS * min(values):
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:g}")
     ax.set_ylim(len(rows) - 0.5, -0.5)
@@ -78,9 +80,3 @@ def _draw_rows(ax: "Axes", rows: list[EvidenceRow], name: str) -> None:
         capsize=2,
         label="here; bars are 95 % intervals over seeds, where there are several",
     )
-
-
-def _label(built: EvidenceTable, row: EvidenceRow) -> str:
-    claim, shown = built.claim, [each for each in built.rows if each.known]
-    varied = [axis for axis in claim.axes if len({each.axes[axis] for each in shown}) > 1]
-    return ", ".join(claim.name(row.axes[axis]) for axis in varied) or claim.title

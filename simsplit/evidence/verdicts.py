@@ -1,22 +1,39 @@
 """Verdicts on claims, computed from seeds and intervals and never from means alone.
 
 A comparison holds where the whole interval of its difference says so, fails where the whole
-interval denies it, and is not settled in between, or with one seed. The interval is the 95 % one of
-the planned seeds, and wider with more, since more looks err more often. A statement that is made in
+interval denies it, and is not settled in between, or with one seed. A statement that is made in
 many places may claim most of them. A table is judged by what its sentence says.
+
+The interval is that of the left side minus the right one, over seeds. It is Student's, of the
+differences seed by seed; Welch's where the sides share no seed. It is never narrower than what one
+step of the measure would move, and where the sides are shares of counted trials, never narrower
+than those of Clopper and Pearson leave (of a difference of two: by Newcombe's method). So equal
+values on all seeds settle only what their number of trials can.
+
+It is as sure as its number of seeds demands. A verdict can be wrong on one side of its interval
+alone, where a 95 % interval errs in 2.5 % of draws. Looks at 3, 5, 7 and 10 seeds, until one
+settles, would err in 6.9 %. So the seeds that a table plans have the 95 % interval, and the looks
+after them have wider ones, which err in 2.3 % more: together in less than 5 %.
 """
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from simsplit.evidence.difference_intervals import BySeed as BySeed
-from simsplit.evidence.difference_intervals import find_difference
-from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.measures import Measure
-from simsplit.evidence.statements import Comparison
+from simsplit.evidence.statements import Comparison, Side
+from simsplit.metrics.intervals import CONFIDENCE, clopper_pearson, compute_half_width
+
+BySeed = Mapping[int, float]
+"""Seed -> a figure of a setting's run."""
+LOOKS = (3, 5, 7, 10)
+"""Numbers of seeds at which a statement is looked at, until it is settled."""
+_LATER = 0.974
+"""The confidence of the intervals after the planned seeds."""
+_NO_SPREAD = 1e-9
 
 
 class ClaimVerdict(StrEnum):
@@ -39,6 +56,13 @@ class ClaimVerdict(StrEnum):
         return f"{number} {self.value if number == 1 else _OF_MANY.get(self, self.value)}"
 
 
+_WORST_FIRST = (
+    ClaimVerdict.FAILS,
+    ClaimVerdict.NOT_MEASURED,
+    ClaimVerdict.NOT_SETTLED,
+    ClaimVerdict.HOLDS,
+    ClaimVerdict.OUT_OF_REACH,
+)
 _OF_MANY = {ClaimVerdict.HOLDS: "hold", ClaimVerdict.FAILS: "fail"}
 """Verdict -> its verb, as the plural has it."""
 
@@ -92,28 +116,27 @@ def judge(
     measures: Mapping[str, Measure] | None = None,
     planned: int = LOOKS[0],
 ) -> Judged:
-    """Judge a comparison by what was measured of each row, and by what its values can be.
-
-    `planned` is the number of seeds that the table plans.
-    """
+    """Judge a comparison by what was measured, what values can be, and the seeds planned."""
     missing = tuple(row for row in comparison.rows if not rows.get(row))
     if missing:
         return Judged(comparison, ClaimVerdict.NOT_MEASURED, missing=missing)
-    found = find_difference(comparison, rows, measures or {}, planned)
-    verdict = _decide(comparison, found.interval)
-    why = ""
-    if found.has_no_spread:
-        verdict = ClaimVerdict.NOT_SETTLED
-        why = "all seeds give one value, and how fine the measure is, is not known"
-    return Judged(
-        comparison,
-        verdict,
-        found.seeds,
-        found.mean,
-        found.interval,
-        spread=found.spread,
-        why_open=why,
-    )
+    measures = measures or {}
+    mean, half, seeds, spread = _find_mean(comparison, rows, planned)
+    judged = Judged(comparison, ClaimVerdict.NOT_SETTLED, seeds, mean)
+    if half is None or not math.isfinite(mean):
+        return judged
+    ranges = [(mean - half, mean + half)]
+    if counted := _find_counted(comparison, rows, measures, find_confidence(seeds, planned)):
+        ranges.append(counted)
+    else:
+        step = _find_step(comparison, rows, measures)
+        if half <= _NO_SPREAD * max(1.0, abs(mean)) and not step:
+            why = "all seeds give one value, and how fine the measure is, is not known"
+            return replace(judged, interval=(mean, mean), why_open=why)
+        ranges.append((mean - step, mean + step))
+    low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
+    verdict = _decide(comparison, low, high)
+    return replace(judged, verdict=verdict, interval=(low, high), spread=spread)
 
 
 def count_verdicts(verdicts: Iterable[ClaimVerdict]) -> VerdictCounts:
@@ -132,17 +155,7 @@ def combine_verdicts(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict:
 
     What is out of reach counts only where nothing else does.
     """
-    every = set(verdicts)
-    for worst in (
-        ClaimVerdict.FAILS,
-        ClaimVerdict.NOT_MEASURED,
-        ClaimVerdict.NOT_SETTLED,
-        ClaimVerdict.HOLDS,
-        ClaimVerdict.OUT_OF_REACH,
-    ):
-        if worst in every:
-            return worst
-    return ClaimVerdict.NOT_MEASURED
+    return min(verdicts, key=_WORST_FIRST.index, default=ClaimVerdict.NOT_MEASURED)
 
 
 def combine_most(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
@@ -157,10 +170,12 @@ def combine_most(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
     return combine_verdicts(verdicts)
 
 
-def _decide(comparison: Comparison, interval: tuple[float, float] | None) -> ClaimVerdict:
-    if interval is None:
-        return ClaimVerdict.NOT_SETTLED  # one seed has no interval, and settles nothing
-    low, high = interval
+def find_confidence(seeds: int, planned: int = LOOKS[0]) -> float:
+    """Return how sure the interval of so many seeds must be, where so many were planned."""
+    return CONFIDENCE if seeds <= planned else _LATER
+
+
+def _decide(comparison: Comparison, low: float, high: float) -> ClaimVerdict:
     if comparison.sign == "~":
         if -comparison.within <= low and high <= comparison.within:
             return ClaimVerdict.HOLDS
@@ -173,3 +188,98 @@ def _decide(comparison: Comparison, interval: tuple[float, float] | None) -> Cla
         return ClaimVerdict.HOLDS
     denied = high < 0 or (high == 0 and strict)
     return ClaimVerdict.FAILS if denied else ClaimVerdict.NOT_SETTLED
+
+
+def _find_mean(
+    comparison: Comparison, rows: Mapping[str, BySeed], planned: int
+) -> tuple[float, float | None, int, float]:
+    """Return the mean of left minus right, half of its interval, the seeds, and the spread.
+
+    One seed, or a mean that is not finite, has no interval, and settles nothing.
+    """
+    shared = sorted(set.intersection(*(set(rows[row]) for row in comparison.rows)))
+    if not shared:
+        return *_find_unpaired(comparison, rows, planned), math.nan
+    values = [comparison.difference({r: rows[r][s] for r in comparison.rows}) for s in shared]
+    mean, seeds = statistics.fmean(values), len(values)
+    if not math.isfinite(mean) or seeds < 2:
+        return mean, None, seeds, math.nan
+    half = compute_half_width(values, find_confidence(seeds, planned))
+    return mean, half, seeds, statistics.stdev(values)
+
+
+def _find_step(
+    comparison: Comparison, rows: Mapping[str, BySeed], measures: Mapping[str, Measure]
+) -> float:
+    """Find how far the difference moves at most if each row moves by a step of its measure."""
+    means = {row: statistics.fmean(rows[row].values()) for row in comparison.rows}
+    here = comparison.difference(means)
+    moved = 0.0
+    for row in comparison.rows:
+        step = measures.get(row, Measure()).step
+        moves = [comparison.difference({**means, row: means[row] + s}) for s in (step, -step)]
+        moved += max((abs(move - here) for move in moves if math.isfinite(move)), default=0.0)
+    return moved
+
+
+def _find_counted(
+    comparison: Comparison, rows: Mapping[str, BySeed], measures: Mapping[str, Measure], sure: float
+) -> tuple[float, float] | None:
+    """Find the interval of a difference of shares that are counted; None for anything else."""
+    both = (comparison.left, comparison.right)
+    sides = [_read_share(side, rows, measures, sure) for side in both]
+    if sides[0] is None or sides[1] is None:
+        return None
+    (left, left_low, left_high), (right, right_low, right_high) = sides[0], sides[1]
+    mean = left - right
+    below = math.hypot(left - left_low, right_high - right)
+    above = math.hypot(left_high - left, right - right_low)
+    return mean - below, mean + above
+
+
+def _read_share(
+    side: Side, rows: Mapping[str, BySeed], measures: Mapping[str, Measure], sure: float
+) -> tuple[float, float, float] | None:
+    """Return a number, or a counted share with its exact interval; None for any other side."""
+    (term, *more) = side.terms
+    if more:
+        return None
+    if not isinstance(term, str):
+        return term, term, term
+    measure = measures.get(term, Measure())
+    if not measure.trials:
+        return None
+    mean, trials = statistics.fmean(rows[term].values()), measure.trials * len(rows[term])
+    low, high = clopper_pearson(round(mean / measure.whole * trials), trials, sure)
+    return mean, low * measure.whole, high * measure.whole
+
+
+def _find_unpaired(
+    comparison: Comparison, rows: Mapping[str, BySeed], planned: int
+) -> tuple[float, float | None, int]:
+    """Compare sides that were measured on different seeds: Welch's interval of their difference."""
+    left, right = (_of_side(side, rows) for side in (comparison.left, comparison.right))
+    mean = statistics.fmean(left) - statistics.fmean(right)
+    seeds = min(len(left), len(right))
+    if seeds < 2 or not math.isfinite(mean):
+        return mean, None, seeds
+    parts = [statistics.variance(side) / len(side) for side in (left, right)]
+    error = sum(parts)
+    if not error:
+        return mean, 0.0, seeds
+    freedom = error**2 / sum(
+        part**2 / (len(side) - 1) for part, side in zip(parts, (left, right), strict=True)
+    )
+    from scipy.special import stdtrit
+
+    sure = find_confidence(seeds, planned)
+    return mean, float(stdtrit(freedom, (1 + sure) / 2)) * math.sqrt(error), seeds
+
+
+def _of_side(side: Side, rows: Mapping[str, BySeed]) -> Sequence[float]:
+    """Compute one side on each seed that all of its rows have."""
+    if not side.rows:
+        return [side.value({})] * 2
+    seeds = set.intersection(*(set(rows[row]) for row in side.rows))
+    values = [side.value({row: rows[row][seed] for row in side.rows}) for seed in sorted(seeds)]
+    return values or [math.nan]

@@ -32,18 +32,11 @@ def score_detection(
     if hit.any():
         figures["precision"] = caught / int(hit.sum())
     figures["f1"] = 2 * caught / int(bad.sum() + hit.sum())
-    if (~bad).any():
+    if (~bad).any():  # these do not depend on the detector's threshold
+        from sklearn.metrics import roc_auc_score, roc_curve
+
         scores = np.array([suspicion[client] for client in clients])
-        figures |= score_ranking(bad, scores)
+        fpr, tpr, _ = roc_curve(bad, scores)
+        figures["auroc"] = float(roc_auc_score(bad, scores))
+        figures["tpr_at_1pct_fpr"] = float(tpr[fpr <= 0.01].max())
     return figures
-
-
-def score_ranking(bad: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Compute the figures of scores that do not depend on the detector's threshold."""
-    from sklearn.metrics import roc_auc_score, roc_curve
-
-    fpr, tpr, _ = roc_curve(bad, scores)
-    return {
-        "auroc": float(roc_auc_score(bad, scores)),
-        "tpr_at_1pct_fpr": float(tpr[fpr <= 0.01].max()),
-    }

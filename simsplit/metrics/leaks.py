@@ -1,9 +1,13 @@
-"""This module measures how much scores and clusters leak about labels, and how much chance does.
+"""This module measures how much scores and clusters leak of labels and members, and chance too.
 
 An attacker that scores samples does not know which end is which class, and one that clusters them
 does not know which cluster is which class. So the better of an AUC's two signs counts, and the best
 match of clusters with classes. Both exceed chance even if nothing leaks, by more the fewer samples
-there are; `chance_of_auc` and `chance_of` measure by how much, by permuting labels.
+there are; `simulate_chance_auc` and `simulate_chance` measure by how much, by permuting labels.
+
+An average over all thresholds hides an attack that is sure of a few samples (Carlini et al. 2022).
+So the share of members found is measured where at most 1 % and .1 % of the others are taken for
+members, beside the AUC.
 """
 
 from collections.abc import Callable
@@ -16,6 +20,9 @@ from simsplit.metrics.intervals import CONFIDENCE, clopper_pearson
 
 DRAWS = 1000
 """Number of bootstrap samples and of permutations."""
+RATES = {"tpr_at_1pct": 0.01, "tpr_at_01pct": 0.001}
+"""Figure -> the largest share of others that are taken for members."""
+AUC = "auc"
 Numbers = NDArray[np.int64]
 Hits = Callable[[Numbers, Numbers], NDArray[np.bool_]]
 """A function of guesses and labels that returns which guesses are right."""
@@ -132,3 +139,31 @@ def _find_middle(drawn: NDArray[np.floating]) -> tuple[float, float]:
     side = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, (side, 1 - side))
     return float(low), float(high)
+
+
+def measure_members(
+    scores: NDArray[np.floating], members: NDArray[np.bool_], rng: np.random.Generator
+) -> dict[str, Interval]:
+    """Measure each figure of scores, larger ones for likelier members, with its interval."""
+    figures = {name: _measure_rate(scores, members, rate) for name, rate in RATES.items()}
+    return {**figures, AUC: measure_auc(scores, members, rng, signed=True)}
+
+
+def _measure_rate(
+    scores: NDArray[np.floating], members: NDArray[np.bool_], rate: float
+) -> Interval:
+    """Measure the largest share of members above a threshold that few others pass."""
+    allowed = int(rate * np.count_nonzero(~members))
+    others = np.sort(scores[~members])[::-1]
+    threshold = others[allowed] if allowed < len(others) else -np.inf
+    return measure_share(scores[members] > threshold)
+
+
+def trace_rates(
+    scores: NDArray[np.floating], members: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the shares of others and of members above each threshold, from 0 to 1."""
+    from sklearn.metrics import roc_curve
+
+    fpr, tpr, _ = roc_curve(members, scores)
+    return fpr, tpr

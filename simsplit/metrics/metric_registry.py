@@ -49,98 +49,91 @@ class Metric:
         return self.decimals is None and self.of in ("task", "attack")
 
 
-def _list_of_task() -> Iterable[Metric]:
-    yield Metric("accuracy", "more")
-    yield Metric("balanced_accuracy", "more")
-    yield Metric("answers", "more")
-    yield Metric("exact_answers", "more")
-    yield Metric("loss", "less", decimals=4)
-    yield Metric("error", "less")
-    yield Metric("perplexity", "less", decimals=1)
-    yield Metric("bleu", "more", decimals=2)
-    yield Metric("code_bleu", "more", decimals=3)
-    yield Metric("attack_success", "less")
-    yield Metric("attack_success_all", "less", "attack success, all heads")
-
-
-def _list_costs() -> Iterable[Metric]:
-    yield Metric("bytes", "less", of="cost")
-    yield Metric("bytes_total", "less", of="cost", axis="bytes sent")
-    yield Metric("seconds", "less", of="cost")
-    yield Metric("simulated", "less", of="cost")
-    yield Metric("resident", "less", of="cost")
-
-
-def _list_of_detectors() -> Iterable[Metric]:
-    yield Metric("auroc", "more", "AUROC", of="detector")
-    yield Metric("tpr_at_1pct_fpr", "more", of="detector")
-    yield Metric("precision", "more", of="detector")
-    yield Metric("recall", "more", of="detector")
-    yield Metric("f1", "more", "F1", of="detector")
-    yield Metric("fpr", "less", of="detector")
-
-
-def _list_of_inputs() -> Iterable[Metric]:
-    for prefix, words in (("", ""), ("fg_", "foreground ")):
-        yield Metric(f"{prefix}mse", "less", f"{words}MSE", 4, "attack")
-        yield Metric(f"{prefix}psnr", "more", f"{words}PSNR", 2, "attack")
-        yield Metric(f"{prefix}ssim", "more", f"{words}SSIM", 3, "attack")
-        yield Metric(f"{prefix}lpips", "less", f"{words}LPIPS", 3, "attack")
-    yield Metric("stretched_mse", "less", "MSE at full brightness", 4, "attack")
-    yield Metric("correlation", "more", "correlation with the truth", 3, "attack")
-    yield Metric("label_accuracy", "more", "label accuracy of its simulator", of="attack")
-    for prefix, words in (("", ""), ("best_", "best "), ("mean_", "mean ")):
-        yield Metric(f"{prefix}rouge_l", "more", f"{words}ROUGE-L", 3, "attack")
-        yield Metric(f"{prefix}token_rouge_l", "more", f"{words}ROUGE-L of tokens", 3, "attack")
-        yield Metric(f"{prefix}meteor", "more", f"{words}METEOR", 3, "attack")
-        yield Metric(f"{prefix}token_accuracy", "more", f"{words}token accuracy", of="attack")
-    yield Metric("batch_rouge_l", "more", "ROUGE-L by batch", 3, "attack")
-
-
-def _list_of_labels() -> Iterable[Metric]:
-    yield Metric("auc", "more", "AUC", of="attack")
-    yield Metric("best_auc", "more", "AUC of the best component", of="attack")
-    yield Metric("purity", "more", "purity of clusters", of="attack")
-    yield Metric("leak", "more", of="attack")
-    yield Metric("chance", None, of="attack")
-    worst = "labels inferred by the worst attack"
-    yield Metric("labels_leak", "more", of="attack", axis=worst)
-    known = "labels inferred, a part being known"
-    yield Metric("labels_known_leak", "more", of="attack", axis=known)
-
-
-def _list_of_sessions() -> Iterable[Metric]:
-    yield Metric("ap", "more", "AP", 3, "attack")
-    for side, words in (("prompt", "prompts"), ("response", "responses"), ("both", "both ends")):
-        yield Metric(f"ap_{side}", "more", f"AP, {side}", 3, "attack", axis=f"AP of {words}")
-    yield Metric("entity_f1", "more", "entities F1", 3, "attack")
-    yield Metric("bert_score", "more", "BERTScore", 3, "attack")
-    yield Metric("bleurt", "more", "BLEURT", 3, "attack")
-    strongest = "AP of both ends by the strongest attack"
-    yield Metric("sessions_ap", "more", "", 3, "attack", axis=strongest)
-    yield Metric("sessions_mp", "more", "", 3, "task", axis="METEOR of what is written (MP)")
-
-
-def _list_of_members() -> Iterable[Metric]:
-    yield Metric("tpr_at_1pct", "more", "found at 1 % false alarms", of="attack")
-    yield Metric("tpr_at_01pct", "more", "found at .1 % false alarms", of="attack")
-    yield Metric("epsilon", "less", "epsilon at most", 2, "cost")
-    yield Metric("audited_epsilon", "more", "epsilon at least", 2, "attack")
-    yield Metric("audited_epsilon_of_weights", "more", "of the model alone", 2, "attack")
-
-
 METRICS: dict[str, Metric] = {
     each.name: each
-    for group in (
-        _list_of_task,
-        _list_costs,
-        _list_of_detectors,
-        _list_of_inputs,
-        _list_of_labels,
-        _list_of_sessions,
-        _list_of_members,
+    for each in (
+        # of the task
+        Metric("accuracy", "more"),
+        Metric("balanced_accuracy", "more"),
+        Metric("answers", "more"),
+        Metric("exact_answers", "more"),
+        Metric("loss", "less", decimals=4),
+        Metric("error", "less"),
+        Metric("perplexity", "less", decimals=1),
+        Metric("bleu", "more", decimals=2),
+        Metric("code_bleu", "more", decimals=3),
+        Metric("attack_success", "less"),
+        Metric("attack_success_all", "less", "attack success, all heads"),
+        # costs
+        Metric("bytes", "less", of="cost"),
+        Metric("bytes_total", "less", of="cost", axis="bytes sent"),
+        Metric("seconds", "less", of="cost"),
+        Metric("simulated", "less", of="cost"),
+        Metric("resident", "less", of="cost"),
+        # of detectors
+        Metric("auroc", "more", "AUROC", of="detector"),
+        Metric("tpr_at_1pct_fpr", "more", of="detector"),
+        Metric("precision", "more", of="detector"),
+        Metric("recall", "more", of="detector"),
+        Metric("f1", "more", "F1", of="detector"),
+        Metric("fpr", "less", of="detector"),
+        # of attacks on inputs
+        *(
+            metric
+            for prefix, words in (("", ""), ("fg_", "foreground "))
+            for metric in (
+                Metric(f"{prefix}mse", "less", f"{words}MSE", 4, "attack"),
+                Metric(f"{prefix}psnr", "more", f"{words}PSNR", 2, "attack"),
+                Metric(f"{prefix}ssim", "more", f"{words}SSIM", 3, "attack"),
+                Metric(f"{prefix}lpips", "less", f"{words}LPIPS", 3, "attack"),
+            )
+        ),
+        Metric("stretched_mse", "less", "MSE at full brightness", 4, "attack"),
+        Metric("correlation", "more", "correlation with the truth", 3, "attack"),
+        Metric("label_accuracy", "more", "label accuracy of its simulator", of="attack"),
+        *(
+            metric
+            for prefix, words in (("", ""), ("best_", "best "), ("mean_", "mean "))
+            for metric in (
+                Metric(f"{prefix}rouge_l", "more", f"{words}ROUGE-L", 3, "attack"),
+                Metric(f"{prefix}token_rouge_l", "more", f"{words}ROUGE-L of tokens", 3, "attack"),
+                Metric(f"{prefix}meteor", "more", f"{words}METEOR", 3, "attack"),
+                Metric(f"{prefix}token_accuracy", "more", f"{words}token accuracy", of="attack"),
+            )
+        ),
+        Metric("batch_rouge_l", "more", "ROUGE-L by batch", 3, "attack"),
+        # of attacks on labels
+        Metric("auc", "more", "AUC", of="attack"),
+        Metric("best_auc", "more", "AUC of the best component", of="attack"),
+        Metric("purity", "more", "purity of clusters", of="attack"),
+        Metric("leak", "more", of="attack"),
+        Metric("chance", None, of="attack"),
+        Metric("labels_leak", "more", of="attack", axis="labels inferred by the worst attack"),
+        Metric(
+            "labels_known_leak", "more", of="attack", axis="labels inferred, a part being known"
+        ),
+        # of attacks on sessions
+        Metric("ap", "more", "AP", 3, "attack"),
+        *(
+            Metric(f"ap_{side}", "more", f"AP, {side}", 3, "attack", axis=f"AP of {words}")
+            for side, words in (
+                ("prompt", "prompts"),
+                ("response", "responses"),
+                ("both", "both ends"),
+            )
+        ),
+        Metric("entity_f1", "more", "entities F1", 3, "attack"),
+        Metric("bert_score", "more", "BERTScore", 3, "attack"),
+        Metric("bleurt", "more", "BLEURT", 3, "attack"),
+        Metric("sessions_ap", "more", "", 3, "attack", "AP of both ends by the strongest attack"),
+        Metric("sessions_mp", "more", "", 3, "task", axis="METEOR of what is written (MP)"),
+        # of attacks on members
+        Metric("tpr_at_1pct", "more", "found at 1 % false alarms", of="attack"),
+        Metric("tpr_at_01pct", "more", "found at .1 % false alarms", of="attack"),
+        Metric("epsilon", "less", "epsilon at most", 2, "cost"),
+        Metric("audited_epsilon", "more", "epsilon at least", 2, "attack"),
+        Metric("audited_epsilon_of_weights", "more", "of the model alone", 2, "attack"),
     )
-    for each in group()
 }
 
 

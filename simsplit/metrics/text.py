@@ -102,7 +102,6 @@ def meteor(recovered: str, truth: str) -> float:
 
     Published code has the synonyms, so its figures are a little higher than these.
 
-
     Words and runs of punctuation count equally, in any case. The fragmentation penalty applies to
     equal texts too: n equal words score 1 - 1/(2n^3). Empty text scores 0.
     """

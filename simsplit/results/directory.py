@@ -10,7 +10,8 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from simsplit.errors import RunError, RunFailedError
@@ -55,8 +56,7 @@ class RunWriter:
 
     def describe(self, scenario: str) -> None:
         """Save the resolved scenario, which replays the run."""
-        with writing(self.path / SCENARIO):
-            replace(self.path / SCENARIO, scenario.encode())
+        self.write_text(SCENARIO, scenario)
 
     def append(self, table: str, rows: Iterable[Cells]) -> None:
         """Append rows to a table; a column that a row lacks stays empty."""
@@ -121,22 +121,16 @@ def _encode_header(names: Iterable[str]) -> bytes:
     return (",".join(names) + "\n").encode()
 
 
-class writing:  # noqa: N801 - reads as a verb: `with writing(path):`
-    """A context in which a failing write becomes an error that names the file and the cause."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        """Prepare nothing; errors are handled on exit."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise a RunFailedError that names the file in place of an OSError."""
-        if isinstance(error, OSError):
-            raise RunFailedError(
-                f"cannot write {self.path}: {error.strerror or error}. The last checkpoint is "
-                "kept; make room (or fix the folder) and start again with --resume"
-            ) from error
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Open a context in which a failing write is an error that names the file and the cause."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFailedError(
+            f"cannot write {path}: {error.strerror or error}. The last checkpoint is kept; make "
+            "room (or fix the folder) and start again with --resume"
+        ) from error
 
 
 def make_directory(path: Path) -> None:
@@ -184,9 +178,10 @@ def encode_csv(rows: Sequence[Cells], digits: int | None = None) -> bytes:
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: _round_cell(value, digits) for name, value in row.items()})
+        rounded = {
+            name: f"{value:.{digits}g}"
+            for name, value in row.items()
+            if digits and isinstance(value, float)
+        }
+        writer.writerow({**row, **rounded})
     return text.getvalue().encode()
-
-
-def _round_cell(value: object, digits: int | None) -> object:
-    return f"{value:.{digits}g}" if digits and isinstance(value, float) else value

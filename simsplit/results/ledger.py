@@ -6,6 +6,7 @@ if none can drop out, simulated time without a network.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from simsplit.client_names import NO_NAMES, ClientNames
@@ -201,7 +202,8 @@ class Ledger:
     def _make_round_row(self, done: Round) -> RoundRow:
         """Return the round's row: sums, and sample-weighted means over the clients that trained."""
         reports = [report for report in done.reports.values() if "samples" in report]
-        total: Callable[[Iterable[float]], float] = self._get_most if self.joint else sum
+        # of parties, whose steps are the same ones, the largest count
+        total: Callable[[Iterable[float]], float] = partial(max, default=0) if self.joint else sum
         cells: dict[str, object] = {
             "round": done.number,
             "phase": done.phase,
@@ -219,11 +221,6 @@ class Ledger:
                 weight = sum(size for _, size in means)
                 cells[name] = sum(mean * size for mean, size in means) / weight
         return RoundRow.of(self._select("rounds", cells | dict(done.figures)))
-
-    @staticmethod
-    def _get_most(counts: Iterable[float]) -> float:
-        """Return the largest count, of parties whose steps are the same ones."""
-        return max(counts, default=0)
 
     def _make_client_row(
         self, done: Round, client: ClientId, times: RoundTimes | None

@@ -138,8 +138,4 @@ def _check_columns(table: "pd.DataFrame", name: str) -> None:
 def load_saved_scenario(path: Path) -> dict[str, Any]:
     """Load a run directory's scenario as plain values; raise RunError if it is damaged."""
     file = path / SCENARIO
-
-    def read() -> object:
-        return parse_yaml(read_text(file, MOST_YAML))
-
-    return check_shape(file, ScenarioShape, read)
+    return check_shape(file, ScenarioShape, lambda: parse_yaml(read_text(file, MOST_YAML)))

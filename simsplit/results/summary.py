@@ -26,6 +26,9 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
     evaluated = _take_last_phase(run.rounds)
     if figures:  # none, if clients withhold them
         evaluated = evaluated.dropna(subset=list(figures), how="all")
+    simulated = {}
+    if "simulated_total_s" in run.rounds:
+        simulated["simulated_s"] = float(run.rounds["simulated_total_s"].iloc[-1])
     return {
         "rounds_done": int(run.rounds["round"].max()),
         "last": _take_figures(evaluated, -1, figures),
@@ -34,7 +37,7 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
         "bytes": _sum_bytes(run.wire),
         "seconds": float(run.timing["elapsed_s"].iloc[-1]),
         "per_sample": _measure_per_sample(run),
-        **_read_simulated(run.rounds),
+        **simulated,
         **summarise_leaks(run.leaks),
     }
 
@@ -65,12 +68,6 @@ def _measure_per_sample(run: Run) -> Figures:
     sent = wire[wire["round"].isin(main["round"]) & (wire["phase"] != "evaluate")]
     seconds = timing.loc[timing["round"].isin(main["round"]), "train_s"].sum()
     return {"seconds": float(seconds) / samples, "bytes": float(sent["bytes"].sum()) / samples}
-
-
-def _read_simulated(rounds: "pd.DataFrame") -> dict[str, float]:
-    if "simulated_total_s" not in rounds:
-        return {}
-    return {"simulated_s": float(rounds["simulated_total_s"].iloc[-1])}
 
 
 def _take_figures(rounds: "pd.DataFrame", position: int, figures: Sequence[str]) -> Figures:

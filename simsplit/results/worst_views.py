@@ -6,7 +6,7 @@ from simsplit.results.leak_table import FLOOR
 from simsplit.results.recovered_kinds import CHANCE, KINDS, Worst
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
     import pandas as pd
 
@@ -16,10 +16,9 @@ _SAME = ["round", "metric", "samples", "known"]
 def join_floors(table: "pd.DataFrame") -> "pd.DataFrame":
     """Return the rows of attacks with their floors as columns: `chance`, `chance_high`, ..."""
     of_attacks = table[table["role"] != FLOOR]
-    for name, columns in _get_rules(table).floors.items():
+    for name, columns in _name_floors(table).items():
         floor = table.loc[table["attack"] == name, [*_SAME, *columns]]
-        names = {"value": name, "high": f"{name}_high"}
-        of_attacks = of_attacks.merge(floor.rename(columns=names), "left", on=_SAME)
+        of_attacks = of_attacks.merge(floor.rename(columns=columns), "left", on=_SAME)
     return of_attacks
 
 
@@ -82,17 +81,15 @@ def summarise_worst(table: "pd.DataFrame") -> dict[str, Any]:
         return {}
     rows, kind = join_counted(table), table["kind"].iloc[0]
     entries = {kind: rows[rows["known"] == 0], f"{kind}_known": rows[rows["known"] > 0]}
-    floors = _list_floors(_get_rules(table))
-    return {name: _find_worst(each, floors) for name, each in entries.items() if len(each)}
+    return {name: _find_worst(each, table) for name, each in entries.items() if len(each)}
 
 
 def find_worst_of_attacks(table: "pd.DataFrame") -> "Iterator[tuple[str, dict[str, Any]]]":
     """Yield each attack's name and worst row, over views, adapters and evaluations."""
     if table.empty:
         return
-    floors = _list_floors(_get_rules(table))
     for name, of_attack in join_counted(table).groupby("attack", sort=False):
-        yield str(name), _find_worst(of_attack, floors)
+        yield str(name), _find_worst(of_attack, table)
 
 
 def _keep_views(table: "pd.DataFrame", views: "Collection[str]") -> "pd.DataFrame":
@@ -106,13 +103,17 @@ def _get_rules(table: "pd.DataFrame") -> Worst:
     return rules
 
 
-def _list_floors(rules: Worst) -> list[str]:
-    """List the columns that floors have."""
-    words = {"value": "", "high": "_high"}
-    return [f"{name}{words[each]}" for name, columns in rules.floors.items() for each in columns]
+def _name_floors(table: "pd.DataFrame") -> dict[str, dict[str, str]]:
+    """Return the names of floors' columns beside a leak: `chance` for its value, `chance_high`."""
+    floors = _get_rules(table).floors
+    return {
+        name: {each: name if each == "value" else f"{name}_{each}" for each in columns}
+        for name, columns in floors.items()
+    }
 
 
-def _find_worst(rows: "pd.DataFrame", floors: "Sequence[str]") -> dict[str, Any]:
+def _find_worst(rows: "pd.DataFrame", table: "pd.DataFrame") -> dict[str, Any]:
+    floors = [column for names in _name_floors(table).values() for column in names.values()]
     kept = rows.nlargest(1, "value").iloc[0].dropna()
     row: dict[str, Any] = {str(name): value for name, value in kept.items()}
     known = row.pop("known")

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from simsplit.errors import format_count
 from simsplit.evidence.evidence_tables import EvidenceTable
-from simsplit.evidence.looks import LOOKS
 from simsplit.evidence.measurements import Measurement
 from simsplit.evidence.papers import PaperTable
 from simsplit.evidence.presenting import (
@@ -32,6 +31,7 @@ from simsplit.evidence.selecting import ChosenCell, Selection, write_minutes
 from simsplit.evidence.settling import Prospect, find_prospects, sum_minutes
 from simsplit.evidence.silences import SILENT
 from simsplit.evidence.staleness import StaleRows, tabulate_stale
+from simsplit.evidence.verdicts import LOOKS
 from simsplit.showing.pace import format_clock
 from simsplit.showing.saying import echo_prose
 from simsplit.terminal.printing import print_table
@@ -134,7 +134,8 @@ def print_check(checked: Sequence[CheckedFigure]) -> None:
     """Print each figure that was measured again beside the known one."""
     for each in checked:
         where = ", ".join(each.chosen.cell.axes.values())
-        interval = "" if each.half is None else f" (interval {each.mean:.4g} ± {each.half:.2g})"
+        mean, half = each.known.mean, each.known.half
+        interval = "" if half is None else f" (interval {mean:.4g} ± {half:.2g})"
         verdict = "agrees" if each.agrees else "DIFFERS"
         echo_prose(
             f"{verdict}: {where}, seed {each.chosen.cell.seed}, {each.figure}: "

@@ -20,7 +20,7 @@ from simsplit.data.candidates import choose_candidates
 from simsplit.errors import RunError, ScenarioError
 from simsplit.legs import Leg
 from simsplit.metrics.audit_bounds import audit
-from simsplit.metrics.memberships import measure_members, trace_rates
+from simsplit.metrics.leaks import measure_members, trace_rates
 from simsplit.packets import Packet
 from simsplit.results import Run
 from simsplit.results.leak_table import keep_kinds

@@ -8,7 +8,7 @@ import pytest
 from simsplit.attacks import ATTACKS
 from simsplit.detectors import DETECTORS
 from simsplit.evidence import code_sources
-from simsplit.evidence.code_definitions import read_module
+from simsplit.evidence.code_definitions import ModuleCode, read_module
 from simsplit.evidence.code_graph import CENTRE, CodeGraph, room_of
 from simsplit.evidence.row_code import list_parts
 from simsplit.methods import METHODS
@@ -200,11 +200,15 @@ def test_digests_are_made_without_torch():
 def test_a_changed_file_is_parsed_again(tmp_path):
     file, kept = tmp_path / "part.py", tmp_path / "cache" / "code"
     file.write_text("X = 1\n")
-    modules = code_sources.KeptModules(kept)
+
+    def open_cache(make=lambda path: read_module(path.read_bytes())):
+        return code_sources.KeptFiles(kept, ModuleCode, make)
+
+    modules = open_cache()
     before = modules.read(file)
     modules.write()
-    assert code_sources.KeptModules(kept).read(file) == before
+    assert open_cache(None).read(file) == before
     file.write_text("X = 22\n")
-    assert code_sources.KeptModules(kept).read(file) != before
+    assert open_cache().read(file) != before
     kept.write_text("no json")
-    assert code_sources.KeptModules(kept).read(file) != before
+    assert open_cache().read(file) != before

@@ -8,13 +8,12 @@ from gists import says
 from scipy.special import stdtrit
 
 from simsplit.evidence.evidence_tables import build_table
-from simsplit.evidence.looks import LOOKS, find_confidence
 from simsplit.evidence.measurements import Measurement, add, read
 from simsplit.evidence.papers import find_table
 from simsplit.evidence.row_code import write_code
 from simsplit.evidence.settling import HOPELESS, choose_next, find_chance, find_prospects
 from simsplit.evidence.statements import Comparison, Side
-from simsplit.evidence.verdicts import ClaimVerdict, Judged, judge
+from simsplit.evidence.verdicts import LOOKS, ClaimVerdict, Judged, find_confidence, judge
 
 DRAWS = 20_000
 

@@ -11,12 +11,11 @@ from simsplit.data.image_tables import ParquetSource
 from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
 from simsplit.evidence import cell_uses, code_sources
-from simsplit.evidence.cell_uses import UNKNOWN, CellUses, find_changed_parts
+from simsplit.evidence.cell_uses import UNKNOWN, CellUses, find_changed_parts, list_folders
 from simsplit.evidence.code_graph import CENTRE, CodeGraph
 from simsplit.evidence.digests import digest_of, dump_fields
 from simsplit.evidence.equal_code import NAME, Carried, EqualCode, add_line, read_lines
 from simsplit.evidence.evidence_tables import build_table
-from simsplit.evidence.file_contents import list_folders
 from simsplit.evidence.measurements import Measurement, add, read
 from simsplit.evidence.papers import find_table
 from simsplit.evidence.placing import place_data
