@@ -14,8 +14,15 @@ import torch
 from torch import Tensor
 
 from simsplit.data.joined_tables import JoinedSource, read_rows
-from simsplit.deploy.alignment import MOST_FRAME, make_statement
-from simsplit.deploy.blinding import LEAST_IDS, MOST_IDS, Blinder, check_points, require_psi
+from simsplit.deploy.alignment import (
+    LEAST_IDS,
+    MOST_FRAME,
+    MOST_IDS,
+    Blinder,
+    check_points,
+    make_statement,
+    require_psi,
+)
 from simsplit.deploy.connection import Say, join
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.handovers import bytes_to_tensor

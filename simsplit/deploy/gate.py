@@ -20,11 +20,14 @@ from simsplit.data import DataInfo
 from simsplit.deploy.alignment import MOST_FRAME, Meeting
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import MOST_WORD
-from simsplit.deploy.client_session import ClientLost, ClientSession
+from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable
 from simsplit.deploy.data_form import (
+    MOST_SAMPLES,
     PARTS,
     Form,
+    check_form,
     choose_form,
+    is_count,
     join_forms,
     list_differences,
     refuse_other,
@@ -36,9 +39,7 @@ from simsplit.deploy.frames import LEAST_BYTES, write_frame
 from simsplit.deploy.handovers import HandoverJudge, undoes_turns
 from simsplit.deploy.keys import Keys, parse_client
 from simsplit.deploy.left_out import LeftOutTable, clean
-from simsplit.deploy.remote_data import MOST_SAMPLES, check_form, is_count
 from simsplit.deploy.remote_pool import RemotePool
-from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.trunk_watch import Growth
 from simsplit.errors import ProtocolError, RunFailedError, SimsplitError, format_list
 from simsplit.legs import ClientId

@@ -15,14 +15,20 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from simsplit.deploy.accusations import Accusations, FaultOf
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import get_answer_codec, read_value, write_call
-from simsplit.deploy.client_session import Blame, ClientLost, ClientSession, Complaint
+from simsplit.deploy.client_session import (
+    Blame,
+    ClientLost,
+    ClientSession,
+    Complaint,
+    FaultOf,
+    FramePurpose,
+    describe_call,
+)
 from simsplit.deploy.figure_bounds import FigureTooLargeError
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.sent_sizes import SentSizes, TooLarge
-from simsplit.deploy.socket_table import FramePurpose, describe_call
 from simsplit.deploy.trunk_watch import Growth, Sent, TrunkWatch, find_odd, repeat_clipped
 from simsplit.engine.host import move_to_device
 from simsplit.engine.pool import ClientAtFault, Job, Outcome, Pool, Weights, Workshop
@@ -86,7 +92,8 @@ class RemotePool(Pool):
         """
         self.sessions, self.bounds, self.device = sessions, bounds, device
         self._lose, self._judge, self._check_fault = lose, judge, check_fault
-        self._accusations = Accusations(sessions, judge)
+        self._received: dict[ClientId, Packet] = {}
+        """The last hand-over that each client was sent."""
         self._phases: dict[ClientId, Phase] = {}
         """The phase that each client has entered last."""
         self._turns_ahead: deque[ClientId] = deque()
@@ -272,7 +279,7 @@ class RemotePool(Pool):
         """Send a call, and return the number of the request."""
         header, tensors = write_call(call)
         if isinstance(call, Receive):
-            self._accusations.received[client] = call.packet
+            self._received[client] = call.packet
         elif isinstance(call, Enter):
             self._phases[client] = call.phase
         if isinstance(call, Begin):
@@ -352,10 +359,11 @@ class RemotePool(Pool):
         # On a CPU torch raises a plain RuntimeError where memory ends.
         if isinstance(error, OWN_FAULTS) or "can't allocate memory" in str(error):
             return
-        if isinstance(error, Blame | Complaint):
-            ((receiver, _),) = sent.items()
+        if isinstance(error, Blame | Complaint) and self._judge is not None:
+            (receiver,) = sent
             with self._losing():
-                error = self._accusations.judge(receiver, error)
+                handed = self._received.get(receiver)
+                error = self._judge.find_fault(error, handed, receiver, self.sessions)
         error = self._find_earlier_fault(error)
         if isinstance(error, TooLarge | FigureTooLargeError) and not self._growth.clips:
             repeat_clipped(self._growth)  # it may be so because another client has spoilt the trunk

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from simsplit.client_names import ClientNames
-from simsplit.deploy.alignment import Culprit, PartiesAway
-from simsplit.deploy.client_session import ClientLost
+from simsplit.deploy.alignment import PartiesAway
+from simsplit.deploy.client_session import ClientLost, FaultOf, SocketTable
+from simsplit.deploy.data_form import make_remote_data
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.keys import Keys, check_validity, read_roster
 from simsplit.deploy.left_out import LeftOutTable
-from simsplit.deploy.remote_data import make_remote_data
-from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms, refuse_undeployable
 from simsplit.errors import RunFailedError, ScenarioError, format_count
 from simsplit.experiment import Experiment
@@ -134,7 +133,7 @@ def _align_ids(gate: Gate, keys: Keys, left_out: LeftOutTable) -> None:
                 raise
             for client in away.clients:
                 left_out.add(client, 1, "away", f"it did not come within {gate.patience_s:g} s")
-        except Culprit as culprit:
+        except FaultOf as culprit:
             gate.meeting.drop(culprit.client)
             if not gate.is_quorum_without([culprit.client]):
                 raise RunFailedError(

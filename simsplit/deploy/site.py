@@ -14,12 +14,12 @@ from torch import Tensor
 from simsplit.assembly import Assembler
 from simsplit.assembly.exchanges import build_pen
 from simsplit.data import Prepared, Samples
-from simsplit.deploy.accusations import DISCLOSE
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import NUMBER, get_answer_codec, read_call, write_value
 from simsplit.deploy.figure_bounds import Holdings, append_figures
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.handovers import (
+    DISCLOSE,
     Handovers,
     UnusableHandover,
     bytes_to_tensor,

@@ -13,9 +13,9 @@ from gists import says
 from torch import Tensor
 
 from simsplit.deploy import site as site_module
-from simsplit.deploy.accusations import DISCLOSE
 from simsplit.deploy.call_codecs import ANSWERS, NOTHING
 from simsplit.deploy.figure_bounds import FigureBounds, Holdings
+from simsplit.deploy.handovers import DISCLOSE
 from simsplit.deploy.site import ClientSite
 from simsplit.errors import ProtocolError
 from simsplit.experiment import Experiment

@@ -179,7 +179,7 @@ class TestWhoseFaultItIs:
 
     def test_is_the_receivers_where_it_shows_nothing(self, three, judge):
         good = three[0].seal(packet(0), 1)
-        key = three[1].seals.open(good.sealed.numpy().tobytes(), 0).key
+        _, _, key = three[1].seals.open(good.sealed.numpy().tobytes(), 0)
         assert not judge.is_proof(good, key), "the weights are good"
         assert not judge.is_proof(good, bytes(32)), "not the key that the sender promised"
 
