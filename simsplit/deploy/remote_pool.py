@@ -5,8 +5,7 @@ Each answer is checked before it is used, since clients may be hostile.
 """
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
@@ -29,9 +28,9 @@ from simsplit.deploy.client_session import (
 from simsplit.deploy.figure_bounds import FigureTooLargeError
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.sent_sizes import SentSizes, TooLarge
-from simsplit.deploy.trunk_watch import Growth, Sent, TrunkWatch, find_odd, repeat_clipped
+from simsplit.deploy.trunk_watch import Growth, TrunkWatch, find_odd, repeat_clipped
 from simsplit.engine.host import move_to_device
-from simsplit.engine.pool import ClientAtFault, Job, Outcome, Pool, Weights, Workshop
+from simsplit.engine.pool import AheadPool, ClientAtFault, Jobs, Outcome, Sent, Weights, Workshop
 from simsplit.errors import OutOfRangeError, ProtocolError, RunError, RunFailedError
 from simsplit.legs import ClientId
 from simsplit.packets import Packet
@@ -62,13 +61,11 @@ Lose = Callable[[ClientId, str, bool, int], None]
 """Cuts off a client, with the reason, whether it is expelled for it, and the round."""
 CheckFault = Callable[[ClientId, int, Exception], None]
 """Checks whether a client, in a round, is at fault for an error."""
-
-
 NAMING = (ClientAtFault, FaultOf)
 """The errors that name the client that is to leave."""
 
 
-class RemotePool(Pool):
+class RemotePool(AheadPool):
     """A run's clients, each reached by a stream of its own."""
 
     remote: ClassVar[bool] = True
@@ -90,17 +87,13 @@ class RemotePool(Pool):
         RunFailedError if an error is not the fault of the client that is to be expelled for it.
         `growth` is what is known of the trunk from before, if the round is done again.
         """
+        super().__init__()
         self.sessions, self.bounds, self.device = sessions, bounds, device
         self._lose, self._judge, self._check_fault = lose, judge, check_fault
         self._received: dict[ClientId, Packet] = {}
         """The last hand-over that each client was sent."""
         self._phases: dict[ClientId, Phase] = {}
         """The phase that each client has entered last."""
-        self._turns_ahead: deque[ClientId] = deque()
-        self._round = 0
-        self._has_interleaved = False
-        self._begun_early: dict[ClientId, int] = {}
-        self._stepping: set[ClientId] = set()
         self._stopping = threading.Event()
         """Set while clients that train concurrently stop, because one of them was lost."""
         self._workshops: list[Workshop] = []
@@ -108,10 +101,7 @@ class RemotePool(Pool):
         self._round_under_way = 1
 
     def work_on(self, sent: Sent) -> "_Blaming":
-        """Open a context in which the server works on what some clients have sent.
-
-        What is thrown in it expels the client at fault, unless it is the server's own fault.
-        """
+        """Open a context in which an error expels the client at fault, unless it is our own."""
         return _Blaming(self, sent)
 
     def watch(self, learner: Learner) -> TrunkWatch:
@@ -150,42 +140,16 @@ class RemotePool(Pool):
             return planned
         if self._stopping.is_set():
             raise RunFailedError("another client of this round was lost")
-        if isinstance(call, Begin) and client in self._begun_early:
-            number = self._begun_early.pop(client)
-        else:
-            number = self._send(client, call)
-        answer = self._receive_answer(client, call, number)
-        if isinstance(call, Begin | Proceed | BeginInterleaved) and answer == ():
-            self._finish_step(client)
-        return answer
-
-    def tell(self, client: ClientId, call: Call[object]) -> None:
-        """Send a call without waiting; a failure is raised with the next awaited answer."""
-        self._send(client, call, awaited=False)
-        if isinstance(call, Proceed) and not self._has_interleaved:
-            self._finish_step(client)
+        return super().ask(client, call)
 
     def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
         """Send all calls at once; expelled clients are neither asked nor in the answers."""
         # All are asked before the first answer is awaited, so that clients work at the same time.
         present = {client: call for client, call in calls.items() if client in self.sessions}
         numbers = {client: self._send(client, call) for client, call in present.items()}
-        return {c: self._receive_answer(c, calls[c], number) for c, number in numbers.items()}
+        return {c: self._receive(c, calls[c], number) for c, number in numbers.items()}
 
-    def expect(
-        self, turns: Sequence[ClientId], round_number: int, *, has_interleaved: bool = False
-    ) -> None:
-        """Have each client begin its next step as soon as it has finished its last one."""
-        self._turns_ahead, self._round, self._has_interleaved = (
-            deque(turns),
-            round_number,
-            has_interleaved,
-        )
-        self._work_ahead()
-
-    def train_rounds(
-        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
-    ) -> Iterator[tuple[ClientId, Outcome]]:
+    def train_rounds(self, jobs: Jobs, trunk: Weights) -> Iterator[tuple[ClientId, Outcome]]:
         """Train clients concurrently on copies of the trunk here; yield outcomes in order."""
         clients = list(jobs)
         for start in range(0, len(clients), MOST_CONCURRENT):
@@ -193,9 +157,7 @@ class RemotePool(Pool):
             outcomes = self._train_concurrently({client: jobs[client] for client in some}, trunk)
             yield from ((client, outcomes[client]) for client in some)
 
-    def _train_concurrently(
-        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
-    ) -> dict[ClientId, Outcome]:
+    def _train_concurrently(self, jobs: Jobs, trunk: Weights) -> dict[ClientId, Outcome]:
         """Train each client in its own thread; copies and streams are independent."""
         own = self.workshop
         assert own is not None, "assembly gives one to every splitfed_v1"
@@ -290,10 +252,13 @@ class RemotePool(Pool):
         with self._losing():
             return self.sessions[client].ask(describe_call(call), header, tensors, awaited=awaited)
 
-    def _receive_answer(self, client: ClientId, call: Call[Answer], number: int) -> Answer:
+    def _tell(self, client: ClientId, call: Call[object]) -> None:
+        self._send(client, call, awaited=False)
+
+    def _receive(self, client: ClientId, call: Call[Answer], sent: int) -> Answer:
         """Wait for an answer, check it, and return it on the server's device."""
         with self.work_on({client: ()}):
-            header, tensors = self.sessions[client].answer(number)
+            header, tensors = self.sessions[client].answer(sent)
             if header.keys() != {"answer"}:
                 raise ProtocolError("a message that is not an answer")
             answer: Answer = read_value(get_answer_codec(call), header["answer"], tensors)
@@ -326,18 +291,6 @@ class RemotePool(Pool):
         """Return the methods' plan from the scenario, since clients are not trusted with it."""
         stack = self.bounds.packets.stacks[0]
         return stack.plan_phases(call.rounds), stack.make_training_phase()
-
-    def _finish_step(self, client: ClientId) -> None:
-        """Note that a client has finished its step, and let further steps begin."""
-        self._stepping.discard(client)
-        self._work_ahead()
-
-    def _work_ahead(self) -> None:
-        """Begin steps in the order of turns, up to a client that still has a step open."""
-        while self._turns_ahead and self._turns_ahead[0] not in self._stepping:
-            client = self._turns_ahead.popleft()
-            self._stepping.add(client)
-            self._begun_early[client] = self._send(client, Begin(self._round))
 
     @contextmanager
     def _losing(self) -> Iterator[None]:

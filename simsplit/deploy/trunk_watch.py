@@ -21,7 +21,7 @@ from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
-from simsplit.engine.pool import NOBODY, ClientAtFault, HostLost
+from simsplit.engine.pool import NOBODY, ClientAtFault, HostLost, Sent
 from simsplit.errors import RunFailedError
 from simsplit.legs import ClientId
 from simsplit.packets import Packets
@@ -39,8 +39,6 @@ MOST_IN_ROUND = 1e3
 """A round that has made the trunk's norms larger by more than this is done again step by step."""
 CLIP_NORM = 1.0
 """The 2-norm to which the trunk's gradients are clipped once a step has spoilt it."""
-Sent = Mapping[ClientId, Packets]
-"""The packets of each client that is worked on."""
 
 
 class RoundSpoilt(HostLost):

@@ -16,8 +16,7 @@ from simsplit.forecasting.book import StepBook
 from simsplit.forecasting.outline import Outline
 from simsplit.forecasting.paper import PaperExchange, PaperPool, build_paper_federation
 from simsplit.legs import ClientId, Leg
-from simsplit.network.clock import Clock
-from simsplit.network.works import simulate_round
+from simsplit.network.clock import Clock, simulate_round
 from simsplit.packets import Packet
 from simsplit.parties.calls import Plan
 from simsplit.phases import EVALUATE, Phase
