@@ -88,9 +88,8 @@ class Truth:
                 raise RunError(f"{self._folder.name} has no sample {wanted}")
         found: list[Tensor | None] = [None] * len(ids)
         # Batch by batch, so that each file is opened once.
-        order = sorted(range(len(ids)), key=lambda number: int(self._batch[places[number]]))
         by_batch: Callable[[int], int] = lambda number: int(self._batch[places[number]])  # noqa: E731
-        for batch, numbers in groupby(order, by_batch):
+        for batch, numbers in groupby(sorted(range(len(ids)), key=by_batch), by_batch):
             about = self._batches[batch]
             name = getattr(about, column)
             if not name:
