@@ -26,7 +26,8 @@ import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from torch import Tensor
 
-from simsplit.deploy.client_session import ClientLost, ClientSession, FaultOf, FramePurpose
+from simsplit.deploy.client_session import ClientLost, ClientSession, FaultOf, FramePurpose, is_open
+from simsplit.deploy.frames import bytes_to_tensor
 from simsplit.deploy.keys import RosterEntry
 from simsplit.deploy.seals import verify_signature
 from simsplit.errors import (
@@ -84,8 +85,7 @@ class Meeting:
                     "the parties have aligned their ids already; join with --resume, and the --out "
                     "folder that has the common ids"
                 )
-            older = self._sessions.get(session.client)
-            if older is not None and older.over is None:
+            if is_open(self._sessions.get(session.client)):
                 raise ProtocolError(f"client {session.client} is connected already")
             session.most_bytes = MOST_FRAME
             self._sessions[session.client] = session
@@ -121,23 +121,16 @@ class Meeting:
             # parties that kept the common ids of an earlier start do not align them again
             if all(map(has_greeted, parties)):
                 return
-            if missing := [each for each in parties if not self._is_here(each)]:
-                self._wait(missing, until, patience_s)
+            if missing := [each for each in parties if not is_open(self._sessions.get(each))]:
+                with self._changed:
+                    self._changed.wait(0.2)
+                if time.monotonic() > until:
+                    raise PartiesAway(missing, patience_s)
                 continue
             try:
                 self._align(parties, roster)
             except ClientLost:
                 continue  # it may come back; then all begin anew, by new secrets
-
-    def _is_here(self, client: ClientId) -> bool:
-        session = self._sessions.get(client)
-        return session is not None and session.over is None
-
-    def _wait(self, missing: list[ClientId], until: float, patience_s: float) -> None:
-        with self._changed:
-            self._changed.wait(0.2)
-        if time.monotonic() > until:
-            raise PartiesAway(missing, patience_s)
 
     def _align(self, parties: list[ClientId], roster: Mapping[ClientId, RosterEntry]) -> None:
         """Have all parties' ids blinded by all, and send each the places of its common rows."""
@@ -238,8 +231,7 @@ class Blinder:
 
 
 def _pack(points: Sequence[bytes]) -> Tensor:
-    flat = torch.frombuffer(bytearray(b"".join(points)), dtype=torch.uint8)
-    return flat.view(len(points), POINT_BYTES)
+    return bytes_to_tensor(b"".join(points)).view(len(points), POINT_BYTES)
 
 
 def split_points(points: Tensor) -> list[bytes]:

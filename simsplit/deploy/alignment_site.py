@@ -8,7 +8,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,9 +23,8 @@ from simsplit.deploy.alignment import (
     make_statement,
     require_psi,
 )
-from simsplit.deploy.connection import Say, join
-from simsplit.deploy.frames import read_frame, write_frame
-from simsplit.deploy.handovers import bytes_to_tensor
+from simsplit.deploy.connection import Say, Site, join
+from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import Keys
 from simsplit.deploy.seals import Seals, verify_signature
 from simsplit.deploy.terms import Mode, digest_terms
@@ -38,21 +37,16 @@ COMMON = "common-ids.json"
 """The ids that all parties have, in a party's own folder."""
 
 
-class AlignmentSite:
+class AlignmentSite(Site):
     """One party's side of the alignment, on its owner's machine."""
 
-    steps = rounds_kept = 0
-    most_bytes: ClassVar[int] = MOST_FRAME
+    most_bytes = MOST_FRAME
 
     def __init__(self, terms: str, number: ClientId, seals: Seals, ids: list[str]) -> None:
         self.terms, self.number, self.seals, self.ids = terms, number, seals, ids
         self.common: list[str] = []
         """The ids that all parties have, sorted, once they are known."""
-        self.is_welcomed = False
         self.start_stream()
-
-    def enable_sealing(self, keys: Keys) -> None:
-        """Do nothing: the keys are loaded already."""
 
     def describe_itself(self) -> dict[str, Any]:
         """Return the fields of the greeting, by which the server admits this party."""
@@ -60,13 +54,9 @@ class AlignmentSite:
 
     def start_stream(self) -> None:
         """Begin a new stream, with no secret yet."""
-        self._last_number = 0
+        super().start_stream()
         self._blinder: Blinder | None = None
         self._blinded: set[ClientId] = set()
-
-    def report_failure(self, error: Exception) -> bytes:
-        """Return an answer that reports the type of a failure."""
-        return write_frame({"number": self._last_number, "failed": type(error).__name__})
 
     def answer(self, frame: bytes) -> bytes:
         """Answer a request of the server; raise ProtocolError for what it may not ask."""

@@ -167,7 +167,7 @@ class ClientSession:
 
     def hear(self, timeout_s: float) -> dict[str, Any]:
         """Wait for a header that the client sends without a request."""
-        header, tensors = self._read(timeout_s, self.most_bytes)
+        header, tensors = self._read(timeout_s)
         if tensors:
             raise ProtocolError("tensors without a request for them")
         return header
@@ -197,7 +197,7 @@ class ClientSession:
         """Return the answer to a request; earlier answers are read first."""
         while number not in self._read_early:
             expected, purpose, awaited = self._requests.popleft()
-            header, tensors = self._read(self.deadline_s, self.most_bytes, purpose)
+            header, tensors = self._read(self.deadline_s, purpose)
             # In order, or an old answer could pass for that to a later request.
             if header.pop("number", None) != expected:
                 raise ProtocolError("an answer to another request than the next one")
@@ -217,7 +217,7 @@ class ClientSession:
         self._requests = deque((number, purpose, False) for number, purpose, _ in self._requests)
 
     def _read(
-        self, timeout_s: float, most: int, purpose: FramePurpose | None = None
+        self, timeout_s: float, purpose: FramePurpose | None = None
     ) -> tuple[dict[str, Any], list[Tensor]]:
         """Wait for a frame and read it; raise ClientLost if none comes in time."""
         try:
@@ -232,7 +232,12 @@ class ClientSession:
             raise ClientLost(self.client, self.over or "its connection ended")
         if purpose is not None:
             self.sockets.count(self.client, purpose, up=len(frame))
-        return read_frame(frame, most)
+        return read_frame(frame, self.most_bytes)
+
+
+def is_open(session: ClientSession | None) -> bool:
+    """Return whether there is a session, and it is not over."""
+    return session is not None and session.over is None
 
 
 def _explain_failure(purpose: FramePurpose, failure: str) -> str:

@@ -6,10 +6,11 @@ scenarios and addresses before all parties meet for a run.
 
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from simsplit.deploy.alignment import require_psi
 from simsplit.deploy.data_form import FIELDS
@@ -46,32 +47,49 @@ _NOT_OURS = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "BAD_SIGNATUR
 Say = Callable[[str], None]
 
 
-class JoiningSite(Protocol):
+class Site(ABC):
     """What a party has on its machine to answer a server's requests."""
 
     number: ClientId
     terms: str
-    is_welcomed: bool
+    most_bytes: int
+    """The most bytes that a frame of the server may have."""
+    steps = 0
+    """Batches sent so far."""
+    rounds_kept = 0
+    """The round of the last checkpoint."""
+    is_welcomed = False
     """Whether a server has welcomed the client since it last waited for one."""
+    _last_number = 0
 
-    @property
-    def steps(self) -> int: ...
-    @property
-    def rounds_kept(self) -> int: ...
-    @property
-    def most_bytes(self) -> int: ...
-    def enable_sealing(self, keys: Keys) -> None: ...
-    def describe_itself(self) -> dict[str, Any]: ...
-    def start_stream(self) -> None: ...
-    def answer(self, frame: bytes) -> bytes: ...
-    def report_failure(self, error: Exception) -> bytes: ...
+    def enable_sealing(self, keys: Keys) -> None:  # noqa: B027 - not all hand weights over
+        """Seal hand-overs by keys, so that only this deployment's clients can read them."""
+
+    @abstractmethod
+    def describe_itself(self) -> dict[str, Any]:
+        """Return the fields of the greeting, by which the server admits this party."""
+
+    def start_stream(self) -> None:
+        """Begin a new stream, whose requests are numbered from 1."""
+        self._last_number = 0
+
+    @abstractmethod
+    def answer(self, frame: bytes) -> bytes:
+        """Answer a request; raise ProtocolError for what the server may not ask."""
+
+    def report_failure(self, error: Exception) -> bytes:
+        """Return an answer that reports a failure.
+
+        Only the error's type crosses: its message could contain the owner's data.
+        """
+        return write_frame({"number": self._last_number, "failed": type(error).__name__})
 
 
 class ServerGone(Exception):  # noqa: N818 - an event to wait after
     """The server does not answer, or has closed the stream."""
 
 
-def join(address: str, keys: Keys, site: JoiningSite, *, patience_s: float, say: Say) -> str:
+def join(address: str, keys: Keys, site: Site, *, patience_s: float, say: Say) -> str:
     """Answer a server's calls until the run is over, and return why it is over.
 
     Wait for a server that is away; raise RunFailedError after `patience_s` seconds.
@@ -127,7 +145,7 @@ def open_channel(address: str, keys: Keys, most_bytes: int) -> "grpc.Channel":
     return grpc.secure_channel(address, proof, options=options)
 
 
-def _serve_stream(address: str, keys: Keys, site: JoiningSite, say: Say) -> str:
+def _serve_stream(address: str, keys: Keys, site: Site, say: Say) -> str:
     """Connect once, and serve the stream from the greeting to its end."""
     import grpc
 
@@ -148,7 +166,7 @@ def _serve_stream(address: str, keys: Keys, site: JoiningSite, say: Say) -> str:
 def _answer_requests(
     frames: Iterator[bytes],
     leaving: "queue.SimpleQueue[bytes | None]",
-    site: JoiningSite,
+    site: Site,
     say: Say,
 ) -> str:
     """Answer each request of the stream, and return why the run is over."""
@@ -171,7 +189,7 @@ def _answer_requests(
     raise ServerGone("it ended the stream")
 
 
-def _check_welcome(frame: bytes | None, site: JoiningSite, say: Say) -> None:
+def _check_welcome(frame: bytes | None, site: Site, say: Say) -> None:
     """Raise RunError unless a frame welcomes this client to the approved run."""
     if frame is None:
         raise ServerGone("it ended the stream")
@@ -198,9 +216,12 @@ def _read_end(frame: bytes) -> str | None:
     header, tensors = read_frame(frame, LEAST_BYTES)
     why: Any = header.get("over")
     if why == "refused" and not tensors:
+        # the known fields that it names, and no other words of it
+        named = header.get("differs")
+        fields = FIELDS.keys() & set(map(str, named if isinstance(named, list) else ()))
         raise RunError(
             f"the server refuses this client: its data differ from those of most clients in: "
-            f"{_list_fields(header)}; compare --data and --set with the other owners"
+            f"{', '.join(sorted(fields))}; compare --data and --set with the other owners"
         )
     if header.keys() != {"over"} or tensors or why not in ENDS:
         return None
@@ -211,14 +232,6 @@ def _read_end(frame: bytes) -> str | None:
             "the server expelled this client because of what it sent; ask the server's owner why"
         )
     raise ServerGone(f"the run was {why}" if why == "interrupted" else "the run failed")
-
-
-def _list_fields(header: Mapping[str, Any]) -> str:
-    """List the fields of a description of data that a server names, and no other words of it."""
-    named = header.get("differs")
-    return ", ".join(
-        sorted(FIELDS.keys() & set(map(str, named if isinstance(named, list) else ())))
-    )
 
 
 def _describe_error(error: "grpc.RpcError") -> str:

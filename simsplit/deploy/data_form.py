@@ -60,8 +60,7 @@ def refuse_undescribed(form: Form, scenario: Scenario, info: DataInfo | None) ->
     if info is not None and len(form["classes"]) != info.classes:
         raise ProtocolError(f"its data have {len(form['classes'])} classes, not {info.classes}")
     counts = _count_held_out(data)
-    good = held_out.keys() == _list_splits(data) and counts.items() <= held_out.items()
-    if not good:
+    if held_out.keys() != _list_splits(data) or not counts.items() <= held_out.items():
         raise ProtocolError("its data differ from the scenario's in: held_out")
 
 
@@ -128,9 +127,9 @@ def _describe_known(data: DataConfig, info: DataInfo | None) -> dict[str, Any]:
 
 def _list_splits(data: DataConfig) -> set[str]:
     """List the held-out splits that a scenario has."""
-    validation = {"validation"} if data.validation else set()
-    public = {"auxiliary"} if data.auxiliary or data.public is not None else set()
-    return {"test"} | validation | public
+    has_public = bool(data.auxiliary) or data.public is not None
+    splits = {"test": True, "validation": data.validation, "auxiliary": has_public}
+    return {name for name, is_there in splits.items() if is_there}
 
 
 def _count_held_out(data: DataConfig) -> dict[str, int]:

@@ -86,9 +86,8 @@ class FaultJudge:
     def _rehearse_training(self, round_number: int, info: DataInfo, device: torch.device) -> None:
         """Raise RunFailedError if training on random samples diverges, as far as is known."""
         if self._diverges is None:
-            self._diverges = diverges(
-                self.scenario, info, device, limit=MOST_NORM, growth=COUNTED_RISE
-            )
+            limits = {"limit": MOST_NORM, "growth": COUNTED_RISE}
+            self._diverges = diverges(self.scenario, info, device, **limits)
         if self._diverges:
             raise RunFailedError(
                 f"round {round_number}: training diverges, with random samples too, so no client "

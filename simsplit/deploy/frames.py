@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -176,6 +177,11 @@ def _make_dense(tensor: Tensor) -> Tensor:
     if not _is_dense(dense.shape, dense.stride()):
         dense = dense.clone()
     return dense if _is_dense(dense.shape, dense.stride()) else dense.contiguous()
+
+
+def bytes_to_tensor(content: bytes) -> Tensor:
+    """Return bytes as a tensor, which frames can carry."""
+    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8).copy())
 
 
 def _view_bytes(tensor: Tensor) -> memoryview | bytes:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +21,7 @@ from simsplit.data import DataInfo
 from simsplit.deploy.alignment import MOST_FRAME, Meeting
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import MOST_WORD
-from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable
+from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable, is_open
 from simsplit.deploy.data_form import (
     MOST_SAMPLES,
     PARTS,
@@ -102,7 +103,8 @@ class Gate:
         """The description of data that all clients share, once all have been here."""
         self._refused: dict[ClientId, str] = {}
         """Why a client's data were refused when the others agreed on a form."""
-        self.most_bytes = find_most_bytes(scenario, self._info)
+        known = self._info is not None
+        self.most_bytes = self._build_bounds(self._info).most_bytes if known else MOST_UNKNOWN
         self.meeting = Meeting(terms) if scenario.data.aligns else None
         """Where parties align their ids before they greet; None if they do not."""
         self._silent: dict[ClientId, ClientSession] = {}
@@ -114,7 +116,7 @@ class Gate:
         self._judge: HandoverJudge | None = None
         self._closing = ""
         self._growth = Growth()
-        self._table, self._faults = left_out, FaultJudge(scenario, left_out)
+        self.table, self._faults = left_out, FaultJudge(scenario, left_out)
         self.round = 1
         """The round in which a client was last lost."""
 
@@ -197,7 +199,7 @@ class Gate:
                 for client in missing:
                     late = f"it did not connect within {self.patience_s:g} s"
                     why = self._refused.get(client, late)
-                    self._table.add(client, self.round, "away", why)
+                    self.table.add(client, self.round, "away", why)
                     self.say(f"continuing without client {client}: {why}")
 
     def _describe_refused(self, missing: Sequence[ClientId]) -> str:
@@ -241,27 +243,22 @@ class Gate:
         # The form of the data is known by now, so the bound is tighter than at the greeting.
         for session in present.values():
             session.most_bytes = bounds.most_bytes
-        info = _read_info(self.form)
-
-        def check_fault(client: ClientId, round_number: int, error: Exception) -> None:
-            self._faults.check(client, round_number, error, info, device)
-
         # the trunk is again as it was at a checkpoint, so nobody has made it larger since
         self._growth = replace(self._growth, of_client={}, at_start=0.0)
         return RemotePool(
             *(present, bounds, device, self.lose, self._judge),
-            check_fault=check_fault,
+            check_fault=partial(self._faults.check, info=_read_info(self.form), device=device),
             growth=self._growth,
         )
 
     def make_bounds(self) -> Bounds:
         """Return the specification of the packets that clients may send."""
-        form, info = self.form, _read_info(self.form)
         samples = {client: int(each["samples"]) for client, each in self.greetings.items()}
-        holdings = Holdings(samples, form["held_out"])
-        return Bounds(
-            Ownership(self.scenario, info, torch.device("cpu"), with_trunk=False), holdings
-        )
+        return self._build_bounds(_read_info(self.form), Holdings(samples, self.form["held_out"]))
+
+    def _build_bounds(self, info: DataInfo, holdings: Holdings | None = None) -> Bounds:
+        owners = Ownership(self.scenario, info, torch.device("cpu"), with_trunk=False)
+        return Bounds(owners, holdings)
 
     @property
     def form(self) -> dict[str, Any]:
@@ -279,7 +276,7 @@ class Gate:
     @property
     def left_out(self) -> frozenset[ClientId]:
         """The clients that the run continues without."""
-        return self._table.clients
+        return self.table.clients
 
     @property
     def has_clipped(self) -> bool:
@@ -305,7 +302,7 @@ class Gate:
         self.round, why = round_number, clean(why)
         session = self.sessions.get(client)
         if for_good and client not in self.left_out:
-            self._table.add(client, round_number, "expelled", why)
+            self.table.add(client, round_number, "expelled", why)
             self.say(f"client {client} is expelled: {why}")
             if session is not None:
                 session.say({"over": "expelled"})
@@ -325,12 +322,8 @@ class Gate:
 
     def _find_missing(self) -> list[ClientId]:
         """Return the clients that the run waits for."""
-        present = (self.sessions.get(client) for client in range(self.count))
-        return [
-            client
-            for client, session in enumerate(present)
-            if client not in self.left_out and (session is None or session.over is not None)
-        ]
+        wanted = (client for client in range(self.count) if client not in self.left_out)
+        return [client for client in wanted if not is_open(self.sessions.get(client))]
 
     def _serve_stream(
         self, frames: Iterator[bytes], context: "grpc.ServicerContext"
@@ -363,7 +356,7 @@ class Gate:
         """Receive a client's greeting; raise ProtocolError if the client is not admissible."""
         if client is None or client >= self.count:
             raise ProtocolError("no client of this run has this certificate")
-        if (row := self._table.get(client)) is not None:
+        if (row := self.table.get(client)) is not None:
             why = "it was expelled for what it sent" if row.kind == "expelled" else row.reason
             raise ProtocolError(f"the run continues without it: {why}")
         with self._changed:
@@ -418,7 +411,7 @@ class Gate:
             return
         client, form = session.client, greeting["form"]
         with self._changed:
-            if client in self.sessions and self.sessions[client].over is None:
+            if is_open(self.sessions.get(client)):
                 raise ProtocolError(f"client {client} is connected already")
             if self._form is not None:
                 before = self.greetings.get(client, greeting)
@@ -436,13 +429,6 @@ class Gate:
         except Exception as error:  # noqa: BLE001 - whatever a model does with a foreign shape
             reason = error if isinstance(error, SimsplitError) else type(error).__name__
             raise ProtocolError(f"its data do not fit the scenario's model: {reason}") from None
-
-
-def find_most_bytes(scenario: Scenario, info: DataInfo | None) -> int:
-    """Return the most bytes that any frame of a run may have."""
-    if info is None:
-        return MOST_UNKNOWN
-    return Bounds(Ownership(scenario, info, torch.device("cpu"), with_trunk=False)).most_bytes
 
 
 def _read_info(form: Mapping[str, Any]) -> DataInfo:

@@ -20,13 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeGuard
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import Blame, ClientSession, Complaint, FaultOf, FramePurpose
-from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import Keys, read_roster
 from simsplit.deploy.seals import (
     Seals,
@@ -359,8 +358,3 @@ def _is_made(made: object, clients: int) -> TypeGuard[Made]:
         and [type(part) for part in each] == [str, int]
         for name, each in made.items()
     )
-
-
-def bytes_to_tensor(content: bytes) -> Tensor:
-    """Return bytes as a tensor, which frames can carry."""
-    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8).copy())

@@ -8,9 +8,8 @@ import csv
 import io
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from simsplit.errors import RunError
 from simsplit.foreign import read_csv, split_rows
@@ -24,8 +23,7 @@ MOST_REASON = 300
 """Most characters of a reason, which may quote what a client has sent."""
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """A client that the run continues without, from a round on."""
 
     client: ClientId
@@ -73,9 +71,7 @@ class LeftOutTable:
 
     def _write(self) -> None:
         text = io.StringIO()
-        writer = csv.DictWriter(text, [each.name for each in fields(LeftOut)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in self._rows.values())
+        csv.writer(text, lineterminator="\n").writerows([LeftOut._fields, *self._rows.values()])
         with writing(self.file):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             replace(self.file, text.getvalue().encode())

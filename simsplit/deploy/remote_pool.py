@@ -328,7 +328,7 @@ class RemotePool(AheadPool):
             self._growth.step_by_step = self._growth.clips = False
         why = _describe_fault(error)
         self._lose(client, why, True, self._round_under_way)
-        raise ClientLost(client, why, self._sizes.find_first_round(client)) from error
+        raise ClientLost(client, why, self._sizes.since.get(client)) from error
 
     def _find_earlier_fault(self, error: Exception) -> Exception:
         """Return the fault of the client that sent what made another's numbers too large, if any.

@@ -96,7 +96,8 @@ class TrunkWatch:
             return
         after = self._measure()
         if not (after <= MOST_NORM and after - self._growth.at_start <= MOST_IN_ROUND):
-            self._repeat_round()
+            self._growth.step_by_step = True
+            raise RoundSpoilt
 
     def begin_copy(self, client: ClientId) -> None:
         """Note that the trunk is a client's own copy, and that only its steps change it."""
@@ -148,14 +149,11 @@ class TrunkWatch:
             growth.pop(client, None)  # so that it comes last
         growth[client] = total
 
-    def _repeat_round(self) -> None:
-        self._growth.step_by_step = True
-        raise RoundSpoilt
-
     def _repeat_unless_clipped(self) -> None:
         """Raise RoundSpoilt unless the trunk is measured and clipped in each step already."""
         if not self._growth.step_by_step:
-            self._repeat_round()
+            self._growth.step_by_step = True
+            raise RoundSpoilt
         if not self._growth.clips:
             repeat_clipped(self._growth)
 

@@ -153,7 +153,8 @@ class TranscriptWriter:
             return not self.ended
         if self._samples is None and not self._start_truth():
             return False
-        assert (samples := self._samples) is not None
+        samples = self._samples
+        assert samples is not None
         cells = {name: f"{samples.taken}.{name}" for name in held}
         kept = tuple(ids[place] for place in fresh)
         self._known.update(kept)

@@ -27,8 +27,7 @@ from simsplit.deploy.alignment import Blinder, Meeting, make_statement, split_po
 from simsplit.deploy.alignment_site import COMMON, AlignmentSite, align_ids
 from simsplit.deploy.client_session import ClientSession, FaultOf, SocketTable
 from simsplit.deploy.connection import check_join
-from simsplit.deploy.frames import read_frame, write_frame
-from simsplit.deploy.handovers import bytes_to_tensor
+from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys, read_roster
 from simsplit.deploy.seals import Seals
 from simsplit.deploy.server_run import _align_ids
@@ -259,10 +258,10 @@ def test_a_hostile_party_of_three_costs_itself_alone(
             table.seat(number, list(ids), hostile if number == 1 else honest)
     if not quorum:
         with pytest.raises(RunFailedError) as caught:
-            _align_ids(gate, load_keys(keys, SERVER), gate.table)
+            _align_ids(gate, load_keys(keys, SERVER))
         assert says(str(caught.value), "client 1 ... " + ("--out" if is_away else "--without 1"))
         return
-    _align_ids(gate, load_keys(keys, SERVER), gate.table)
+    _align_ids(gate, load_keys(keys, SERVER))
     assert [*lost] == [1]
     assert table.sites[0].common == table.sites[2].common == ["ann-01", "dan-04", "eve-05"]
 

@@ -12,11 +12,11 @@ from hostile_ways import close_otherwise, complain_falsely, wrap_garbage
 
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientLost
+from simsplit.deploy.frames import bytes_to_tensor
 from simsplit.deploy.handovers import (
     HandoverJudge,
     Handovers,
     UnusableHandover,
-    bytes_to_tensor,
 )
 from simsplit.deploy.keys import AUTHORITY, ROSTER, Keys, client_name, load_keys, make_keys
 from simsplit.deploy.remote_pool import RemotePool
