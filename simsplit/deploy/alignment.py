@@ -93,15 +93,12 @@ class Meeting:
 
     def drop(self, client: ClientId) -> None:
         """End the stream of a party that is expelled."""
-        session = self._sessions.pop(client)
-        session.say({"over": "expelled"})
-        session.end("expelled")
+        self._sessions.pop(client).end("expelled", {"over": "expelled"})
 
     def close(self, why: str) -> None:
         """End the streams of all parties that are here."""
         for session in list(self._sessions.values()):
-            session.say({"over": why})
-            session.end("its ids are aligned" if self.is_over else why)
+            session.end("its ids are aligned" if self.is_over else why, {"over": why})
 
     def hold(
         self,

@@ -6,6 +6,7 @@ is in one of two lists, `ANSWERS` or `REFUSED` (a test checks this).
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any
 
 import torch
@@ -139,13 +140,11 @@ def _read_object(value: object, names: Sequence[str]) -> dict[str, Any]:
 
 def _take_tensors(count: object, left: Iterator[Tensor]) -> tuple[Tensor, ...]:
     """Take `count` tensors; raise ProtocolError if fewer are left."""
-    taken = []
-    # A claimed count costs no more than the tensors that are there.
-    for _ in range(min(NUMBER.read(count, left), 2**16)):
-        if (tensor := next(left, None)) is None:
-            raise ProtocolError("a message with fewer tensors than it names")
-        taken.append(tensor)
-    return tuple(taken)
+    most = min(NUMBER.read(count, left), 2**16)
+    taken = tuple(islice(left, most))  # a claimed count costs no more than what is there
+    if len(taken) < most:
+        raise ProtocolError("a message with fewer tensors than it names")
+    return taken
 
 
 def _write_tensors(value: Sequence[Tensor], tensors: list[Tensor]) -> int:

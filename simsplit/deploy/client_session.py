@@ -19,7 +19,6 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from simsplit.deploy.frames import LEAST_BYTES, read_frame, write_frame
-from simsplit.deploy.left_out import clean
 from simsplit.engine.pool import HostLost
 from simsplit.errors import BudgetSpentError, ProtocolError, RunFailedError
 from simsplit.legs import ClientId
@@ -29,6 +28,10 @@ from simsplit.progress import Observer, RoundEnded
 from simsplit.results.directory import SOCKET, append, writing
 
 COLUMNS = ("round", "client", "call", "leg", "down_frames", "down_bytes", "up_frames", "up_bytes")
+ACCUSATIONS = {
+    "unusable": "an answer that blames another client without proof",
+    "unopened": "a complaint about a seal that has a key for it",
+}
 MOST_UNASKED = 4
 """Most frames that a client may send beside its answers: its greeting, and a few early answers."""
 
@@ -100,20 +103,16 @@ class FaultOf(ProtocolError):  # noqa: N818 - names who is to leave
         self.client = client
 
 
-class Blame(ProtocolError):  # noqa: N818 - a claim that the server judges
-    """A client claims that another's hand-over is invalid, and sends the key as evidence."""
+class Accusation(ProtocolError):  # noqa: N818 - the server judges it
+    """A client says that another's hand-over is of no use to it, and sends evidence.
 
-    def __init__(self, evidence: Tensor) -> None:
-        super().__init__("an answer that blames another client without proof")
-        self.evidence = evidence
+    unusable: its content is invalid, as the seal's key shows. unopened: it has no usable key for
+    this client, which has signed that. The message is about a client that has made it up.
+    """
 
-
-class Complaint(ProtocolError):  # noqa: N818 - a claim that the server judges
-    """A client claims that a seal has no usable key for it, with its signature as evidence."""
-
-    def __init__(self, evidence: Tensor) -> None:
-        super().__init__("a complaint about a seal that has a key for it")
-        self.evidence = evidence
+    def __init__(self, kind: str, evidence: Tensor) -> None:
+        super().__init__(ACCUSATIONS[kind])
+        self.kind, self.evidence = kind, evidence
 
 
 class ClientSession:
@@ -155,15 +154,13 @@ class ClientSession:
         while (frame := self._leaving.get()) is not None:
             yield frame
 
-    def end(self, why: str) -> None:
-        """End the session; the first reason counts."""
+    def end(self, why: str, header: dict[str, object] | None = None) -> None:
+        """End the session, and send the client a last header if given; the first reason counts."""
+        if header is not None:
+            self._leaving.put(write_frame(header))
         self.over = self.over or why
         self._arrived.put(None)
         self._leaving.put(None)
-
-    def say(self, header: dict[str, object]) -> None:
-        """Send a header that needs no answer."""
-        self._leaving.put(write_frame(header))
 
     def hear(self, timeout_s: float) -> dict[str, Any]:
         """Wait for a header that the client sends without a request."""
@@ -201,9 +198,9 @@ class ClientSession:
             # In order, or an old answer could pass for that to a later request.
             if header.pop("number", None) != expected:
                 raise ProtocolError("an answer to another request than the next one")
-            for name, claim in (("unusable", Blame), ("unopened", Complaint)):
-                if header.keys() == {name} and len(tensors) == 1:
-                    raise claim(tensors[0])
+            for kind in ACCUSATIONS:
+                if header.keys() == {kind} and len(tensors) == 1:
+                    raise Accusation(kind, tensors[0])
             if (failure := header.pop("failed", None)) is not None:
                 raise ClientLost(self.client, _explain_failure(purpose, str(failure)[:60]))
             if awaited:
@@ -233,6 +230,11 @@ class ClientSession:
         if purpose is not None:
             self.sockets.count(self.client, purpose, up=len(frame))
         return read_frame(frame, self.most_bytes)
+
+
+def clean(text: str) -> str:
+    """Return a text on one line, without control characters, which may be a client's."""
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def is_open(session: ClientSession | None) -> bool:

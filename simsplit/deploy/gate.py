@@ -21,7 +21,7 @@ from simsplit.data import DataInfo
 from simsplit.deploy.alignment import MOST_FRAME, Meeting
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import MOST_WORD
-from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable, is_open
+from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable, clean, is_open
 from simsplit.deploy.data_form import (
     MOST_SAMPLES,
     PARTS,
@@ -34,12 +34,11 @@ from simsplit.deploy.data_form import (
     refuse_other,
     refuse_undescribed,
 )
-from simsplit.deploy.fault_judge import FaultJudge
+from simsplit.deploy.fault_judge import FaultJudge, LeftOutTable
 from simsplit.deploy.figure_bounds import Holdings
 from simsplit.deploy.frames import LEAST_BYTES, write_frame
 from simsplit.deploy.handovers import HandoverJudge, undoes_turns
 from simsplit.deploy.keys import Keys, parse_client
-from simsplit.deploy.left_out import LeftOutTable, clean
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.trunk_watch import Growth
 from simsplit.errors import ProtocolError, RunFailedError, SimsplitError, format_list
@@ -98,13 +97,12 @@ class Gate:
         self.sessions: dict[ClientId, ClientSession] = {}
         self.greetings: dict[ClientId, dict[str, Any]] = {}
         """Each client's greeting, which describes its machine and data."""
-        self._info = scenario.data.describe()
+        info = self._info = scenario.data.describe()
         self._form: Form | None = None
         """The description of data that all clients share, once all have been here."""
         self._refused: dict[ClientId, str] = {}
         """Why a client's data were refused when the others agreed on a form."""
-        known = self._info is not None
-        self.most_bytes = self._build_bounds(self._info).most_bytes if known else MOST_UNKNOWN
+        self.most_bytes = MOST_UNKNOWN if info is None else self._build_bounds(info).most_bytes
         self.meeting = Meeting(terms) if scenario.data.aligns else None
         """Where parties align their ids before they greet; None if they do not."""
         self._silent: dict[ClientId, ClientSession] = {}
@@ -158,8 +156,7 @@ class Gate:
         if self.meeting is not None:
             self.meeting.close(why)
         for session in list(self.sessions.values()):
-            session.say({"over": why})
-            session.end(why)
+            session.end(why, {"over": why})
         # gRPC's server holds this gate for good: a gate that held it would never be freed.
         server, self._server = self._server, None
         if server is not None:
@@ -225,8 +222,7 @@ class Gate:
                 why = f"its data differ from those of most clients in: {', '.join(names)}"
                 self._refused[client] = why
                 self.say(f"refused client {client}: {why}")
-                self.sessions[client].say({"over": "refused", "differs": names})
-                self.sessions.pop(client).end(why)
+                self.sessions.pop(client).end(why, {"over": "refused", "differs": names})
                 del self.greetings[client]
         return bool(self._refused)
 
@@ -300,14 +296,12 @@ class Gate:
         With `for_good` the client is expelled: it is not admitted again.
         """
         self.round, why = round_number, clean(why)
-        session = self.sessions.get(client)
-        if for_good and client not in self.left_out:
+        expels = for_good and client not in self.left_out
+        if expels:
             self.table.add(client, round_number, "expelled", why)
             self.say(f"client {client} is expelled: {why}")
-            if session is not None:
-                session.say({"over": "expelled"})
-        if session is not None:
-            session.end(why)
+        if (session := self.sessions.get(client)) is not None:
+            session.end(why, {"over": "expelled"} if expels else None)
 
     def give_up(self, host: ClientId, why: str, round_number: int) -> bool:
         """Expel a client that is lost again and again."""
@@ -339,7 +333,8 @@ class Gate:
             greeting = self._receive_greeting(client, session)
             self._admit(session, greeting)
         except (ProtocolError, ClientLost, queue.Empty) as error:
-            self.say(f"refused {describe_client(client)}: {error}")
+            peer = "a peer that is not a client" if client is None else f"client {client}"
+            self.say(f"refused {peer}: {error}")
             yield write_frame({"refused": str(error)})
             return
         purpose = "has joined" if "form" in greeting else "is here to align its ids"
@@ -435,11 +430,6 @@ def _read_info(form: Mapping[str, Any]) -> DataInfo:
     parts = tuple(map(tuple, form.get(PARTS, ())))
     shape, classes = tuple(form["sample"]), len(form["classes"])
     return DataInfo(shape, classes, texts=form["texts"], parts=parts)
-
-
-def describe_client(client: ClientId | None) -> str:
-    """Return a name for the holder of a certificate, for messages."""
-    return "a peer that is not a client" if client is None else f"client {client}"
 
 
 def _check_facts(facts: object) -> None:

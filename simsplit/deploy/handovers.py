@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from simsplit.deploy.bounds import Bounds
-from simsplit.deploy.client_session import Blame, ClientSession, Complaint, FaultOf, FramePurpose
+from simsplit.deploy.client_session import Accusation, ClientSession, FaultOf, FramePurpose
 from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import Keys, read_roster
 from simsplit.deploy.seals import (
@@ -275,7 +275,7 @@ class HandoverJudge:
 
     def find_fault(
         self,
-        error: Blame | Complaint,
+        error: Accusation,
         packet: Packet | None,
         receiver: ClientId,
         sessions: Mapping[ClientId, ClientSession],
@@ -288,7 +288,7 @@ class HandoverJudge:
         if packet is None or packet.sealed is None or error.evidence.dtype is not torch.uint8:
             return error
         sender, evidence = packet.client, error.evidence.numpy().tobytes()
-        if isinstance(error, Blame):
+        if error.kind == "unusable":
             what = "a hand-over that is not valid, as its receiver has proved"
             return ClientAtFault(sender, what) if self.is_proof(packet, evidence) else error
         if not self.is_complaint(packet, receiver, evidence):

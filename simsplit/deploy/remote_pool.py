@@ -6,7 +6,7 @@ Each answer is checked before it is used, since clients may be hostile.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -17,10 +17,9 @@ from torch import Tensor
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import get_answer_codec, read_value, write_call
 from simsplit.deploy.client_session import (
-    Blame,
+    Accusation,
     ClientLost,
     ClientSession,
-    Complaint,
     FaultOf,
     FramePurpose,
     describe_call,
@@ -124,9 +123,8 @@ class RemotePool(AheadPool):
             steps = 0 if phase is None else self.bounds.figures.count_steps(client, phase)
             before += self.bounds.weights.find_adams_reach(steps, weights.values())
             after = measure_norm(weights.values())
-            self._sizes.note_handed(
-                *(client, self._round_under_way, what), after=after, before=before
-            )
+            where = client, self._round_under_way, what
+            self._sizes.note_handed(*where, after=after, before=before)
 
     def end_round(self, round_number: int) -> None:
         """Expel a client whose packets were far larger than those of most clients."""
@@ -175,7 +173,9 @@ class RemotePool(AheadPool):
                 try:
                     done = wait(at_work.values(), return_when=FIRST_EXCEPTION).done
                     # an error of the server's own comes before the loss of a client
-                    for future in sorted(done, key=_is_lost):
+                    for future in sorted(
+                        done, key=lambda each: isinstance(each.exception(), ClientLost)
+                    ):
                         future.result()
                 except BaseException:
                     self._stopping.set()  # ask the others no more: the round is trained again
@@ -278,13 +278,10 @@ class RemotePool(AheadPool):
         if before is None or after is None or before.norm is None or after.norm is None:
             return
         least = max(before.norm, self.bounds.start_norm)
-        own = str(client)
-        steps = after.made.get(own, ["", 0])[1] - before.made.get(own, ["", 0])[1]
-        reach = self.bounds.weights.find_adams_reach(steps, packet.tensors)
+        now, then = (each.made.get(str(client), ["", 0])[1] for each in (after, before))
+        least += self.bounds.weights.find_adams_reach(now - then, packet.tensors)
         self._sizes.note_handed(
-            *(client, self._round_under_way, "a hand-over"),
-            after=after.norm,
-            before=least + reach,
+            *(client, self._round_under_way, "a hand-over"), after=after.norm, before=least
         )
 
     def _plan(self, call: Plan) -> Any:  # noqa: ANN401 - the call defines the type
@@ -312,7 +309,7 @@ class RemotePool(AheadPool):
         # On a CPU torch raises a plain RuntimeError where memory ends.
         if isinstance(error, OWN_FAULTS) or "can't allocate memory" in str(error):
             return
-        if isinstance(error, Blame | Complaint) and self._judge is not None:
+        if isinstance(error, Accusation) and self._judge is not None:
             (receiver,) = sent
             with self._losing():
                 handed = self._received.get(receiver)
@@ -344,11 +341,6 @@ class RemotePool(AheadPool):
         return TooLarge(
             suspect, "numbers far larger than others', so that another client's became too large"
         )
-
-
-def _is_lost(future: Future[Outcome]) -> bool:
-    """Return whether a client was lost in its round."""
-    return isinstance(future.exception(), ClientLost)
 
 
 def _describe_fault(error: Exception) -> str:

@@ -14,6 +14,7 @@ once more with the trunk's gradients clipped, and so are all later ones. What sp
 then is a packet that no honest client sends.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -187,7 +188,12 @@ def find_odd(sent: Sent) -> ClientId:
     forms = {client: _describe_form(packets) for client, packets in sent.items()}
     usual = max(Counter(forms.values()).items(), key=lambda item: (item[1], len(item[0])))[0]
     odd = [client for client, form in forms.items() if form != usual] or list(sent)
-    return max(odd, key=lambda client: _measure_sent(sent[client]))
+
+    def measure(client: ClientId) -> float:
+        size = measure_norm([tensor for packet in sent[client] for tensor in packet.tensors])
+        return math.inf if math.isnan(size) else size  # what is not finite is largest
+
+    return max(odd, key=measure)
 
 
 def _describe_form(packets: Packets) -> tuple[object, ...]:
@@ -196,9 +202,3 @@ def _describe_form(packets: Packets) -> tuple[object, ...]:
         (packet.leg, *((tensor.dtype, tensor.shape[1:]) for tensor in packet.tensors))
         for packet in packets
     )
-
-
-def _measure_sent(packets: Packets) -> float:
-    """Return the size of what a client has sent; what is not finite is largest."""
-    size = measure_norm([tensor for packet in packets for tensor in packet.tensors])
-    return size if size == size else float("inf")  # noqa: PLR0124 - only NaN differs from itself

@@ -53,13 +53,6 @@ class ClientError(Exception):
         """Pickle the arguments: by default an exception is pickled by its message alone."""
         return ClientError, (self.client, self.where, self.cause)
 
-    @classmethod
-    def of(cls, client: Client, call: Call[object], cause: Exception) -> "ClientError":
-        """Make one from an exception of this process."""
-        leg = call.leg(client)
-        where = type(call).__name__ if leg is None else f"leg {leg}"
-        return cls(client.number, where, f"{type(cause).__name__}: {cause}")
-
 
 NOBODY = -1
 """Stands for a host where none was lost, but the round is to be done again."""
@@ -386,7 +379,10 @@ class InlinePool(Pool):
         except SimsplitError:
             raise
         except Exception as error:
-            raise ClientError.of(self.clients[client], call, error) from error
+            made = self.clients[client]
+            leg = call.leg(made)
+            where = type(call).__name__ if leg is None else f"leg {leg}"
+            raise ClientError(made.number, where, f"{type(error).__name__}: {error}") from error
 
     def _answer(self, client: ClientId, call: Call[Answer]) -> Answer:
         return call.on(self.clients[client])

@@ -265,7 +265,8 @@ class RayPool(AheadPool):
         except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as error:
             raise HostLost(host, self._clients(host), _shorten(error)) from None
         if isinstance(answer, Failure):
-            raise answer.with_trace()
+            answer.error.add_note(answer.trace)
+            raise answer.error
         return answer
 
     def _clients(self, host: int) -> list[ClientId]:

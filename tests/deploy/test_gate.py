@@ -17,10 +17,10 @@ from gists import says
 
 from simsplit.deploy import keys
 from simsplit.deploy.client_session import ClientLost, SocketTable
+from simsplit.deploy.fault_judge import LeftOutTable
 from simsplit.deploy.frames import write_frame
 from simsplit.deploy.gate import METHOD, Gate
 from simsplit.deploy.keys import Keys, make_keys
-from simsplit.deploy.left_out import LeftOutTable
 from simsplit.deploy.terms import digest_terms
 from simsplit.errors import RunError
 from simsplit.parties.calls import Begin, CountSteps
