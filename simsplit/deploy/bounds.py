@@ -123,10 +123,7 @@ class Bounds:
         answer: Any,  # noqa: ANN401 - the call defines the type
         phase: Phase | None,
     ) -> None:
-        """Raise ProtocolError unless an answer fits its call.
-
-        `phase` is the phase that the client is in; None where it is not known.
-        """
+        """Raise ProtocolError unless an answer fits its call; `phase`: None if not known."""
         match call:
             case calls.CountSteps():
                 self.figures.check_batches(client, call.source, answer)

@@ -89,10 +89,7 @@ def join_forms(forms: Mapping[ClientId, Form], reader: ClientId, count: int) -> 
 
 
 def choose_form(forms: Mapping[ClientId, Form]) -> Form:
-    """Return the form that more than half of the clients describe.
-
-    Raise RunFailedError, with the fields that differ, if no form has such a majority.
-    """
+    """Return the form that more than half of the clients describe; RunFailedError if none is."""
     groups: dict[str, list[ClientId]] = defaultdict(list)
     for client, form in forms.items():
         groups[json.dumps(form, sort_keys=True)].append(client)
@@ -187,19 +184,13 @@ def make_remote_data(
     `samples` holds each client's number of training samples. The server's own scenario may name
     them; nothing that a client sends does.
     """
-    shape, ends = tuple(form["sample"]), np.cumsum([0, *samples])
     held_out = {
         split: _make_blank_samples(form, count) for split, count in form["held_out"].items()
     }
     return Prepared(
         name=name,
-        info=DataInfo(
-            shape,
-            len(form["classes"]),
-            texts=form["texts"],
-            parts=tuple(map(tuple, form.get("parts", ()))),
-        ),
-        train=_make_blank_samples(form, int(ends[-1])),
+        info=read_info(form),
+        train=_make_blank_samples(form, sum(samples)),
         validation=held_out.get("validation"),
         auxiliary=held_out.get("auxiliary"),
         test=held_out["test"],
@@ -211,6 +202,13 @@ def make_remote_data(
         has_samples=False,
         client_names=client_names,
     )
+
+
+def read_info(form: Form) -> DataInfo:
+    """Return what a form says of the data."""
+    parts = tuple(map(tuple, form.get(PARTS, ())))
+    shape, classes = tuple(form["sample"]), len(form["classes"])
+    return DataInfo(shape, classes, texts=form["texts"], parts=parts)
 
 
 def _make_blank_samples(form: Mapping[str, Any], count: int) -> Samples:

@@ -82,10 +82,7 @@ class FigureBounds:
         self._norms[client] = max(norm, self._norms.get(client, 1.0))
 
     def _bound_loss(self, client: ClientId) -> float:
-        """Return the largest cross-entropy of logits that the features sent to a client can make.
-
-        The features are those since the last call.
-        """
+        """Return the largest cross-entropy that the features sent since the last call can make."""
         return math.log(self.classes) + 2 * MOST_GAIN * self._norms.pop(client, 1.0)
 
     def count_batches(self, client: ClientId, source: str) -> int:

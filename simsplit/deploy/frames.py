@@ -56,10 +56,7 @@ def write_frame(header: dict[str, object], tensors: Sequence[Tensor] = ()) -> by
 
 
 def read_frame(frame: bytes, most: int) -> tuple[dict[str, Any], list[Tensor]]:
-    """Read the header and tensors of a frame.
-
-    Raise ProtocolError unless `write_frame` could have written it in at most `most` bytes.
-    """
+    """Read a frame; raise ProtocolError unless `write_frame` could write it in `most` bytes."""
     if len(frame) > max(most, LEAST_BYTES):
         raise ProtocolError(f"a frame of {len(frame)} bytes; at most {most} are expected")
     if len(frame) < _HEAD.size:

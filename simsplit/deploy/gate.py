@@ -18,22 +18,12 @@ import torch
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.data import DataInfo
+from simsplit.deploy import data_form
 from simsplit.deploy.alignment import MOST_FRAME, Meeting
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import MOST_WORD
 from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable, clean, is_open
-from simsplit.deploy.data_form import (
-    MOST_SAMPLES,
-    PARTS,
-    Form,
-    check_form,
-    choose_form,
-    is_count,
-    join_forms,
-    list_differences,
-    refuse_other,
-    refuse_undescribed,
-)
+from simsplit.deploy.data_form import read_info
 from simsplit.deploy.fault_judge import FaultJudge, LeftOutTable
 from simsplit.deploy.figure_bounds import Holdings
 from simsplit.deploy.frames import LEAST_BYTES, write_frame
@@ -98,7 +88,7 @@ class Gate:
         self.greetings: dict[ClientId, dict[str, Any]] = {}
         """Each client's greeting, which describes its machine and data."""
         info = self._info = scenario.data.describe()
-        self._form: Form | None = None
+        self._form: data_form.Form | None = None
         """The description of data that all clients share, once all have been here."""
         self._refused: dict[ClientId, str] = {}
         """Why a client's data were refused when the others agreed on a form."""
@@ -214,11 +204,11 @@ class Gate:
         present = [client for client in range(self.count) if client not in self.left_out]
         forms = {client: self.greetings[client]["form"] for client in present}
         if self.scenario.parties:
-            self._form = join_forms(forms, self.scenario.label_party, self.count)
+            self._form = data_form.join_forms(forms, self.scenario.label_party, self.count)
         else:
-            self._form = choose_form(forms)
+            self._form = data_form.choose_form(forms)
         for client, form in forms.items():
-            if names := list_differences(form, self._form):
+            if names := data_form.list_differences(form, self._form):
                 why = f"its data differ from those of most clients in: {', '.join(names)}"
                 self._refused[client] = why
                 self.say(f"refused client {client}: {why}")
@@ -243,14 +233,14 @@ class Gate:
         self._growth = replace(self._growth, of_client={}, at_start=0.0)
         return RemotePool(
             *(present, bounds, device, self.lose, self._judge),
-            check_fault=partial(self._faults.check, info=_read_info(self.form), device=device),
+            check_fault=partial(self._faults.check, info=read_info(self.form), device=device),
             growth=self._growth,
         )
 
     def make_bounds(self) -> Bounds:
         """Return the specification of the packets that clients may send."""
         samples = {client: int(each["samples"]) for client, each in self.greetings.items()}
-        return self._build_bounds(_read_info(self.form), Holdings(samples, self.form["held_out"]))
+        return self._build_bounds(read_info(self.form), Holdings(samples, self.form["held_out"]))
 
     def _build_bounds(self, info: DataInfo, holdings: Holdings | None = None) -> Bounds:
         owners = Ownership(self.scenario, info, torch.device("cpu"), with_trunk=False)
@@ -291,10 +281,7 @@ class Gate:
         return []
 
     def lose(self, client: ClientId, why: str, for_good: bool, round_number: int) -> None:
-        """End a client's stream, and ignore what it still sends.
-
-        With `for_good` the client is expelled: it is not admitted again.
-        """
+        """End a client's stream; `for_good`: it is expelled, and is not admitted again."""
         self.round, why = round_number, clean(why)
         expels = for_good and client not in self.left_out
         if expels:
@@ -388,19 +375,18 @@ class Gate:
             raise ProtocolError("its owner approved another scenario, or another mode")
         if aligns:
             return
-        check_form(greeting["form"])
-        if not is_count(greeting["samples"]):
-            raise ProtocolError(f"its number of samples is not an integer in [0, {MOST_SAMPLES})")
+        data_form.check_form(greeting["form"])
+        if not data_form.is_count(greeting["samples"]):
+            raise ProtocolError(
+                f"its number of samples is not an integer in [0, {data_form.MOST_SAMPLES})"
+            )
         _check_facts(greeting["facts"])
         info = None if self._info is None else self._info.of_party(client)
-        refuse_undescribed(greeting["form"], self.scenario, info)
+        data_form.refuse_undescribed(greeting["form"], self.scenario, info)
         self._refuse_unusable_form(greeting["form"])
 
     def _admit(self, session: ClientSession, greeting: dict[str, Any]) -> None:
-        """Make a session the client's own.
-
-        Raise ProtocolError if the client is here already, or its data are not the run's.
-        """
+        """Make a session the client's own; raise ProtocolError if it is here, or has other data."""
         if self.meeting is not None and "form" not in greeting:
             self.meeting.admit(session)
             return
@@ -413,23 +399,17 @@ class Gate:
                 # The run was planned by these numbers: rounds, weights of averages, and bounds.
                 if before["samples"] != greeting["samples"]:
                     raise ProtocolError("it has another number of samples than before")
-                refuse_other(form, self._form, "the run's")
+                data_form.refuse_other(form, self._form, "the run's")
             self.sessions[client], self.greetings[client] = session, greeting
             self._changed.notify_all()
 
     def _refuse_unusable_form(self, form: Mapping[str, Any]) -> None:
         """Raise ProtocolError if the scenario's model cannot be built for a client's data."""
         try:
-            self.scenario.shapes(_read_info(form))
+            self.scenario.shapes(read_info(form))
         except Exception as error:  # noqa: BLE001 - whatever a model does with a foreign shape
             reason = error if isinstance(error, SimsplitError) else type(error).__name__
             raise ProtocolError(f"its data do not fit the scenario's model: {reason}") from None
-
-
-def _read_info(form: Mapping[str, Any]) -> DataInfo:
-    parts = tuple(map(tuple, form.get(PARTS, ())))
-    shape, classes = tuple(form["sample"]), len(form["classes"])
-    return DataInfo(shape, classes, texts=form["texts"], parts=parts)
 
 
 def _check_facts(facts: object) -> None:

@@ -72,10 +72,7 @@ class Handovers:
         self.made: Made = {}
 
     def seal(self, packet: Packet, steps: int, power: int = 0) -> Packet:
-        """Return a hand-over, after `steps` own steps, whose tensors show their shapes only.
-
-        `power` names the size of its weights.
-        """
+        """Return a hand-over after `steps` own steps, of the size `power`; it shows shapes only."""
         if steps:
             self.made[str(self.number)] = [self.token, steps]
         about = {"terms": self.terms, "round": packet.round, "step": packet.step, "made": self.made}
@@ -294,7 +291,8 @@ class HandoverJudge:
         if not self.is_complaint(packet, receiver, evidence):
             return error
         session = sessions.get(sender)
-        once = session and _ask_secret(session, packet, receiver, error.evidence)
+        asked = packet, receiver, error.evidence
+        once = None if session is None else _ask_secret(session, *asked)
         if once is not None and self.is_wrapped(packet, receiver, once):
             return error
         return FaultOf(sender, "a hand-over without a usable key for a receiver that it names")

@@ -168,10 +168,7 @@ def read_owner(keys: Keys) -> str:
 
 
 def check_validity(keys: Keys, now: datetime | None = None) -> datetime:
-    """Return the end of a certificate's validity.
-
-    Raise RunError if it is not valid now, or if `ca.pem` did not issue it.
-    """
+    """Return when a certificate ends; raise RunError if it is not valid now, or not `ca.pem`'s."""
     certificate, authority = _load_certificate(keys.certificate), _load_certificate(keys.authority)
     try:
         certificate.verify_directly_issued_by(authority)

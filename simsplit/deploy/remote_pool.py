@@ -133,8 +133,10 @@ class RemotePool(AheadPool):
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Send a call, and wait for its answer."""
-        if isinstance(call, Plan):
-            planned: Answer = self._plan(call)
+        if isinstance(call, Plan):  # by the scenario, since clients are not trusted with it
+            stack = self.bounds.packets.stacks[0]
+            plan: Any = stack.plan_phases(call.rounds), stack.make_training_phase()
+            planned: Answer = plan
             return planned
         if self._stopping.is_set():
             raise RunFailedError("another client of this round was lost")
@@ -284,11 +286,6 @@ class RemotePool(AheadPool):
             *(client, self._round_under_way, "a hand-over"), after=after.norm, before=least
         )
 
-    def _plan(self, call: Plan) -> Any:  # noqa: ANN401 - the call defines the type
-        """Return the methods' plan from the scenario, since clients are not trusted with it."""
-        stack = self.bounds.packets.stacks[0]
-        return stack.plan_phases(call.rounds), stack.make_training_phase()
-
     @contextmanager
     def _losing(self) -> Iterator[None]:
         """Open a context in which a client is asked; one whose stream is over is lost."""
@@ -299,10 +296,7 @@ class RemotePool(AheadPool):
             raise
 
     def blame(self, sent: Sent, error: Exception) -> None:
-        """Expel the client at fault for an error, and raise ClientLost.
-
-        Return if the error is the server's own.
-        """
+        """Expel the client at fault and raise ClientLost; return if the fault is our own."""
         if isinstance(error, ClientLost):
             self._lose(error.host, error.cause, False, self._round_under_way)
             return

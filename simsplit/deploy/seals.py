@@ -198,10 +198,7 @@ def is_wrapped(
     blob: bytes,
     once: bytes,
 ) -> bool:
-    """Return whether a seal has a usable key for a receiver, by its disclosed one-time secret.
-
-    False too if the secret is not the one of this seal.
-    """
+    """Return whether a seal's own one-time secret shows that a receiver's key is usable."""
     try:
         about, _ = _verify_sender(roster[sender], blob)
         secret = X25519PrivateKey.from_private_bytes(once)
@@ -234,10 +231,7 @@ def _decrypt(sender: ClientId, about: dict[str, Any], closed: bytes, key: bytes)
 
 
 def read_seal(sender: RosterEntry, blob: bytes, receivers: Collection[ClientId]) -> dict[str, Any]:
-    """Return the header of a client's seal, which anyone may read.
-
-    Raise ProtocolError unless that client signed it, with a key for each receiver.
-    """
+    """Return a seal's header; raise ProtocolError unless its client signed it for all receivers."""
     try:
         about, _ = _verify_sender(sender, blob)
         keys = about["keys"]

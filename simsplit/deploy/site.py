@@ -14,6 +14,7 @@ from torch import Tensor
 from simsplit.assembly import Assembler
 from simsplit.assembly.exchanges import build_pen
 from simsplit.data import Prepared, Samples
+from simsplit.deploy import terms
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import NUMBER, get_answer_codec, read_call, write_value
 from simsplit.deploy.connection import Site
@@ -29,13 +30,6 @@ from simsplit.deploy.keys import Keys
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
 from simsplit.deploy.rules import Rules
 from simsplit.deploy.seals import Seals, UnopenedSeal
-from simsplit.deploy.terms import (
-    Mode,
-    describe_data,
-    describe_machine,
-    digest_resumable,
-    digest_terms,
-)
 from simsplit.errors import ProtocolError, RunError
 from simsplit.evaluation.authoring import Author
 from simsplit.evaluation.generation import Scorer
@@ -62,22 +56,22 @@ class ClientSite(Site):
         number: ClientId,
         out: Path,
         *,
-        mode: Mode = "rehearsal",
+        mode: terms.Mode = "rehearsal",
         secret: int | None = None,
         device: torch.device | None = None,
     ) -> None:
         self.scenario, self.data, self.number, self.out = scenario, data, number, out
         self.mode, self.secret = mode, secret
         self.device = device or torch.device("cpu")
-        self.terms = digest_terms(scenario, mode)
-        self._resumes = digest_resumable(scenario, mode)
+        self.terms = terms.digest_terms(scenario, mode)
+        self._resumes = terms.digest_resumable(scenario, mode)
         """The digest of the runs that its checkpoints are of."""
         self._is_changed = False
         """Whether the client's state may differ from a newly built client's."""
         self._marked: Mapping[str, Tensor] = {}
         assembler = self._build()
         own = {number: len(data.parts[number])}
-        self.bounds = Bounds(assembler.owners, Holdings(own, describe_data(data)["held_out"]))
+        self.bounds = Bounds(assembler.owners, Holdings(own, terms.describe_data(data)["held_out"]))
         self.most_bytes = self.bounds.most_bytes
         self.rules = Rules(number, self.bounds)
         self.handovers: Handovers | None = None
@@ -94,8 +88,8 @@ class ClientSite(Site):
         return {
             "client": self.number,
             "terms": self.terms,
-            "facts": describe_machine(),
-            "form": describe_data(self.data),
+            "facts": terms.describe_machine(),
+            "form": terms.describe_data(self.data),
             "samples": len(self.data.parts[self.number]),
         }
 

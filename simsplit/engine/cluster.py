@@ -134,12 +134,13 @@ def refuse_dead_node() -> None:
     here = ray.get_runtime_context().get_node_id()
     node = next((each for each in ray.nodes() if each["NodeID"] == here), None)
     # Ray itself lists a dead node as alive for about fifteen seconds.
-    lives = node is not None and node["Alive"]
-    # a port of another machine may be closed to this one
-    if lives and node["NodeManagerAddress"] == ray.util.get_node_ip_address():
-        lives = _is_listening(node["NodeManagerAddress"], node["NodeManagerPort"])
-    if not lives:
-        raise RunFailedError(f"Ray has ended on this machine (its raylet is gone); {KEPT}")
+    if node is not None and node["Alive"]:
+        address = node["NodeManagerAddress"]
+        # a port of another machine may be closed to this one
+        elsewhere = address != ray.util.get_node_ip_address()
+        if elsewhere or _is_listening(address, node["NodeManagerPort"]):
+            return
+    raise RunFailedError(f"Ray has ended on this machine (its raylet is gone); {KEPT}")
 
 
 def _is_listening(host: str, port: int) -> bool:

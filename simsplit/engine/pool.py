@@ -145,18 +145,13 @@ class Places(Protocol):
     ) -> "Pool":
         """Build the clients there; `recipe_of` makes what they are built from on a device."""
 
-    def revive(self) -> list[int]:
-        """Replace the processes that were lost, and return which these are."""
-
-    def resident_bytes(self) -> list[int | None]:
-        """Return what each has in memory; None where that cannot be known."""
-
     def give_up(self, host: int, why: str, round_number: int) -> bool:
         """Continue without a host that is lost again and again; return False if that cannot be."""
 
     @property
-    def left_out(self) -> Collection[ClientId]:
-        """The clients that the run continues without: expelled, or away for too long."""
+    def left_out(self) -> Collection[ClientId]: ...
+    def revive(self) -> list[int]: ...
+    def resident_bytes(self) -> list[int | None]: ...
 
 
 class Pool(ABC):

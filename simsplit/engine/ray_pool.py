@@ -108,11 +108,7 @@ class Hosts:
         return held
 
     def revive(self) -> list[int]:
-        """Start new hosts where some were lost, and return which these are.
-
-        Raises:
-            RunFailedError: where the nodes that are left have no room for them.
-        """
+        """Start new hosts where some were lost, and return which; RunFailedError without room."""
         refuse_dead_node()
         lost = [index for index, actor in enumerate(self.actors) if not self._lives(actor)]
         for index in lost:

@@ -88,9 +88,9 @@ LINKS: dict[LinkName, LinkConfig] = {
     "lan": LinkConfig(up_mbps=1_000, down_mbps=1_000, latency_ms=0.2),
     "datacentre": LinkConfig(up_mbps=10_000, down_mbps=10_000, latency_ms=0.05),
 }
-PROFILES: dict[str, Mapping[str, DeviceConfig] | Mapping[str, LinkConfig]] = {
-    "devices": {**DEVICES},
-    "links": {**LINKS},
+PROFILES: dict[str, Mapping[Any, DeviceConfig] | Mapping[Any, LinkConfig]] = {
+    "devices": DEVICES,
+    "links": LINKS,
 }
 MEANINGS: dict[str, str] = {
     "edge": "a single-board computer, such as a Raspberry Pi 4",

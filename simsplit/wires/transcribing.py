@@ -94,10 +94,7 @@ def describe_samples(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
 ) -> TranscriptFacts:
-    """Return the facts of samples; unless it is named, their modality follows from the inputs.
-
-    `where` names the caller in errors.
-    """
+    """Return the facts of samples, whose modality follows from the inputs unless it is named."""
     shape = () if inputs is None else tuple(inputs.shape)
     kind = modality or _guess_modality(inputs)
     facts: dict[str, Any] = {

@@ -104,10 +104,7 @@ class TranscriptWriter:
         position: int = 0,
         copy: bool = True,
     ) -> bool:
-        """Take a packet; return False if the transcript has ended.
-
-        `copy`: whether the tensors may change after the call.
-        """
+        """Take a packet, and copy tensors that may change; return False if it has ended."""
         held = [_hold(tensor, copy=copy) for tensor in tensors]
         if not self._has_room(held):
             return False
