@@ -7,7 +7,7 @@ scenarios and addresses before all parties meet for a run.
 import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,12 +216,9 @@ def _read_end(frame: bytes) -> str | None:
     header, tensors = read_frame(frame, LEAST_BYTES)
     why: Any = header.get("over")
     if why == "refused" and not tensors:
-        # the known fields that it names, and no other words of it
-        named = header.get("differs")
-        fields = FIELDS.keys() & set(map(str, named if isinstance(named, list) else ()))
         raise RunError(
             f"the server refuses this client: its data differ from those of most clients in: "
-            f"{', '.join(sorted(fields))}; compare --data and --set with the other owners"
+            f"{_list_fields(header)}; compare --data and --set with the other owners"
         )
     if header.keys() != {"over"} or tensors or why not in ENDS:
         return None
@@ -232,6 +229,14 @@ def _read_end(frame: bytes) -> str | None:
             "the server expelled this client because of what it sent; ask the server's owner why"
         )
     raise ServerGone(f"the run was {why}" if why == "interrupted" else "the run failed")
+
+
+def _list_fields(header: Mapping[str, Any]) -> str:
+    """List the fields of a description of data that a server names, and no other words of it."""
+    named = header.get("differs")
+    return ", ".join(
+        sorted(FIELDS.keys() & set(map(str, named if isinstance(named, list) else ())))
+    )
 
 
 def _describe_error(error: "grpc.RpcError") -> str:
