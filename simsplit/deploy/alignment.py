@@ -19,6 +19,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -124,10 +125,8 @@ class Meeting:
                 if time.monotonic() > until:
                     raise PartiesAway(missing, patience_s)
                 continue
-            try:
+            with suppress(ClientLost):  # it may come back; then all begin anew, by new secrets
                 self._align(parties, roster)
-            except ClientLost:
-                continue  # it may come back; then all begin anew, by new secrets
 
     def _align(self, parties: list[ClientId], roster: Mapping[ClientId, RosterEntry]) -> None:
         """Have all parties' ids blinded by all, and send each the places of its common rows."""

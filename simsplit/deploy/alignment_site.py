@@ -49,7 +49,6 @@ class AlignmentSite(Site):
         self.start_stream()
 
     def describe_itself(self) -> dict[str, Any]:
-        """Return the fields of the greeting, by which the server admits this party."""
         return {"client": self.number, "terms": self.terms}
 
     def start_stream(self) -> None:
@@ -59,7 +58,6 @@ class AlignmentSite(Site):
         self._blinded: set[ClientId] = set()
 
     def answer(self, frame: bytes) -> bytes:
-        """Answer a request of the server; raise ProtocolError for what it may not ask."""
         header, tensors = read_frame(frame, MOST_FRAME)
         number = header.pop("number", None)
         if number != self._last_number + 1:

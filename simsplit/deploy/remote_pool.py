@@ -104,7 +104,6 @@ class RemotePool(AheadPool):
         return _Blaming(self, sent)
 
     def watch(self, learner: Learner) -> TrunkWatch:
-        """Return a watch over the trunk of a learner."""
         return TrunkWatch(learner, self._growth)
 
     def compare_weights(
@@ -132,7 +131,6 @@ class RemotePool(AheadPool):
             self._sizes.end_round(round_number)
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """Send a call, and wait for its answer."""
         if isinstance(call, Plan):  # by the scenario, since clients are not trusted with it
             stack = self.bounds.packets.stacks[0]
             plan: Any = stack.plan_phases(call.rounds), stack.make_training_phase()
@@ -187,7 +185,6 @@ class RemotePool(AheadPool):
         return {client: future.result() for client, future in at_work.items()}
 
     def keep(self, round_number: int) -> None:
-        """Have every client write its own checkpoint."""
         self._command(KEEP, round_number)
         if self._judge is not None:
             self._judge.keep(round_number)
@@ -216,13 +213,11 @@ class RemotePool(AheadPool):
             self._judge.load(state)
 
     def mark(self, round_number: int) -> None:
-        """Have every client remember its state in memory."""
         self._command(MARK, round_number)
         if self._judge is not None:
             self._judge.mark()
 
     def undo(self, round_number: int) -> None:
-        """Have every client return to the state that it remembered."""
         self._command(UNDO, round_number)
         if self._judge is not None:
             self._judge.undo()

@@ -221,7 +221,7 @@ class Tape:
             where |= self._session.place(output, begins=leg == self._first)
         self._put(leg, output, where)
         if leg == self._first and self._present is not None:
-            self._keep_samples(where, *self._present)
+            self._keep_samples(where, self._present)
         grad_leg = _GRADIENTS[leg]
         if output.requires_grad and grad_leg in self._writer.facts.legs:
             # On the tensor, not the module: a hook on a module would change the graph.
@@ -242,14 +242,9 @@ class Tape:
                 f"tape.samples named {count} samples, and the module has an output of {rows} rows"
             )
 
-    def _keep_samples(
-        self,
-        where: dict[str, Any],
-        ids: Sequence[int],
-        inputs: Tensor | None,
-        labels: Tensor | None,
-    ) -> None:
+    def _keep_samples(self, where: dict[str, Any], named: "_Named") -> None:
         """Write the truth of a step's samples, and their labels if these cross."""
+        ids, inputs, labels = named
         if self._describe is not None and inputs is not None:
             self._writer.facts, self._describe = self._describe(inputs=inputs), None
         if labels is not None and self._labels:
