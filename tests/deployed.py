@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from comparing import TABLES, weights
 
-from simsplit.deploy.blinding import has_psi
+from simsplit.deploy.alignment import has_psi
 from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
 from simsplit.deploy.server_run import serve
 from simsplit.deploy.terms import Mode

@@ -7,36 +7,48 @@ its own rows all have, and how many rows each other party has.
 
 A party that follows the protocol with ids that it has made up, or leaves ids out, is not seen: no
 protocol of this kind can.
+
+Ids are blinded as points of an elliptic curve, by openmined-psi. A party multiplies the point of
+each id by a secret number, and so does every other party in turn. The order of these does not
+matter, so ids that all parties have end as equal points. Nobody gets from a point to an id without
+all of the secrets (Meadows, 1986; Huberman, Franklin and Hogg, 1999). The package's own protocol is
+for two parties; its two steps, used in a ring, are this one.
 """
 
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
+from cryptography.hazmat.primitives.asymmetric import ec
 from torch import Tensor
 
-from simsplit.deploy.blinding import LEAST_IDS, MOST_IDS, POINT_BYTES, check_points, split_points
-from simsplit.deploy.client_session import ClientLost, ClientSession
+from simsplit.deploy.client_session import ClientLost, ClientSession, FaultOf, FramePurpose, is_open
+from simsplit.deploy.frames import bytes_to_tensor
 from simsplit.deploy.keys import RosterEntry
 from simsplit.deploy.seals import verify_signature
-from simsplit.deploy.socket_table import FramePurpose
-from simsplit.errors import ProtocolError, RunFailedError, format_list
+from simsplit.errors import (
+    ProtocolError,
+    RunFailedError,
+    SimsplitError,
+    format_list,
+    install_command,
+)
 from simsplit.legs import ClientId
 
+POINT_BYTES = 33
+"""Bytes of a point in compressed form."""
+MOST_IDS = 2**20
+"""Most ids that a party may bring: each takes every party about 0.1 ms."""
+LEAST_IDS = 2
+_CURVE = ec.SECP256R1()
 MOST_FRAME = (MOST_IDS + 2**10) * POINT_BYTES
 """Most bytes of a frame of the alignment."""
 _PURPOSE = FramePurpose("Align", "alignment")
-
-
-class Culprit(ProtocolError):  # noqa: N818 - names who is to leave
-    """A party has sent what no party that follows the protocol sends."""
-
-    def __init__(self, client: ClientId, what: str) -> None:
-        super().__init__(what)
-        self.client = client
 
 
 class PartiesAway(RunFailedError):  # noqa: N818 - an event to go on from, with a quorum
@@ -74,8 +86,7 @@ class Meeting:
                     "the parties have aligned their ids already; join with --resume, and the --out "
                     "folder that has the common ids"
                 )
-            older = self._sessions.get(session.client)
-            if older is not None and older.over is None:
+            if is_open(self._sessions.get(session.client)):
                 raise ProtocolError(f"client {session.client} is connected already")
             session.most_bytes = MOST_FRAME
             self._sessions[session.client] = session
@@ -83,15 +94,12 @@ class Meeting:
 
     def drop(self, client: ClientId) -> None:
         """End the stream of a party that is expelled."""
-        session = self._sessions.pop(client)
-        session.say({"over": "expelled"})
-        session.end("expelled")
+        self._sessions.pop(client).end("expelled", {"over": "expelled"})
 
     def close(self, why: str) -> None:
         """End the streams of all parties that are here."""
         for session in list(self._sessions.values()):
-            session.say({"over": why})
-            session.end("its ids are aligned" if self.is_over else why)
+            session.end("its ids are aligned" if self.is_over else why, {"over": why})
 
     def hold(
         self,
@@ -103,7 +111,7 @@ class Meeting:
         """Align the ids of the parties; return once they are aligned, now or before.
 
         `find_parties` returns those that the run has. Raise PartiesAway if one does not come,
-        RunFailedError if they share too few ids, and Culprit for what a party sends.
+        RunFailedError if they share too few ids, and FaultOf for what a party sends.
         """
         until = time.monotonic() + patience_s
         while not self.is_over:
@@ -111,23 +119,14 @@ class Meeting:
             # parties that kept the common ids of an earlier start do not align them again
             if all(map(has_greeted, parties)):
                 return
-            if missing := [each for each in parties if not self._is_here(each)]:
-                self._wait(missing, until, patience_s)
+            if missing := [each for each in parties if not is_open(self._sessions.get(each))]:
+                with self._changed:
+                    self._changed.wait(0.2)
+                if time.monotonic() > until:
+                    raise PartiesAway(missing, patience_s)
                 continue
-            try:
+            with suppress(ClientLost):  # it may come back; then all begin anew, by new secrets
                 self._align(parties, roster)
-            except ClientLost:
-                continue  # it may come back; then all begin anew, by new secrets
-
-    def _is_here(self, client: ClientId) -> bool:
-        session = self._sessions.get(client)
-        return session is not None and session.over is None
-
-    def _wait(self, missing: list[ClientId], until: float, patience_s: float) -> None:
-        with self._changed:
-            self._changed.wait(0.2)
-        if time.monotonic() > until:
-            raise PartiesAway(missing, patience_s)
 
     def _align(self, parties: list[ClientId], roster: Mapping[ClientId, RosterEntry]) -> None:
         """Have all parties' ids blinded by all, and send each the places of its common rows."""
@@ -165,7 +164,7 @@ class Meeting:
     def _read_points(
         self, asked: "_Asked", roster: Mapping[ClientId, RosterEntry]
     ) -> tuple[Tensor, ...]:
-        """Return points with the signature of who blinded them; raise Culprit for wrong ones."""
+        """Return points with the signature of who blinded them; raise FaultOf for wrong ones."""
         try:
             _, answered = self._sessions[asked.party].answer(asked.number)
             points, signature = answered if len(answered) == 2 else (torch.empty(0),) * 2
@@ -173,7 +172,7 @@ class Meeting:
             statement = make_statement(self.terms, asked.origin, asked.hop, points)
             verify_signature(roster[asked.party], statement, signature)
         except ProtocolError as error:
-            raise Culprit(asked.party, str(error)) from None
+            raise FaultOf(asked.party, str(error)) from None
         return points, signature
 
 
@@ -186,3 +185,68 @@ class _Asked(NamedTuple):
     number: int
     points: int | None
     """The number of points that were sent; None for a party's own."""
+
+
+def has_psi() -> bool:
+    """Return whether openmined-psi is installed; a folder that it left behind is not it."""
+    try:
+        return find_spec("private_set_intersection.python") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def require_psi() -> None:
+    """Raise SimsplitError if openmined-psi is not installed."""
+    if not has_psi():
+        raise SimsplitError(
+            f"data.source.align: psi needs the package openmined-psi: {install_command('psi')}"
+        )
+
+
+class Blinder:
+    """One party's secret number, which is used for one alignment."""
+
+    def __init__(self) -> None:
+        """Draw a secret number; raise SimsplitError without openmined-psi."""
+        require_psi()
+        from private_set_intersection import python as psi
+
+        self._own = psi.client.CreateWithNewKey(True)
+        self._others = psi.server.CreateFromKey(self._own.GetPrivateKeyBytes(), True)
+        self._request = psi.Request
+
+    def blind(self, ids: Sequence[str]) -> Tensor:
+        """Return a point for each id, in their order."""
+        return _pack(self._own.CreateRequest(list(ids)).encrypted_elements)
+
+    def blind_again(self, points: Tensor) -> Tensor:
+        """Return another party's points, blinded by this party too, in their order."""
+        request = self._request(reveal_intersection=True)
+        request.encrypted_elements.extend(split_points(points))
+        return _pack(self._others.ProcessRequest(request).encrypted_elements)
+
+
+def _pack(points: Sequence[bytes]) -> Tensor:
+    return bytes_to_tensor(b"".join(points)).view(len(points), POINT_BYTES)
+
+
+def split_points(points: Tensor) -> list[bytes]:
+    """Return the bytes of each point."""
+    return [row.tobytes() for row in points.numpy()]
+
+
+def check_points(points: Tensor, count: int | None = None) -> None:
+    """Raise ProtocolError unless these are different points of the curve, `count` in number."""
+    good = points.dtype == torch.uint8 and points.dim() == 2 and points.shape[1] == POINT_BYTES
+    if not good or not LEAST_IDS <= len(points) <= MOST_IDS:
+        raise ProtocolError(f"blinded ids that are not {LEAST_IDS} to {MOST_IDS:,} points")
+    if count not in (None, len(points)):
+        raise ProtocolError(f"{len(points)} blinded ids for {count}")
+    each = split_points(points)
+    if len(set(each)) < len(each):
+        raise ProtocolError("a blinded id that is there twice")
+    try:
+        for point in each:
+            ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, point)
+    except ValueError:
+        raise ProtocolError("a blinded id that is no point of the curve") from None

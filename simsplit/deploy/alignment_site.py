@@ -8,17 +8,23 @@ import json
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from simsplit.data.joined_tables import JoinedSource, read_rows
-from simsplit.deploy.alignment import MOST_FRAME, make_statement
-from simsplit.deploy.blinding import LEAST_IDS, MOST_IDS, Blinder, check_points, require_psi
-from simsplit.deploy.connection import Say, join
-from simsplit.deploy.frames import read_frame, write_frame
-from simsplit.deploy.handovers import bytes_to_tensor
+from simsplit.deploy.alignment import (
+    LEAST_IDS,
+    MOST_FRAME,
+    MOST_IDS,
+    Blinder,
+    check_points,
+    make_statement,
+    require_psi,
+)
+from simsplit.deploy.connection import Say, Site, join
+from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import Keys
 from simsplit.deploy.seals import Seals, verify_signature
 from simsplit.deploy.terms import Mode, digest_terms
@@ -31,38 +37,27 @@ COMMON = "common-ids.json"
 """The ids that all parties have, in a party's own folder."""
 
 
-class AlignmentSite:
+class AlignmentSite(Site):
     """One party's side of the alignment, on its owner's machine."""
 
-    steps = rounds_kept = 0
-    most_bytes: ClassVar[int] = MOST_FRAME
+    most_bytes = MOST_FRAME
 
     def __init__(self, terms: str, number: ClientId, seals: Seals, ids: list[str]) -> None:
         self.terms, self.number, self.seals, self.ids = terms, number, seals, ids
         self.common: list[str] = []
         """The ids that all parties have, sorted, once they are known."""
-        self.is_welcomed = False
         self.start_stream()
 
-    def enable_sealing(self, keys: Keys) -> None:
-        """Do nothing: the keys are loaded already."""
-
     def describe_itself(self) -> dict[str, Any]:
-        """Return the fields of the greeting, by which the server admits this party."""
         return {"client": self.number, "terms": self.terms}
 
     def start_stream(self) -> None:
         """Begin a new stream, with no secret yet."""
-        self._last_number = 0
+        super().start_stream()
         self._blinder: Blinder | None = None
         self._blinded: set[ClientId] = set()
 
-    def report_failure(self, error: Exception) -> bytes:
-        """Return an answer that reports the type of a failure."""
-        return write_frame({"number": self._last_number, "failed": type(error).__name__})
-
     def answer(self, frame: bytes) -> bytes:
-        """Answer a request of the server; raise ProtocolError for what it may not ask."""
         header, tensors = read_frame(frame, MOST_FRAME)
         number = header.pop("number", None)
         if number != self._last_number + 1:

@@ -17,20 +17,8 @@ from simsplit.errors import ProtocolError
 from simsplit.evaluation.writing import FIRST_STEP
 from simsplit.legs import ClientId, Leg
 from simsplit.packets import Packet
-from simsplit.parties.calls import (
-    Assess,
-    Begin,
-    BeginInterleaved,
-    Call,
-    CountSteps,
-    HandOver,
-    Hear,
-    Probe,
-    Proceed,
-    ReportRound,
-    Write,
-    WriteOn,
-)
+from simsplit.parties import calls
+from simsplit.parties.calls import Call
 from simsplit.phases import Phase
 from simsplit.protocol import Protocol
 from simsplit.protocols import CARRIED
@@ -71,11 +59,10 @@ class Bounds:
     @property
     def most_bytes(self) -> int:
         """The most bytes of a frame from or to the clients that are known, or to any."""
-        packets = self.packets
-        depths = self.owners.depths
+        packets, depths = self.packets, self.owners.depths
         of_each_cut = {depths.get_place(client): client for client in self.clients}.values()
         messages = max(1, packets.stacks[0].count_messages) * self.scenario.servers
-        bounded = [(self.packets, each) for each in of_each_cut]
+        bounded = [(packets, each) for each in of_each_cut]
         bounded += [(each, party) for party, each in self._of_parties.items()]
         values = max(math.prod(shape) for by, each in bounded for shape in by.get_shapes(each))
         of_step = packets.rows * values * messages * 4  # methods may stack rows, and send beside
@@ -88,8 +75,8 @@ class Bounds:
 
     def get_protocol(self, client: ClientId) -> Protocol:
         """Return the protocol of a client's steps."""
-        has_labels = self.owners.has_labels(client)
-        return self.scenario.crossings.select_protocols(has_labels=has_labels)[0]
+        crossings, has_labels = self.scenario.crossings, self.owners.has_labels(client)
+        return crossings.select_protocols(has_labels=has_labels)[0]
 
     def check(self, packet: Packet, sent: Packet | None = None, *, by_client: bool) -> None:
         """Raise ProtocolError if a packet, which answers `sent`, does not fit the run."""
@@ -120,7 +107,7 @@ class Bounds:
         if not is_power(power) or self.weights.measure(packet) > margin * 2.0**power:
             raise ProtocolError("weights that are larger than their seal names")
 
-    def check_announced(self, client: ClientId, call: Hear) -> None:
+    def check_announced(self, client: ClientId, call: calls.Hear) -> None:
         """Raise ProtocolError unless announcements have the forms of the client's methods."""
         made, sent = (
             [[(tensor.dtype, tensor.shape) for tensor in each] for each in announced]
@@ -136,20 +123,17 @@ class Bounds:
         answer: Any,  # noqa: ANN401 - the call defines the type
         phase: Phase | None,
     ) -> None:
-        """Raise ProtocolError unless an answer fits its call.
-
-        `phase` is the phase that the client is in; None where it is not known.
-        """
+        """Raise ProtocolError unless an answer fits its call; `phase`: None if not known."""
         match call:
-            case CountSteps():
+            case calls.CountSteps():
                 self.figures.check_batches(client, call.source, answer)
-            case ReportRound():
+            case calls.ReportRound():
                 self.figures.check_report(client, phase, answer, self.get_packets(client).stacked)
-            case Assess():
+            case calls.Assess():
                 self.figures.check_scores(client, answer)
-            case HandOver():
+            case calls.HandOver():
                 self._check_packets(client, call, (answer,), phase)
-            case Begin() | BeginInterleaved() | Proceed() | Probe() | Write() | WriteOn():
+            case _ if isinstance(answer, tuple):  # of packets
                 self._check_packets(client, call, answer, phase)
 
     def _check_packets(
@@ -160,14 +144,14 @@ class Bounds:
             raise ProtocolError(
                 f"packets on {', '.join(legs) or 'no leg'} in answer to {type(call).__name__}"
             )
-        sent = call.packets[0] if isinstance(call, Proceed) else None
+        sent = call.packets[0] if isinstance(call, calls.Proceed) else None
         for packet in packets:
             if packet.client != client or packet.round != _find_round(call, packet):
                 raise ProtocolError("a packet of another client or round")
             if not self._is_in_place(packet, call, packets[0]):
                 raise ProtocolError("a packet of another step or session")
             self.check(packet, sent, by_client=True)
-            if isinstance(call, WriteOn):
+            if isinstance(call, calls.WriteOn):
                 self.get_packets(client).check_going_on(packet, call.packets[0])
             sent = sent or packet
 
@@ -175,37 +159,34 @@ class Bounds:
         self, client: ClientId, call: Call[object], phase: Phase | None
     ) -> Sequence[tuple[Leg, ...]]:
         """Return the sequences of legs that may answer a call."""
-        topology = self.scenario.crossings
         turns = [turn for turn in self.get_protocol(client).turns if turn.by_client]
-        probed = topology.inference.turns[0].sends
-        legs: list[tuple[Leg, ...]]
+        probed = self.scenario.crossings.inference.turns[0].sends
         match call:
-            case HandOver():
-                legs = [(Leg.HANDOVER,)]
-            case Probe() | Write():
-                legs = [probed]
-            case WriteOn():
-                legs = [probed, ()]
-            case Begin() if phase is not None:
-                legs = [turns[0].sends if phase.crosses else ()]
+            case calls.HandOver():
+                return [(Leg.HANDOVER,)]
+            case calls.Probe() | calls.Write():
+                return [probed]
+            case calls.WriteOn():
+                return [probed, ()]
+            case calls.Begin() if phase is not None:
                 train = self.scenario.train
-                if train.accumulate > 1 or train.draws:  # fewer parts, or no sample was drawn
-                    legs.append(())
-            case Proceed():
+                sends = turns[0].sends if phase.crosses else ()
+                sure = train.accumulate == 1 and not train.draws
+                return [sends] if sure else [sends, ()]  # fewer parts, or no sample was drawn
+            case calls.Proceed():
                 sends = next(turn.sends for turn in turns if turn.leg == call.making)
                 # a client that learns without gradients ends its step without an answer
                 sure = phase is not None and phase.gradients and phase.interleaved is None
-                legs = [sends] if sure else [sends, ()]
+                return [sends] if sure else [sends, ()]
             case _:
-                legs = [turns[0].sends, ()]
-        return legs
+                return [turns[0].sends, ()]
 
     def _is_in_place(self, packet: Packet, call: Call[object], first: Packet) -> bool:
         """Return whether a packet has the step, session and position that answer a call."""
-        if isinstance(call, Write):
+        if isinstance(call, calls.Write):
             at_start = packet.session in (None, call.session) and packet.position == 0
             return at_start and packet.step == FIRST_STEP
-        if isinstance(call, WriteOn):
+        if isinstance(call, calls.WriteOn):
             before = call.packets[0]
             in_session = before.session is not None
             goes_on = packet.position > before.position if in_session else packet.position == 0
@@ -214,15 +195,15 @@ class Bounds:
             step = before.step + 1
             return packet.session == before.session and goes_on and packet.step == step <= last
         step = first.step
-        if isinstance(call, Proceed):
+        if isinstance(call, calls.Proceed):
             step = call.packets[0].step
-        elif isinstance(call, Probe):
+        elif isinstance(call, calls.Probe):
             step = call.number
         return (packet.step, packet.session, packet.position) == (step, None, 0)
 
 
 def _find_round(call: Call[object], packet: Packet) -> int:
     """Return the round to which an answer's packet must belong."""
-    if isinstance(call, Proceed | WriteOn):
+    if isinstance(call, calls.Proceed | calls.WriteOn):
         return call.packets[0].round
     return int(getattr(call, "round", packet.round))

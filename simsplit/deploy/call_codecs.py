@@ -4,8 +4,9 @@ The list of codecs is closed: a deployed client cannot be asked any other call. 
 is in one of two lists, `ANSWERS` or `REFUSED` (a test checks this).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any
 
 import torch
@@ -14,42 +15,9 @@ from torch import Tensor
 from simsplit.deploy.frames import MOST_COUNT, make_blank
 from simsplit.errors import ProtocolError
 from simsplit.legs import Leg
-from simsplit.packets import Packet, Packets
-from simsplit.parties.calls import (
-    Abandon,
-    Assess,
-    Begin,
-    BeginInterleaved,
-    Call,
-    CloseSession,
-    ContinueTexts,
-    CountExposures,
-    CountSteps,
-    Enter,
-    Expose,
-    ExposeAnswer,
-    HandOver,
-    HeadWeights,
-    Hear,
-    InputsOf,
-    LabelsOf,
-    LoadOwn,
-    LoadShared,
-    Note,
-    OwnState,
-    OwnTokens,
-    Plan,
-    Predict,
-    Probe,
-    ProbeTexts,
-    Proceed,
-    Receive,
-    ReportRound,
-    RowsOf,
-    SharedState,
-    Write,
-    WriteOn,
-)
+from simsplit.packets import Packet
+from simsplit.parties import calls
+from simsplit.parties.calls import Call
 from simsplit.phases import Interleaved, Phase
 
 MOST_WORD = 1000
@@ -58,20 +26,16 @@ SEGMENTS = frozenset({"head", "trunk", "tail", "method"})
 _PACKET = ("client", "leg", "round", "step", "names", "session", "position", "tensors", "sealed")
 _FLAGS = ("gradients", "task", "crosses", "returns")
 _PHASE = ("name", "rounds", "source", "learns", *_FLAGS, "lr", "interleaved")
-Writing = Callable[[Any, list[Tensor]], object]
-Reading = Callable[[object, Iterator[Tensor]], Any]
 
 
 @dataclass(frozen=True)
 class Codec:
-    """The way in which one type of value is written and read.
+    """The way in which one type of value is written and read."""
 
-    `write` appends the value's tensors to a list, and `read` takes them from an iterator. `read`
-    raises ProtocolError for a value that is not valid.
-    """
-
-    write: Writing
-    read: Reading
+    write: Callable[[Any, list[Tensor]], object]
+    """Appends the value's tensors to a list."""
+    read: Callable[[object, Iterator[Tensor]], Any]
+    """Takes tensors from an iterator; raises ProtocolError for a value that is not valid."""
 
 
 def write_value(codec: Codec, value: object) -> tuple[object, list[Tensor]]:
@@ -146,6 +110,9 @@ def _is_short_text(value: object) -> bool:
 
 NOTHING = _make_plain_codec("nothing", lambda value: value is None)
 NUMBER = _make_plain_codec("a number", _is_number)
+OPTIONAL_NUMBER = Codec(
+    NUMBER.write, lambda value, left: None if value is None else NUMBER.read(value, left)
+)
 FACTOR = _make_plain_codec(
     "a factor", lambda value: type(value) in (int, float) and 0 <= value < MOST_COUNT
 )
@@ -173,22 +140,16 @@ def _read_object(value: object, names: Sequence[str]) -> dict[str, Any]:
 
 def _take_tensors(count: object, left: Iterator[Tensor]) -> tuple[Tensor, ...]:
     """Take `count` tensors; raise ProtocolError if fewer are left."""
-    taken = []
-    # A claimed count costs no more than the tensors that are there.
-    for _ in range(min(NUMBER.read(count, left), 2**16)):
-        if (tensor := next(left, None)) is None:
-            raise ProtocolError("a message with fewer tensors than it names")
-        taken.append(tensor)
-    return tuple(taken)
+    most = min(NUMBER.read(count, left), 2**16)
+    taken = tuple(islice(left, most))  # a claimed count costs no more than what is there
+    if len(taken) < most:
+        raise ProtocolError("a message with fewer tensors than it names")
+    return taken
 
 
 def _write_tensors(value: Sequence[Tensor], tensors: list[Tensor]) -> int:
     tensors += value
     return len(value)
-
-
-def _write_leg(leg: Leg, _: list[Tensor]) -> str:
-    return str(leg)
 
 
 def _read_leg(value: object, _: Iterator[Tensor]) -> Leg:
@@ -204,12 +165,9 @@ def _write_packet(packet: Packet, tensors: list[Tensor]) -> object:
     # sealed weights show their types and shapes only, which the server checks
     header = {name: getattr(packet, name) for name in _PACKET}
     header |= {"leg": str(packet.leg), "names": [*packet.names], "tensors": len(carried)}
-    header["sealed"] = None if packet.sealed is None else [*map(_write_form, packet.tensors)]
+    forms = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in packet.tensors]
+    header["sealed"] = None if packet.sealed is None else forms
     return header
-
-
-def _write_form(tensor: Tensor) -> list[object]:
-    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
 
 
 def _read_sealed(
@@ -225,7 +183,7 @@ def _read_sealed(
 def _read_packet(value: object, left: Iterator[Tensor]) -> Packet:
     header = _read_object(value, _PACKET)
     numbers = {n: NUMBER.read(header[n], left) for n in ("client", "round", "step", "position")}
-    session = None if header["session"] is None else NUMBER.read(header["session"], left)
+    session = OPTIONAL_NUMBER.read(header["session"], left)
     names = tuple(str(WORD.read(name, left)) for name in _read_list(header["names"]))
     leg, tensors = _read_leg(header["leg"], left), _take_tensors(header["tensors"], left)
     sealed = None
@@ -238,14 +196,10 @@ def _read_packet(value: object, left: Iterator[Tensor]) -> Packet:
 
 
 def _write_phase(phase: Phase, tensors: list[Tensor]) -> object:
-    interleaved = phase.interleaved
-    header = {name: getattr(phase, name) for name in _PHASE}
-    header["learns"] = sorted(phase.learns)
-    if interleaved is not None:
-        header["interleaved"] = {
-            "phase": _write_phase(interleaved.phase, tensors),
-            "every": interleaved.every,
-        }
+    header = {name: getattr(phase, name) for name in _PHASE} | {"learns": sorted(phase.learns)}
+    if (between := phase.interleaved) is not None:
+        inner = _write_phase(between.phase, tensors)
+        header["interleaved"] = {"phase": inner, "every": between.every}
     return header
 
 
@@ -269,56 +223,48 @@ def _read_phase(value: object, left: Iterator[Tensor], depth: int = 0) -> Phase:
     return Phase(name, rounds, source, frozenset(learns), **flags, lr=lr, interleaved=interleaved)
 
 
-def _write_packets(packets: Packets, tensors: list[Tensor]) -> object:
-    return [_write_packet(packet, tensors) for packet in packets]
+def _make_list_codec(item: Codec, kind: Callable[[Iterable[Any]], Any]) -> Codec:
+    """Return the codec of lists, or tuples, whose items have a codec."""
+    return Codec(
+        lambda value, tensors: [item.write(each, tensors) for each in value],
+        lambda value, left: kind(item.read(each, left) for each in _read_list(value)),
+    )
 
 
-def _read_packets(value: object, left: Iterator[Tensor]) -> Packets:
-    return tuple(_read_packet(each, left) for each in _read_list(value))
-
-
-def _write_announced(value: Sequence[Sequence[Tensor]], tensors: list[Tensor]) -> object:
-    return [_write_tensors(each, tensors) for each in value]
-
-
-def _read_announced(value: object, left: Iterator[Tensor]) -> list[tuple[Tensor, ...]]:
-    return [_take_tensors(count, left) for count in _read_list(value)]
-
-
-LEG = Codec(_write_leg, _read_leg)
+LEG = Codec(lambda leg, _: str(leg), _read_leg)
 PACKET = Codec(_write_packet, _read_packet)
-PACKETS = Codec(_write_packets, _read_packets)
-PHASE = Codec(_write_phase, lambda value, left: _read_phase(value, left))
-ANNOUNCED = Codec(_write_announced, _read_announced)
+PACKETS = _make_list_codec(PACKET, tuple)
+PHASE = Codec(_write_phase, _read_phase)
+ANNOUNCED = _make_list_codec(Codec(_write_tensors, _take_tensors), list)
 
 ANSWERS: dict[type[Call[object]], Codec] = {
-    Enter: NOTHING,
-    Begin: PACKETS,
-    BeginInterleaved: PACKETS,
-    Proceed: PACKETS,
-    ReportRound: FIGURES,
-    CountSteps: NUMBER,
-    Probe: PACKETS,
-    Note: NOTHING,
-    Assess: FIGURES,
-    Write: PACKETS,
-    WriteOn: PACKETS,
-    Hear: NOTHING,
-    HandOver: PACKET,
-    Receive: NOTHING,
+    calls.Enter: NOTHING,
+    calls.Begin: PACKETS,
+    calls.BeginInterleaved: PACKETS,
+    calls.Proceed: PACKETS,
+    calls.ReportRound: FIGURES,
+    calls.CountSteps: NUMBER,
+    calls.Probe: PACKETS,
+    calls.Note: NOTHING,
+    calls.Assess: FIGURES,
+    calls.Write: PACKETS,
+    calls.WriteOn: PACKETS,
+    calls.Hear: NOTHING,
+    calls.HandOver: PACKET,
+    calls.Receive: NOTHING,
 }
 """The calls that a deployed client answers, with the codecs of their answers."""
 REFUSED: frozenset[type[Call[object]]] = frozenset(
     {
         # these return samples, labels or outputs, or packets that training does not send
-        *(InputsOf, LabelsOf, OwnTokens, Predict, CountExposures, Expose, ExposeAnswer),
-        *(HeadWeights, RowsOf),
+        *(calls.InputsOf, calls.LabelsOf, calls.OwnTokens, calls.Predict, calls.CountExposures),
+        *(calls.Expose, calls.ExposeAnswer, calls.HeadWeights, calls.RowsOf),
         # the server would choose the texts; a deployed client generates by itself
-        *(ProbeTexts, ContinueTexts, CloseSession),
+        *(calls.ProbeTexts, calls.ContinueTexts, calls.CloseSession),
         # a client keeps its state in its own checkpoints
-        *(OwnState, LoadOwn, SharedState, LoadShared),
+        *(calls.OwnState, calls.LoadOwn, calls.SharedState, calls.LoadShared),
         # the server knows the phases from the scenario; a client that drops out sends nothing
-        *(Plan, Abandon),
+        *(calls.Plan, calls.Abandon),
     }
 )
 """The calls that a deployed client refuses: only the simulator asks them."""
@@ -327,10 +273,7 @@ _BY_NAME = {
     "lr_factor": FACTOR,
     "round": NUMBER,
     "number": NUMBER,
-    "batch": Codec(
-        lambda value, _: value,
-        lambda value, left: None if value is None else NUMBER.read(value, left),
-    ),
+    "batch": OPTIONAL_NUMBER,
     "packet": PACKET,
     "packets": PACKETS,
     "making": LEG,

@@ -2,24 +2,86 @@
 
 Requests are numbered, and answers come in the order of requests. A client that answers anything
 else, or not in time, is faulty: its stream ends, and its open requests are lost.
+
+`socket.csv` lists the frames that really crossed, by client, call and leg. It complements the
+wire's table. A frame is a header with tensors as given to the transport, without the bytes that TLS
+and HTTP/2 add. A repeated round crossed twice, so it is listed twice.
 """
 
+import csv
+import io
 import queue
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
 from simsplit.deploy.frames import LEAST_BYTES, read_frame, write_frame
-from simsplit.deploy.left_out import clean
-from simsplit.deploy.socket_table import FramePurpose, SocketTable
 from simsplit.engine.pool import HostLost
 from simsplit.errors import BudgetSpentError, ProtocolError, RunFailedError
 from simsplit.legs import ClientId
+from simsplit.packets import Packet
+from simsplit.parties.calls import Call
+from simsplit.progress import Observer, RoundEnded
+from simsplit.results.directory import SOCKET, append, writing
 
+COLUMNS = ("round", "client", "call", "leg", "down_frames", "down_bytes", "up_frames", "up_bytes")
+ACCUSATIONS = {
+    "unusable": "an answer that blames another client without proof",
+    "unopened": "a complaint about a seal that has a key for it",
+}
 MOST_UNASKED = 4
 """Most frames that a client may send beside its answers: its greeting, and a few early answers."""
+
+
+class FramePurpose(NamedTuple):
+    """The purpose of a frame."""
+
+    call: str
+    """The name of the call or command."""
+    leg: str = ""
+    """The legs of the packets in the server's frame, joined by "+"; empty without packets."""
+
+
+def describe_call(call: Call[object]) -> FramePurpose:
+    """Describe a call by its type, and by the legs of its packets."""
+    several: Iterable[Packet] = getattr(call, "packets", ())
+    packet = getattr(call, "packet", None)
+    every = [packet] if packet is not None else several
+    return FramePurpose(type(call).__name__, "+".join(str(each.leg) for each in every))
+
+
+class SocketTable(Observer):
+    """The counts of frames, which are written after each round."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path / SOCKET
+        self._counts: dict[tuple[ClientId, FramePurpose], list[int]] = {}
+        self.up = 0
+        self.down = 0
+
+    def count(self, client: ClientId, purpose: FramePurpose, *, up: int = 0, down: int = 0) -> None:
+        """Count a frame with its bytes, up to the server or down to the client."""
+        counts = self._counts.setdefault((client, purpose), [0, 0, 0, 0])
+        for place, nbytes in ((0, down), (2, up)):
+            counts[place] += nbytes > 0
+            counts[place + 1] += nbytes
+        self.up += up
+        self.down += down
+
+    def round(self, ended: RoundEnded) -> None:
+        """Append a row for each purpose of the frames since the last round."""
+        counts_of_round, self._counts = self._counts, {}
+        rows = io.StringIO()
+        writer = csv.writer(rows, lineterminator="\n")
+        if not self.file.exists():
+            writer.writerow(COLUMNS)
+        for (client, purpose), counts in counts_of_round.items():
+            writer.writerow([ended.number, client, purpose.call, purpose.leg, *counts])
+        with writing(self.file):
+            append(self.file, rows.getvalue())
 
 
 class ClientLost(HostLost):
@@ -33,20 +95,24 @@ class ClientLost(HostLost):
         RunFailedError.__init__(self, f"client {client} was lost: {self.cause}")
 
 
-class Blame(ProtocolError):  # noqa: N818 - a claim that the server judges
-    """A client claims that another's hand-over is invalid, and sends the key as proof."""
+class FaultOf(ProtocolError):  # noqa: N818 - names who is to leave
+    """A client has sent what no honest client sends, whatever the others do."""
 
-    def __init__(self, key: Tensor) -> None:
-        super().__init__("an answer that blames another client without proof")
-        self.key = key
+    def __init__(self, client: ClientId, what: str) -> None:
+        super().__init__(what)
+        self.client = client
 
 
-class Complaint(ProtocolError):  # noqa: N818 - a claim that the server judges
-    """A client claims that a seal has no usable key for it, and signs that."""
+class Accusation(ProtocolError):  # noqa: N818 - the server judges it
+    """A client says that another's hand-over is of no use to it, and sends evidence.
 
-    def __init__(self, signature: Tensor) -> None:
-        super().__init__("a complaint about a seal that has a key for it")
-        self.signature = signature
+    unusable: its content is invalid, as the seal's key shows. unopened: it has no usable key for
+    this client, which has signed that. The message is about a client that has made it up.
+    """
+
+    def __init__(self, kind: str, evidence: Tensor) -> None:
+        super().__init__(ACCUSATIONS[kind])
+        self.kind, self.evidence = kind, evidence
 
 
 class ClientSession:
@@ -88,19 +154,17 @@ class ClientSession:
         while (frame := self._leaving.get()) is not None:
             yield frame
 
-    def end(self, why: str) -> None:
-        """End the session; the first reason counts."""
+    def end(self, why: str, header: dict[str, object] | None = None) -> None:
+        """End the session, and send the client a last header if given; the first reason counts."""
+        if header is not None:
+            self._leaving.put(write_frame(header))
         self.over = self.over or why
         self._arrived.put(None)
         self._leaving.put(None)
 
-    def say(self, header: dict[str, object]) -> None:
-        """Send a header that needs no answer."""
-        self._leaving.put(write_frame(header))
-
     def hear(self, timeout_s: float) -> dict[str, Any]:
         """Wait for a header that the client sends without a request."""
-        header, tensors = self._read(timeout_s, self.most_bytes)
+        header, tensors = self._read(timeout_s)
         if tensors:
             raise ProtocolError("tensors without a request for them")
         return header
@@ -130,14 +194,13 @@ class ClientSession:
         """Return the answer to a request; earlier answers are read first."""
         while number not in self._read_early:
             expected, purpose, awaited = self._requests.popleft()
-            header, tensors = self._read(self.deadline_s, self.most_bytes, purpose)
+            header, tensors = self._read(self.deadline_s, purpose)
             # In order, or an old answer could pass for that to a later request.
             if header.pop("number", None) != expected:
                 raise ProtocolError("an answer to another request than the next one")
-            if header.keys() == {"unusable"} and len(tensors) == 1:
-                raise Blame(tensors[0])
-            if header.keys() == {"unopened"} and len(tensors) == 1:
-                raise Complaint(tensors[0])
+            for kind in ACCUSATIONS:
+                if header.keys() == {kind} and len(tensors) == 1:
+                    raise Accusation(kind, tensors[0])
             if (failure := header.pop("failed", None)) is not None:
                 raise ClientLost(self.client, _explain_failure(purpose, str(failure)[:60]))
             if awaited:
@@ -151,7 +214,7 @@ class ClientSession:
         self._requests = deque((number, purpose, False) for number, purpose, _ in self._requests)
 
     def _read(
-        self, timeout_s: float, most: int, purpose: FramePurpose | None = None
+        self, timeout_s: float, purpose: FramePurpose | None = None
     ) -> tuple[dict[str, Any], list[Tensor]]:
         """Wait for a frame and read it; raise ClientLost if none comes in time."""
         try:
@@ -166,7 +229,17 @@ class ClientSession:
             raise ClientLost(self.client, self.over or "its connection ended")
         if purpose is not None:
             self.sockets.count(self.client, purpose, up=len(frame))
-        return read_frame(frame, most)
+        return read_frame(frame, self.most_bytes)
+
+
+def clean(text: str) -> str:
+    """Return a text on one line, without control characters, which may be a client's."""
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+def is_open(session: ClientSession | None) -> bool:
+    """Return whether there is a session, and it is not over."""
+    return session is not None and session.over is None
 
 
 def _explain_failure(purpose: FramePurpose, failure: str) -> str:

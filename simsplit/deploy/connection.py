@@ -1,17 +1,36 @@
-"""A client connects to its server, answers its calls, and waits for it when it is gone."""
+"""A client connects to its server, answers its calls, and waits for it when it is gone.
+
+`simsplit deploy check` checks whether a client could join, without joining: owners find wrong keys,
+scenarios and addresses before all parties meet for a run.
+"""
 
 import queue
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from simsplit.deploy.alignment import require_psi
 from simsplit.deploy.data_form import FIELDS
 from simsplit.deploy.frames import LEAST_BYTES, read_frame, write_frame
 from simsplit.deploy.gate import METHOD, VERSION
-from simsplit.deploy.keys import DOMAIN, SERVER, Keys
+from simsplit.deploy.keys import (
+    DOMAIN,
+    ROSTER,
+    SERVER,
+    Keys,
+    check_validity,
+    client_name,
+    load_keys,
+    read_owner,
+    read_roster,
+)
+from simsplit.deploy.terms import Mode, describe_machine, digest_terms
 from simsplit.errors import ProtocolError, RunError, RunFailedError
 from simsplit.legs import ClientId
+from simsplit.scenario import Scenario
 
 if TYPE_CHECKING:
     import grpc
@@ -20,38 +39,57 @@ MOST_IDLE = 20
 """Streams in a row in which a server asked for no batch and no checkpoint, and ended them."""
 PAUSE_S = 0.5
 """Seconds between two attempts to connect."""
+REACH_S = 10.0
+"""Seconds to wait for the server's answer to a check."""
 ENDS = ("finished", "interrupted", "failed", "expelled")
 _NOT_OURS = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "BAD_SIGNATURE")
 """Marks of gRPC's messages about a certificate that this deployment's authority did not issue."""
 Say = Callable[[str], None]
 
 
-class JoiningSite(Protocol):
+class Site(ABC):
     """What a party has on its machine to answer a server's requests."""
 
     number: ClientId
     terms: str
-    is_welcomed: bool
+    most_bytes: int
+    """The most bytes that a frame of the server may have."""
+    steps = 0
+    """Batches sent so far."""
+    rounds_kept = 0
+    """The round of the last checkpoint."""
+    is_welcomed = False
     """Whether a server has welcomed the client since it last waited for one."""
+    _last_number = 0
 
-    @property
-    def steps(self) -> int: ...
-    @property
-    def rounds_kept(self) -> int: ...
-    @property
-    def most_bytes(self) -> int: ...
-    def enable_sealing(self, keys: Keys) -> None: ...
-    def describe_itself(self) -> dict[str, Any]: ...
-    def start_stream(self) -> None: ...
-    def answer(self, frame: bytes) -> bytes: ...
-    def report_failure(self, error: Exception) -> bytes: ...
+    def enable_sealing(self, keys: Keys) -> None:  # noqa: B027 - not all hand weights over
+        """Seal hand-overs by keys, so that only this deployment's clients can read them."""
+
+    @abstractmethod
+    def describe_itself(self) -> dict[str, Any]:
+        """Return the fields of the greeting, by which the server admits this party."""
+
+    def start_stream(self) -> None:
+        """Begin a new stream, whose requests are numbered from 1."""
+        self._last_number = 0
+
+    @abstractmethod
+    def answer(self, frame: bytes) -> bytes:
+        """Answer a request; raise ProtocolError for what the server may not ask."""
+
+    def report_failure(self, error: Exception) -> bytes:
+        """Return an answer that reports a failure.
+
+        Only the error's type crosses: its message could contain the owner's data.
+        """
+        return write_frame({"number": self._last_number, "failed": type(error).__name__})
 
 
 class ServerGone(Exception):  # noqa: N818 - an event to wait after
     """The server does not answer, or has closed the stream."""
 
 
-def join(address: str, keys: Keys, site: JoiningSite, *, patience_s: float, say: Say) -> str:
+def join(address: str, keys: Keys, site: Site, *, patience_s: float, say: Say) -> str:
     """Answer a server's calls until the run is over, and return why it is over.
 
     Wait for a server that is away; raise RunFailedError after `patience_s` seconds.
@@ -107,7 +145,7 @@ def open_channel(address: str, keys: Keys, most_bytes: int) -> "grpc.Channel":
     return grpc.secure_channel(address, proof, options=options)
 
 
-def _serve_stream(address: str, keys: Keys, site: JoiningSite, say: Say) -> str:
+def _serve_stream(address: str, keys: Keys, site: Site, say: Say) -> str:
     """Connect once, and serve the stream from the greeting to its end."""
     import grpc
 
@@ -128,7 +166,7 @@ def _serve_stream(address: str, keys: Keys, site: JoiningSite, say: Say) -> str:
 def _answer_requests(
     frames: Iterator[bytes],
     leaving: "queue.SimpleQueue[bytes | None]",
-    site: JoiningSite,
+    site: Site,
     say: Say,
 ) -> str:
     """Answer each request of the stream, and return why the run is over."""
@@ -151,7 +189,7 @@ def _answer_requests(
     raise ServerGone("it ended the stream")
 
 
-def _check_welcome(frame: bytes | None, site: JoiningSite, say: Say) -> None:
+def _check_welcome(frame: bytes | None, site: Site, say: Say) -> None:
     """Raise RunError unless a frame welcomes this client to the approved run."""
     if frame is None:
         raise ServerGone("it ended the stream")
@@ -197,7 +235,7 @@ def _list_fields(header: Mapping[str, Any]) -> str:
     """List the fields of a description of data that a server names, and no other words of it."""
     named = header.get("differs")
     return ", ".join(
-        sorted(FIELDS.intersection(map(str, named if isinstance(named, list) else ())))
+        sorted(FIELDS.keys() & set(map(str, named if isinstance(named, list) else ())))
     )
 
 
@@ -211,3 +249,45 @@ def _describe_error(error: "grpc.RpcError") -> str:
             "the keys of both sides from the same `simsplit deploy keys`?"
         )
     return details[:300] or type(error).__name__
+
+
+def check_join(
+    address: str, client: ClientId, folder: Path, scenario: Scenario, mode: Mode
+) -> Iterator[str]:
+    """Yield one line for each check that passes; raise RunError at the first that fails."""
+    keys = load_keys(folder, client_name(client))
+    until = check_validity(keys)
+    if (name := read_owner(keys)) != client_name(client):
+        raise RunError(f"the certificate belongs to {name}, not to {client_name(client)}")
+    # One line after the other, so that what was right is on the screen when a check fails.
+    yield f"certificate: {name}, valid until {until:%Y-%m-%d %H:%M} UTC"
+    yield f"scenario: {scenario.name}, {digest_terms(scenario, mode)[:16]} ({mode})"
+    if scenario.data.aligns:
+        require_psi()
+        yield "alignment: openmined-psi is installed"
+    yield "machine: " + ", ".join(f"{name} {value}" for name, value in describe_machine().items())
+    yield _check_roster(scenario, keys)
+    yield _check_server(address, keys)
+
+
+def _check_roster(scenario: Scenario, keys: Keys) -> str:
+    """Describe the roster, by which clients know each other; raise RunError if it lacks one."""
+    names = [client_name(client) for client in read_roster(keys)]
+    count = scenario.clients.count
+    if missing := [name for name in map(client_name, range(count)) if name not in names]:
+        raise RunError(f"{ROSTER} has no {missing[0]}; the scenario has {count} clients")
+    return f"roster: {len(names)} clients, signed by this deployment's authority"
+
+
+def _check_server(address: str, keys: Keys) -> str:
+    """Connect to the server and describe it; raise RunFailedError if it does not answer."""
+    import grpc
+
+    with open_channel(address, keys, LEAST_BYTES) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=REACH_S)
+        except grpc.FutureTimeoutError:
+            raise RunFailedError(
+                f"no server of this deployment answers at {address} within {REACH_S:g} s"
+            ) from None
+    return f"server: answers at {address}, with a certificate of this deployment"

@@ -74,8 +74,7 @@ class FigureBounds:
         self.classes = max(1, classes)
         self._norms: dict[ClientId, float] = {}
         """The largest norm of features that each client got since it last reported figures."""
-        reported = {name for method in scenario.method for name in method.columns}
-        self._reported: frozenset[str] = frozenset(reported)
+        self._reported = {name for method in scenario.method for name in method.columns}
         self._spending = frozenset(SPENDING_COLUMNS if counts_spending(scenario) else ())
         self.metrics = () if self.withheld & {*scenario.figures} else scenario.metrics
         """The metrics of which clients report figures."""
@@ -85,10 +84,7 @@ class FigureBounds:
         self._norms[client] = max(norm, self._norms.get(client, 1.0))
 
     def _bound_loss(self, client: ClientId) -> float:
-        """Return the largest cross-entropy of logits that the features sent to a client can make.
-
-        The features are those since the last call.
-        """
+        """Return the largest cross-entropy that the features sent since the last call can make."""
         return math.log(self.classes) + 2 * MOST_GAIN * self._norms.pop(client, 1.0)
 
     def count_batches(self, client: ClientId, source: str) -> int:
@@ -103,12 +99,6 @@ class FigureBounds:
         """Return the number of samples of a step."""
         public = [each.public_batch_size for each in self.scenario.method if source == "public"]
         return next(filter(None, public), self.scenario.train.batch_size)
-
-    def _count_rows(self, source: str) -> int:
-        """Return the most samples of a step."""
-        if source == "private":
-            return self.scenario.train.count_most_rows()
-        return self._get_batch_size(source)
 
     def count_steps(self, client: ClientId, phase: Phase) -> int:
         """Return the number of steps that a client takes in a round of a phase."""
@@ -143,9 +133,11 @@ class FigureBounds:
         allowed = (_COUNTED | _LEARNED) if scores else frozenset({"method_loss"})
         allowed |= {"plain_bytes"} | self._reported | self._spending
         _check_names(report, required - self.withheld, allowed - self.withheld)
-        samples = steps * self._count_rows("private" if phase is None else phase.source)
-        counts = {"steps": steps, "samples": samples * stacked, "plain_bytes": MOST_COUNT}
-        counts["times_sent"] = MOST_COUNT
+        is_private = phase is None or phase.source == "private"
+        train = self.scenario.train
+        rows = train.count_most_rows() if is_private else self._get_batch_size("public")
+        counts = {"steps": steps, "samples": steps * rows * stacked}
+        counts |= dict.fromkeys(("plain_bytes", "times_sent"), MOST_COUNT)
         ranges = {"train_accuracy": (0.0, 1.0), "train_loss": (0.0, self._bound_loss(client))}
         ranges |= dict.fromkeys(("epsilon", "epsilon_next"), (0.0, LARGEST))
         for name, value in report.items():
@@ -166,8 +158,7 @@ class FigureBounds:
 
     def check_scores(self, client: ClientId, figures: Mapping[str, float]) -> None:
         """Raise ProtocolError unless the figures are the scenario's metrics, in their ranges."""
-        metrics = frozenset(self.metrics)
-        _check_names(figures, metrics, metrics)
+        _check_names(figures, self.metrics, self.metrics)
         ranges = dict.fromkeys(SHARES, (0.0, 1.0))
         ranges |= {"bleu": (0.0, 100.0), "perplexity": (1.0, math.inf)}
         ranges["loss"] = (0.0, self._bound_loss(client))

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,10 +56,7 @@ def write_frame(header: dict[str, object], tensors: Sequence[Tensor] = ()) -> by
 
 
 def read_frame(frame: bytes, most: int) -> tuple[dict[str, Any], list[Tensor]]:
-    """Read the header and tensors of a frame.
-
-    Raise ProtocolError unless `write_frame` could have written it in at most `most` bytes.
-    """
+    """Read a frame; raise ProtocolError unless `write_frame` could write it in `most` bytes."""
     if len(frame) > max(most, LEAST_BYTES):
         raise ProtocolError(f"a frame of {len(frame)} bytes; at most {most} are expected")
     if len(frame) < _HEAD.size:
@@ -176,6 +174,11 @@ def _make_dense(tensor: Tensor) -> Tensor:
     if not _is_dense(dense.shape, dense.stride()):
         dense = dense.clone()
     return dense if _is_dense(dense.shape, dense.stride()) else dense.contiguous()
+
+
+def bytes_to_tensor(content: bytes) -> Tensor:
+    """Return bytes as a tensor, which frames can carry."""
+    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8).copy())
 
 
 def _view_bytes(tensor: Tensor) -> memoryview | bytes:

@@ -11,34 +11,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from simsplit.assembly.ownership import Ownership
 from simsplit.data import DataInfo
+from simsplit.deploy import data_form
 from simsplit.deploy.alignment import MOST_FRAME, Meeting
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import MOST_WORD
-from simsplit.deploy.client_session import ClientLost, ClientSession
-from simsplit.deploy.data_form import (
-    PARTS,
-    Form,
-    choose_form,
-    join_forms,
-    list_differences,
-    refuse_other,
-    refuse_undescribed,
-)
-from simsplit.deploy.fault_judge import FaultJudge
+from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable, clean, is_open
+from simsplit.deploy.data_form import read_info
+from simsplit.deploy.fault_judge import FaultJudge, LeftOutTable
 from simsplit.deploy.figure_bounds import Holdings
 from simsplit.deploy.frames import LEAST_BYTES, write_frame
 from simsplit.deploy.handovers import HandoverJudge, undoes_turns
 from simsplit.deploy.keys import Keys, parse_client
-from simsplit.deploy.left_out import LeftOutTable, clean
-from simsplit.deploy.remote_data import MOST_SAMPLES, check_form, is_count
 from simsplit.deploy.remote_pool import RemotePool
-from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.trunk_watch import Growth
 from simsplit.errors import ProtocolError, RunFailedError, SimsplitError, format_list
 from simsplit.legs import ClientId
@@ -96,12 +87,12 @@ class Gate:
         self.sessions: dict[ClientId, ClientSession] = {}
         self.greetings: dict[ClientId, dict[str, Any]] = {}
         """Each client's greeting, which describes its machine and data."""
-        self._info = scenario.data.describe()
-        self._form: Form | None = None
+        info = self._info = scenario.data.describe()
+        self._form: data_form.Form | None = None
         """The description of data that all clients share, once all have been here."""
         self._refused: dict[ClientId, str] = {}
         """Why a client's data were refused when the others agreed on a form."""
-        self.most_bytes = find_most_bytes(scenario, self._info)
+        self.most_bytes = MOST_UNKNOWN if info is None else self._build_bounds(info).most_bytes
         self.meeting = Meeting(terms) if scenario.data.aligns else None
         """Where parties align their ids before they greet; None if they do not."""
         self._silent: dict[ClientId, ClientSession] = {}
@@ -113,7 +104,7 @@ class Gate:
         self._judge: HandoverJudge | None = None
         self._closing = ""
         self._growth = Growth()
-        self._table, self._faults = left_out, FaultJudge(scenario, left_out)
+        self.table, self._faults = left_out, FaultJudge(scenario, left_out)
         self.round = 1
         """The round in which a client was last lost."""
 
@@ -155,8 +146,7 @@ class Gate:
         if self.meeting is not None:
             self.meeting.close(why)
         for session in list(self.sessions.values()):
-            session.say({"over": why})
-            session.end(why)
+            session.end(why, {"over": why})
         # gRPC's server holds this gate for good: a gate that held it would never be freed.
         server, self._server = self._server, None
         if server is not None:
@@ -196,7 +186,7 @@ class Gate:
                 for client in missing:
                     late = f"it did not connect within {self.patience_s:g} s"
                     why = self._refused.get(client, late)
-                    self._table.add(client, self.round, "away", why)
+                    self.table.add(client, self.round, "away", why)
                     self.say(f"continuing without client {client}: {why}")
 
     def _describe_refused(self, missing: Sequence[ClientId]) -> str:
@@ -214,16 +204,15 @@ class Gate:
         present = [client for client in range(self.count) if client not in self.left_out]
         forms = {client: self.greetings[client]["form"] for client in present}
         if self.scenario.parties:
-            self._form = join_forms(forms, self.scenario.label_party, self.count)
+            self._form = data_form.join_forms(forms, self.scenario.label_party, self.count)
         else:
-            self._form = choose_form(forms)
+            self._form = data_form.choose_form(forms)
         for client, form in forms.items():
-            if names := list_differences(form, self._form):
+            if names := data_form.list_differences(form, self._form):
                 why = f"its data differ from those of most clients in: {', '.join(names)}"
                 self._refused[client] = why
                 self.say(f"refused client {client}: {why}")
-                self.sessions[client].say({"over": "refused", "differs": names})
-                self.sessions.pop(client).end(why)
+                self.sessions.pop(client).end(why, {"over": "refused", "differs": names})
                 del self.greetings[client]
         return bool(self._refused)
 
@@ -240,27 +229,22 @@ class Gate:
         # The form of the data is known by now, so the bound is tighter than at the greeting.
         for session in present.values():
             session.most_bytes = bounds.most_bytes
-        info = _read_info(self.form)
-
-        def check_fault(client: ClientId, round_number: int, error: Exception) -> None:
-            self._faults.check(client, round_number, error, info, device)
-
         # the trunk is again as it was at a checkpoint, so nobody has made it larger since
         self._growth = replace(self._growth, of_client={}, at_start=0.0)
         return RemotePool(
             *(present, bounds, device, self.lose, self._judge),
-            check_fault=check_fault,
+            check_fault=partial(self._faults.check, info=read_info(self.form), device=device),
             growth=self._growth,
         )
 
     def make_bounds(self) -> Bounds:
         """Return the specification of the packets that clients may send."""
-        form, info = self.form, _read_info(self.form)
         samples = {client: int(each["samples"]) for client, each in self.greetings.items()}
-        holdings = Holdings(samples, form["held_out"])
-        return Bounds(
-            Ownership(self.scenario, info, torch.device("cpu"), with_trunk=False), holdings
-        )
+        return self._build_bounds(read_info(self.form), Holdings(samples, self.form["held_out"]))
+
+    def _build_bounds(self, info: DataInfo, holdings: Holdings | None = None) -> Bounds:
+        owners = Ownership(self.scenario, info, torch.device("cpu"), with_trunk=False)
+        return Bounds(owners, holdings)
 
     @property
     def form(self) -> dict[str, Any]:
@@ -278,7 +262,7 @@ class Gate:
     @property
     def left_out(self) -> frozenset[ClientId]:
         """The clients that the run continues without."""
-        return self._table.clients
+        return self.table.clients
 
     @property
     def has_clipped(self) -> bool:
@@ -297,19 +281,14 @@ class Gate:
         return []
 
     def lose(self, client: ClientId, why: str, for_good: bool, round_number: int) -> None:
-        """End a client's stream, and ignore what it still sends.
-
-        With `for_good` the client is expelled: it is not admitted again.
-        """
+        """End a client's stream; `for_good`: it is expelled, and is not admitted again."""
         self.round, why = round_number, clean(why)
-        session = self.sessions.get(client)
-        if for_good and client not in self.left_out:
-            self._table.add(client, round_number, "expelled", why)
+        expels = for_good and client not in self.left_out
+        if expels:
+            self.table.add(client, round_number, "expelled", why)
             self.say(f"client {client} is expelled: {why}")
-            if session is not None:
-                session.say({"over": "expelled"})
-        if session is not None:
-            session.end(why)
+        if (session := self.sessions.get(client)) is not None:
+            session.end(why, {"over": "expelled"} if expels else None)
 
     def give_up(self, host: ClientId, why: str, round_number: int) -> bool:
         """Expel a client that is lost again and again."""
@@ -324,12 +303,8 @@ class Gate:
 
     def _find_missing(self) -> list[ClientId]:
         """Return the clients that the run waits for."""
-        present = (self.sessions.get(client) for client in range(self.count))
-        return [
-            client
-            for client, session in enumerate(present)
-            if client not in self.left_out and (session is None or session.over is not None)
-        ]
+        wanted = (client for client in range(self.count) if client not in self.left_out)
+        return [client for client in wanted if not is_open(self.sessions.get(client))]
 
     def _serve_stream(
         self, frames: Iterator[bytes], context: "grpc.ServicerContext"
@@ -345,7 +320,8 @@ class Gate:
             greeting = self._receive_greeting(client, session)
             self._admit(session, greeting)
         except (ProtocolError, ClientLost, queue.Empty) as error:
-            self.say(f"refused {describe_client(client)}: {error}")
+            peer = "a peer that is not a client" if client is None else f"client {client}"
+            self.say(f"refused {peer}: {error}")
             yield write_frame({"refused": str(error)})
             return
         purpose = "has joined" if "form" in greeting else "is here to align its ids"
@@ -362,7 +338,7 @@ class Gate:
         """Receive a client's greeting; raise ProtocolError if the client is not admissible."""
         if client is None or client >= self.count:
             raise ProtocolError("no client of this run has this certificate")
-        if (row := self._table.get(client)) is not None:
+        if (row := self.table.get(client)) is not None:
             why = "it was expelled for what it sent" if row.kind == "expelled" else row.reason
             raise ProtocolError(f"the run continues without it: {why}")
         with self._changed:
@@ -399,60 +375,41 @@ class Gate:
             raise ProtocolError("its owner approved another scenario, or another mode")
         if aligns:
             return
-        check_form(greeting["form"])
-        if not is_count(greeting["samples"]):
-            raise ProtocolError(f"its number of samples is not an integer in [0, {MOST_SAMPLES})")
+        data_form.check_form(greeting["form"])
+        if not data_form.is_count(greeting["samples"]):
+            raise ProtocolError(
+                f"its number of samples is not an integer in [0, {data_form.MOST_SAMPLES})"
+            )
         _check_facts(greeting["facts"])
         info = None if self._info is None else self._info.of_party(client)
-        refuse_undescribed(greeting["form"], self.scenario, info)
+        data_form.refuse_undescribed(greeting["form"], self.scenario, info)
         self._refuse_unusable_form(greeting["form"])
 
     def _admit(self, session: ClientSession, greeting: dict[str, Any]) -> None:
-        """Make a session the client's own.
-
-        Raise ProtocolError if the client is here already, or its data are not the run's.
-        """
+        """Make a session the client's own; raise ProtocolError if it is here, or has other data."""
         if self.meeting is not None and "form" not in greeting:
             self.meeting.admit(session)
             return
         client, form = session.client, greeting["form"]
         with self._changed:
-            if client in self.sessions and self.sessions[client].over is None:
+            if is_open(self.sessions.get(client)):
                 raise ProtocolError(f"client {client} is connected already")
             if self._form is not None:
                 before = self.greetings.get(client, greeting)
                 # The run was planned by these numbers: rounds, weights of averages, and bounds.
                 if before["samples"] != greeting["samples"]:
                     raise ProtocolError("it has another number of samples than before")
-                refuse_other(form, self._form, "the run's")
+                data_form.refuse_other(form, self._form, "the run's")
             self.sessions[client], self.greetings[client] = session, greeting
             self._changed.notify_all()
 
     def _refuse_unusable_form(self, form: Mapping[str, Any]) -> None:
         """Raise ProtocolError if the scenario's model cannot be built for a client's data."""
         try:
-            self.scenario.shapes(_read_info(form))
+            self.scenario.shapes(read_info(form))
         except Exception as error:  # noqa: BLE001 - whatever a model does with a foreign shape
             reason = error if isinstance(error, SimsplitError) else type(error).__name__
             raise ProtocolError(f"its data do not fit the scenario's model: {reason}") from None
-
-
-def find_most_bytes(scenario: Scenario, info: DataInfo | None) -> int:
-    """Return the most bytes that any frame of a run may have."""
-    if info is None:
-        return MOST_UNKNOWN
-    return Bounds(Ownership(scenario, info, torch.device("cpu"), with_trunk=False)).most_bytes
-
-
-def _read_info(form: Mapping[str, Any]) -> DataInfo:
-    parts = tuple(map(tuple, form.get(PARTS, ())))
-    shape, classes = tuple(form["sample"]), len(form["classes"])
-    return DataInfo(shape, classes, texts=form["texts"], parts=parts)
-
-
-def describe_client(client: ClientId | None) -> str:
-    """Return a name for the holder of a certificate, for messages."""
-    return "a peer that is not a client" if client is None else f"client {client}"
 
 
 def _check_facts(facts: object) -> None:

@@ -6,21 +6,26 @@ older hand-over, or skips a client, is detected by the client whose work is miss
 
 It also names the power of two below which the largest norm of its weights lies. By that the server
 sees who makes weights larger, and no more of them. The receiver proves what is larger than named.
+
+A receiver accuses the sender of a sealed hand-over; the server finds out who of them has lied.
+Accusing must not be a way to have others expelled. So a receiver that says that the content is
+invalid shows the key as proof, and of one that says that it got no usable key the sender is asked
+for the seal's one-time secret, by which the server decrypts that key itself (see `seals`).
 """
 
 import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeGuard
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from simsplit.deploy.bounds import Bounds
-from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.client_session import Accusation, ClientSession, FaultOf, FramePurpose
+from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import Keys, read_roster
 from simsplit.deploy.seals import (
     Seals,
@@ -31,11 +36,14 @@ from simsplit.deploy.seals import (
     verify_complaint,
 )
 from simsplit.deploy.weight_bounds import MARGIN, is_power
+from simsplit.engine.pool import ClientAtFault
 from simsplit.errors import ProtocolError, RunError
 from simsplit.legs import ClientId
 from simsplit.packets import Packet
 from simsplit.scenario import Scenario
 
+DISCLOSE = "disclose"
+"""The command to disclose the one-time secret of a seal, of which its receiver complains."""
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """The errors of crafted weights, whatever they make the checks do."""
 Made = dict[str, list[Any]]
@@ -64,16 +72,12 @@ class Handovers:
         self.made: Made = {}
 
     def seal(self, packet: Packet, steps: int, power: int = 0) -> Packet:
-        """Return a hand-over, after `steps` own steps, whose tensors show their shapes only.
-
-        `power` names the size of its weights.
-        """
+        """Return a hand-over after `steps` own steps, of the size `power`; it shows shapes only."""
         if steps:
             self.made[str(self.number)] = [self.token, steps]
         about = {"terms": self.terms, "round": packet.round, "step": packet.step, "made": self.made}
-        about["power"] = power
         content = write_frame({"names": [*packet.names]}, packet.tensors)
-        closed = bytes_to_tensor(self.seals.seal(about, content))
+        closed = bytes_to_tensor(self.seals.seal({**about, "power": power}, content))
         return Packet(
             *(packet.client, packet.leg, packet.round, packet.step),
             # The server counts bytes and checks shapes, so these stay open; the values do not.
@@ -88,25 +92,24 @@ class Handovers:
         Raise ProtocolError unless it belongs to this run, round and step, and includes all `steps`
         of this client. Raise UnusableHandover if its sender sealed an invalid one.
         """
+        sender = packet.client
         if packet.sealed is None:
             raise ProtocolError("a hand-over that is not sealed")
         try:
-            opened = self.seals.open(packet.sealed.numpy().tobytes(), packet.client)
+            about, content, key = self.seals.open(packet.sealed.numpy().tobytes(), sender)
         except SpoiltSeal as error:
-            raise UnusableHandover(
-                packet.client, error.key, "a seal that its key does not open"
-            ) from None
-        about = opened.about
+            why = "a seal that its key does not open"
+            raise UnusableHandover(sender, error.key, why) from None
         # The signature alone would let the server replay a valid hand-over of another run.
         if about.get("terms") != self.terms:
             raise ProtocolError("a hand-over of another run")
         if (about.get("round"), about.get("step")) != (packet.round, packet.step):
             raise ProtocolError("a hand-over of another round or step than its packet names")
-        self._check_steps(about.get("made"), packet.client, steps)
+        self._check_steps(about.get("made"), sender, steps)
         try:
-            return unpack(packet, opened.content, bounds, about, margin=MARGIN)
+            return unpack(packet, content, bounds, about, margin=MARGIN)
         except ProtocolError as error:
-            raise UnusableHandover(packet.client, opened.key, str(error)) from None
+            raise UnusableHandover(sender, key, str(error)) from None
 
     def disclose(self, receiver: ClientId, evidence: Sequence[Tensor]) -> bytes:
         """Return the one-time secret of an own seal, of which a receiver complains.
@@ -177,8 +180,7 @@ def unpack(
     return opened
 
 
-@dataclass(frozen=True)
-class Handed:
+class Handed(NamedTuple):
     """What is known of the last hand-over."""
 
     made: Made
@@ -250,53 +252,70 @@ class HandoverJudge:
             return None  # nothing is shared, or the weights are averaged
         # A receiver whose key is missing would have to leave, though it is honest.
         others = [c for c in range(self.bounds.scenario.clients.count) if c != packet.client]
-        about = read_seal(
-            self.roster[packet.client], packet.sealed.numpy().tobytes(), receivers=others
-        )
+        about = read_seal(self.roster[packet.client], _read_seal(packet), receivers=others)
         wanted = (self.terms, packet.client, packet.round, packet.step)
         if tuple(about.get(name) for name in ("terms", "from", "round", "step")) != wanted:
             raise ProtocolError("a hand-over of another run, client, round or step")
         made, own = about.get("made"), str(packet.client)
         if not _is_made(made, self.bounds.scenario.clients.count):
             raise ProtocolError("a hand-over that does not name the steps that it includes")
-        if (
-            self.strict
-            and self.last is not None
+        if self.strict and self.last is not None:
             # Its own steps have grown; those of the others must be as the last hand-over had them.
-            and _without(made, own) != _without(self.last.made, own)
-        ):
-            raise ProtocolError("a hand-over that is not built on the one before it")
+            both = (made.items(), self.last.made.items())
+            now, before = ({c: each for c, each in some if c != own} for some in both)
+            if now != before:
+                raise ProtocolError("a hand-over that is not built on the one before it")
         if not is_power(power := about.get("power")):
             raise ProtocolError("a hand-over that does not name the size of its weights")
         self.last = Handed(made, 2.0**power)
         return self.last
 
+    def find_fault(
+        self,
+        error: Accusation,
+        packet: Packet | None,
+        receiver: ClientId,
+        sessions: Mapping[ClientId, ClientSession],
+    ) -> ProtocolError:
+        """Return the error of the client at fault: that of the receiver, unless it is right.
+
+        `packet` is the last hand-over that the receiver was sent. Raise ClientLost if its sender is
+        lost before it has disclosed its secret.
+        """
+        if packet is None or packet.sealed is None or error.evidence.dtype is not torch.uint8:
+            return error
+        sender, evidence = packet.client, error.evidence.numpy().tobytes()
+        if error.kind == "unusable":
+            what = "a hand-over that is not valid, as its receiver has proved"
+            return ClientAtFault(sender, what) if self.is_proof(packet, evidence) else error
+        if not self.is_complaint(packet, receiver, evidence):
+            return error
+        session = sessions.get(sender)
+        asked = packet, receiver, error.evidence
+        once = None if session is None else _ask_secret(session, *asked)
+        if once is not None and self.is_wrapped(packet, receiver, once):
+            return error
+        return FaultOf(sender, "a hand-over without a usable key for a receiver that it names")
+
     def is_complaint(self, packet: Packet, receiver: ClientId, signature: bytes) -> bool:
         """Return whether a receiver has signed a complaint about the key that it was sealed."""
-        assert packet.sealed is not None, "only sealed hand-overs are judged"
         try:
-            blob = packet.sealed.numpy().tobytes()
-            verify_complaint(self.roster[receiver], blob, signature)
+            verify_complaint(self.roster[receiver], _read_seal(packet), signature)
         except ProtocolError:
             return False
         return receiver != packet.client
 
     def is_wrapped(self, packet: Packet, receiver: ClientId, once: bytes) -> bool:
         """Return whether a seal's one-time secret shows that the receiver's key is usable."""
-        assert packet.sealed is not None, "only sealed hand-overs are judged"
-        blob = packet.sealed.numpy().tobytes()
-        return is_wrapped(self.roster, packet.client, receiver, blob, once)
+        return is_wrapped(self.roster, packet.client, receiver, _read_seal(packet), once)
 
     def is_proof(self, packet: Packet, key: bytes) -> bool:
         """Return whether a receiver's key proves that the sender sealed an invalid hand-over.
 
         The key is no proof if it does not open the seal: the receiver may have made it up.
         """
-        assert packet.sealed is not None, "only sealed hand-overs are judged"
         try:
-            about, content = open_with_key(
-                self.roster[packet.client], packet.sealed.numpy().tobytes(), key
-            )
+            about, content = open_with_key(self.roster[packet.client], _read_seal(packet), key)
         except SpoiltSeal:
             return True
         except ProtocolError:
@@ -308,6 +327,26 @@ class HandoverJudge:
         return False
 
 
+def _read_seal(packet: Packet) -> bytes:
+    assert packet.sealed is not None, "only sealed hand-overs are judged"
+    return packet.sealed.numpy().tobytes()
+
+
+def _ask_secret(
+    sender: ClientSession, packet: Packet, receiver: ClientId, signature: Tensor
+) -> bytes | None:
+    """Ask a sender for the one-time secret of its seal; None if it does not disclose it."""
+    assert packet.sealed is not None, "only sealed hand-overs are judged"
+    try:
+        number = sender.ask(
+            FramePurpose(DISCLOSE), {DISCLOSE: receiver}, [packet.sealed, signature]
+        )
+        _, tensors = sender.answer(number)
+    except ProtocolError:
+        return None
+    return tensors[0].numpy().tobytes() if [t.dtype for t in tensors] == [torch.uint8] else None
+
+
 def _is_made(made: object, clients: int) -> TypeGuard[Made]:
     """Return whether a hand-over names the steps that it includes, by client."""
     return isinstance(made, dict) and all(
@@ -317,12 +356,3 @@ def _is_made(made: object, clients: int) -> TypeGuard[Made]:
         and [type(part) for part in each] == [str, int]
         for name, each in made.items()
     )
-
-
-def _without(made: Made, client: str) -> Made:
-    return {name: each for name, each in made.items() if name != client}
-
-
-def bytes_to_tensor(content: bytes) -> Tensor:
-    """Return bytes as a tensor, which frames can carry."""
-    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8).copy())

@@ -15,19 +15,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from simsplit.errors import RunError
 from simsplit.legs import ClientId
 from simsplit.results.directory import make_folder
-
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import (
-        EllipticCurvePrivateKey,
-        EllipticCurvePublicKey,
-    )
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 SEALING, ROSTER = "sealing.pem", "roster.json"
@@ -35,6 +33,7 @@ SERVER = "server"
 DOMAIN = ".simsplit"
 LEEWAY = timedelta(hours=1)
 """How far the parties' clocks may differ when a certificate is new."""
+_CURVE, _HASH = ec.SECP256R1(), ec.ECDSA(hashes.SHA256())
 
 
 @dataclass(frozen=True)
@@ -62,27 +61,25 @@ def make_keys(folder: Path, clients: int, days: int, now: datetime | None = None
     """
     if (folder / "ca").exists():
         raise RunError(f"{folder} already holds keys; give another folder")
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
     now = now or datetime.now(UTC)
-    key = _generate_key()
+    key = ec.generate_private_key(_CURVE)
     # A party whose clock is slow must not find a new certificate not yet valid.
     dates = now - LEEWAY, now + timedelta(days=days)
-    authority = _issue_certificate("ca", key, key, dates)
-    text = _encode_certificate(authority)
+    text = _issue_certificate("ca", key, key, dates)
     _write_folder(folder / "ca", {AUTHORITY: text, KEY: _encode_private_key(key)})
     made: dict[str, dict[str, bytes]] = {}
     entries = {}
     for name in (SERVER, *map(client_name, range(clients))):
-        own = _generate_key()
-        signed = _encode_certificate(_issue_certificate(name, own, key, dates))
+        own = ec.generate_private_key(_CURVE)
+        signed = _issue_certificate(name, own, key, dates)
         made[name] = {AUTHORITY: text, CERTIFICATE: signed, KEY: _encode_private_key(own)}
         if name != SERVER:
             opens = X25519PrivateKey.generate()
             made[name][SEALING] = _encode_private_key(opens)
             sealed_to = opens.public_key().public_bytes_raw().hex()
             entries[name] = {"certificate": signed.decode(), "sealed_to": sealed_to}
-    roster = _sign_roster(entries, key)
+    signature = key.sign(_encode_entries(entries), _HASH)
+    roster = json.dumps({"clients": entries, "signature": signature.hex()}, indent=1).encode()
     return [_write_folder(folder / name, {**files, ROSTER: roster}) for name, files in made.items()]
 
 
@@ -90,7 +87,7 @@ def make_keys(folder: Path, clients: int, days: int, now: datetime | None = None
 class RosterEntry:
     """The keys of one client that others know: one verifies, the other seals."""
 
-    signs: "EllipticCurvePublicKey"
+    signs: ec.EllipticCurvePublicKey
     """Verifies the client's signatures."""
     sealed_to: bytes
     """The X25519 public key to which others seal hand-overs."""
@@ -98,10 +95,6 @@ class RosterEntry:
 
 def read_roster(keys: Keys) -> dict[ClientId, RosterEntry]:
     """Return the roster's clients; raise RunError unless this authority signed it."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     if not keys.roster or not (keys.sealing or read_owner(keys) == SERVER):
         raise RunError(
             f"the keys of {read_owner(keys)} lack {ROSTER} or {SEALING}, which clients need to "
@@ -113,34 +106,21 @@ def read_roster(keys: Keys) -> dict[ClientId, RosterEntry]:
         entries, signature = roster["clients"], bytes.fromhex(roster["signature"])
         signer = authority.public_key()
         assert isinstance(signer, ec.EllipticCurvePublicKey), "make_keys makes no others"
-        signer.verify(signature, _encode_entries(entries), ec.ECDSA(hashes.SHA256()))
-        return {c: each for name, entry in entries.items() for c, each in _read_entry(name, entry)}
+        signer.verify(signature, _encode_entries(entries), _HASH)
+        return dict(_read_entry(name, entry) for name, entry in entries.items())
     except (ValueError, KeyError, TypeError, InvalidSignature):
         raise RunError(f"{ROSTER} is not what this deployment's authority signed") from None
 
 
-def _read_entry(name: str, entry: Mapping[str, str]) -> list[tuple[ClientId, RosterEntry]]:
+def _read_entry(name: str, entry: Mapping[str, str]) -> tuple[ClientId, RosterEntry]:
     """Return a client's number and keys; raise ValueError if the certificate has another name."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     certificate, client = _load_certificate(entry["certificate"].encode()), parse_client(name)
     signs = certificate.public_key()
     # The entry's name decides whose signatures the key verifies, so both must have it.
     if client is None or _read_common_name(certificate) != name:
         raise ValueError("the certificate has another name than its entry")
     assert isinstance(signs, ec.EllipticCurvePublicKey), "make_keys makes no others"
-    return [(client, RosterEntry(signs, bytes.fromhex(entry["sealed_to"])))]
-
-
-def _sign_roster(
-    entries: Mapping[str, Mapping[str, str]], signer: "EllipticCurvePrivateKey"
-) -> bytes:
-    """Return the roster file: the entries with the authority's signature."""
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    signature = signer.sign(_encode_entries(entries), ec.ECDSA(hashes.SHA256()))
-    return json.dumps({"clients": entries, "signature": signature.hex()}, indent=1).encode()
+    return client, RosterEntry(signs, bytes.fromhex(entry["sealed_to"]))
 
 
 def _encode_entries(entries: object) -> bytes:
@@ -152,9 +132,9 @@ def _encode_entries(entries: object) -> bytes:
 def load_keys(folder: Path, name: str) -> Keys:
     """Load a party's keys from its folder below `folder`, or from `folder` itself."""
     place = folder / name if (folder / name).is_dir() else folder
-    required = []
     for file in (KEY, SEALING):
         _refuse_readable(place / file)
+    required = []
     for file in (AUTHORITY, CERTIFICATE, KEY):
         try:
             required.append((place / file).read_bytes())
@@ -188,12 +168,7 @@ def read_owner(keys: Keys) -> str:
 
 
 def check_validity(keys: Keys, now: datetime | None = None) -> datetime:
-    """Return the end of a certificate's validity.
-
-    Raise RunError if it is not valid now, or if `ca.pem` did not issue it.
-    """
-    from cryptography.exceptions import InvalidSignature
-
+    """Return when a certificate ends; raise RunError if it is not valid now, or not `ca.pem`'s."""
     certificate, authority = _load_certificate(keys.certificate), _load_certificate(keys.authority)
     try:
         certificate.verify_directly_issued_by(authority)
@@ -216,23 +191,13 @@ def parse_client(name: str) -> ClientId | None:
     return int(number) if name.startswith("client-") and number.isdecimal() else None
 
 
-def _generate_key() -> "EllipticCurvePrivateKey":
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.generate_private_key(ec.SECP256R1())
-
-
 def _issue_certificate(
     name: str,
-    key: "EllipticCurvePrivateKey",
-    signer: "EllipticCurvePrivateKey",
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
     dates: tuple[datetime, datetime],
-) -> "x509.Certificate":
+) -> bytes:
     """Issue a certificate of a name and key; it is an authority's if the key signs itself."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     is_authority = key is signer
     made = (
         x509.CertificateBuilder()
@@ -250,39 +215,25 @@ def _issue_certificate(
         made = made.add_extension(x509.ExtendedKeyUsage([used]), critical=True)
         names = x509.SubjectAlternativeName([x509.DNSName(name + DOMAIN)])
         made = made.add_extension(names, critical=False)
-    return made.sign(signer, hashes.SHA256())
+    return made.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def _make_subject(name: str) -> "x509.Name":
-    from cryptography import x509
-
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+def _make_subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _read_common_name(certificate: "x509.Certificate") -> str:
-    from cryptography.x509 import NameOID
-
+def _read_common_name(certificate: x509.Certificate) -> str:
     return str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
-def _load_certificate(text: bytes) -> "x509.Certificate":
-    from cryptography import x509
-
+def _load_certificate(text: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(text)
     except ValueError as error:
         raise RunError(f"a certificate cannot be read: {error}") from None
 
 
-def _encode_certificate(certificate: "x509.Certificate") -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return certificate.public_bytes(Encoding.PEM)
-
-
-def _encode_private_key(key: "EllipticCurvePrivateKey | X25519PrivateKey") -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
+def _encode_private_key(key: ec.EllipticCurvePrivateKey | X25519PrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -52,10 +52,8 @@ class PacketBounds:
         }
         self.rows = _count_rows(owners)
         """The most samples of a packet."""
-        stacked = any(
-            type(each).transform is not Method.transform for each in self.stacks[0].smashed
-        )
-        self.stacked = MOST_STACKED if stacked else 1
+        kinds = {type(each).transform for each in self.stacks[0].smashed}
+        self.stacked = MOST_STACKED if kinds - {Method.transform} else 1
         """The most rows that methods make of one sample."""
         self.dtypes = _list_dtypes(owners)
         self.forms = PackedForms([*self.methods.values()], self.stacks)
@@ -105,10 +103,10 @@ class PacketBounds:
 
     def check_going_on(self, packet: Packet, earlier: Packet) -> None:
         """Raise ProtocolError unless a pass over texts goes on with those of the pass before it."""
-        rows, before = len(packet.tensors[0]), len(earlier.tensors[0])
-        left = packet.tensors[self.stacks[1].count_tensors(packet.leg) :]
         if packet.session is None or not self.keeps_rows:
             return
+        rows, before = len(packet.tensors[0]), len(earlier.tensors[0])
+        left = packet.tensors[self.stacks[1].count_tensors(packet.leg) :]
         good = bool((left[0] < before).all()) if left else rows == before
         if rows > before or not good:
             raise ProtocolError(f"{rows} texts go on after a pass with {before}")
@@ -244,11 +242,8 @@ class PacketBounds:
 
     def _check_inputs(self, packet: Packet) -> None:
         """Raise ProtocolError unless a packet has tokens of the model, and their mask."""
-        if len(packet.tensors) != 2 or not self._is_batch_of_tokens(*packet.tensors):
-            raise ProtocolError(f"a packet on {packet.leg} that is not a batch of tokens")
-
-    def _is_batch_of_tokens(self, tokens: Tensor, real: Tensor) -> bool:
-        return (
+        tokens, real = packet.tensors if len(packet.tensors) == 2 else (torch.empty(0),) * 2
+        good = (
             tokens.ndim == 2
             and tokens.dtype == torch.int32
             and 0 < len(tokens) <= self.rows
@@ -258,6 +253,8 @@ class PacketBounds:
             and real.dtype == torch.bool
             and bool(real.any(1).all())
         )
+        if not good:
+            raise ProtocolError(f"a packet on {packet.leg} that is not a batch of tokens")
 
     def _check_labels(self, packet: Packet, sent: Packet | None) -> None:
         """Raise ProtocolError unless labels are the run's, and as many as the samples sent."""

@@ -5,9 +5,8 @@ Each answer is checked before it is used, since clients may be hostile.
 """
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -15,17 +14,22 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from simsplit.deploy.accusations import Accusations, FaultOf
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import get_answer_codec, read_value, write_call
-from simsplit.deploy.client_session import Blame, ClientLost, ClientSession, Complaint
+from simsplit.deploy.client_session import (
+    Accusation,
+    ClientLost,
+    ClientSession,
+    FaultOf,
+    FramePurpose,
+    describe_call,
+)
 from simsplit.deploy.figure_bounds import FigureTooLargeError
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.sent_sizes import SentSizes, TooLarge
-from simsplit.deploy.socket_table import FramePurpose, describe_call
-from simsplit.deploy.trunk_watch import Growth, Sent, TrunkWatch, find_odd, repeat_clipped
+from simsplit.deploy.trunk_watch import Growth, TrunkWatch, find_odd, repeat_clipped
 from simsplit.engine.host import move_to_device
-from simsplit.engine.pool import ClientAtFault, Job, Outcome, Pool, Weights, Workshop
+from simsplit.engine.pool import AheadPool, ClientAtFault, Jobs, Outcome, Sent, Weights, Workshop
 from simsplit.errors import OutOfRangeError, ProtocolError, RunError, RunFailedError
 from simsplit.legs import ClientId
 from simsplit.packets import Packet
@@ -56,13 +60,11 @@ Lose = Callable[[ClientId, str, bool, int], None]
 """Cuts off a client, with the reason, whether it is expelled for it, and the round."""
 CheckFault = Callable[[ClientId, int, Exception], None]
 """Checks whether a client, in a round, is at fault for an error."""
-
-
 NAMING = (ClientAtFault, FaultOf)
 """The errors that name the client that is to leave."""
 
 
-class RemotePool(Pool):
+class RemotePool(AheadPool):
     """A run's clients, each reached by a stream of its own."""
 
     remote: ClassVar[bool] = True
@@ -84,16 +86,13 @@ class RemotePool(Pool):
         RunFailedError if an error is not the fault of the client that is to be expelled for it.
         `growth` is what is known of the trunk from before, if the round is done again.
         """
+        super().__init__()
         self.sessions, self.bounds, self.device = sessions, bounds, device
         self._lose, self._judge, self._check_fault = lose, judge, check_fault
-        self._accusations = Accusations(sessions, judge)
+        self._received: dict[ClientId, Packet] = {}
+        """The last hand-over that each client was sent."""
         self._phases: dict[ClientId, Phase] = {}
         """The phase that each client has entered last."""
-        self._turns_ahead: deque[ClientId] = deque()
-        self._round = 0
-        self._has_interleaved = False
-        self._begun_early: dict[ClientId, int] = {}
-        self._stepping: set[ClientId] = set()
         self._stopping = threading.Event()
         """Set while clients that train concurrently stop, because one of them was lost."""
         self._workshops: list[Workshop] = []
@@ -101,14 +100,10 @@ class RemotePool(Pool):
         self._round_under_way = 1
 
     def work_on(self, sent: Sent) -> "_Blaming":
-        """Open a context in which the server works on what some clients have sent.
-
-        What is thrown in it expels the client at fault, unless it is the server's own fault.
-        """
+        """Open a context in which an error expels the client at fault, unless it is our own."""
         return _Blaming(self, sent)
 
     def watch(self, learner: Learner) -> TrunkWatch:
-        """Return a watch over the trunk of a learner."""
         return TrunkWatch(learner, self._growth)
 
     def compare_weights(
@@ -127,9 +122,8 @@ class RemotePool(Pool):
             steps = 0 if phase is None else self.bounds.figures.count_steps(client, phase)
             before += self.bounds.weights.find_adams_reach(steps, weights.values())
             after = measure_norm(weights.values())
-            self._sizes.note_handed(
-                *(client, self._round_under_way, what), after=after, before=before
-            )
+            where = client, self._round_under_way, what
+            self._sizes.note_handed(*where, after=after, before=before)
 
     def end_round(self, round_number: int) -> None:
         """Expel a client whose packets were far larger than those of most clients."""
@@ -137,48 +131,23 @@ class RemotePool(Pool):
             self._sizes.end_round(round_number)
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """Send a call, and wait for its answer."""
-        if isinstance(call, Plan):
-            planned: Answer = self._plan(call)
+        if isinstance(call, Plan):  # by the scenario, since clients are not trusted with it
+            stack = self.bounds.packets.stacks[0]
+            plan: Any = stack.plan_phases(call.rounds), stack.make_training_phase()
+            planned: Answer = plan
             return planned
         if self._stopping.is_set():
             raise RunFailedError("another client of this round was lost")
-        if isinstance(call, Begin) and client in self._begun_early:
-            number = self._begun_early.pop(client)
-        else:
-            number = self._send(client, call)
-        answer = self._receive_answer(client, call, number)
-        if isinstance(call, Begin | Proceed | BeginInterleaved) and answer == ():
-            self._finish_step(client)
-        return answer
-
-    def tell(self, client: ClientId, call: Call[object]) -> None:
-        """Send a call without waiting; a failure is raised with the next awaited answer."""
-        self._send(client, call, awaited=False)
-        if isinstance(call, Proceed) and not self._has_interleaved:
-            self._finish_step(client)
+        return super().ask(client, call)
 
     def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
         """Send all calls at once; expelled clients are neither asked nor in the answers."""
         # All are asked before the first answer is awaited, so that clients work at the same time.
         present = {client: call for client, call in calls.items() if client in self.sessions}
         numbers = {client: self._send(client, call) for client, call in present.items()}
-        return {c: self._receive_answer(c, calls[c], number) for c, number in numbers.items()}
+        return {c: self._receive(c, calls[c], number) for c, number in numbers.items()}
 
-    def expect(
-        self, turns: Sequence[ClientId], round_number: int, *, has_interleaved: bool = False
-    ) -> None:
-        """Have each client begin its next step as soon as it has finished its last one."""
-        self._turns_ahead, self._round, self._has_interleaved = (
-            deque(turns),
-            round_number,
-            has_interleaved,
-        )
-        self._work_ahead()
-
-    def train_rounds(
-        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
-    ) -> Iterator[tuple[ClientId, Outcome]]:
+    def train_rounds(self, jobs: Jobs, trunk: Weights) -> Iterator[tuple[ClientId, Outcome]]:
         """Train clients concurrently on copies of the trunk here; yield outcomes in order."""
         clients = list(jobs)
         for start in range(0, len(clients), MOST_CONCURRENT):
@@ -186,9 +155,7 @@ class RemotePool(Pool):
             outcomes = self._train_concurrently({client: jobs[client] for client in some}, trunk)
             yield from ((client, outcomes[client]) for client in some)
 
-    def _train_concurrently(
-        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
-    ) -> dict[ClientId, Outcome]:
+    def _train_concurrently(self, jobs: Jobs, trunk: Weights) -> dict[ClientId, Outcome]:
         """Train each client in its own thread; copies and streams are independent."""
         own = self.workshop
         assert own is not None, "assembly gives one to every splitfed_v1"
@@ -206,7 +173,9 @@ class RemotePool(Pool):
                 try:
                     done = wait(at_work.values(), return_when=FIRST_EXCEPTION).done
                     # an error of the server's own comes before the loss of a client
-                    for future in sorted(done, key=_is_lost):
+                    for future in sorted(
+                        done, key=lambda each: isinstance(each.exception(), ClientLost)
+                    ):
                         future.result()
                 except BaseException:
                     self._stopping.set()  # ask the others no more: the round is trained again
@@ -216,7 +185,6 @@ class RemotePool(Pool):
         return {client: future.result() for client, future in at_work.items()}
 
     def keep(self, round_number: int) -> None:
-        """Have every client write its own checkpoint."""
         self._command(KEEP, round_number)
         if self._judge is not None:
             self._judge.keep(round_number)
@@ -245,13 +213,11 @@ class RemotePool(Pool):
             self._judge.load(state)
 
     def mark(self, round_number: int) -> None:
-        """Have every client remember its state in memory."""
         self._command(MARK, round_number)
         if self._judge is not None:
             self._judge.mark()
 
     def undo(self, round_number: int) -> None:
-        """Have every client return to the state that it remembered."""
         self._command(UNDO, round_number)
         if self._judge is not None:
             self._judge.undo()
@@ -272,7 +238,7 @@ class RemotePool(Pool):
         """Send a call, and return the number of the request."""
         header, tensors = write_call(call)
         if isinstance(call, Receive):
-            self._accusations.received[client] = call.packet
+            self._received[client] = call.packet
         elif isinstance(call, Enter):
             self._phases[client] = call.phase
         if isinstance(call, Begin):
@@ -283,10 +249,13 @@ class RemotePool(Pool):
         with self._losing():
             return self.sessions[client].ask(describe_call(call), header, tensors, awaited=awaited)
 
-    def _receive_answer(self, client: ClientId, call: Call[Answer], number: int) -> Answer:
+    def _tell(self, client: ClientId, call: Call[object]) -> None:
+        self._send(client, call, awaited=False)
+
+    def _receive(self, client: ClientId, call: Call[Answer], sent: int) -> Answer:
         """Wait for an answer, check it, and return it on the server's device."""
         with self.work_on({client: ()}):
-            header, tensors = self.sessions[client].answer(number)
+            header, tensors = self.sessions[client].answer(sent)
             if header.keys() != {"answer"}:
                 raise ProtocolError("a message that is not an answer")
             answer: Answer = read_value(get_answer_codec(call), header["answer"], tensors)
@@ -306,31 +275,11 @@ class RemotePool(Pool):
         if before is None or after is None or before.norm is None or after.norm is None:
             return
         least = max(before.norm, self.bounds.start_norm)
-        own = str(client)
-        steps = after.made.get(own, ["", 0])[1] - before.made.get(own, ["", 0])[1]
-        reach = self.bounds.weights.find_adams_reach(steps, packet.tensors)
+        now, then = (each.made.get(str(client), ["", 0])[1] for each in (after, before))
+        least += self.bounds.weights.find_adams_reach(now - then, packet.tensors)
         self._sizes.note_handed(
-            *(client, self._round_under_way, "a hand-over"),
-            after=after.norm,
-            before=least + reach,
+            *(client, self._round_under_way, "a hand-over"), after=after.norm, before=least
         )
-
-    def _plan(self, call: Plan) -> Any:  # noqa: ANN401 - the call defines the type
-        """Return the methods' plan from the scenario, since clients are not trusted with it."""
-        stack = self.bounds.packets.stacks[0]
-        return stack.plan_phases(call.rounds), stack.make_training_phase()
-
-    def _finish_step(self, client: ClientId) -> None:
-        """Note that a client has finished its step, and let further steps begin."""
-        self._stepping.discard(client)
-        self._work_ahead()
-
-    def _work_ahead(self) -> None:
-        """Begin steps in the order of turns, up to a client that still has a step open."""
-        while self._turns_ahead and self._turns_ahead[0] not in self._stepping:
-            client = self._turns_ahead.popleft()
-            self._stepping.add(client)
-            self._begun_early[client] = self._send(client, Begin(self._round))
 
     @contextmanager
     def _losing(self) -> Iterator[None]:
@@ -342,20 +291,18 @@ class RemotePool(Pool):
             raise
 
     def blame(self, sent: Sent, error: Exception) -> None:
-        """Expel the client at fault for an error, and raise ClientLost.
-
-        Return if the error is the server's own.
-        """
+        """Expel the client at fault and raise ClientLost; return if the fault is our own."""
         if isinstance(error, ClientLost):
             self._lose(error.host, error.cause, False, self._round_under_way)
             return
         # On a CPU torch raises a plain RuntimeError where memory ends.
         if isinstance(error, OWN_FAULTS) or "can't allocate memory" in str(error):
             return
-        if isinstance(error, Blame | Complaint):
-            ((receiver, _),) = sent.items()
+        if isinstance(error, Accusation) and self._judge is not None:
+            (receiver,) = sent
             with self._losing():
-                error = self._accusations.judge(receiver, error)
+                handed = self._received.get(receiver)
+                error = self._judge.find_fault(error, handed, receiver, self.sessions)
         error = self._find_earlier_fault(error)
         if isinstance(error, TooLarge | FigureTooLargeError) and not self._growth.clips:
             repeat_clipped(self._growth)  # it may be so because another client has spoilt the trunk
@@ -367,7 +314,7 @@ class RemotePool(Pool):
             self._growth.step_by_step = self._growth.clips = False
         why = _describe_fault(error)
         self._lose(client, why, True, self._round_under_way)
-        raise ClientLost(client, why, self._sizes.find_first_round(client)) from error
+        raise ClientLost(client, why, self._sizes.since.get(client)) from error
 
     def _find_earlier_fault(self, error: Exception) -> Exception:
         """Return the fault of the client that sent what made another's numbers too large, if any.
@@ -383,11 +330,6 @@ class RemotePool(Pool):
         return TooLarge(
             suspect, "numbers far larger than others', so that another client's became too large"
         )
-
-
-def _is_lost(future: Future[Outcome]) -> bool:
-    """Return whether a client was lost in its round."""
-    return isinstance(future.exception(), ClientLost)
 
 
 def _describe_fault(error: Exception) -> str:

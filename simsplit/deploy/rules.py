@@ -17,23 +17,9 @@ from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.legs import ClientId
 from simsplit.packets import Packet
-from simsplit.parties.calls import (
-    Assess,
-    Begin,
-    BeginInterleaved,
-    Call,
-    Enter,
-    HandOver,
-    Hear,
-    Note,
-    Probe,
-    Proceed,
-    Receive,
-    ReportRound,
-    Write,
-    WriteOn,
-)
-from simsplit.phases import Interleaved, Phase
+from simsplit.parties import calls
+from simsplit.parties.calls import Call
+from simsplit.phases import Phase
 
 MOST_RETURNS = 50
 """Most returns to a checkpoint: after each, the client sends some batches again.
@@ -49,7 +35,6 @@ class Rules:
     """The state of a client's run, by which calls are allowed or refused."""
 
     def __init__(self, client: ClientId, bounds: Bounds) -> None:
-        """Make the rules of a client, from the bounds of its run."""
         self.client, self.bounds = client, bounds
         scenario, stack = bounds.scenario, bounds.get_packets(client).stacks[0]
         batches = np.array([bounds.figures.count_batches(client, "private")])
@@ -80,7 +65,7 @@ class Rules:
         self._reported = 0
         self._exam: tuple[str, str] | None = None
         self._noted: set[int] = set()
-        self._probe: Probe | None = None
+        self._probe: calls.Probe | None = None
 
     def keep(self, round_number: int) -> None:
         """Raise ProtocolError if a checkpoint would be of an earlier round than the client's."""
@@ -111,19 +96,19 @@ class Rules:
     def check(self, call: Call[object]) -> None:
         """Raise ProtocolError for a call that training does not need now."""
         checks: dict[type, Callable[[Any], None]] = {
-            Enter: self._check_enter,
-            Begin: self._check_begin,
-            BeginInterleaved: self._check_begin_interleaved,
-            Proceed: self._check_proceed,
-            ReportRound: self._check_report,
-            Probe: self._check_probe,
-            Note: self._check_note,
-            Assess: self._check_assess,
-            Write: self._check_write,
-            WriteOn: self._check_write_on,
-            Hear: self._check_hear,
-            HandOver: self._check_sharing,
-            Receive: self._check_sharing,
+            calls.Enter: self._check_enter,
+            calls.Begin: self._check_begin,
+            calls.BeginInterleaved: self._check_begin_interleaved,
+            calls.Proceed: self._check_proceed,
+            calls.ReportRound: self._check_report,
+            calls.Probe: self._check_probe,
+            calls.Note: self._check_note,
+            calls.Assess: self._check_assess,
+            calls.Write: self._check_write,
+            calls.WriteOn: self._check_last_arrival,
+            calls.Hear: self._check_hear,
+            calls.HandOver: self._check_sharing,
+            calls.Receive: self._check_sharing,
         }
         if (check := checks.get(type(call))) is not None:
             check(call)
@@ -132,11 +117,10 @@ class Rules:
         """Note which packets the client has sent, and whether it waits within a step."""
         if not waiting:
             self._turn = 0
-        if isinstance(call, Begin | BeginInterleaved | Proceed | Probe | Write | WriteOn):
-            assert isinstance(answer, tuple), "these calls are answered by packets"
+        if isinstance(answer, tuple):  # of packets
             self._sent = answer
 
-    def _check_enter(self, call: Enter) -> None:
+    def _check_enter(self, call: calls.Enter) -> None:
         phase = call.phase
         if phase not in self.phases:
             raise ProtocolError(
@@ -145,7 +129,7 @@ class Rules:
         self._phase, self._entered, self._steps_begun = phase, True, 0
         self._turn, self._sent = 0, ()
 
-    def _check_begin(self, call: Begin) -> None:
+    def _check_begin(self, call: calls.Begin) -> None:
         """Check a step: the first one after `Enter` begins a later round, others continue it."""
         number = call.round
         due = self.round < number <= self.rounds if self._entered else number == self.round
@@ -157,10 +141,9 @@ class Rules:
         self._steps_begun += 1
         most = self.bounds.figures.count_begun(self.client, self._phase)
         # A party is asked for the others' batches of this round, and for no earlier one.
-        first = (number - 1) * most if self.bounds.scenario.parties else None
-        if (call.batch is None) != (first is None) or (
-            first is not None and call.batch not in range(first, first + most)
-        ):
+        first = (number - 1) * most
+        batches = range(first, first + most) if self.bounds.scenario.parties else (None,)
+        if call.batch not in batches:
             raise ProtocolError(f"to begin batch {call.batch} in round {number}")
         if self._steps_begun > most:
             raise ProtocolError(
@@ -168,18 +151,17 @@ class Rules:
             )
         self._turn, self._interleaved = 1, False
 
-    def _check_begin_interleaved(self, call: BeginInterleaved) -> None:
-        interleaved: Interleaved | None = None if self._phase is None else self._phase.interleaved
-        if interleaved is None or call.round != self.round or self._turn or self._interleaved:
+    def _check_begin_interleaved(self, call: calls.BeginInterleaved) -> None:
+        has_interleaved = self._phase is not None and self._phase.interleaved is not None
+        if not has_interleaved or call.round != self.round or self._turn or self._interleaved:
             raise ProtocolError("to begin an interleaved step that the scenario does not have")
         self._turn, self._interleaved = 1, True
 
-    def _check_proceed(self, call: Proceed) -> None:
+    def _check_proceed(self, call: calls.Proceed) -> None:
         turns = [turn for turn in self.bounds.get_protocol(self.client).turns if turn.by_client]
         if not (self._turn and self._sent):
             raise ProtocolError("to continue a step that has not begun")
-        turn = turns[self._turn]
-        self._check_arrival(call.packets, turn.takes)
+        self._check_arrival(call.packets, turns[self._turn].takes)
         self._turn += 1
 
     def _check_arrival(self, packets: Sequence[Packet], takes: Sequence[str]) -> None:
@@ -196,34 +178,32 @@ class Rules:
             self.bounds.check(packet, sent, by_client=False)
         self._sent = ()
 
-    def _check_report(self, call: ReportRound) -> None:
+    def _check_report(self, call: calls.ReportRound) -> None:
         """Check a report: figures of fewer steps than a round's could tell of single samples."""
         del call
-        phase = self._phase
-        most = 0 if phase is None else self.bounds.figures.count_begun(self.client, phase)
+        phase, figures = self._phase, self.bounds.figures
         # Parties take no step of which the one with the labels, or another, is away.
-        whole = self._steps_begun == most or bool(self.bounds.scenario.parties)
-        is_over = phase is not None and whole and not self._turn
-        if not is_over or self._reported == self.round:
+        is_over = phase is not None and (
+            bool(self.bounds.scenario.parties)
+            or self._steps_begun == figures.count_begun(self.client, phase)
+        )
+        if not is_over or self._turn or self._reported == self.round:
             raise ProtocolError("to report a round that is not over, or a second time")
         self._reported = self.round
 
-    def _check_assess(self, call: Assess) -> None:
+    def _check_assess(self, call: calls.Assess) -> None:
         """Check a score: figures of fewer outputs than a split's could tell of single samples."""
         whole = len(self._noted) == self.bounds.figures.count_exam(call.split)
         if self._exam != (call.split, call.reading) or not whole:
             raise ProtocolError("to score a split that was not evaluated as a whole")
         self._exam = None
 
-    def _check_write(self, call: Write) -> None:
+    def _check_write(self, call: calls.Write) -> None:
         if not any(name in GENERATION_METRICS for name in self.bounds.scenario.metrics):
             raise ProtocolError("to generate texts, which the scenario does not score")
-        self._check_due(Probe(call.split, call.round, WRITTEN, call.reading))
+        self._check_due(calls.Probe(call.split, call.round, WRITTEN, call.reading))
 
-    def _check_write_on(self, call: WriteOn) -> None:
-        self._check_last_arrival(call)
-
-    def _check_probe(self, call: Probe) -> None:
+    def _check_probe(self, call: calls.Probe) -> None:
         if call.number >= self.bounds.figures.count_exam(call.split):
             raise ProtocolError("to evaluate a batch that the split does not have")
         self._check_due(call)
@@ -231,13 +211,11 @@ class Rules:
             self._exam, self._noted = (call.split, call.reading), set()
         self._probe = call
 
-    def _check_due(self, call: Probe) -> None:
+    def _check_due(self, call: calls.Probe) -> None:
         """Check that an evaluation is due, and that it is the first one of its batch."""
-        scenario = self.bounds.scenario
-        due = self.round <= call.round <= self.rounds
-        due = due and scenario.evaluate.due(call.round, self.rounds)
-        known = call.split in scenario.splits
-        known = known and call.reading in ("", *scenario.evaluate.controls)
+        scenario, evaluate = self.bounds.scenario, self.bounds.scenario.evaluate
+        due = self.round <= call.round <= self.rounds and evaluate.due(call.round, self.rounds)
+        known = call.split in scenario.splits and call.reading in ("", *evaluate.controls)
         if self._turn or not (due and known):
             raise ProtocolError(
                 "to evaluate a round, split or control that the scenario does not evaluate"
@@ -247,27 +225,26 @@ class Rules:
             raise ProtocolError("to evaluate the same batch twice")
         self._probed.add(call)
 
-    def _check_note(self, call: Note) -> None:
+    def _check_note(self, call: calls.Note) -> None:
         self._check_last_arrival(call)
         if self._probe is not None:
             self._noted.add(self._probe.number)
             self._probe = None
 
-    def _check_last_arrival(self, call: Note | WriteOn) -> None:
-        last = self.bounds.scenario.crossings.inference.turns[-1]
-        self._check_arrival(call.packets, last.takes)
+    def _check_last_arrival(self, call: calls.Note | calls.WriteOn) -> None:
+        self._check_arrival(call.packets, self.bounds.scenario.crossings.inference.turns[-1].takes)
 
-    def _check_hear(self, call: Hear) -> None:
+    def _check_hear(self, call: calls.Hear) -> None:
         self.bounds.check_announced(self.client, call)
         # Another announced projection of the same samples would show more of them.
         if self._has_heard:
             raise ProtocolError("to hear announcements twice")
         self._has_heard = True
 
-    def _check_sharing(self, call: HandOver | Receive) -> None:
+    def _check_sharing(self, call: calls.HandOver | calls.Receive) -> None:
         if not self.bounds.scenario.shares or self._turn:
             raise ProtocolError("to share weights, which the scenario does not share now")
-        if isinstance(call, Receive):
+        if isinstance(call, calls.Receive):
             if not self.bounds.hands_on and call.packet.client != self.client:
                 raise ProtocolError("averaged weights of another client, whose cut may be another")
             self.bounds.check(call.packet, by_client=False)

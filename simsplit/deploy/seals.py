@@ -15,7 +15,6 @@ import json
 import secrets
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -93,19 +92,15 @@ class Seals:
         nonce, key = secrets.token_bytes(_KEY_BYTES), ChaCha20Poly1305.generate_key()
         once = self._derive_once(nonce)
         about = {**about, "from": self.number, "once": once.public_key().public_bytes_raw().hex()}
-        about["nonce"] = nonce.hex()
-        about["opens"] = _fingerprint(key)
+        about |= {"nonce": nonce.hex(), "opens": _fingerprint(key)}
         # Without the keys, which are encrypted under it and so cannot be part of it.
         bound = _encode_associated_data(about)
-        about["keys"] = {
-            str(other): ChaCha20Poly1305(
-                _derive_shared_key(once, X25519PublicKey.from_public_bytes(known.sealed_to), other)
-            )
-            .encrypt(_NONCE, key, bound)
-            .hex()
-            for other, known in self.roster.items()
-            if other != self.number
-        }
+        about["keys"] = wrapped = dict[str, str]()
+        for other, known in self.roster.items():
+            if other != self.number:
+                to = X25519PublicKey.from_public_bytes(known.sealed_to)
+                shared = ChaCha20Poly1305(_derive_shared_key(once, to, other))
+                wrapped[str(other)] = shared.encrypt(_NONCE, key, bound).hex()
         closed = ChaCha20Poly1305(key).encrypt(_NONCE, content, bound)
         head = json.dumps(about).encode()
         signature = self._signs.sign(_DOMAIN + _hash_parts(head, closed), _HASH)
@@ -115,11 +110,12 @@ class Seals:
         """Sign a statement, which begins with what it is about."""
         return self._signs.sign(statement, _HASH)
 
-    def open(self, blob: bytes, sender: ClientId) -> "OpenedSeal":
-        """Open a seal of another client; raise ProtocolError unless that client sealed it so.
+    def open(self, blob: bytes, sender: ClientId) -> tuple[dict[str, Any], bytes, bytes]:
+        """Return a seal's readable header, its content, and the key that proves it to others.
 
-        Raise UnopenedSeal if the sender signed a key that cannot be decrypted here, and SpoiltSeal
-        if it signed a content that its key does not open.
+        Raise ProtocolError unless another client sealed it so, UnopenedSeal if the sender signed a
+        key that cannot be decrypted here, and SpoiltSeal if it signed a content that its key does
+        not open.
         """
         try:
             about, closed = _verify_sender(self.roster[sender], blob)
@@ -138,7 +134,7 @@ class Seals:
             complaint = self._signs.sign(_COMPLAINT + _hash_parts(blob, b""), _HASH)
             raise UnopenedSeal(sender, complaint) from None
         about.pop("keys")
-        return OpenedSeal(about, _decrypt(sender, about, closed, key), key)
+        return about, _decrypt(sender, about, closed, key), key
 
     def disclose(self, blob: bytes, receiver: ClientId, complaint: bytes) -> bytes:
         """Return the one-time secret of an own seal, of which a receiver complains.
@@ -163,21 +159,11 @@ class Seals:
         )
 
 
-@dataclass(frozen=True)
-class OpenedSeal:
-    """An opened seal: its readable header, its content, and the key that proves it to others."""
-
-    about: dict[str, Any]
-    content: bytes
-    key: bytes
-
-
 def open_with_key(sender: RosterEntry, blob: bytes, key: bytes) -> tuple[dict[str, Any], bytes]:
     """Return a seal's header and content, opened with a key from its receiver.
 
     Raise ProtocolError if the key is no proof. It is one because the sender signed its fingerprint.
-    Raise SpoiltSeal if it is proof that
-    the content cannot be opened.
+    Raise SpoiltSeal if it is proof that the content cannot be opened.
     """
     try:
         about, closed = _verify_sender(sender, blob)
@@ -212,10 +198,7 @@ def is_wrapped(
     blob: bytes,
     once: bytes,
 ) -> bool:
-    """Return whether a seal has a usable key for a receiver, by its disclosed one-time secret.
-
-    False too if the secret is not the one of this seal.
-    """
+    """Return whether a seal's own one-time secret shows that a receiver's key is usable."""
     try:
         about, _ = _verify_sender(roster[sender], blob)
         secret = X25519PrivateKey.from_private_bytes(once)
@@ -248,10 +231,7 @@ def _decrypt(sender: ClientId, about: dict[str, Any], closed: bytes, key: bytes)
 
 
 def read_seal(sender: RosterEntry, blob: bytes, receivers: Collection[ClientId]) -> dict[str, Any]:
-    """Return the header of a client's seal, which anyone may read.
-
-    Raise ProtocolError unless that client signed it, with a key for each receiver.
-    """
+    """Return a seal's header; raise ProtocolError unless its client signed it for all receivers."""
     try:
         about, _ = _verify_sender(sender, blob)
         keys = about["keys"]
@@ -288,10 +268,9 @@ def _derive_shared_key(own: X25519PrivateKey, other: X25519PublicKey, receiver: 
 
 
 def _hash_parts(head: bytes, closed: bytes) -> bytes:
-    digest = hashes.Hash(hashes.SHA256())
-    digest.update(_LENGTHS.pack(len(head), 0) + head)
+    digest = hashlib.sha256(_LENGTHS.pack(len(head), 0) + head)
     digest.update(closed)
-    return digest.finalize()
+    return digest.digest()
 
 
 def _encode_associated_data(about: dict[str, Any]) -> bytes:

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from simsplit.deploy.frames import bytes_to_tensor
 from simsplit.engine.pool import ClientAtFault
 from simsplit.errors import RunError
 from simsplit.legs import ClientId, Leg
@@ -53,7 +54,7 @@ class SentSizes:
         """How many times as large a client has made weights, where it is counted."""
         self._usual: dict[str, float] = {}
         """For each leg, the largest of the rounds' medians; gradients shrink as clients learn."""
-        self._since: dict[ClientId, int] = {}
+        self.since: dict[ClientId, int] = {}
         """The first round from which on a client is suspect."""
         self._of_round: dict[str, dict[ClientId, float]] = {}
         """For each leg, the largest size that each client has sent in this round."""
@@ -70,7 +71,7 @@ class SentSizes:
         if times <= COUNTED_RISE:  # false for NaN
             return
         self._rise[client] = self._rise.get(client, 1.0) * times
-        self._since.setdefault(client, round_number)
+        self.since.setdefault(client, round_number)
         if not self._rise[client] <= MOST_RISE:
             raise TooLarge(
                 client,
@@ -99,10 +100,6 @@ class SentSizes:
         times = {c: each for _, c, each in self._compare() if each > MOST_TIMES}
         return max(times, key=lambda client: times[client]) if times else None
 
-    def find_first_round(self, client: ClientId) -> int | None:
-        """Return the first round from which on a client is suspect; None if none is."""
-        return self._since.get(client)
-
     def end_round(self, round_number: int) -> None:
         """Raise TooLarge if a client's payloads were far larger than those of most clients.
 
@@ -119,9 +116,9 @@ class SentSizes:
         suspects = {client for _, client, times in compared if times > SUSPECT_TIMES}
         for client in {client for _, client, _ in compared}:
             if client in suspects:
-                self._since.setdefault(client, round_number)
+                self.since.setdefault(client, round_number)
             elif client not in self._rise:
-                self._since.pop(client, None)
+                self.since.pop(client, None)
         for leg in self._of_round:
             self._usual[leg] = self._find_usual(leg)
         self._of_round = {}
@@ -143,9 +140,8 @@ class SentSizes:
 
     def state(self) -> dict[str, Tensor]:
         """Return what a resumed server must know."""
-        facts = {"rise": self._rise, "usual": self._usual, "since": self._since}
-        content = json.dumps(facts).encode()
-        return {"sizes": torch.frombuffer(bytearray(content), dtype=torch.uint8)}
+        facts = {"rise": self._rise, "usual": self._usual, "since": self.since}
+        return {"sizes": bytes_to_tensor(json.dumps(facts).encode())}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state that `state` returned; checkpoints of earlier versions have none."""
@@ -154,7 +150,7 @@ class SentSizes:
         try:
             facts = json.loads(bytes(state["sizes"].tolist()))
             self._rise = {int(c): float(rise) for c, rise in facts["rise"].items()}
-            self._since = {int(c): int(number) for c, number in facts["since"].items()}
+            self.since = {int(c): int(number) for c, number in facts["since"].items()}
             self._usual = {str(leg): float(size) for leg, size in facts["usual"].items()}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RunError("the checkpoint's sizes of what clients sent are damaged") from None

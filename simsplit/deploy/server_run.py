@@ -4,18 +4,16 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simsplit.client_names import ClientNames
-from simsplit.deploy.alignment import Culprit, PartiesAway
-from simsplit.deploy.client_session import ClientLost
+from simsplit.deploy.alignment import PartiesAway
+from simsplit.deploy.client_session import ClientLost, FaultOf, SocketTable
+from simsplit.deploy.data_form import make_remote_data
+from simsplit.deploy.fault_judge import LeftOutTable
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.keys import Keys, check_validity, read_roster
-from simsplit.deploy.left_out import LeftOutTable
-from simsplit.deploy.remote_data import make_remote_data
-from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms, refuse_undeployable
 from simsplit.errors import RunFailedError, ScenarioError, format_count
 from simsplit.experiment import Experiment
@@ -62,44 +60,35 @@ def serve(
     check_validity(keys)
     for warning in list_changed(path, scenario.plugins) if resume else ():
         say(warning)
-    sockets = SocketTable(path)
-    left_out = LeftOutTable(path, resume=resume)
+    sockets, left_out = SocketTable(path), LeftOutTable(path, resume=resume)
     _leave_out(scenario, left_out, without, path)
-    terms = digest_terms(scenario, mode)
-    times = {"deadline_s": deadline_s, "patience_s": patience_s}
     with pin_threads(scenario.threads):
         if (info := scenario.data.describe()) is not None:
             # a plugin that always fails is named before anybody connects
             for warning in rehearse(scenario, None, find_device(scenario.device), info=info):
                 say(warning)
-        gate = Gate(scenario, terms, sockets, left_out, **times, say=say)
+        gate = Gate(
+            *(scenario, digest_terms(scenario, mode), sockets, left_out),
+            deadline_s=deadline_s,
+            patience_s=patience_s,
+            say=say,
+        )
         with _open_gate(gate, listen, keys):
             own = [config.build(path) for config in scenario.observers]
-            align = partial(_align_ids, gate, keys, left_out)
-            experiment = _build_experiment(gate, path, [*observers, *own, sockets], mode, align)
+            experiment = _build_experiment(gate, path, [*observers, *own, sockets], mode, keys)
             experiment.run(resume=resume)
-            _record_deployment(
-                path,
-                mode,
-                describe_machine(),
-                [gate.greetings.get(c, {}).get("facts") for c in range(gate.count)],
-                clipped=gate.has_clipped,
-            )
+            _record_deployment(path, mode, gate)
     return OpenedRun.load(path)
 
 
 def _build_experiment(
-    gate: Gate,
-    path: Path,
-    observers: Sequence[Observer],
-    mode: Mode,
-    align: Callable[[], None],
+    gate: Gate, path: Path, observers: Sequence[Observer], mode: Mode, keys: Keys
 ) -> Experiment:
     """Wait for clients and build the run; start anew if one is lost or expelled meanwhile."""
     losses: Counter[ClientId] = Counter()
     while True:
         # Again after each loss: data are planned anew for those who remain.
-        align()
+        _align_ids(gate, keys)
         gate.wait()
         source = gate.scenario.data.source.kind
         names = ClientNames(gate.scenario.party_names)
@@ -119,7 +108,7 @@ def _build_experiment(
                 gate.give_up(lost.host, f"it was lost again and again: {lost.cause}", 1)
 
 
-def _align_ids(gate: Gate, keys: Keys, left_out: LeftOutTable) -> None:
+def _align_ids(gate: Gate, keys: Keys) -> None:
     """Have the parties find their common ids, if the scenario says so, before they greet."""
     while gate.meeting is not None:
         try:
@@ -133,8 +122,9 @@ def _align_ids(gate: Gate, keys: Keys, left_out: LeftOutTable) -> None:
             if not gate.is_quorum_without(away.clients):
                 raise
             for client in away.clients:
-                left_out.add(client, 1, "away", f"it did not come within {gate.patience_s:g} s")
-        except Culprit as culprit:
+                why = f"it did not come within {gate.patience_s:g} s"
+                gate.table.add(client, 1, "away", why)
+        except FaultOf as culprit:
             gate.meeting.drop(culprit.client)
             if not gate.is_quorum_without([culprit.client]):
                 raise RunFailedError(
@@ -199,23 +189,18 @@ def find_differences(
     ]
 
 
-def _record_deployment(
-    path: Path,
-    mode: Mode,
-    ours: Mapping[str, Any],
-    theirs: list[dict[str, Any] | None],
-    *,
-    clipped: bool,
-) -> None:
+def _record_deployment(path: Path, mode: Mode, gate: Gate) -> None:
     """Add to the summary how the run was deployed, and whether a simulation equals it."""
+    ours = describe_machine()
+    theirs = [gate.greetings.get(client, {}).get("facts") for client in range(gate.count)]
     differs = find_differences(ours, theirs)
     deployed = {
         "mode": mode,
-        "server": dict(ours),
+        "server": ours,
         "clients": theirs,
         "differs": differs,
-        "trunk_clipped": clipped,
-        "as_simulated": mode == "rehearsal" and not differs and not clipped,
+        "trunk_clipped": gate.has_clipped,
+        "as_simulated": mode == "rehearsal" and not differs and not gate.has_clipped,
     }
     summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
     text = json.dumps({**summary, "deployed": deployed}, indent=2) + "\n"

@@ -14,28 +14,22 @@ from torch import Tensor
 from simsplit.assembly import Assembler
 from simsplit.assembly.exchanges import build_pen
 from simsplit.data import Prepared, Samples
-from simsplit.deploy.accusations import DISCLOSE
+from simsplit.deploy import terms
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import NUMBER, get_answer_codec, read_call, write_value
+from simsplit.deploy.connection import Site
 from simsplit.deploy.figure_bounds import Holdings, append_figures
-from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.handovers import (
+    DISCLOSE,
     Handovers,
     UnusableHandover,
-    bytes_to_tensor,
     undoes_turns,
 )
 from simsplit.deploy.keys import Keys
 from simsplit.deploy.remote_pool import BACK_TO, KEEP, MARK, UNDO
 from simsplit.deploy.rules import Rules
 from simsplit.deploy.seals import Seals, UnopenedSeal
-from simsplit.deploy.terms import (
-    Mode,
-    describe_data,
-    describe_machine,
-    digest_resumable,
-    digest_terms,
-)
 from simsplit.errors import ProtocolError, RunError
 from simsplit.evaluation.authoring import Author
 from simsplit.evaluation.generation import Scorer
@@ -52,7 +46,7 @@ WITHHELD_FIGURES = "withheld.csv"
 """The figures that a client does not send, which its owner may read."""
 
 
-class ClientSite:
+class ClientSite(Site):
     """One client of a deployed run, on its owner's machine."""
 
     def __init__(
@@ -62,67 +56,44 @@ class ClientSite:
         number: ClientId,
         out: Path,
         *,
-        mode: Mode = "rehearsal",
+        mode: terms.Mode = "rehearsal",
         secret: int | None = None,
         device: torch.device | None = None,
     ) -> None:
         self.scenario, self.data, self.number, self.out = scenario, data, number, out
         self.mode, self.secret = mode, secret
         self.device = device or torch.device("cpu")
-        self.terms = digest_terms(scenario, mode)
-        self._resumes = digest_resumable(scenario, mode)
+        self.terms = terms.digest_terms(scenario, mode)
+        self._resumes = terms.digest_resumable(scenario, mode)
         """The digest of the runs that its checkpoints are of."""
-        self.rounds_kept = 0
-        """The round of the last checkpoint."""
-        self.steps = 0
-        """Batches sent so far."""
-        self.is_welcomed = False
-        """Whether a server has welcomed the client since it last waited for one."""
-        self._last_number = 0
         self._is_changed = False
         """Whether the client's state may differ from a newly built client's."""
         self._marked: Mapping[str, Tensor] = {}
         assembler = self._build()
-        self.bounds = Bounds(assembler.owners, self._count_holdings())
+        own = {number: len(data.parts[number])}
+        self.bounds = Bounds(assembler.owners, Holdings(own, terms.describe_data(data)["held_out"]))
+        self.most_bytes = self.bounds.most_bytes
         self.rules = Rules(number, self.bounds)
         self.handovers: Handovers | None = None
         """Seals and opens hand-overs; None if the run has none, or keys are not loaded yet."""
 
     def enable_sealing(self, keys: Keys) -> None:
-        """Seal hand-overs by keys, so that only this deployment's clients can read them."""
         if not self.bounds.hands_on or self.handovers is not None:
             return
         seals = Seals(keys, self.scenario.clients.count)
         strict = not undoes_turns(self.scenario)
         self.handovers = Handovers(seals, self.number, self.terms, strict=strict)
 
-    @property
-    def most_bytes(self) -> int:
-        """The most bytes that a frame of the server may have."""
-        return self.bounds.most_bytes
-
     def describe_itself(self) -> dict[str, Any]:
-        """Return the fields of the greeting, by which the server admits this client."""
         return {
             "client": self.number,
             "terms": self.terms,
-            "facts": describe_machine(),
-            "form": describe_data(self.data),
+            "facts": terms.describe_machine(),
+            "form": terms.describe_data(self.data),
             "samples": len(self.data.parts[self.number]),
         }
 
-    def _count_holdings(self) -> Holdings:
-        """Count the samples that this client has, in training and held out."""
-        return Holdings(
-            {self.number: len(self.data.parts[self.number])}, describe_data(self.data)["held_out"]
-        )
-
-    def start_stream(self) -> None:
-        """Begin a new stream, whose requests are numbered from 1."""
-        self._last_number = 0
-
     def answer(self, frame: bytes) -> bytes:
-        """Answer a request; raise ProtocolError if the rules do not allow it."""
         header, tensors = read_frame(frame, self.bounds.most_bytes)
         number = header.pop("number", None)
         if number != self._last_number + 1:
@@ -134,20 +105,10 @@ class ClientSite:
         try:
             return self._answer(number, header, tensors)
         except UnusableHandover as error:
-            return write_frame(
-                {"number": number, "unusable": error.sender}, [bytes_to_tensor(error.key)]
-            )
+            header, evidence = {"number": number, "unusable": error.sender}, error.key
         except UnopenedSeal as error:
-            return write_frame(
-                {"number": number, "unopened": error.sender}, [bytes_to_tensor(error.complaint)]
-            )
-
-    def report_failure(self, error: Exception) -> bytes:
-        """Return an answer that reports a failure.
-
-        Only the error's type crosses: its message could contain the owner's data.
-        """
-        return write_frame({"number": self._last_number, "failed": type(error).__name__})
+            header, evidence = {"number": number, "unopened": error.sender}, error.complaint
+        return write_frame(header, [bytes_to_tensor(evidence)])
 
     def _answer(self, number: int, header: dict[str, Any], tensors: list[Tensor]) -> bytes:
         """Carry out a command or a call that the rules allow, and return the answer's frame."""
@@ -226,8 +187,8 @@ class ClientSite:
 
     def _build(self) -> Assembler:
         """Build the client in its state before training."""
-        scenario, device = self.scenario, self.device
-        assembler = Assembler(scenario, self.data, device, self.secret, with_trunk=False)
+        given = self.scenario, self.data, self.device, self.secret
+        assembler = Assembler(*given, with_trunk=False)
         self.client: Client = assembler.make_pool([self.number]).clients[self.number]
         self.client.examination.scores = self._make_scorer()
         self.client.examination.author = self._make_author()
@@ -238,10 +199,12 @@ class ClientSite:
         pen, evaluate = build_pen(self.scenario), self.scenario.evaluate
         if pen is None:
             return None
-        sizes = {"texts": evaluate.generated_texts, "tokens": evaluate.max_new_tokens}
-        reader = self.scenario.text_reader()
-        held_out, metrics = self._select_held_out(), self.scenario.metrics
-        return Author(self.client, pen, reader, held_out, metrics, **sizes)
+        return Author(
+            *(self.client, pen, self.scenario.text_reader()),
+            *(self._select_held_out(), self.scenario.metrics),
+            texts=evaluate.generated_texts,
+            tokens=evaluate.max_new_tokens,
+        )
 
     def _select_held_out(self) -> dict[str, Samples]:
         """Return the held-out samples by the names of their splits."""
@@ -262,13 +225,10 @@ class ClientSite:
     def _keep(self, round_number: int) -> None:
         """Write this client's own checkpoint of a round."""
         self.rules.keep(round_number)
-        state = self._state()
+        folder, progress = self.out / CHECKPOINTS, Progress(round=round_number)
         kept = self.scenario.checkpoint.keep + 1  # the server may fall back on an earlier one
-        progress = Progress(round=round_number)
-        checkpoints.drop_after(
-            self.out / CHECKPOINTS, round_number
-        )  # rounds that are trained again
-        checkpoints.save(self.out / CHECKPOINTS, state, progress, self._resumes, kept)
+        checkpoints.drop_after(folder, round_number)  # rounds that are trained again
+        checkpoints.save(folder, self._state(), progress, self._resumes, kept)
         self.rounds_kept = round_number
 
     def _return_to(self, round_number: int) -> None:
@@ -281,8 +241,8 @@ class ClientSite:
         if self.handovers is not None:
             self.handovers.made = {}
         if round_number:
-            state = checkpoints.load_round(self.out / CHECKPOINTS, self._resumes, round_number)
-            self._load(state)
+            folder = self.out / CHECKPOINTS
+            self._load(checkpoints.load_round(folder, self._resumes, round_number))
             self._is_changed = True
         self.rounds_kept = round_number
 

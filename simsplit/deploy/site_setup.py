@@ -101,12 +101,10 @@ def _load_own_portion(
 ) -> Prepared:
     """Load a party's own columns; raise ScenarioError for draws that need all parties' labels."""
     data = scenario.data
-    drawn = ("classes", "train_samples", "test_samples", "validation", "auxiliary")
-    for name in (each for each in drawn if getattr(data, each)):
-        raise ScenarioError(
-            f"data.{name}",
-            "draws rows by their labels, which one party has; with --data leave it out",
-        )
+    for name in ("classes", "train_samples", "test_samples", "validation", "auxiliary"):
+        if getattr(data, name):
+            what = "draws rows by their labels, which one party has; with --data leave it out"
+            raise ScenarioError(f"data.{name}", what)
     if not path.exists():
         raise DataError(f"--data: there is no {path.absolute()}")
     has_labels = client == scenario.label_party

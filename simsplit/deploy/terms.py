@@ -25,8 +25,7 @@ _OWN = ("output", "checkpoint", "threads", "device", "engine", "observers")
 
 def select_terms(scenario: Scenario) -> dict[str, Any]:
     """Return the settings on which all parties must agree, without paths of data and names."""
-    values = scenario.model_dump(mode="json", exclude=set(_OWN))
-    return _leave_out_names(values, scenario)
+    return _leave_out_names(scenario.model_dump(mode="json", exclude=set(_OWN)), scenario)
 
 
 def _leave_out_names(values: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
@@ -77,9 +76,8 @@ def describe_machine() -> dict[str, str | int]:
 def describe_data(data: Prepared) -> dict[str, Any]:
     """Describe a client's data by what all clients share and the server must know."""
     held_out = {"test": data.test, "validation": data.validation, "auxiliary": data.auxiliary}
-    ids = {"ids": data.ids} if data.ids else {}
     return {
-        **ids,
+        **({"ids": data.ids} if data.ids else {}),
         "sample": list(data.info.shape),
         "classes": list(data.class_names),
         "texts": data.info.texts,

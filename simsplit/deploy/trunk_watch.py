@@ -14,6 +14,7 @@ once more with the trunk's gradients clipped, and so are all later ones. What sp
 then is a packet that no honest client sends.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
-from simsplit.engine.pool import NOBODY, ClientAtFault, HostLost
+from simsplit.engine.pool import NOBODY, ClientAtFault, HostLost, Sent
 from simsplit.errors import RunFailedError
 from simsplit.legs import ClientId
 from simsplit.packets import Packets
@@ -39,8 +40,6 @@ MOST_IN_ROUND = 1e3
 """A round that has made the trunk's norms larger by more than this is done again step by step."""
 CLIP_NORM = 1.0
 """The 2-norm to which the trunk's gradients are clipped once a step has spoilt it."""
-Sent = Mapping[ClientId, Packets]
-"""The packets of each client that is worked on."""
 
 
 class RoundSpoilt(HostLost):
@@ -98,7 +97,8 @@ class TrunkWatch:
             return
         after = self._measure()
         if not (after <= MOST_NORM and after - self._growth.at_start <= MOST_IN_ROUND):
-            self._repeat_round()
+            self._growth.step_by_step = True
+            raise RoundSpoilt
 
     def begin_copy(self, client: ClientId) -> None:
         """Note that the trunk is a client's own copy, and that only its steps change it."""
@@ -150,14 +150,11 @@ class TrunkWatch:
             growth.pop(client, None)  # so that it comes last
         growth[client] = total
 
-    def _repeat_round(self) -> None:
-        self._growth.step_by_step = True
-        raise RoundSpoilt
-
     def _repeat_unless_clipped(self) -> None:
         """Raise RoundSpoilt unless the trunk is measured and clipped in each step already."""
         if not self._growth.step_by_step:
-            self._repeat_round()
+            self._growth.step_by_step = True
+            raise RoundSpoilt
         if not self._growth.clips:
             repeat_clipped(self._growth)
 
@@ -191,7 +188,12 @@ def find_odd(sent: Sent) -> ClientId:
     forms = {client: _describe_form(packets) for client, packets in sent.items()}
     usual = max(Counter(forms.values()).items(), key=lambda item: (item[1], len(item[0])))[0]
     odd = [client for client, form in forms.items() if form != usual] or list(sent)
-    return max(odd, key=lambda client: _measure_sent(sent[client]))
+
+    def measure(client: ClientId) -> float:
+        size = measure_norm([tensor for packet in sent[client] for tensor in packet.tensors])
+        return math.inf if math.isnan(size) else size  # what is not finite is largest
+
+    return max(odd, key=measure)
 
 
 def _describe_form(packets: Packets) -> tuple[object, ...]:
@@ -200,9 +202,3 @@ def _describe_form(packets: Packets) -> tuple[object, ...]:
         (packet.leg, *((tensor.dtype, tensor.shape[1:]) for tensor in packet.tensors))
         for packet in packets
     )
-
-
-def _measure_sent(packets: Packets) -> float:
-    """Return the size of what a client has sent; what is not finite is largest."""
-    size = measure_norm([tensor for packet in packets for tensor in packet.tensors])
-    return size if size == size else float("inf")  # noqa: PLR0124 - only NaN differs from itself

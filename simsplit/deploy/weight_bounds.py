@@ -89,9 +89,7 @@ class WeightBounds:
         `steps` are those of all clients that the weights include; None of weights that are sealed
         or without moments, whose values are not checked.
         """
-        if len(set(packet.names)) != len(packet.tensors) or len(packet.names) != len(
-            packet.tensors
-        ):
+        if not len(set(packet.names)) == len(packet.names) == len(packet.tensors):
             raise ProtocolError("weights without names, or with one name twice")
         brought = dict(zip(packet.names, packet.tensors, strict=True))
         if self.changes is not None and {CODES, SINCE} <= brought.keys():
@@ -112,25 +110,20 @@ class WeightBounds:
         Others' steps are as large as their gradients, for which there is no bound.
         """
         train = self._owners.scenario.train
-        rates = [
-            each.lr for each in (train.client, train.server) if isinstance(each, MomentsConfig)
-        ]
+        adams = [each for each in (train.client, train.server) if isinstance(each, MomentsConfig)]
         values = max((each.numel() for each in weights), default=0)
-        return max(rates, default=0.0) * max(0, steps) * math.sqrt(values)
+        return max((each.lr for each in adams), default=0.0) * max(0, steps) * math.sqrt(values)
 
     def check_variances(self, weights: Mapping[str, Tensor]) -> None:
         """Raise ProtocolError if variances that were read from changes in few bits are below 0.
 
         Rounding moves a change by one level at most, as far as a variance near 0 may fall below it.
         """
-        if self.changes is None:
-            return
         for name, tensor in weights.items():
-            if not _is_variance(name):
-                continue
-            level = 2.0 * float(tensor.abs().max()) / (2**self.changes.bits - 1)
-            if bool((tensor < -level).any()):
-                raise ProtocolError(f"weights {name} with values below 0")
+            if self.changes is not None and _is_variance(name):
+                level = 2.0 * float(tensor.abs().max()) / (2**self.changes.bits - 1)
+                if bool((tensor < -level).any()):
+                    raise ProtocolError(f"weights {name} with values below 0")
 
     def find_power(self, packet: Packet) -> int:
         """Return the power of two below which the largest norm of handed weights lies.
@@ -167,7 +160,8 @@ class WeightBounds:
         for index, brought in by_parameter.items():
             _check_forms(brought, self.moments.get(index, {}))
             if steps is not None:
-                self._check_values(index, _cut_names(brought), steps)
+                slots = {name.split(".", 2)[2]: tensor for name, tensor in brought.items()}
+                self._check_values(index, slots, steps)
 
     def _check_values(self, index: str, slots: Mapping[str, Tensor], steps: int) -> None:
         """Raise ProtocolError unless a parameter's moments can come from that many steps."""
@@ -194,11 +188,6 @@ def _bound_first_moment(beta1: float, beta2: float, steps: int) -> float:
     if ratio >= 1.0 and steps * math.log(ratio) < 700:  # e^700 is about the largest float
         total = sum(ratio**number for number in range(steps))
     return (1.0 - beta1) ** 2 / (1.0 - beta2) * total
-
-
-def _cut_names(moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a parameter's moments by the names that its optimizer gives them."""
-    return {name.split(".", 2)[2]: tensor for name, tensor in moments.items()}
 
 
 def is_power(value: object) -> TypeGuard[int]:

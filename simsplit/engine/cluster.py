@@ -57,6 +57,9 @@ LOOK_S = 2.0
 """Seconds between two looks at a cluster while something of it is waited for."""
 KEPT = "the last checkpoint is kept, go on from it with --resume"
 """The end of a sentence on a run that has lost what it ran on."""
+_SHORT = "/tmp" if os.name == "posix" else None
+"""Where folders are made: a socket's path has a hundred characters at most, which some systems'
+temporary folders exceed."""
 _PARTS = 10_000
 """The parts of a processor or GPU that Ray can share out."""
 UNLIMITED = sys.maxsize
@@ -94,7 +97,7 @@ def run_with_cluster(
         return
     for name, value in (_QUIET | _FAST | ({} if address else _PATIENT)).items():
         os.environ.setdefault(name, value)
-    folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_short_folder())
+    folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_SHORT)
     local: dict[str, Any] = {
         "num_cpus": processors,
         "object_store_memory": object_store_bytes,
@@ -131,17 +134,13 @@ def refuse_dead_node() -> None:
     here = ray.get_runtime_context().get_node_id()
     node = next((each for each in ray.nodes() if each["NodeID"] == here), None)
     # Ray itself lists a dead node as alive for about fifteen seconds.
-    if node is None or not (node["Alive"] and _is_raylet_there(node)):
-        raise RunFailedError(f"Ray has ended on this machine (its raylet is gone); {KEPT}")
-
-
-def _is_raylet_there(node: Mapping[str, Any]) -> bool:
-    """Return whether a node's raylet listens on its port, if the node is this machine."""
-    ray: Any = import_module("ray")
-    address = node["NodeManagerAddress"]
-    if address != ray.util.get_node_ip_address():
-        return True  # a port of another machine may be closed to this one
-    return _is_listening(address, node["NodeManagerPort"])
+    if node is not None and node["Alive"]:
+        address = node["NodeManagerAddress"]
+        # a port of another machine may be closed to this one
+        elsewhere = address != ray.util.get_node_ip_address()
+        if elsewhere or _is_listening(address, node["NodeManagerPort"]):
+            return
+    raise RunFailedError(f"Ray has ended on this machine (its raylet is gone); {KEPT}")
 
 
 def _is_listening(host: str, port: int) -> bool:
@@ -340,12 +339,3 @@ def get_import_path() -> str:
     folders = [Path(entry).resolve() for entry in ("", *sys.path)]
     own = [path for path in folders if not installed & {path, *path.parents}]
     return os.pathsep.join(dict.fromkeys(map(str, own)))
-
-
-def _short_folder() -> str | None:
-    """Return a folder with a short path, or None for the system's temporary folder.
-
-    The path of a socket is limited to about a hundred characters, and some systems' temporary
-    folders exceed that.
-    """
-    return "/tmp" if os.name == "posix" else None  # mkdtemp makes a private folder in it

@@ -45,11 +45,6 @@ class Failure:
     error: ClientError | PluginError | ProtocolError | RunFailedError
     trace: str
 
-    def with_trace(self) -> Exception:
-        """Return the exception, with the host's traceback as its note."""
-        self.error.add_note(self.trace)
-        return self.error
-
 
 class Host:
     """The clients of one process, called from another process."""

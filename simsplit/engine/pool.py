@@ -1,6 +1,8 @@
 """Where clients live: a pool carries calls to several clients and gives back their answers."""
 
+import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +18,17 @@ from simsplit.engine.stacker import Stacker
 from simsplit.errors import OutOfRangeError, RunFailedError, SimsplitError, format_list
 from simsplit.legs import ClientId
 from simsplit.packets import Packets
-from simsplit.parties.calls import Call, CountSteps, Enter, Hear, LoadOwn, OwnState
+from simsplit.parties.calls import (
+    Begin,
+    BeginInterleaved,
+    Call,
+    CountSteps,
+    Enter,
+    Hear,
+    LoadOwn,
+    OwnState,
+    Proceed,
+)
 from simsplit.parties.client import Client
 from simsplit.parties.learner import Learner
 from simsplit.parties.seats import Roster
@@ -25,6 +37,8 @@ from simsplit.wire import Counts
 
 Answer = TypeVar("Answer")
 Weights = Mapping[str, Tensor]
+Sent = Mapping[ClientId, Packets]
+"""The packets of each client that is worked on."""
 _ANYTHING = nullcontext()
 
 
@@ -38,13 +52,6 @@ class ClientError(Exception):
     def __reduce__(self) -> tuple[type, tuple[ClientId, str, str]]:
         """Pickle the arguments: by default an exception is pickled by its message alone."""
         return ClientError, (self.client, self.where, self.cause)
-
-    @classmethod
-    def of(cls, client: Client, call: Call[object], cause: Exception) -> "ClientError":
-        """Make one from an exception of this process."""
-        leg = call.leg(client)
-        where = type(call).__name__ if leg is None else f"leg {leg}"
-        return cls(client.number, where, f"{type(cause).__name__}: {cause}")
 
 
 NOBODY = -1
@@ -86,6 +93,9 @@ class Job:
     """Simulated seconds of its own that the client has spent in the round before these steps."""
 
 
+Jobs = Mapping[ClientId, Job]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The result of such a round."""
@@ -101,55 +111,27 @@ class Outcome:
 
 
 class Workshop(Protocol):
-    """Where whole rounds of clients are done, one after another (see schedules/copies.py)."""
-
-    def train(self, client: ClientId, job: Job, trunk: Mapping[str, Tensor]) -> Outcome:
-        """Train one client's job, starting from these weights of the trunk."""
-
-    def find_obstacle(self, job: Job) -> str | None:
-        """Return why jobs such as this one cannot be taken lap by lap; None if they can."""
-
-    def train_together(
-        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
-    ) -> Iterator[tuple[ClientId, Outcome]]:
-        """Train several clients' jobs lap by lap, and yield outcomes in the order of `jobs`."""
+    """Where whole rounds of clients are done, one after another (see `TrunkCopies`)."""
 
     @property
-    def draws(self) -> bool:
-        """Whether it draws from torch's one global stream, so that one works at a time."""
-
-    def make_another(self) -> "Workshop":
-        """Make one with a trunk of its own, for another client's round at the same time."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Return what it remembers from round to round."""
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state` returned."""
+    def draws(self) -> bool: ...
+    def train(self, client: ClientId, job: Job, trunk: Weights) -> Outcome: ...
+    def find_obstacle(self, job: Job) -> str | None: ...
+    def train_together(self, jobs: Jobs, trunk: Weights) -> Iterator[tuple[ClientId, Outcome]]: ...
+    def make_another(self) -> "Workshop": ...
+    def state(self) -> dict[str, Tensor]: ...
+    def load(self, state: Weights) -> None: ...
 
 
 class StepWatch(Protocol):
-    """A watch over a trunk that remote clients train; it raises ClientAtFault."""
+    """A watch over a trunk that remote clients train (see `TrunkWatch`)."""
 
-    def begin_round(self) -> None:
-        """Note the trunk's size at the beginning of a round."""
-
-    def end_round(self) -> None:
-        """Check the trunk after the steps of a round that all clients take on it."""
-
-    def begin_copy(self, client: ClientId) -> None:
-        """Note that the trunk is now a client's own copy."""
-
-    def end_copy(self) -> None:
-        """Check a client's copy after its round."""
-
-    def check_step(self, sent: Mapping[ClientId, Packets]) -> None:
-        """Check the trunk after a step on what these clients have sent."""
-
-    def check_answers(
-        self, answers: Mapping[ClientId, Packets], sent: Mapping[ClientId, Packets]
-    ) -> None:
-        """Check the server's answers to what these clients have sent."""
+    def begin_round(self) -> None: ...
+    def end_round(self) -> None: ...
+    def begin_copy(self, client: ClientId) -> None: ...
+    def end_copy(self) -> None: ...
+    def check_step(self, sent: Sent) -> None: ...
+    def check_answers(self, answers: Sent, sent: Sent) -> None: ...
 
 
 class Places(Protocol):
@@ -163,18 +145,13 @@ class Places(Protocol):
     ) -> "Pool":
         """Build the clients there; `recipe_of` makes what they are built from on a device."""
 
-    def revive(self) -> list[int]:
-        """Replace the processes that were lost, and return which these are."""
-
-    def resident_bytes(self) -> list[int | None]:
-        """Return what each has in memory; None where that cannot be known."""
-
     def give_up(self, host: int, why: str, round_number: int) -> bool:
         """Continue without a host that is lost again and again; return False if that cannot be."""
 
     @property
-    def left_out(self) -> Collection[ClientId]:
-        """The clients that the run continues without: expelled, or away for too long."""
+    def left_out(self) -> Collection[ClientId]: ...
+    def revive(self) -> list[int]: ...
+    def resident_bytes(self) -> list[int | None]: ...
 
 
 class Pool(ABC):
@@ -187,7 +164,7 @@ class Pool(ABC):
     workshop: Workshop | None = None
     """Where this process trains whole rounds of clients (splitfed_v1)."""
 
-    def work_on(self, sent: Mapping[ClientId, Packets]) -> AbstractContextManager[object]:
+    def work_on(self, sent: Sent) -> AbstractContextManager[object]:
         """Open a context in which the server works on what some clients have sent.
 
         Where clients are remote, an exception in it expels one of them; see `RemotePool`.
@@ -297,9 +274,7 @@ class Pool(ABC):
         """
 
     @abstractmethod
-    def train_rounds(
-        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
-    ) -> Iterator[tuple[ClientId, Outcome]]:
+    def train_rounds(self, jobs: Jobs, trunk: Weights) -> Iterator[tuple[ClientId, Outcome]]:
         """Train every client's job from the same trunk; yield outcomes in the order of `jobs`."""
 
     def workshop_state(self) -> dict[str, Tensor]:
@@ -310,6 +285,71 @@ class Pool(ABC):
         """Restore what `workshop_state` returned."""
         if self.workshop is not None:
             self.workshop.load(state)
+
+
+class AheadPool(Pool):
+    """Clients in other processes, which begin their steps before they are asked for these."""
+
+    most_early: float = math.inf
+    """The most steps that may have begun before they are asked for."""
+
+    def __init__(self) -> None:
+        self._ahead: deque[ClientId] = deque()
+        self._round = 0
+        self._has_interleaved = False
+        self._early: dict[ClientId, Any] = {}
+        """What `_send` has returned for the steps that have begun ahead."""
+        self._stepping: set[ClientId] = set()
+
+    @abstractmethod
+    def _send(self, client: ClientId, call: Call[Any]) -> Any:  # noqa: ANN401
+        """Send a call, and return what its answer is received by."""
+
+    @abstractmethod
+    def _receive(self, client: ClientId, call: Call[Answer], sent: Any) -> Answer:  # noqa: ANN401
+        """Wait for the answer to a call."""
+
+    @abstractmethod
+    def _tell(self, client: ClientId, call: Call[object]) -> None:
+        """Send a call; a failure is raised with the next awaited answer."""
+
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
+        """Send a call, unless its answer is under way already, and wait for the answer."""
+        early = isinstance(call, Begin) and client in self._early
+        sent = self._early.pop(client) if early else self._send(client, call)
+        answer = self._receive(client, call, sent)
+        if isinstance(call, Begin | Proceed | BeginInterleaved) and answer == ():
+            self._finish_step(client)
+        return answer
+
+    def tell(self, client: ClientId, call: Call[object]) -> None:
+        self._tell(client, call)
+        if isinstance(call, Proceed) and not self._has_interleaved:
+            self._finish_step(client)
+
+    def expect(
+        self, turns: Sequence[ClientId], round_number: int, *, has_interleaved: bool = False
+    ) -> None:
+        """Have the first clients begin their steps now, and others as these are used up."""
+        self._ahead, self._round = deque(turns), round_number
+        self._has_interleaved = has_interleaved
+        self._work_ahead()
+
+    def _finish_step(self, client: ClientId) -> None:
+        """Note that a client's step is over, before anything else is done for the client."""
+        self._stepping.discard(client)
+        self._work_ahead()
+
+    def _work_ahead(self) -> None:
+        """Begin steps in the order of turns, up to a client that still has a step open."""
+        # The order is kept although another client may be free: results must not depend on time.
+        while self._ahead and len(self._early) < self.most_early:
+            client = self._ahead[0]
+            if client in self._stepping:
+                return
+            self._ahead.popleft()
+            self._stepping.add(client)
+            self._early[client] = self._send(client, Begin(self._round))
 
 
 class InlinePool(Pool):
@@ -330,11 +370,17 @@ class InlinePool(Pool):
         if self.stacker is not None:
             self.stacker.let_out(client)
         try:
-            return call.on(self.clients[client])
+            return self._answer(client, call)
         except SimsplitError:
             raise
         except Exception as error:
-            raise ClientError.of(self.clients[client], call, error) from error
+            made = self.clients[client]
+            leg = call.leg(made)
+            where = type(call).__name__ if leg is None else f"leg {leg}"
+            raise ClientError(made.number, where, f"{type(error).__name__}: {error}") from error
+
+    def _answer(self, client: ClientId, call: Call[Answer]) -> Answer:
+        return call.on(self.clients[client])
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
         self.ask(client, call)
@@ -345,9 +391,7 @@ class InlinePool(Pool):
             return self.stacker.ask_each(calls, self.ask)
         return {client: self.ask(client, call) for client, call in calls.items()}
 
-    def train_rounds(
-        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
-    ) -> Iterator[tuple[ClientId, Outcome]]:
+    def train_rounds(self, jobs: Jobs, trunk: Weights) -> Iterator[tuple[ClientId, Outcome]]:
         """Train one client's round after another, or those of stacked clients lap by lap."""
         workshop, stacker = self.workshop, self.stacker
         assert workshop is not None, "assembly gives one to every splitfed_v1"
@@ -368,16 +412,8 @@ class RestingPool(InlinePool):
         self.roster = roster
         self.rests_on_disk = roster.rows is not None
 
-    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """Call one client, for some calls without a seat for it."""
-        if self.stacker is not None:
-            self.stacker.let_out(client)
-        try:
-            return self.roster.ask(client, call)
-        except SimsplitError:
-            raise
-        except Exception as error:
-            raise ClientError.of(self.clients[client], call, error) from error
+    def _answer(self, client: ClientId, call: Call[Answer]) -> Answer:
+        return self.roster.ask(client, call)  # some calls without a seat for the client
 
     def enter(self, clients: Sequence[ClientId], call: Enter) -> None:
         """Start a round at all clients of the roster."""

@@ -27,10 +27,10 @@ from simsplit.engine.cluster import (
 )
 from simsplit.engine.engine_config import HostsConfig
 from simsplit.engine.host import Failure, Host, Recipe, move_to_device, register_numpy_transport
-from simsplit.engine.pool import HostLost, Job, Outcome, Pool
+from simsplit.engine.pool import AheadPool, HostLost, Jobs, Outcome, Weights
 from simsplit.errors import RunFailedError, ScenarioError, format_count, format_list
 from simsplit.legs import ClientId
-from simsplit.parties.calls import Begin, BeginInterleaved, Call, Proceed
+from simsplit.parties.calls import Call
 
 AHEAD = 2
 """Forward passes, and whole rounds, that each host may have waiting."""
@@ -108,11 +108,7 @@ class Hosts:
         return held
 
     def revive(self) -> list[int]:
-        """Start new hosts where some were lost, and return which these are.
-
-        Raises:
-            RunFailedError: where the nodes that are left have no room for them.
-        """
+        """Start new hosts where some were lost, and return which; RunFailedError without room."""
         refuse_dead_node()
         lost = [index for index, actor in enumerate(self.actors) if not self._lives(actor)]
         for index in lost:
@@ -179,38 +175,27 @@ def place_clients(samples: Sequence[int], hosts: int) -> list[int]:
     return where
 
 
-class RayPool(Pool):
+class RayPool(AheadPool):
     """A run's clients on hosts."""
 
     def __init__(
-        self,
-        hosts: Hosts,
-        recipe: Recipe,
-        where: Sequence[int],
-        device: torch.device,
+        self, hosts: Hosts, recipe: Recipe, where: Sequence[int], device: torch.device
     ) -> None:
         """`where` names each client's host; `device` is the server's."""
+        super().__init__()
         self._ray = hosts._ray
         self.hosts, self.where, self.device = hosts, list(where), device
-        self._ahead: deque[ClientId] = deque()
-        self._round = 0
-        self._has_interleaved = False
-        self._early: dict[ClientId, Any] = {}
-        self._stepping: set[ClientId] = set()
-        self._send_out(recipe)
-
-    def _send_out(self, recipe: Recipe) -> None:
-        """Build every host's clients; recipe and data lie in shared memory once."""
+        self.most_early = AHEAD * len(hosts)
         if recipe.imports is not None:
-            for host, actor in enumerate(self.hosts.actors):
+            for host, actor in enumerate(hosts.actors):
                 self._get(actor.prepare.remote(recipe.imports), host)
+        # recipe and data lie in shared memory once
         shared = self._ray.put(recipe)
-        device = self.hosts.device
-        building = {
-            actor.build.remote(shared, self._clients(host), device): host
-            for host, actor in enumerate(self.hosts.actors)
-        }
-        for reference, host in building.items():
+        building = [
+            actor.build.remote(shared, self._clients(host), hosts.device)
+            for host, actor in enumerate(hosts.actors)
+        ]
+        for host, reference in enumerate(building):
             self._get(reference, host)
 
     def ask_each(self, calls: Mapping[ClientId, Call[Answer]]) -> dict[ClientId, Answer]:
@@ -224,58 +209,17 @@ class RayPool(Pool):
             answers |= self._get(reference, host)
         return {client: move_to_device(answers[client], self.device) for client in calls}
 
-    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
-        """Send one message to the client's host, unless the answer is already under way."""
-        host = self.where[client]
-        if isinstance(call, Begin) and client in self._early:
-            reference = self._early.pop(client)
-        else:
-            reference = self.hosts.actors[host].ask.remote(client, call)
-        answer: Answer = move_to_device(self._get(reference, host), self.device)
-        if isinstance(call, Begin | Proceed | BeginInterleaved) and answer == ():
-            self._finish_step(client)
-        return answer
+    def _send(self, client: ClientId, call: Call[Any]) -> Any:  # noqa: ANN401 - Ray's
+        return self.hosts.actors[self.where[client]].ask.remote(client, call)
 
-    def tell(self, client: ClientId, call: Call[object]) -> None:
-        """Send one message and wait for nothing: a failure comes with the host's next answer."""
+    def _receive(self, client: ClientId, call: Call[Answer], sent: Any) -> Answer:  # noqa: ANN401
+        answer: Answer = self._get(sent, self.where[client])
+        return move_to_device(answer, self.device)
+
+    def _tell(self, client: ClientId, call: Call[object]) -> None:
         self.hosts.actors[self.where[client]].tell.remote(client, call)
-        if isinstance(call, Proceed) and not self._has_interleaved:
-            self._finish_step(client)
 
-    def expect(
-        self, turns: Sequence[ClientId], round_number: int, *, has_interleaved: bool = False
-    ) -> None:
-        """Start the first turns' forward passes now, and others as these are used up."""
-        self._ahead, self._round, self._has_interleaved = (
-            deque(turns),
-            round_number,
-            has_interleaved,
-        )
-        self._work_ahead()
-
-    def _finish_step(self, client: ClientId) -> None:
-        """Note that a client's step is over before its host does anything else for the client."""
-        self._stepping.discard(client)
-        self._work_ahead()
-
-    def _work_ahead(self) -> None:
-        """Start forward passes in the order of the turns, as long as none waits for an earlier one.
-
-        A client's next one may start once its last backward pass has been sent off.
-        """
-        # The order is kept although another client may be free: results must not depend on time.
-        while self._ahead and len(self._early) < AHEAD * len(self.hosts):
-            client = self._ahead[0]
-            if client in self._stepping:
-                return
-            self._ahead.popleft()
-            self._stepping.add(client)
-            actor = self.hosts.actors[self.where[client]]
-            self._early[client] = actor.ask.remote(client, Begin(self._round))
-
-    def train_rounds(
-        self, jobs: Mapping[ClientId, Job], trunk: Mapping[str, Tensor]
-    ) -> Iterator[tuple[ClientId, Outcome]]:
+    def train_rounds(self, jobs: Jobs, trunk: Weights) -> Iterator[tuple[ClientId, Outcome]]:
         """Train on all hosts at once, a few jobs on each; yield in the order of `jobs`."""
         shared = self._ray.put(dict(trunk))
         waiting = [deque(c for c in jobs if self.where[c] == h) for h in range(len(self.hosts))]
@@ -317,7 +261,8 @@ class RayPool(Pool):
         except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as error:
             raise HostLost(host, self._clients(host), _shorten(error)) from None
         if isinstance(answer, Failure):
-            raise answer.with_trace()
+            answer.error.add_note(answer.trace)
+            raise answer.error
         return answer
 
     def _clients(self, host: int) -> list[ClientId]:

@@ -19,8 +19,7 @@ from simsplit.evaluation.evaluator import Evaluator, choose
 from simsplit.forecasting.outline import Outline
 from simsplit.forecasting.paper import PaperChanges, PaperExchange, PaperPool, make_average
 from simsplit.legs import ClientId, Leg
-from simsplit.network.clock import Clock
-from simsplit.network.works import simulate_round
+from simsplit.network.clock import Clock, simulate_round
 from simsplit.packets import Packet
 from simsplit.parties.calls import Plan
 from simsplit.parties.changes import Changes

@@ -4,15 +4,17 @@ All steps of a client take equally long: a batch counts samples / steps, a leg b
 follow from counted FLOPs, counted bytes and assumed rates; none is measured.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from simsplit.legs import ClientId, Leg
 from simsplit.network.events import RoundTimes, Stage, StepDone, Where, play
 from simsplit.network.profiles import Rates, ServerConfig
+from simsplit.phases import EVALUATE
 from simsplit.protocol import Passes as PassesBySegment
 from simsplit.protocol import Protocol, Turn
+from simsplit.rows import WireRow
 
 if TYPE_CHECKING:
     from simsplit.packets import Packet
@@ -98,90 +100,12 @@ def choose_order(schedule_kind: str, aggregation_kind: str, *, joint: bool = Fal
     raise ValueError(f"the schedule '{schedule_kind}' has no order in simulated time")
 
 
-def list_stages(
-    protocol: Protocol, work: ClientWork, rates: Rates, server: ServerConfig, flops: Flops
-) -> tuple[Stage, ...]:
-    """Return the stages of one step of one client, up to the last packet sent.
-
-    If nothing was sent, a stand-in replaced the trunk and the client did all of its turns alone.
-    """
-    if not work.steps:
-        return ()
-    batch = work.samples / work.steps
-    if not any(work.packets.get(leg) for leg in protocol.legs):
-        own = sum(flops.count(turn.work) for turn in protocol.turns if turn.by_client)
-        both_passes = 3 * flops.stand_in  # forward, and backward counted as two
-        return (Stage("client", batch * (own + both_passes) / rates.flops_per_s),)
-    stages: list[Stage] = []
-    for turn in protocol.turns:
-        operations = batch * flops.count(turn.work)
-        if turn.by_client:
-            stages.append(Stage("client", operations / rates.flops_per_s))
-        else:
-            passes = flops.replies if Leg.FEATURES_GRAD in turn.takes else 1
-            stages.append(Stage("server", passes * operations / (server.gflops * 1e9)))
-        sent = any(work.packets.get(leg) for leg in turn.sends)
-        if not turn.sends or (protocol.gradients.issuperset(turn.sends) and not sent):
-            break  # without a gradient there is no backward pass
-        seconds = sum(_compute_transfer_s(work, rates, leg) for leg in turn.sends)
-        stages.append(Stage("wire", seconds / work.steps))
-    return tuple(stages)
-
-
-def compute_round_times(  # noqa: PLR0917 - all of them make a round's time
-    order: Order,
-    protocol: Protocol,
-    works: Mapping[ClientId, ClientWork],
-    rates: Sequence[Rates],
-    server: ServerConfig,
-    flops: Flops,
-    max_ahead: int | None = None,
-) -> RoundTimes:
-    """Return how long a round takes, and how long each client computes, transfers and waits.
-
-    `works` are in the cohort's order, `rates` by client number; only `asynchronous` uses
-    `max_ahead`. A client first receives BROADCAST and hand-overs, then takes its steps, then sends
-    its HANDOVER.
-    """
-    rounds = {
-        client: _ClientRound(
-            before_s=_get_before_s(work, rates[client]),
-            steps=work.steps,
-            stages=list_stages(
-                _select_protocol(protocol, work) if order == "joint" else protocol,
-                *(work, rates[client], server, flops.of(client)),
-            ),
-            after_s=_compute_transfer_s(work, rates[client], Leg.HANDOVER),
-        )
-        for client, work in works.items()
-    }
-    if order in ("copies", "asynchronous"):
-        actors = {client: _play_client(one) for client, one in rounds.items()}
-        return play(actors, server.slots, max_ahead if order == "asynchronous" else None)
-    lay_out = {
-        "sequential": _time_sequential,
-        "in_order": _time_in_order,
-        "fused": _time_fused,
-        "joint": _time_joint,
-    }[order]
-    spent = {client: one.sum_by_place() for client, one in rounds.items()}
-    return RoundTimes.from_spent(spent, lay_out(rounds), server.slots)
-
-
-def _select_protocol(protocol: Protocol, work: ClientWork) -> Protocol:
-    """Return the protocol of a party, by what it has sent: only one crosses the legs of labels."""
-    passed = protocol.list_legs_of_labels()
-    return protocol if passed & work.packets.keys() else protocol.select_without(passed)
-
-
 def _get_before_s(work: ClientWork, rates: Rates) -> float:
     """Return the seconds of transfers before the steps, or of a lost step if there is no other."""
-    lost = [] if work.steps else [leg for leg in work.packets if leg not in _ONCE]
+    once = (Leg.BROADCAST, Leg.HANDOVER)
+    lost = [] if work.steps else [leg for leg in work.packets if leg not in once]
     sent_s = sum(_compute_transfer_s(work, rates, leg) for leg in (Leg.BROADCAST, *lost))
     return sent_s + rates.compute_received_s(*work.received)
-
-
-_ONCE = (Leg.BROADCAST, Leg.HANDOVER)
 
 
 def _compute_transfer_s(work: ClientWork, rates: Rates, leg: Leg) -> float:
@@ -318,13 +242,65 @@ class Clock:
     server: ServerConfig
     flops: Flops
     max_ahead: int | None = None
+    """The bound of `asynchronous`, which no other order has."""
     reader: ClientId | None = None
     """The party that has the labels, where clients are parties."""
 
     def time_round(self, works: Mapping[ClientId, ClientWork]) -> RoundTimes:
-        """Return the times of a whole round; `works` are in the cohort's order."""
-        args = self.order, self.protocol, works, self.rates, self.server, self.flops
-        return compute_round_times(*args, self.max_ahead)
+        """Return how long a round takes, and how long each client computes, transfers and waits.
+
+        `works` are in the cohort's order. A client first receives BROADCAST and hand-overs, then
+        takes its steps, then sends its HANDOVER.
+        """
+        rounds = {
+            client: _ClientRound(
+                before_s=_get_before_s(work, self.rates[client]),
+                steps=work.steps,
+                stages=self.list_stages(client, work),
+                after_s=_compute_transfer_s(work, self.rates[client], Leg.HANDOVER),
+            )
+            for client, work in works.items()
+        }
+        if self.order in ("copies", "asynchronous"):
+            actors = {client: _play_client(one) for client, one in rounds.items()}
+            most = self.max_ahead if self.order == "asynchronous" else None
+            return play(actors, self.server.slots, most)
+        lay_out = {
+            "sequential": _time_sequential,
+            "in_order": _time_in_order,
+            "fused": _time_fused,
+            "joint": _time_joint,
+        }[self.order]
+        spent = {client: one.sum_by_place() for client, one in rounds.items()}
+        return RoundTimes.from_spent(spent, lay_out(rounds), self.server.slots)
+
+    def list_stages(self, client: ClientId, work: ClientWork) -> tuple[Stage, ...]:
+        """Return the stages of one step of one client, up to the last packet sent.
+
+        If nothing was sent, a stand-in replaced the trunk and the client did all of its turns
+        alone.
+        """
+        if not work.steps:
+            return ()
+        protocol, rates, flops = self.protocol, self.rates[client], self.flops.of(client)
+        passed = protocol.list_legs_of_labels()
+        if self.order == "joint" and not passed & work.packets.keys():
+            protocol = protocol.select_without(passed)  # of a party that has no labels
+        batch = work.samples / work.steps
+        if not any(work.packets.get(leg) for leg in protocol.legs):
+            own = sum(flops.count(turn.work) for turn in protocol.turns if turn.by_client)
+            both_passes = 3 * flops.stand_in  # forward, and backward counted as two
+            return (Stage("client", batch * (own + both_passes) / rates.flops_per_s),)
+        stages: list[Stage] = []
+        for turn in protocol.turns:
+            passes = flops.replies if Leg.FEATURES_GRAD in turn.takes else 1
+            stages.append(self.build_computing(client, turn, batch, passes))
+            sent = any(work.packets.get(leg) for leg in turn.sends)
+            if not turn.sends or (protocol.gradients.issuperset(turn.sends) and not sent):
+                break  # without a gradient there is no backward pass
+            seconds = sum(_compute_transfer_s(work, rates, leg) for leg in turn.sends)
+            stages.append(Stage("wire", seconds / work.steps))
+        return tuple(stages)
 
     def compute_transfer_s(self, client: ClientId, leg: Leg, packets: int, nbytes: int) -> float:
         """Return the seconds that `packets` packets of one leg take, one after another."""
@@ -334,12 +310,15 @@ class Clock:
         """Return the stage in which a packet crosses."""
         return Stage("wire", self.compute_transfer_s(packet.client, packet.leg, 1, packet.nbytes))
 
-    def build_computing(self, client: ClientId, turn: Turn, rows: int) -> Stage:
-        """Return the stage in which one side computes a turn, for a batch of `rows` rows."""
+    def build_computing(self, client: ClientId, turn: Turn, rows: float, passes: int = 1) -> Stage:
+        """Return the stage in which one side computes a turn, for a batch of `rows` rows.
+
+        `passes`: how many backward passes the server takes.
+        """
         operations = rows * self.flops.of(client).count(turn.work)
         if turn.by_client:
             return Stage("client", operations / self.rates[client].flops_per_s)
-        return Stage("server", operations / (self.server.gflops * 1e9))
+        return Stage("server", passes * operations / (self.server.gflops * 1e9))
 
     def compute_own_s(self, packet: "Packet") -> float:
         """Return a packet's seconds for its client; a step's first packet counts all computing."""
@@ -353,3 +332,47 @@ class Clock:
             operations = len(packet.tensors[0]) * sum(flops.count(turn.work) for turn in turns)
             seconds += operations / self.rates[packet.client].flops_per_s
         return seconds
+
+
+def simulate_round(
+    clock: Clock,
+    counts: Mapping[ClientId, tuple[int, int]],
+    everybody: Iterable[ClientId],
+    sent: Sequence[WireRow],
+    round_number: int,
+) -> tuple[RoundTimes, float]:
+    """Return a round's simulated times, and its seconds with those of announcements before it.
+
+    `counts` are the steps and samples of the clients that take part. Announcements count into the
+    first round, as their bytes do.
+    """
+    times = clock.time_round(collect_works(counts, sent, round_number))
+    announced = [row for row in sent if row.round == 0]
+    if not announced:
+        return times, times.seconds
+    idle = dict.fromkeys(everybody, (0, 0))
+    return times, times.seconds + clock.time_round(collect_works(idle, announced, 0)).seconds
+
+
+def collect_works(
+    counts: Mapping[ClientId, tuple[int, int]], sent: Iterable[WireRow], round_number: int
+) -> dict[ClientId, ClientWork]:
+    """Return the work and packets of each client of `counts` in a round, without evaluation.
+
+    `counts` are the clients' steps and samples.
+    """
+    packets: dict[ClientId, dict[Leg, int]] = {client: {} for client in counts}
+    nbytes: dict[ClientId, dict[Leg, int]] = {client: {} for client in counts}
+    received = dict.fromkeys(counts, (0, 0))
+    for row in sent:
+        client, leg = row.client, row.leg
+        if row.phase != EVALUATE and row.round == round_number and client in packets:
+            # a step of another phase in between has rows of its own
+            packets[client][leg] = packets[client].get(leg, 0) + row.packets
+            nbytes[client][leg] = nbytes[client].get(leg, 0) + row.bytes
+            more, known = row.received, received[client]
+            received[client] = known[0] + more[0], known[1] + more[1]
+    return {
+        client: ClientWork(steps, samples, packets[client], nbytes[client], received[client])
+        for client, (steps, samples) in counts.items()
+    }

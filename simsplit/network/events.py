@@ -69,10 +69,12 @@ class RoundTimes:
     ) -> "RoundTimes":
         """Build the times from each client's seconds by place and the time when it was done."""
         seconds = max(through.values(), default=0.0)
-        clients = {
-            client: _build_client_times(spent[client], at, seconds)
-            for client, at in through.items()
-        }
+        clients = {}
+        for client, at in through.items():
+            computes, sends = spent[client]["client"], spent[client]["wire"]
+            own = computes + sends
+            waiting = 1 - _compute_share(own, seconds) if own else 0.0
+            clients[client] = ClientTimes(computes, sends, at, waiting)
         shares = [times.waiting for times in clients.values() if times.compute_s + times.transfer_s]
         return cls(
             seconds,
@@ -80,14 +82,6 @@ class RoundTimes:
             sum(shares) / len(shares) if shares else 0.0,
             clients,
         )
-
-
-def _build_client_times(
-    spent: Mapping[Where, float], through: float, seconds: float
-) -> ClientTimes:
-    own = spent["client"] + spent["wire"]
-    waiting = 1 - _compute_share(own, seconds) if own else 0.0
-    return ClientTimes(spent["client"], spent["wire"], through, waiting)
 
 
 def _compute_share(part: float, whole: float) -> float:
@@ -127,7 +121,10 @@ class _Loop:
         while self.due:
             now, actor = heappop(self.due)
             if actor in self.served:
-                self._leave_server(actor, now)
+                self.served.discard(actor)
+                self.free += 1
+                if self.queue:
+                    self._enter_server(*self.queue.popleft(), now)
             self._resume(actor, now)
         spent = dict(zip(self.clients, self.spent, strict=True))
         through = dict(zip(self.clients, self.through, strict=True))
@@ -157,12 +154,6 @@ class _Loop:
             heappush(self.due, (now + seconds, actor))
         else:
             self.queue.append((actor, seconds))
-
-    def _leave_server(self, actor: int, now: float) -> None:
-        self.served.discard(actor)
-        self.free += 1
-        if self.queue:
-            self._enter_server(*self.queue.popleft(), now)
 
 
 class _Race:

@@ -29,10 +29,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Annotated, Any, Literal, TypeVar, cast, overload
+from typing import Annotated, Any, Literal, TypeVar, overload
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from simsplit.config import Config
 from simsplit.errors import suggest
@@ -88,9 +88,9 @@ LINKS: dict[LinkName, LinkConfig] = {
     "lan": LinkConfig(up_mbps=1_000, down_mbps=1_000, latency_ms=0.2),
     "datacentre": LinkConfig(up_mbps=10_000, down_mbps=10_000, latency_ms=0.05),
 }
-PROFILES: dict[str, Mapping[str, DeviceConfig] | Mapping[str, LinkConfig]] = {
-    "devices": cast("Mapping[str, DeviceConfig]", DEVICES),
-    "links": cast("Mapping[str, LinkConfig]", LINKS),
+PROFILES: dict[str, Mapping[Any, DeviceConfig] | Mapping[Any, LinkConfig]] = {
+    "devices": DEVICES,
+    "links": LINKS,
 }
 MEANINGS: dict[str, str] = {
     "edge": "a single-board computer, such as a Raspberry Pi 4",
@@ -151,15 +151,10 @@ class NetworkConfig(Config):
     """How much clients differ: sigma of two lognormal factors of median 1, one on a client's device
     and one on its link; 0: not at all."""
 
-    @field_validator("device", mode="before")
+    @field_validator("device", "link", mode="before")
     @classmethod
-    def _check_device(cls, value: object) -> object:
-        return _check_choice(value, DEVICES)
-
-    @field_validator("link", mode="before")
-    @classmethod
-    def _check_link(cls, value: object) -> object:
-        return _check_choice(value, LINKS)
+    def _check_names(cls, value: object, info: ValidationInfo) -> object:
+        return _check_choice(value, PROFILES[f"{info.field_name}s"])
 
     def draw_rates(self, count: int, seed: int) -> Sequence[Rates]:
         """Draw each client's rates by seed; they do not depend on the number of clients.

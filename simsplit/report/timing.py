@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from simsplit.legs import ClientId
 from simsplit.metrics import find_headline, format_column
-from simsplit.network.clock import ClientWork, Flops, choose_order, compute_round_times
+from simsplit.network.clock import ClientWork, Clock, Flops, choose_order, collect_works
 from simsplit.network.profiles import NetworkConfig
-from simsplit.network.works import collect_works
 from simsplit.phases import EVALUATE
 from simsplit.protocols import JOINT, PROTOCOLS, choose_protocols
 from simsplit.report.tables import Table
@@ -101,14 +100,19 @@ def _compute_elapsed_s(
     schedule = scenario["schedule"]
     kind = (scenario.get("aggregation") or {}).get("kind", "none")
     order = choose_order(schedule["kind"], kind, joint=scenario["topology"] in JOINT)
-    rates = network.draw_rates(scenario["clients"]["count"], scenario["seed"])
-    flops = Flops.read(run.summary["flops"])
+    clock = Clock(
+        order,
+        choose_protocols(scenario).training,
+        network.draw_rates(scenario["clients"]["count"], scenario["seed"]),
+        network.server,
+        Flops.read(run.summary["flops"]),
+        schedule.get("max_ahead"),
+    )
     elapsed, total, seconds = {}, 0.0, 0.0
     before: Works | None = None
     for number, works in _collect_works(run).items():
         if works != before:  # most rounds repeat the work of the round before
-            given = (order, choose_protocols(scenario).training, works, rates, network.server)
-            seconds = compute_round_times(*given, flops, schedule.get("max_ahead")).seconds
+            seconds = clock.time_round(works).seconds
             before = works
         total += seconds
         elapsed[number] = total

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from simsplit.client_names import NO_NAMES, ClientNames
 from simsplit.legs import ClientId
-from simsplit.network.clock import Clock
+from simsplit.network.clock import Clock, simulate_round
 from simsplit.network.events import RoundTimes
-from simsplit.network.works import simulate_round
 from simsplit.results import leak_table
 from simsplit.results.directory import RunWriter
 from simsplit.rows import (

@@ -62,15 +62,13 @@ class ConfinedFolder:
         """Open a regular file of at most `most` bytes, and return its handle."""
         handle = self._open_handle(name, os.O_RDONLY | os.O_NOFOLLOW | _NO_WAIT)
         about = os.fstat(handle)
-        why = ""
-        if not stat.S_ISREG(about.st_mode):
-            why = "it is not a regular file"
-        elif about.st_size > most:
+        if stat.S_ISREG(about.st_mode) and about.st_size <= most:
+            return handle
+        os.close(handle)
+        why = "it is not a regular file"
+        if stat.S_ISREG(about.st_mode):
             why = f"it has {about.st_size:,} bytes, more than {most:,}"
-        if why:
-            os.close(handle)
-            raise RunError(f"cannot read {self.describe(name)}: {why}")
-        return handle
+        raise RunError(f"cannot read {self.describe(name)}: {why}")
 
     def read_lines(self, name: str, most: int) -> Iterator[dict[str | None, Any]]:
         """Yield the lines of a CSV file by column, one at a time; `most` bounds its bytes."""

@@ -167,10 +167,6 @@ class PacketRow(NamedTuple):
             ids=parse_ids(cells),
         )
 
-    def format(self) -> list[object]:
-        """Return the row's cells, in the order of its columns."""
-        return [" ".join(map(str, each)) if isinstance(each, tuple) else each for each in self]
-
 
 COLUMNS = PacketRow._fields
 SAMPLE_COLUMNS = ("file", "inputs", "labels", "ids")

@@ -4,6 +4,7 @@ Messages are used by their attributes, so that Flower itself is not imported her
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from simsplit.errors import RunError
 from simsplit.legs import Leg
-from simsplit.wires.facts import FACTS, Content, Modality, check_facts
+from simsplit.wires.facts import FACTS, Content, Modality
 from simsplit.wires.transcribing import describe_samples
 from simsplit.wires.transcript import Transcript
 from simsplit.wires.transcript_writer import TranscriptWriter, parse_size
@@ -46,15 +47,15 @@ def transcribe_messages(
     for leg in names.values():
         if leg not in LEGS:
             raise RunError(f"legs: '{leg}' is no leg; allowed: {', '.join(LEGS)}")
-    about: dict[str, Any] = {
-        "classes": None,
-        "legs": list(dict.fromkeys(names.values())),
-        "recorder": "simsplit.wires.flower",
-    }
-    legs_hold, size = dict(content or {}), parse_size(most)
-    kind = "vectors" if modality in (None, "images") else modality  # of images, the size is lacking
-    plain = {**describe_samples(inputs=None, **about), "modality": kind, "content": legs_hold}
-    checked = check_facts(plain, "transcribe_messages")
+    describe = partial(
+        describe_samples,
+        "transcribe_messages",
+        legs=list(dict.fromkeys(names.values())),
+        recorder="simsplit.wires.flower",
+        content=content or {},
+    )
+    kind = None if modality == "images" else modality  # of images, the size is lacking
+    plain, size = describe(inputs=None, modality=kind), parse_size(most)
 
     def mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:  # noqa: ANN401
         answer = call_next(message, context)
@@ -70,10 +71,9 @@ def transcribe_messages(
         ids, inputs, labels = samples(context) if samples and begins else ((), None, None)
         # Each message may be handled by another process, so the transcript is opened anew.
         path = Path(folder, f"node-{int(context.node_id)}")
-        facts = Transcript.open(path).facts if (path / FACTS).is_file() else checked
+        facts = Transcript.open(path).facts if (path / FACTS).is_file() else plain
         if inputs is not None:
-            said = describe_samples(inputs=inputs, modality=modality, **about)
-            facts = check_facts({**said, "content": legs_hold}, "transcribe_messages")
+            facts = describe(inputs=inputs, modality=modality)
         writer = TranscriptWriter(path, facts, size, append=True)
         client = int(context.node_config.get("partition-id", 0))
         step = writer.next_step if begins else max(0, writer.next_step - 1)

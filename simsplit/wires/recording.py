@@ -7,6 +7,8 @@ computes does not change.
 
 import logging
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,13 +20,15 @@ from torch import Tensor, nn
 
 from simsplit.errors import RunError
 from simsplit.legs import ClientId
-from simsplit.wires.facts import Content, Modality, check_facts
+from simsplit.wires.facts import Content, Modality, TranscriptFacts
 from simsplit.wires.transcribing import describe_samples
 from simsplit.wires.transcript_writer import TranscriptWriter, parse_size
-from simsplit.wires.write_behind import WriteBehind
 
 _LOG = logging.getLogger("simsplit")
 Hook = Callable[[nn.Module, Any, Any], None]
+Work = Callable[[], object]
+AHEAD = 256 * 2**20
+"""Bytes that wait to be written, at most; the loop waits when there are more."""
 _GRADIENTS = {"smashed": "smashed_grad", "features": "features_grad"}
 
 
@@ -70,15 +74,17 @@ def record(
     named = {leg: module for leg, module in modules.items() if module is not None}
     _refuse_modules(named)
     legs = [*named, *(_GRADIENTS[leg] for leg in named if gradients), *["labels"] * labels]
-    about = {"modality": modality, "mean": mean, "std": std}
     if every < 1:
         raise RunError(f"every: must be at least 1, got {every}")
-    facts = describe_samples(inputs=None, classes=None, legs=legs, recorder="simsplit.record")
-    kind = "vectors" if modality in (None, "images") else modality  # of images, the size is lacking
-    about_legs = {"modality": kind, "content": dict(content or {})}
-    checked = check_facts({**facts, **about_legs}, "simsplit.record")
-    tape = Tape(TranscriptWriter(path, checked, parse_size(most)), about, every, labels)
-    _forget_compiled()
+    name = "simsplit.record"
+    describe = partial(describe_samples, name, recorder=name, legs=legs, content=content or {})
+    kind = None if modality == "images" else modality  # of images, the size is lacking
+    writer = TranscriptWriter(path, describe(inputs=None, modality=kind), parse_size(most))
+    describe_first = partial(describe, modality=modality, mean=mean, std=std)
+    tape = Tape(writer, describe_first, every, labels)
+    if "torch._dynamo" in sys.modules:
+        # Let compiled modules be compiled again: code that is there has no hooks in it.
+        torch.compiler.reset()
     hooks = [module.register_forward_hook(tape.hook(leg)) for leg, module in named.items()]
     try:
         yield tape
@@ -92,7 +98,11 @@ class Tape:
     """A transcript that is being recorded."""
 
     def __init__(
-        self, writer: TranscriptWriter, about: dict[str, Any], every: int, labels: bool
+        self,
+        writer: TranscriptWriter,
+        describe: Callable[..., TranscriptFacts],
+        every: int,
+        labels: bool,
     ) -> None:
         self.client: ClientId = 0
         """The client whose packets are recorded now; a loop over clients sets it."""
@@ -100,7 +110,9 @@ class Tape:
         """The round that is recorded now."""
         self.steps = 0
         """Steps that have begun, in training and evaluation."""
-        self._writer, self._about, self._every, self._labels = writer, about, every, labels
+        self._writer, self._every, self._labels = writer, every, labels
+        self._describe: Callable[..., TranscriptFacts] | None = describe
+        """Makes the facts of samples from the first inputs; None once it has."""
         self._behind = WriteBehind()
         self._first = "smashed" if "smashed" in writer.facts.legs else "features"
         """The leg with which a step begins."""
@@ -174,7 +186,8 @@ class Tape:
             if getattr(module, "_is_replica", False):
                 raise _refuse_data_parallel(leg)
             # Checkpointed layers run again in the backward pass, and send nothing then.
-            if self._is_open and not self.ended and not _is_in_backward():
+            is_in_backward = torch._C._current_graph_task_id() != -1
+            if self._is_open and not self.ended and not is_in_backward:
                 self._keep_output(leg, module, _find_tensor(leg, module, output))
 
         # Compiled code stops here, calls the hook as it is, and goes on.
@@ -208,7 +221,7 @@ class Tape:
             where |= self._session.place(output, begins=leg == self._first)
         self._put(leg, output, where)
         if leg == self._first and self._present is not None:
-            self._keep_samples(where, *self._present)
+            self._keep_samples(where, self._present)
         grad_leg = _GRADIENTS[leg]
         if output.requires_grad and grad_leg in self._writer.facts.legs:
             # On the tensor, not the module: a hook on a module would change the graph.
@@ -229,16 +242,11 @@ class Tape:
                 f"tape.samples named {count} samples, and the module has an output of {rows} rows"
             )
 
-    def _keep_samples(
-        self,
-        where: dict[str, Any],
-        ids: Sequence[int],
-        inputs: Tensor | None,
-        labels: Tensor | None,
-    ) -> None:
+    def _keep_samples(self, where: dict[str, Any], named: "_Named") -> None:
         """Write the truth of a step's samples, and their labels if these cross."""
-        if self._about and inputs is not None:
-            self._describe(inputs)
+        ids, inputs, labels = named
+        if self._describe is not None and inputs is not None:
+            self._writer.facts, self._describe = self._describe(inputs=inputs), None
         if labels is not None and self._labels:
             self._put("labels", labels, where)
         if inputs is None and labels is None:
@@ -254,19 +262,9 @@ class Tape:
         whole = labels is not None and not labels.is_floating_point() and labels.numel() > 0
         if labels is not None and whole and labels.dim() == 1:
             self._classes = max(self._classes, int(labels.max()) + 1)
-            facts = self._writer.facts.model_copy(update={"classes": self._classes or None})
-            self._writer.facts = facts
+            known = {"classes": self._classes or None}
+            self._writer.facts = self._writer.facts.model_copy(update=known)
         self._writer.add_truth(ids, **values)
-
-    def _describe(self, inputs: Tensor) -> None:
-        """Take the facts of samples from the first inputs."""
-        legs = list(self._writer.facts.legs)
-        facts = describe_samples(
-            inputs=inputs, classes=None, legs=legs, recorder="simsplit.record", **self._about
-        )
-        self._about = {}
-        content = dict(self._writer.facts.content)
-        self._writer.facts = check_facts({**facts, "content": content}, "simsplit.record")
 
     def _put(self, leg: str, tensor: Tensor, where: dict[str, Any]) -> None:
         copied = _Copy(tensor)
@@ -303,8 +301,8 @@ class _Spoken:
             )
         if begins:
             self.start, self.end = self.end, self.end + output.shape[1]
-        number, phase = self.number, "sessions"
-        return {"ids": (number,), "phase": phase, "session": number, "position": self.start}
+        about = {"ids": (self.number,), "phase": "sessions"}
+        return {**about, "session": self.number, "position": self.start}
 
 
 class _Copy:
@@ -366,11 +364,48 @@ def _refuse_data_parallel(leg: str) -> RunError:
     )
 
 
-def _is_in_backward() -> bool:
-    return bool(torch._C._current_graph_task_id() != -1)
+class WriteBehind:
+    """A thread that does pieces of work in order; work that fails ends it, with its reason."""
 
+    def __init__(self, ahead: int = AHEAD) -> None:
+        self.ahead = ahead
+        self.failure = ""
+        """Why a piece of work failed; empty if none has."""
+        self._waiting: deque[tuple[Work, int]] = deque()
+        self._nbytes = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="simsplit-record", daemon=True)
+        self._thread.start()
 
-def _forget_compiled() -> None:
-    """Let compiled modules be compiled again: code that is there has no hooks in it."""
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.reset()
+    def put(self, work: Work, nbytes: int) -> None:
+        """Add a piece of work that holds `nbytes`, when there is room for it."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._nbytes or self._nbytes + nbytes <= self.ahead)
+            self._waiting.append((work, nbytes))
+            self._nbytes += nbytes
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait until all work is done, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return
+                work, nbytes = self._waiting.popleft()
+            if not self.failure:
+                try:
+                    work()
+                except Exception as error:  # noqa: BLE001 - the loop must go on, whatever it is
+                    self.failure = f"{type(error).__name__}: {error}".splitlines()[0]
+            del work  # and with it the tensors, before the loop may add others
+            with self._changed:
+                self._nbytes -= nbytes
+                self._changed.notify_all()

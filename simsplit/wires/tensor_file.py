@@ -10,9 +10,8 @@ import math
 import os
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
@@ -45,8 +44,7 @@ DTYPES = {
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """One tensor of a file, without its values."""
 
     dtype: torch.dtype
@@ -78,11 +76,7 @@ class TensorFile:
     def read(self, name: str, first: int | None = None, rows: int | None = None) -> Tensor:
         """Read a tensor, or `rows` of its rows from `first` on, into memory of its own."""
         with self.folder.explain(self.name):
-            if name not in self.tensors:
-                raise ValueError(f"it has no tensor '{name[:100]}'")
-            stored = self.tensors[name]
-            if first is not None and rows is not None:
-                stored = _select_rows(name, stored, first, rows)
+            stored = self._find(name, first, rows)
             if stored.nbytes > MOST_TENSOR:
                 raise ValueError(
                     f"tensor '{name}' has {stored.nbytes:,} bytes to read at once, more than "
@@ -93,10 +87,20 @@ class TensorFile:
     def measure(self, name: str, rows: int | None = None) -> int:
         """Return the bytes of a tensor, or of `rows` of its rows, without reading it."""
         with self.folder.explain(self.name):
-            if name not in self.tensors:
-                raise ValueError(f"it has no tensor '{name[:100]}'")
-            stored = self.tensors[name]
-            return (stored if rows is None else _select_rows(name, stored, 0, rows)).nbytes
+            return self._find(name, 0, rows).nbytes
+
+    def _find(self, name: str, first: int | None, rows: int | None) -> Stored:
+        """Return where a tensor, or a part of it, lies; raise ValueError if it has fewer rows."""
+        if name not in self.tensors:
+            raise ValueError(f"it has no tensor '{name[:100]}'")
+        stored = self.tensors[name]
+        if first is None or rows is None:
+            return stored
+        total = stored.shape[0] if stored.shape else 0
+        if first + rows > total:
+            raise ValueError(f"tensor '{name}' has {total:,} rows, not {first + rows:,}")
+        row = stored.nbytes // total if total else 0
+        return Stored(stored.dtype, (rows, *stored.shape[1:]), stored.start + first * row)
 
     def _read_values(self, name: str, stored: Stored) -> Tensor:
         if stored.nbytes == 0:
@@ -185,12 +189,3 @@ def _are_counts(values: Any) -> TypeGuard[list[int]]:  # noqa: ANN401 - JSON
     return isinstance(values, list) and all(
         type(each) is int and 0 <= each < 2**48 for each in values
     )
-
-
-def _select_rows(name: str, stored: Stored, first: int, rows: int) -> Stored:
-    """Return a part of a tensor; raise ValueError if it has fewer rows."""
-    total = stored.shape[0] if stored.shape else 0
-    if first + rows > total:
-        raise ValueError(f"tensor '{name}' has {total:,} rows, not {first + rows:,}")
-    row = stored.nbytes // total if total else 0
-    return Stored(stored.dtype, (rows, *stored.shape[1:]), stored.start + first * row)

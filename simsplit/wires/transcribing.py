@@ -1,6 +1,6 @@
 """A transcript is made of arrays here: of what somebody exported from any other system."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from simsplit.errors import RunError, format_list
 from simsplit.wires.array_rows import ArrayRows, open_array
-from simsplit.wires.facts import Content, Modality, check_facts
+from simsplit.wires.facts import Content, Modality, TranscriptFacts, check_facts
 from simsplit.wires.transcript import Transcript
 from simsplit.wires.transcript_writer import TranscriptWriter, parse_size
 
@@ -59,22 +59,21 @@ def transcribe(
         raise RunError("sends_labels: needs labels")
     sent = {**legs, "labels": truth["labels"]} if sends_labels else legs
     facts = describe_samples(
+        "transcribe",
         inputs=truth.get("inputs"),
-        classes=_count_classes(truth.get("labels")),
-        legs=list(sent),
+        legs=[*sent],
         recorder="simsplit.transcribe",
         modality=modality,
+        content=content or {},
+        classes=_count_classes(truth.get("labels")),
         mean=mean,
         std=std,
     )
-    writer = TranscriptWriter(
-        path,
-        check_facts({**facts, "content": dict(content or {})}, "transcribe"),
-        None if most is None else parse_size(most),
-    )
+    writer = TranscriptWriter(path, facts, None if most is None else parse_size(most))
     numbers = range(count) if ids is None else [int(each) for each in ids]
-    for step, rows in enumerate(_split(count, batch_size)):
-        own = numbers[rows.start : rows.stop]
+    for step, start in enumerate(range(0, count, batch_size)):
+        rows = slice(start, min(start + batch_size, count))
+        own = numbers[rows]
         for leg, array in sent.items():
             writer.add(leg, [array.read(rows)], client=client, step=step, ids=own, phase=phase)
         if truth:
@@ -84,21 +83,24 @@ def transcribe(
 
 
 def describe_samples(
+    where: str,
     *,
     inputs: "ArrayRows | Tensor | None",
-    classes: int | None,
     legs: Sequence[str],
     recorder: str,
-    modality: Modality | None = None,
+    modality: Modality | None,
+    content: Mapping[str, Content],
+    classes: int | None = None,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
-) -> dict[str, Any]:
-    """Return the facts of samples; unless it is named, their modality follows from the inputs."""
+) -> TranscriptFacts:
+    """Return the facts of samples, whose modality follows from the inputs unless it is named."""
     shape = () if inputs is None else tuple(inputs.shape)
     kind = modality or _guess_modality(inputs)
     facts: dict[str, Any] = {
         "modality": kind,
         "legs": list(legs),
+        "content": dict(content),
         "classes": classes,
         "recorder": f"{recorder} {version('simsplit')}",
     }
@@ -114,7 +116,7 @@ def describe_samples(
             "mean": list(mean),
             "std": list(std),
         }
-    return facts
+    return check_facts(facts, where)
 
 
 def _guess_modality(inputs: "ArrayRows | Tensor | None") -> Modality:
@@ -145,8 +147,3 @@ def _count_rows(
         every = format_list(f"{name}: {count:,}" for name, count in counts.items())
         raise RunError(f"all arrays need a row for each sample, got {every}")
     return next(iter(counts.values()))
-
-
-def _split(count: int, size: int) -> Iterator[slice]:
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))

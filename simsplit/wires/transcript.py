@@ -73,7 +73,10 @@ class Transcript:
 
     def __init__(self, folder: ConfinedFolder) -> None:
         self._folder = folder
-        self.facts = _read_facts(folder)
+        text = folder.read_text(FACTS, MOST_YAML)
+        with folder.explain(FACTS):
+            values = parse_yaml(text)
+        self.facts = check_facts(values, folder.describe(FACTS))
         self.left_out = 0
         """Packets of the last pass that were left out, since they hold numbers that are not finite.
         """
@@ -146,11 +149,8 @@ class Transcript:
         `most`: of tensors with `of` rows no more than the first ones are read.
         """
         self.left_out = 0
-        opened: TensorFile | None = None
-        for row in rows:
-            if opened is None or opened.name != row.file:
-                opened = TensorFile(self._folder, row.file)
-            packet = _read_packet(opened, row, most, of)
+        for row, file in self._open_files(rows):
+            packet = _read_packet(file, row, most, of)
             if all(is_finite(tensor) for tensor in packet.tensors):
                 yield RecordedPacket(packet, row.ids, row.phase)
             else:
@@ -158,11 +158,15 @@ class Transcript:
 
     def measure(self) -> Iterator[tuple[PacketRow, int]]:
         """Yield each row with its packet's bytes, for which files' headers alone are read."""
+        for row, file in self._open_files(self.rows()):
+            yield row, sum(file.measure(name, row.rows) for name in row.tensors)
+
+    def _open_files(self, rows: Iterable[PacketRow]) -> Iterator[tuple[PacketRow, TensorFile]]:
         opened: TensorFile | None = None
-        for row in self.rows():
+        for row in rows:
             if opened is None or opened.name != row.file:
                 opened = TensorFile(self._folder, row.file)
-            yield row, sum(opened.measure(name, row.rows) for name in row.tensors)
+            yield row, opened
 
     def find_holding(self, own: str | None) -> Path | None:
         """Find what the transcript says that the server has; None: it has none.
@@ -192,17 +196,7 @@ class Transcript:
 
     def open_reference(self) -> "Transcript | None":
         """Open the transcript of the same samples without the defence, if there is one."""
-        if not self.has_reference:
-            return None
-        return Transcript(self._folder.open_below(REFERENCE))
-
-
-def _read_facts(folder: ConfinedFolder) -> TranscriptFacts:
-    """Read `transcript.yaml`; raise RunError with the field that is wrong."""
-    text = folder.read_text(FACTS, MOST_YAML)
-    with folder.explain(FACTS):
-        values = parse_yaml(text)
-    return check_facts(values, folder.describe(FACTS))
+        return Transcript(self._folder.open_below(REFERENCE)) if self.has_reference else None
 
 
 def _parse_row(cells: dict[str | None, Any], facts: TranscriptFacts) -> PacketRow:

@@ -30,7 +30,6 @@ from simsplit.wires.facts import (
     SAMPLE_COLUMNS,
     SAMPLES,
     TRUTH,
-    PacketRow,
     TranscriptFacts,
     parse_count,
     parse_ids,
@@ -105,30 +104,25 @@ class TranscriptWriter:
         position: int = 0,
         copy: bool = True,
     ) -> bool:
-        """Take a packet; return False if the transcript has ended.
-
-        `copy`: whether the tensors may change after the call.
-        """
+        """Take a packet, and copy tensors that may change; return False if it has ended."""
         held = [_hold(tensor, copy=copy) for tensor in tensors]
         if not self._has_room(held):
             return False
         names = tuple(f"{self.packets}.{number}" for number in range(len(held)))
-        row = PacketRow(
-            client=client,
-            round=round,
-            step=step,
-            leg=leg,
-            phase=phase,
-            session=session,
-            position=position,
-            file="",
-            tensors=names,
-            first=None,
-            rows=None,
-            ids=tuple(ids),
-        )
+        cells = {
+            "client": client,
+            "round": round,
+            "step": step,
+            "leg": leg,
+            "phase": phase,
+            "session": session,
+            "position": position,
+            "tensors": names,
+            "ids": tuple(ids),
+        }
         self.packets += 1
-        return self._try(self._packets, dict(zip(names, held, strict=True)), row._asdict())
+        named = dict(zip(names, held, strict=True))
+        return self._guard(lambda: self._packets.add(named, cells))
 
     def add_packet(self, packet: Packet, phase: str, ids: Sequence[int] = ()) -> bool:
         """Take a packet as it crossed; return False if the transcript has ended."""
@@ -150,23 +144,19 @@ class TranscriptWriter:
         """Take the inputs and labels of samples; those of ids that it has already are left out."""
         places = {each: place for place, each in reversed(list(enumerate(ids)))}
         fresh = [places[each] for each in self.list_unknown(ids)]
-        values = {"inputs": inputs, "labels": labels}
-        held = {
-            name: _hold(each[fresh], copy=False)
-            for name, each in values.items()
-            if each is not None
-        }
+        values = (("inputs", inputs), ("labels", labels))
+        held = {n: _hold(each[fresh], copy=False) for n, each in values if each is not None}
         if not fresh or not held or not self._has_room(list(held.values())):
             return not self.ended
         if self._samples is None and not self._start_truth():
             return False
-        assert self._samples is not None
-        number = self._samples.taken
-        cells = {name: f"{number}.{name}" for name in held}
-        kept = [ids[place] for place in fresh]
+        samples = self._samples
+        assert samples is not None
+        cells = {name: f"{samples.taken}.{name}" for name in held}
+        kept = tuple(ids[place] for place in fresh)
         self._known.update(kept)
         tensors = {cells[name]: each for name, each in held.items()}
-        return self._try(self._samples, tensors, {**cells, "ids": tuple(kept)})
+        return self._guard(lambda: samples.add(tensors, {**cells, "ids": kept}))
 
     def list_unknown(self, ids: Sequence[int]) -> list[int]:
         """List the ids whose truth was not taken yet, each once."""
@@ -220,10 +210,7 @@ class TranscriptWriter:
         self.nbytes += more
         return True
 
-    def _try(self, table: "_Table", tensors: Mapping[str, Tensor], cells: dict[str, Any]) -> bool:
-        return self._guard(lambda: table.add(tensors, cells))
-
-    def _guard(self, write: Any) -> bool:  # noqa: ANN401 - a function without arguments
+    def _guard(self, write: Callable[[], object]) -> bool:
         """Write; if the disk refuses, end the transcript."""
         try:
             write()
@@ -297,7 +284,10 @@ class _Table:
         """Write the tensors that are held, and then their rows."""
         if not self._rows:
             return
-        _refuse_full(self.folder, self._held)
+        # while there is still some room: others write on the same disk
+        free = shutil.disk_usage(self.folder).free
+        if free < self._held + SPARE:
+            raise OSError(errno.ENOSPC, f"only {format_size(free)} are free there")
         name = f"{self._stem}-{self._files:05d}.safetensors"
         tensors, rows = self._tensors, self._rows
         self._tensors, self._rows, self._held = {}, [], 0
@@ -324,13 +314,6 @@ class _Table:
             raise
 
 
-def _refuse_full(folder: Path, nbytes: int) -> None:
-    """Raise OSError while there is still some room: others write on the same disk."""
-    free = shutil.disk_usage(folder).free
-    if free < nbytes + SPARE:
-        raise OSError(errno.ENOSPC, f"only {format_size(free)} are free there")
-
-
 def _format_rows(
     columns: Sequence[str], rows: Iterable[Mapping[Any, Any]], *, header: bool = False
 ) -> str:
@@ -339,12 +322,12 @@ def _format_rows(
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     if header:
         writer.writeheader()
-    writer.writerows({name: _format_cell(each) for name, each in row.items()} for row in rows)
+    for row in rows:
+        lists = {
+            name: " ".join(map(str, each)) for name, each in row.items() if isinstance(each, tuple)
+        }
+        writer.writerow({**row, **lists})
     return text.getvalue()
-
-
-def _format_cell(value: object) -> object:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def _hold(tensor: Tensor, *, copy: bool = True) -> Tensor:

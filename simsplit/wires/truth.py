@@ -41,17 +41,13 @@ class Truth:
     def __init__(self, folder: ConfinedFolder) -> None:
         self._folder = folder
         self._batches: list[_Batch] = []
-        ids, batches, rows = [], [], []
-        for batch, found in self._read_table():
-            ids.append(np.asarray(found, np.int64))
-            batches.append(np.full(len(found), len(self._batches), np.int64))
-            rows.append(np.arange(len(found)))
+        places = [np.empty((3, 0), np.int64)]
+        for number, (batch, found) in enumerate(self._read_table()):
+            places.append(np.stack(np.broadcast_arrays(found, number, np.arange(len(found)))))
             self._batches.append(batch)
-        joined = [
-            np.concatenate(each) if each else np.empty(0, np.int64) for each in (ids, batches, rows)
-        ]
+        joined = np.concatenate(places, axis=1)
         order = np.argsort(joined[0], kind="stable")
-        self.ids, self._batch, self._row = (each[order] for each in joined)
+        self.ids, self._batch, self._row = joined[:, order]
         """All ids, in rising order."""
 
     @classmethod
@@ -88,9 +84,8 @@ class Truth:
                 raise RunError(f"{self._folder.name} has no sample {wanted}")
         found: list[Tensor | None] = [None] * len(ids)
         # Batch by batch, so that each file is opened once.
-        order = sorted(range(len(ids)), key=lambda number: int(self._batch[places[number]]))
         by_batch: Callable[[int], int] = lambda number: int(self._batch[places[number]])  # noqa: E731
-        for batch, numbers in groupby(order, by_batch):
+        for batch, numbers in groupby(sorted(range(len(ids)), key=by_batch), by_batch):
             about = self._batches[batch]
             name = getattr(about, column)
             if not name:

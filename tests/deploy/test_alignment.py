@@ -22,19 +22,16 @@ from deployed import Deployment, assert_as_inline, needs_psi
 from gists import says
 from torch import Tensor
 
-from simsplit.deploy import alignment_site, blinding
-from simsplit.deploy.alignment import Culprit, Meeting, make_statement
+from simsplit.deploy import alignment, alignment_site
+from simsplit.deploy.alignment import Blinder, Meeting, make_statement, split_points
 from simsplit.deploy.alignment_site import COMMON, AlignmentSite, align_ids
-from simsplit.deploy.blinding import Blinder, split_points
-from simsplit.deploy.client_session import ClientSession
-from simsplit.deploy.frames import read_frame, write_frame
-from simsplit.deploy.handovers import bytes_to_tensor
-from simsplit.deploy.join_check import check_join
+from simsplit.deploy.client_session import ClientSession, FaultOf, SocketTable
+from simsplit.deploy.connection import check_join
+from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys, read_roster
 from simsplit.deploy.seals import Seals
 from simsplit.deploy.server_run import _align_ids
 from simsplit.deploy.site_setup import load_own_data
-from simsplit.deploy.socket_table import SocketTable
 from simsplit.errors import DataError, ProtocolError, RunError, RunFailedError, SimsplitError
 from simsplit.results.directory import SOCKET
 from simsplit.scenario import Scenario, parse
@@ -230,7 +227,7 @@ def test_a_party_that_sends_what_it_may_not_is_named(name: str, tmp_path: Path, 
     table = Table(tmp_path, keys)
     table.seat(0, list(IDS[0]))
     table.seat(1, list(IDS[1]), answer)
-    with pytest.raises(Culprit) as caught:
+    with pytest.raises(FaultOf) as caught:
         table.hold()
     assert caught.value.client == 1
     assert says(str(caught.value), gist), str(caught.value)
@@ -261,10 +258,10 @@ def test_a_hostile_party_of_three_costs_itself_alone(
             table.seat(number, list(ids), hostile if number == 1 else honest)
     if not quorum:
         with pytest.raises(RunFailedError) as caught:
-            _align_ids(gate, load_keys(keys, SERVER), gate.table)
+            _align_ids(gate, load_keys(keys, SERVER))
         assert says(str(caught.value), "client 1 ... " + ("--out" if is_away else "--without 1"))
         return
-    _align_ids(gate, load_keys(keys, SERVER), gate.table)
+    _align_ids(gate, load_keys(keys, SERVER))
     assert [*lost] == [1]
     assert table.sites[0].common == table.sites[2].common == ["ann-01", "dan-04", "eve-05"]
 
@@ -421,7 +418,7 @@ def test_a_deployment_with_alignment_equals_its_simulation(
 def test_a_missing_package_is_named_with_its_extra(
     tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blinding, "find_spec", lambda _: None)
+    monkeypatch.setattr(alignment, "find_spec", lambda _: None)
     with pytest.raises(SimsplitError) as caught:
         align(of_files(write_files(tmp_path)), tmp_path, keys)
     assert says(str(caught.value), "data.source.align ... openmined-psi ... [psi]")

@@ -10,17 +10,17 @@ from typing import Any
 import grpc
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from door import GIVEN, Door, Guest, wait_until
 from gists import says
 
 from simsplit.deploy import keys
-from simsplit.deploy.client_session import ClientLost
+from simsplit.deploy.client_session import ClientLost, SocketTable
+from simsplit.deploy.fault_judge import LeftOutTable
 from simsplit.deploy.frames import write_frame
 from simsplit.deploy.gate import METHOD, Gate
 from simsplit.deploy.keys import Keys, make_keys
-from simsplit.deploy.left_out import LeftOutTable
-from simsplit.deploy.socket_table import SocketTable
 from simsplit.deploy.terms import digest_terms
 from simsplit.errors import RunError
 from simsplit.parties.calls import Begin, CountSteps
@@ -82,13 +82,10 @@ class TestWhoMayComeIn:
     def test_nobody_whose_certificate_is_not_valid_now(self, door, days):
         """As where a clock is wrong by a month."""
         signer = load_pem_private_key((door.folder / "keys/ca/key.pem").read_bytes(), None)
-        own, past = keys._generate_key(), datetime.now(UTC) + timedelta(days=days)
+        own = ec.generate_private_key(ec.SECP256R1())
+        past = datetime.now(UTC) + timedelta(days=days)
         old = keys._issue_certificate("client-0", own, signer, (past, past + timedelta(days=1)))
-        proof = Keys(
-            door.keys("client-0").authority,
-            keys._encode_certificate(old),
-            keys._encode_private_key(own),
-        )
+        proof = Keys(door.keys("client-0").authority, old, keys._encode_private_key(own))
         guest = door.guest(proof)
         guest.say(door.hello(0))
         with pytest.raises(grpc.RpcError):

@@ -19,7 +19,7 @@ from texts import text_scenario
 
 from simsplit import Run, SimsplitError, load_trained, run, value_clients
 from simsplit.client_names import LONGEST, NO_NAMES, clean_name, name_owners
-from simsplit.deploy.remote_data import make_remote_data
+from simsplit.deploy.data_form import make_remote_data
 from simsplit.deploy.terms import describe_data, digest_terms, select_terms
 from simsplit.errors import DataError, RunError, RunFailedError, ScenarioError
 from simsplit.progress import Observer, RunPlan

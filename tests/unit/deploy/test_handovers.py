@@ -12,11 +12,11 @@ from hostile_ways import close_otherwise, complain_falsely, wrap_garbage
 
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.client_session import ClientLost
+from simsplit.deploy.frames import bytes_to_tensor
 from simsplit.deploy.handovers import (
     HandoverJudge,
     Handovers,
     UnusableHandover,
-    bytes_to_tensor,
 )
 from simsplit.deploy.keys import AUTHORITY, ROSTER, Keys, client_name, load_keys, make_keys
 from simsplit.deploy.remote_pool import RemotePool
@@ -179,7 +179,7 @@ class TestWhoseFaultItIs:
 
     def test_is_the_receivers_where_it_shows_nothing(self, three, judge):
         good = three[0].seal(packet(0), 1)
-        key = three[1].seals.open(good.sealed.numpy().tobytes(), 0).key
+        _, _, key = three[1].seals.open(good.sealed.numpy().tobytes(), 0)
         assert not judge.is_proof(good, key), "the weights are good"
         assert not judge.is_proof(good, bytes(32)), "not the key that the sender promised"
 

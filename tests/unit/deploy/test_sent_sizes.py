@@ -140,14 +140,14 @@ class TestSinceWhen:
         for number, size in enumerate((1.0, 2 * SUSPECT_TIMES, 1.0, 2 * SUSPECT_TIMES, 20.0), 1):
             send(sizes, c0=size, c1=1.0, c2=1.0)
             sizes.end_round(number)
-        assert sizes.find_first_round(0) == 4
-        assert sizes.find_first_round(1) is None
+        assert sizes.since.get(0) == 4
+        assert sizes.since.get(1) is None
 
     def test_weights_that_grew_are_not_forgotten(self, sizes):
         hand(sizes, 0, 5.0, round_number=1)
         send(sizes, c0=1.0, c1=1.0, c2=1.0)
         sizes.end_round(2)
-        assert sizes.find_first_round(0) == 1
+        assert sizes.since.get(0) == 1
 
 
 class TestACheckpoint:
@@ -157,7 +157,7 @@ class TestACheckpoint:
         sizes.end_round(1)
         again = SentSizes()
         again.load(sizes.state())
-        assert again.find_first_round(0) == again.find_first_round(2) == 1
+        assert again.since.get(0) == again.since.get(2) == 1
         assert again.find_suspect() == 2
         assert again._usual == {"smashed": pytest.approx(1.0)}
 

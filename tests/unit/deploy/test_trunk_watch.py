@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from simsplit.deploy.client_session import ClientLost
-from simsplit.deploy.left_out import LeftOutTable, clean
+from simsplit.deploy.client_session import ClientLost, clean
+from simsplit.deploy.fault_judge import LeftOutTable
 from simsplit.deploy.remote_pool import RemotePool
 from simsplit.deploy.trunk_watch import (
     CLIP_NORM,

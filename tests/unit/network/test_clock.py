@@ -6,14 +6,7 @@ from typing import get_args
 import pytest
 
 from simsplit.legs import Leg
-from simsplit.network.clock import (
-    ClientWork,
-    Flops,
-    Order,
-    choose_order,
-    compute_round_times,
-    list_stages,
-)
+from simsplit.network.clock import ClientWork, Clock, Flops, Order, choose_order
 from simsplit.network.profiles import Rates, ServerConfig
 from simsplit.topologies import TOPOLOGIES
 
@@ -46,9 +39,12 @@ def time_round(
     order, works, topology="u_shaped", *, server=SERVER, rates=None, flops=FLOPS, ahead=None
 ):
     works = dict(enumerate(works)) if isinstance(works, list) else works
-    return compute_round_times(
-        order, PROTOCOLS[topology], works, rates or [RATES] * 10, server, flops, ahead
-    )
+    clock = Clock(order, PROTOCOLS[topology], rates or [RATES] * 10, server, flops, ahead)
+    return clock.time_round(works)
+
+
+def list_stages(topology, given, rates=RATES, server=SERVER, flops=FLOPS):
+    return Clock("sequential", PROTOCOLS[topology], [rates], server, flops).list_stages(0, given)
 
 
 def through(times):
@@ -56,12 +52,12 @@ def through(times):
 
 
 def test_a_step_by_hand():
-    stages = list_stages(PROTOCOLS["u_shaped"], work(2), RATES, SERVER, FLOPS)
+    stages = list_stages("u_shaped", work(2))
     assert [stage.seconds for stage in stages] == pytest.approx(U_STEP)
     assert [stage.where for stage in stages] == [
         "client", "wire", "server", "wire", "client", "wire", "server", "wire", "client"
     ]  # fmt: skip
-    stages = list_stages(PROTOCOLS["vanilla"], work(2, VANILLA_LEGS), RATES, SERVER, FLOPS)
+    stages = list_stages("vanilla", work(2, VANILLA_LEGS))
     assert [stage.seconds for stage in stages] == pytest.approx(VANILLA_STEP)
     assert [stage.where for stage in stages] == ["client", "wire", "server", "wire", "client"]
 
@@ -69,14 +65,14 @@ def test_a_step_by_hand():
 def test_where_nothing_crosses_the_client_computes_all_and_the_server_nothing():
     """Head and tail there and back, 3 x (2 + 1), and what stands in for the trunk, 3 x 4."""
     flops = Flops(head=2, trunk=5, tail=1, stand_in=4)
-    (alone,) = list_stages(PROTOCOLS["u_shaped"], work(2, {}), RATES, SERVER, flops)
+    (alone,) = list_stages("u_shaped", work(2, {}), flops=flops)
     assert (alone.where, alone.seconds) == ("client", pytest.approx(9 + 12))
     assert time_round("sequential", [work(2, {})], flops=flops).server_busy == 0
 
 
 def test_a_gradient_in_several_messages_takes_a_backward_pass_each():
     flops = replace(FLOPS, replies=3)
-    stages = list_stages(PROTOCOLS["u_shaped"], work(2), RATES, SERVER, flops)
+    stages = list_stages("u_shaped", work(2), flops=flops)
     made = [stage.seconds for stage in stages]
     assert made[6] == pytest.approx(3 * U_STEP[6])
     assert [*made[:6], *made[7:]] == pytest.approx([*U_STEP[:6], *U_STEP[7:]])
@@ -86,9 +82,8 @@ def test_a_step_takes_the_rounds_means():
     """4 steps of 7.5 samples; 3 messages a step; 10 bytes a step at 2 a second."""
     given = ClientWork(4, 30, {Leg.SMASHED: 12}, {Leg.SMASHED: 40})
     rates = Rates(flops_per_s=3, up_bytes_per_s=2, down_bytes_per_s=99, latency_s=0.5)
-    head, up, trunk, down, tail = list_stages(
-        PROTOCOLS["u_shaped"], given, rates, ServerConfig(gflops=5e-9), FLOPS
-    )
+    server = ServerConfig(gflops=5e-9)
+    head, up, trunk, down, tail = list_stages("u_shaped", given, rates, server)
     assert head.seconds == pytest.approx(7.5 * 2 / 3)
     assert up.seconds == pytest.approx(3 * 0.5 + 10 / 2)
     assert trunk.seconds == pytest.approx(7.5 * 5 / 5)

@@ -17,9 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from simsplit import record
 from simsplit.errors import RunError
 from simsplit.wires import transcript_writer
+from simsplit.wires.recording import WriteBehind
 from simsplit.wires.transcript import Transcript
 from simsplit.wires.truth import Truth
-from simsplit.wires.write_behind import WriteBehind
 
 STEPS = 5
 
