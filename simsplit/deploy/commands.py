@@ -76,6 +76,7 @@ def check(
     plugin: Plugin = None,
 ) -> None:
     """Check whether a client could join: its certificate, scenario and roster, and the server."""
+    require_deploy_packages()
     from simsplit.deploy.connection import check_join
 
     for line in check_join(address, client, keys, _load_deployable(approve, set_, plugin), mode):
@@ -106,6 +107,7 @@ def serve(
 ) -> None:
     """Train with clients that join from other machines."""
     heed_termination()
+    require_deploy_packages()
     from simsplit.deploy.keys import SERVER, load_keys
     from simsplit.deploy.server_run import serve as serve_run
     from simsplit.running.directories import choose_run_directory
@@ -160,6 +162,7 @@ def join(
 ) -> None:
     """Take part, as one client, in a run on another machine."""
     heed_termination()
+    require_deploy_packages()
     from simsplit.deploy.alignment_site import align_ids
     from simsplit.deploy.connection import join as join_run
     from simsplit.deploy.keys import check_validity, client_name, load_keys
@@ -212,7 +215,6 @@ def _load_deployable(
     file: Path, overrides: list[str] | None, plugins: list[str] | None
 ) -> "Scenario":
     """Load a scenario file with overrides and plugins; raise SimsplitError if it cannot deploy."""
-    require_deploy_packages()
     from simsplit.deploy.terms import refuse_undeployable
     from simsplit.scenario import load_scenario
 

@@ -121,7 +121,16 @@ def _list_of_entry(
                     digests = _digest_figures(digest, figures, known_figures)
                     made[id(scenario)] = digest, uses, digests
                 digest, uses, digests = made[id(scenario)]
-                yield MeasuringCell(scenario, seed, printed, entry.takes_min, digest, digests, uses)
+                yield MeasuringCell(
+                    scenario,
+                    seed,
+                    printed,
+                    entry.takes_min,
+                    digest,
+                    digests,
+                    uses,
+                    planned=max(len(usual), len(SEEDS)),
+                )
 
 
 def describe_scenario(

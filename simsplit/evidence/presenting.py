@@ -346,6 +346,6 @@ def describe_judged(
         "stale": len(built.stale) if built else 0,
         "refused": describe_refused(refused),
         "missing": len(built.lacking) if built else 0,
-        "minutes": sum(estimate(built)[cell.name] for cell in built.cells) if built else None,
+        "minutes": sum(estimate(built).values()) if built else None,
         "why": claim.out_of_reach or claim.describes,
     }

@@ -1,7 +1,7 @@
 """A run on paper: courses, averages, cohorts and the wire of a run, without models.
 
 The schedule's own code walks each round. Clients answer with the forms of the packets that a probe
-has sent (see `probing`), so the wire counts what a run's wire would count.
+has sent (see `Prober`), so the wire counts what a run's wire would count.
 """
 
 from collections import Counter

@@ -20,7 +20,7 @@ from simsplit.legs import Leg
 from simsplit.packets import Packet
 from simsplit.parties.calls import Expose
 from simsplit.parties.optimizers import ScaledSgd, ScaledSgdConfig, SgdConfig
-from simsplit.seeds import rng_for
+from simsplit.seeds import isolate, rng_for
 
 PARTIES: dict[str, Any] = {
     "data": {
@@ -72,7 +72,8 @@ def test_gradients_that_are_noise_tell_nothing() -> None:
 
 def complete(labels: Tensor, inputs: Tensor, steps: int = 150) -> float:
     """Return the share of unknown labels that a completed head names, four known of each class."""
-    head = nn.Sequential(nn.Flatten(), nn.Linear(12, 8))
+    with isolate(0, "head"):
+        head = nn.Sequential(nn.Flatten(), nn.Linear(12, 8))
     rows = torch.cat([(labels == each).nonzero()[:4, 0] for each in range(3)])
     made = Completion(head, inputs, 3, MixMatch(steps=steps, lr=0.01, decay=0.95), seed=1)
     done = [*made.learn(rows, labels[rows])]

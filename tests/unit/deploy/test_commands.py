@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import platform
+import sys
 
 import pytest
 from builders import TINY
@@ -80,4 +81,25 @@ def test_a_missing_package(monkeypatch, tmp_path):
     error = invoke("deploy", "keys", str(tmp_path / "keys"), "--clients", "1")
     assert isinstance(error, SimsplitError)
     assert "needs grpc" in str(error)
+    assert "pip install '.[deploy]'" in str(error)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("serve", "FILE", "--listen", "127.0.0.1:1", "--keys", "keys"),
+        ("join", "127.0.0.1:1", "--client", "0", "--keys", "keys", "--approve", "FILE"),
+        ("deploy", "check", "127.0.0.1:1", "--client", "0", "--keys", "keys", "--approve", "FILE"),
+    ],
+    ids=["serve", "join", "check"],
+)
+def test_a_missing_package_is_named_before_it_is_imported(words, monkeypatch, tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text("name: own\n")
+    for name in [each for each in sys.modules if each.startswith(("simsplit.deploy.", "cryptogr"))]:
+        if name != commands.__name__:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    error = invoke(*(str(file) if word == "FILE" else word for word in words))
+    assert isinstance(error, SimsplitError)
     assert "pip install '.[deploy]'" in str(error)

@@ -39,6 +39,14 @@ def test_verdicts_are_95_percent_sure_over_all_looks(planned):
     assert count_errors(draws, dict.fromkeys(LOOKS, 0.95)) > 0.06
 
 
+@pytest.mark.parametrize(("name", "seeds"), [("mixguard/figure5", 10), ("lightsplit/table3", 3)])
+def test_a_table_plans_the_seeds_that_its_sweep_has(name, seeds):
+    # ten planned seeds are one look, whose interval need not be wider
+    table = build_table(find_table(name), "small")
+    assert table.planned == seeds
+    assert find_confidence(seeds, table.planned) == 0.95
+
+
 ABOVE = Comparison(Side(("a",)), ">", Side(("b",)))
 
 
