@@ -307,11 +307,14 @@ class CheckedFigure:
 
     @property
     def agrees(self) -> bool:
-        """Whether it is the same, or within the interval of the row's seeds."""
+        """Whether it is the same, or as near as the interval of the row's seeds is wide.
+
+        A seed may lie outside of the interval of the seeds' mean. What it gave before counts too.
+        """
         if math.isclose(self.before, self.now, rel_tol=1e-6):
             return True
-        half = self.known.half
-        return half is not None and abs(self.now - self.known.mean) <= half
+        near = min(abs(self.now - each) for each in (self.known.mean, self.before))
+        return self.known.half is not None and near <= self.known.half
 
 
 def draw_cells(selection: Selection, share: float, lot: int) -> Selection:

@@ -18,10 +18,12 @@ from gists import says
 from simsplit import __version__ as simsplit_version
 from simsplit import papers
 from simsplit.errors import RunError, SimsplitError
+from simsplit.evidence.evidence_rows import Known
 from simsplit.evidence.evidence_tables import build_table, judge_table, read_known_rows
 from simsplit.evidence.measurements import add, hold_alone, read
 from simsplit.evidence.papers import find_table, load_papers
 from simsplit.evidence.reading_runs import find_runs
+from simsplit.evidence.reproducing import CheckedFigure
 from simsplit.evidence.selecting import estimate, parse_minutes, parse_seeds, select
 from simsplit.evidence.verdicts import ClaimVerdict
 from simsplit.results import Run, checkpoints
@@ -509,3 +511,15 @@ def test_cells_on_a_cluster_become_rows_as_they_come_home(paper, simsplit, ray_h
     assert [(row.key, row.value) for row in read(paper.rows)] == [
         (row.key, row.value) for row in there
     ]
+
+
+@pytest.mark.parametrize(
+    ("now", "agrees"),
+    [(90.0, True), (90.1, True), (80.2, True), (89.0, True), (85.0, False), (93.0, False)],
+)
+def test_a_seed_far_from_the_mean_is_held_against_what_it_gave_before(now, agrees):
+    # nine seeds lie near 79 and one at 90, which need not come nearer to the mean than it was
+    seeds = {**{seed: 79 + 0.1 * seed for seed in range(9)}, 9: 90.0}
+    known = Known(seeds)
+    assert known.half < 90.0 - known.mean
+    assert CheckedFigure(None, "accuracy", before=90.0, now=now, known=known).agrees is agrees
