@@ -23,7 +23,7 @@ from simsplit.deploy.alignment import (
     make_statement,
     require_psi,
 )
-from simsplit.deploy.connection import Say, Site, join
+from simsplit.deploy.connection import JoiningSite, Say, join
 from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import Keys
 from simsplit.deploy.seals import Seals, verify_signature
@@ -37,7 +37,7 @@ COMMON = "common-ids.json"
 """The ids that all parties have, in a party's own folder."""
 
 
-class AlignmentSite(Site):
+class AlignmentSite(JoiningSite):
     """One party's side of the alignment, on its owner's machine."""
 
     most_bytes = MOST_FRAME

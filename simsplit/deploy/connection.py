@@ -47,7 +47,7 @@ _NOT_OURS = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "BAD_SIGNATUR
 Say = Callable[[str], None]
 
 
-class Site(ABC):
+class JoiningSite(ABC):
     """What a party has on its machine to answer a server's requests."""
 
     number: ClientId
@@ -89,7 +89,7 @@ class ServerGone(Exception):  # noqa: N818 - an event to wait after
     """The server does not answer, or has closed the stream."""
 
 
-def join(address: str, keys: Keys, site: Site, *, patience_s: float, say: Say) -> str:
+def join(address: str, keys: Keys, site: JoiningSite, *, patience_s: float, say: Say) -> str:
     """Answer a server's calls until the run is over, and return why it is over.
 
     Wait for a server that is away; raise RunFailedError after `patience_s` seconds.
@@ -145,7 +145,7 @@ def open_channel(address: str, keys: Keys, most_bytes: int) -> "grpc.Channel":
     return grpc.secure_channel(address, proof, options=options)
 
 
-def _serve_stream(address: str, keys: Keys, site: Site, say: Say) -> str:
+def _serve_stream(address: str, keys: Keys, site: JoiningSite, say: Say) -> str:
     """Connect once, and serve the stream from the greeting to its end."""
     import grpc
 
@@ -166,7 +166,7 @@ def _serve_stream(address: str, keys: Keys, site: Site, say: Say) -> str:
 def _answer_requests(
     frames: Iterator[bytes],
     leaving: "queue.SimpleQueue[bytes | None]",
-    site: Site,
+    site: JoiningSite,
     say: Say,
 ) -> str:
     """Answer each request of the stream, and return why the run is over."""
@@ -189,7 +189,7 @@ def _answer_requests(
     raise ServerGone("it ended the stream")
 
 
-def _check_welcome(frame: bytes | None, site: Site, say: Say) -> None:
+def _check_welcome(frame: bytes | None, site: JoiningSite, say: Say) -> None:
     """Raise RunError unless a frame welcomes this client to the approved run."""
     if frame is None:
         raise ServerGone("it ended the stream")

@@ -17,7 +17,7 @@ from simsplit.data import Prepared, Samples
 from simsplit.deploy import terms
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import NUMBER, get_answer_codec, read_call, write_value
-from simsplit.deploy.connection import Site
+from simsplit.deploy.connection import JoiningSite
 from simsplit.deploy.figure_bounds import Holdings, append_figures
 from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.handovers import (
@@ -46,7 +46,7 @@ WITHHELD_FIGURES = "withheld.csv"
 """The figures that a client does not send, which its owner may read."""
 
 
-class ClientSite(Site):
+class ClientSite(JoiningSite):
     """One client of a deployed run, on its owner's machine."""
 
     def __init__(

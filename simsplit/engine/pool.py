@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -367,10 +367,16 @@ class InlinePool(Pool):
 
     def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
         """Call one client; an exception that is not ours becomes a `ClientError`."""
+        with self._begin(client, call):
+            return call.on(self.clients[client])
+
+    @contextmanager
+    def _begin(self, client: ClientId, call: Call[object]) -> Iterator[None]:
+        """Take the client out of a stack, and name it and the call in errors."""
         if self.stacker is not None:
             self.stacker.let_out(client)
         try:
-            return self._answer(client, call)
+            yield
         except SimsplitError:
             raise
         except Exception as error:
@@ -378,9 +384,6 @@ class InlinePool(Pool):
             leg = call.leg(made)
             where = type(call).__name__ if leg is None else f"leg {leg}"
             raise ClientError(made.number, where, f"{type(error).__name__}: {error}") from error
-
-    def _answer(self, client: ClientId, call: Call[Answer]) -> Answer:
-        return call.on(self.clients[client])
 
     def tell(self, client: ClientId, call: Call[object]) -> None:
         self.ask(client, call)
@@ -412,8 +415,10 @@ class RestingPool(InlinePool):
         self.roster = roster
         self.rests_on_disk = roster.rows is not None
 
-    def _answer(self, client: ClientId, call: Call[Answer]) -> Answer:
-        return self.roster.ask(client, call)  # some calls without a seat for the client
+    def ask(self, client: ClientId, call: Call[Answer]) -> Answer:
+        """Call one client, for some calls without a seat for it."""
+        with self._begin(client, call):
+            return self.roster.ask(client, call)
 
     def enter(self, clients: Sequence[ClientId], call: Enter) -> None:
         """Start a round at all clients of the roster."""

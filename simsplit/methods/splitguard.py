@@ -56,8 +56,8 @@ class Splitguard(Method):
         self.kept.register_buffer("sums", torch.zeros(3, WIDTH))
         self.kept.register_buffer("norms", torch.zeros(3))
         self.kept.register_buffer("counts", torch.zeros(3))
+        # The largest label so far.
         self.kept.register_buffer("largest", torch.tensor(1))
-        """The largest label so far."""
 
     def transform(self, batch: Batch, step: Step) -> Batch:
         """Make the batch fake at random: shift all labels by the same amount."""

@@ -10,7 +10,7 @@ from benches.memory import BenchModel
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from simsplit.models import language
+from simsplit.models import text_model
 from simsplit.models.language import CausalLM
 
 TINY = BenchModel(
@@ -63,7 +63,7 @@ def test_whole_models_took_what_the_memory_bench_adds_up(
     model = CausalLM(name=str(tmp_path), head=1, tail=1, learns=["tail"])
     added = memory.count_whole(model, ["trunk"])
     monkeypatch.setenv("HF_DEACTIVATE_ASYNC_LOAD", "1")  # a block counts its own thread
-    monkeypatch.setattr(language, "find_weight_files", lambda *given: None)
+    monkeypatch.setattr(text_model, "find_weight_files", lambda *given: None)
     peak, _ = memory.count_peak(model, ["trunk"])
     assert added <= peak < 1.5 * added
 

@@ -12,6 +12,7 @@ from simsplit.progress import Observers, RunPlan
 from simsplit.results import Run
 from simsplit.scenario import parse
 from simsplit.scenario.files import merge
+from simsplit.schedules.averaging import Averager
 from simsplit.whole_run import run
 
 OBSERVER = """
@@ -149,7 +150,7 @@ def test_a_dispensable_observer_that_fails_is_dropped(tmp_path):
 def test_a_strategy_that_fails_is_named(own, fault, hook, came, tmp_path):
     file = write(tmp_path, STRATEGY, OWN=own, FAULT=fault)
     config = gather_plugins(file).of("STRATEGIES")["mine"]()
-    averager = config.build({"w": torch.zeros(2, 3)}, "the average")
+    averager = Averager(config, {"w": torch.zeros(2, 3)}, "the average")
     with pytest.raises(PluginError) as failure:
         averager.average(1, {0: ({"w": torch.ones(2, 3)}, 4)})
     result = failure.value.fault
@@ -166,7 +167,7 @@ def test_averaged_weights_have_their_shapes_and_no_nan(made, came, tmp_path):
     fault = f"return ArrayRecord({{'w': __import__('torch').{made}}}), None"
     file = write(tmp_path, STRATEGY, OWN=MAKES, FAULT=fault)
     config = gather_plugins(file).of("STRATEGIES")["mine"]()
-    averager = config.build({"w": torch.zeros(2, 3)}, "the average")
+    averager = Averager(config, {"w": torch.zeros(2, 3)}, "the average")
     updates = {0: ({"w": torch.ones(2, 3)}, 4)}
     if not came:
         averager.average(1, updates)
@@ -180,7 +181,7 @@ def test_averaged_weights_have_their_shapes_and_no_nan(made, came, tmp_path):
 def test_nan_of_updates_is_not_the_strategys(tmp_path):
     fault = "return FedAvg.aggregate_train(self, number, replies)"
     config = gather_plugins(write(tmp_path, STRATEGY, OWN=MAKES, FAULT=fault)).of("STRATEGIES")
-    averager = config["mine"]().build({"w": torch.zeros(2)}, "the average")
+    averager = Averager(config["mine"](), {"w": torch.zeros(2)}, "the average")
     averager.average(1, {0: ({"w": torch.full((2,), torch.nan)}, 4)})
     assert averager.weights["w"].isnan().all()
 

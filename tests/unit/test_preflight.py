@@ -36,6 +36,8 @@ HEAD = 1 * 20 * 25 + 20 + 20 * 20 * 9 + 2 * 20  # SimpleCNN's two convolutions a
 TAIL = 512 * 10 + 10
 BUFFERS = 4 * 2 * 20 + 8  # running mean and variance, and the count of batches
 
+STEP = "activations of a step"
+
 
 def estimate(count: int, hosts: int = 0, **changes: Any) -> Estimate:
     clients = {"count": count} | changes.pop("clients", {})
@@ -118,7 +120,7 @@ def test_hosts_hold_copies() -> None:
         "shared head and tail": 3,
         "server": 3,
         "trunk copies": 1,
-        "activations of a step": 2,
+        STEP: 2,
         "samples": 2,
         "Python and torch": 3,
     }
@@ -174,7 +176,7 @@ def test_an_estimate_copies_no_frozen_weight(
         given = text_scenario(tmp_path / str(form), model={**model, "quantise": form})
         data = given.prepare_data()
         owners = Assembler(given, data, CPU).owners
-        steps.append(memory.estimate_memory(owners, data).parts["activations of a step"])
+        steps.append(memory.estimate_memory(owners, data).parts[STEP])
         own = {weight.data_ptr() for weight in owners.model.trunk.parameters()}
         passed = [weight for each in seen[-3:] for weight in each.parameters()]
         copied = [weight.data_ptr() for weight in passed if not weight.requires_grad]
@@ -189,7 +191,7 @@ def test_a_step_takes_no_more_than_a_client_has() -> None:
         estimate(3, data={"train_samples": 90}, train={"batch_size": size})
         for size in (1000000, 200, 1)
     ]
-    steps = [each.parts["activations of a step"] for each in taken]
+    steps = [each.parts[STEP] for each in taken]
     assert steps[0] == steps[1] > steps[2] > 0
 
 
