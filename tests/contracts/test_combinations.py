@@ -159,10 +159,6 @@ def describe(*rows: Row) -> str:
     return f"{'texts' if rows[0][0].texts else 'images'}: {'; '.join(kinds)}"
 
 
-UNSEEN = {"handed_weights", "mislabelled"}
-"""An attack whose model is an MLP, and a detector that compares classes."""
-
-
 def explain_failure(rows: Sequence[Row], walker: Walker, *, half: bool = False) -> str | None:
     """Return what goes wrong in a round with all of these, its detection and its attacks."""
     axes, changes = combine_all(rows)
@@ -179,8 +175,11 @@ def explain_failure(rows: Sequence[Row], walker: Walker, *, half: bool = False) 
         return f"{describe(*rows)}: loses {losses}"
     scored = {each["attack"] for each in judged.leaks}
     lacking = {row[1].kind for row in rows} - scored
-    # of few samples an untrained MLP shows gradients of one class alone
-    judges = result.clients or any({part.kind for part in row} >= UNSEEN for row in rows)
+    # of few samples an untrained MLP shows gradients of one class alone, which this one compares
+    unseen = changes.get("model", {}).get("kind") == "mlp" and any(
+        part.kind == "mislabelled" for row in rows for part in row
+    )
+    judges = result.clients or unseen
     return f"{describe(*rows)}: nobody detects or recovers" if lacking or not judges else None
 
 
