@@ -116,7 +116,7 @@ def test_more_gpus_than_this_machine_has(command: Command, tmp_path: Path) -> No
     assert command.are_gone()
 
 
-LONG = scenario(schedule={"rounds": 24}, clients={"heads": "per_client"})
+LONG = scenario(schedule={"rounds": 48}, clients={"heads": "per_client"})
 
 
 def test_ctrl_c(command: Command, tmp_path: Path) -> None:
