@@ -453,7 +453,7 @@ class RayHere:
     def remote(self, function):
         return SimpleNamespace(
             options=lambda **asked: SimpleNamespace(
-                remote=lambda order: self._give_out(function, order, asked)
+                remote=lambda **order: self._give_out(function, order, asked)
             )
         )
 
@@ -472,7 +472,7 @@ class RayHere:
 
     def get(self, task):
         function, order = self.tasks.pop(task)
-        return function(order)
+        return function(**order)
 
     def cancel(self, task, *, force):
         del self.tasks[task]
