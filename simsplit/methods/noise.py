@@ -108,20 +108,21 @@ class Shredder(Method):
         self.config = config
         with isolate(site.seed, "shredder"):
             start = config.scale * draw_laplace(torch.Size((config.tensors, *site.shape)))
-        self.noise = nn.Parameter(start)
-        self.module = nn.ParameterDict({"noise": self.noise})
+        # Read from the module each time: on its way to a device a parameter may be replaced.
+        self.module = self.bank = nn.ParameterDict({"noise": nn.Parameter(start)})
 
     def encode(self, z: Tensor, step: Step) -> Tensor:
         rng = step.make_rng("shredder", device=z.device)
         which = torch.randint(self.config.tensors, (len(z),), generator=rng, device=rng.device)
         if step.training and self.config.weight > 0:
             step.memo[self] = z.detach().square().mean()
-        return z + self.noise[which.to(z.device)]
+        return z + self.bank["noise"][which.to(z.device)]
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the reward for noise, or 0 if the noise has reached the ratio `privacy`."""
         if self not in step.memo:
             return None
-        is_low = self.noise.detach().square().mean() < self.config.privacy * step.memo.pop(self)
-        term: Tensor = -self.config.weight * self.noise.abs().mean() * is_low
+        noise, power = self.bank["noise"], step.memo.pop(self)
+        is_low = noise.detach().square().mean() < self.config.privacy * power
+        term: Tensor = -self.config.weight * noise.abs().mean() * is_low
         return term
