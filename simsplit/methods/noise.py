@@ -116,7 +116,8 @@ class Shredder(Method):
         which = torch.randint(self.config.tensors, (len(z),), generator=rng, device=rng.device)
         if step.training and self.config.weight > 0:
             step.memo[self] = z.detach().square().mean()
-        return z + self.bank["noise"][which.to(z.device)]
+        noise: Tensor = self.bank["noise"]
+        return z + noise[which.to(z.device)]
 
     def compute_encode_loss(self, step: Step) -> Tensor | None:
         """Return the reward for noise, or 0 if the noise has reached the ratio `privacy`."""
