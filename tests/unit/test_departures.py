@@ -14,6 +14,7 @@ from torch import Tensor
 
 from simsplit.deploy import site as site_module
 from simsplit.deploy.call_codecs import ANSWERS, NOTHING
+from simsplit.deploy.connection import JoiningSite
 from simsplit.deploy.figure_bounds import FigureBounds, Holdings
 from simsplit.deploy.handovers import DISCLOSE
 from simsplit.deploy.site import ClientSite
@@ -146,7 +147,7 @@ def test_every_answer_and_every_field_of_the_greeting_is_listed(tmp_path):
     given = noised()
     site = ClientSite(given, given.prepare_data(), 0, tmp_path)
     greeting = {f"greeting.{name}" for name in site.describe_itself()}
-    source = inspect.getsource(site_module) + inspect.getsource(site_module.Site)
+    source = inspect.getsource(site_module) + inspect.getsource(JoiningSite)
     others = {*re.findall(r'"number": [^,]+, "(\w+)"', source)} - {"answer"}
     assert others == {"failed", "unusable", "unopened"}
     assert sent == answered | greeting | others | {DISCLOSE}

@@ -242,7 +242,7 @@ def test_shredders_reward_ends_at_the_privacy_asked_for():
         method = build("shredder", (5,), tensors=3, weight=1.0, privacy=privacy)
         here = step()
         method.encode(z, here)
-        expected = -method.noise.abs().mean() if rewarded else torch.tensor(0.0)
+        expected = -method.bank["noise"].abs().mean() if rewarded else torch.tensor(0.0)
         assert method.compute_encode_loss(here).item() == pytest.approx(expected.item())
 
 
