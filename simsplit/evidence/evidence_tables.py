@@ -98,8 +98,8 @@ class EvidenceTable:
 
     @property
     def planned(self) -> int:
-        """The number of seeds that the tier's scenarios plan."""
-        return max((cell.planned for cell in self.cells), default=LOOKS[0])
+        """The fewest seeds that a scenario of the tier plans."""
+        return min((cell.planned for cell in self.cells), default=LOOKS[0])
 
     @property
     def verdict(self) -> ClaimVerdict:

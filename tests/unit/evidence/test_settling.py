@@ -1,6 +1,8 @@
 """Seeds until settled: looks err in 5 % at most, the cheapest come first, the hopeless are left."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,6 +47,12 @@ def test_a_table_plans_the_seeds_that_its_sweep_has(name, seeds):
     table = build_table(find_table(name), "small")
     assert table.planned == seeds
     assert find_confidence(seeds, table.planned) == 0.95
+
+
+def test_a_table_plans_the_fewest_seeds_of_its_scenarios():
+    cells = [SimpleNamespace(planned=seeds) for seeds in (6, 3)]
+    table = replace(build_table(find_table("lightsplit/table3"), "small"), cells=cells)
+    assert table.planned == 3
 
 
 ABOVE = Comparison(Side(("a",)), ">", Side(("b",)))
