@@ -42,8 +42,8 @@ def group_kinds(
 
 def _blank_repeats(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Return the rows with an empty first cell where it would repeat the one above."""
-    before = ["", *(row[0] for row in rows[:-1])]
-    pairs = zip(before, rows, strict=True)
+    before = ["", *(row[0] for row in rows)]
+    pairs = zip(before, rows, strict=False)
     return [("" if row[0] == last else row[0], *row[1:]) for last, row in pairs]
 
 

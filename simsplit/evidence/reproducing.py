@@ -83,8 +83,8 @@ def measure_cells(
     cluster: Cluster | None = None,
 ) -> Reproduction:
     """Measure cells in order and write their rows to ./results as they end."""
-    end = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
     with hold_alone(chosen.group for chosen in selection.cells):
+        end = math.inf if budget_min is None else time.monotonic() + 60 * budget_min
         return _run_cells(
             selection, watch, WORK, jobs=jobs, keep=_write_rows, end=end, cluster=cluster
         )
