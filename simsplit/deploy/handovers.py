@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from simsplit.deploy.bounds import Bounds
-from simsplit.deploy.client_session import Accusation, ClientSession, FaultOf, FramePurpose
+from simsplit.deploy.client_session import Accusation, ClientSession, FaultOf
 from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import Keys, read_roster
 from simsplit.deploy.seals import (
@@ -35,6 +35,7 @@ from simsplit.deploy.seals import (
     read_seal,
     verify_complaint,
 )
+from simsplit.deploy.server_tables import FramePurpose
 from simsplit.deploy.weight_bounds import MARGIN, is_power
 from simsplit.engine.pool import ClientAtFault
 from simsplit.errors import ProtocolError, RunError
