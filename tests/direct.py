@@ -9,12 +9,13 @@ import torch
 from simsplit.assembly.ownership import Ownership
 from simsplit.data import DataInfo, Prepared
 from simsplit.deploy.bounds import Bounds
-from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable
+from simsplit.deploy.client_session import ClientLost, ClientSession
 from simsplit.deploy.data_form import make_remote_data
 from simsplit.deploy.figure_bounds import Holdings
 from simsplit.deploy.handovers import HandoverJudge, undoes_turns
 from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
 from simsplit.deploy.remote_pool import RemotePool
+from simsplit.deploy.server_tables import SocketTable
 from simsplit.deploy.site import ClientSite
 from simsplit.deploy.terms import describe_data
 from simsplit.errors import ProtocolError

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from builders import TINY
 
-from simsplit.deploy.client_session import SocketTable
 from simsplit.deploy.connection import open_channel
-from simsplit.deploy.fault_judge import LeftOutTable
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.gate import METHOD, VERSION, Gate
 from simsplit.deploy.keys import SERVER, Keys, client_name, load_keys, make_keys
+from simsplit.deploy.server_tables import LeftOutTable, SocketTable
 from simsplit.deploy.site import ClientSite
 from simsplit.deploy.terms import digest_terms
 from simsplit.scenario import Scenario, parse

@@ -80,7 +80,7 @@ class Depths:
                 own = self._make_head(self._config, self._info.of_party(client))
                 self._own_heads[client] = own
             return self._own_heads[client]
-        if not self._measure(client):
+        if not self._is_deeper(client):
             return self._model.head
         place = self._places[client]
         if place not in self._heads:
@@ -102,7 +102,7 @@ class Depths:
         """Return the trunk from a client's cut on, whose modules are those of the whole one."""
         if self._parties:
             return _Joined(self._model.trunk, self._scenario, self._info, client)
-        if not self._measure(client):
+        if not self._is_deeper(client):
             return self._model.trunk
         place = self._places[client]
         if place not in self._rests:
@@ -113,7 +113,7 @@ class Depths:
     def list_entries(self) -> dict[ClientId, nn.Module]:
         """Return the trunks of clients with deeper heads."""
         clients = range(len(self._places))
-        return {client: self.get_rest(client) for client in clients if self._measure(client)}
+        return {client: self.get_rest(client) for client in clients if self._is_deeper(client)}
 
     def list_kinds(self) -> list[Sequence[ClientId]]:
         """Group clients by their cuts, the shallowest first; one group where all have one cut."""
@@ -146,6 +146,9 @@ class Depths:
             )
             passed |= dict.fromkeys(group, names)
         return passed
+
+    def _is_deeper(self, client: ClientId) -> bool:
+        return self._measure(client) > 0
 
     def _measure(self, client: ClientId) -> int:
         """Return how many layers of the trunk a client's head has."""

@@ -27,10 +27,11 @@ import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from torch import Tensor
 
-from simsplit.deploy.client_session import ClientLost, ClientSession, FaultOf, FramePurpose, is_open
+from simsplit.deploy.client_session import ClientLost, ClientSession, FaultOf, is_open
 from simsplit.deploy.frames import bytes_to_tensor
 from simsplit.deploy.keys import RosterEntry
 from simsplit.deploy.seals import verify_signature
+from simsplit.deploy.server_tables import FramePurpose
 from simsplit.errors import (
     ProtocolError,
     RunFailedError,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simsplit.assembly.ownership import Ownership
+from simsplit.deploy.call_codecs import PACKETS, get_answer_codec
 from simsplit.deploy.figure_bounds import FigureBounds, Holdings
 from simsplit.deploy.frames import MOST_COUNT
 from simsplit.deploy.packet_bounds import PacketBounds
@@ -133,7 +134,10 @@ class Bounds:
                 self.figures.check_scores(client, answer)
             case calls.HandOver():
                 self._check_packets(client, call, (answer,), phase)
-            case _ if isinstance(answer, tuple):  # of packets
+            # By the call: what a client has sent must not decide how it is judged.
+            case _ if get_answer_codec(call) is PACKETS:
+                if not isinstance(answer, tuple):
+                    raise ProtocolError(f"no packets in answer to {type(call).__name__}")
                 self._check_packets(client, call, answer, phase)
 
     def _check_packets(

@@ -77,7 +77,7 @@ def check(
 ) -> None:
     """Check whether a client could join: its certificate, scenario and roster, and the server."""
     require_deploy_packages()
-    from simsplit.deploy.connection import check_join
+    from simsplit.deploy.join_check import check_join
 
     for line in check_join(address, client, keys, _load_deployable(approve, set_, plugin), mode):
         echo(line)

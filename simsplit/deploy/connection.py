@@ -1,36 +1,18 @@
-"""A client connects to its server, answers its calls, and waits for it when it is gone.
-
-`simsplit deploy check` checks whether a client could join, without joining: owners find wrong keys,
-scenarios and addresses before all parties meet for a run.
-"""
+"""A client connects to its server, answers its calls, and waits for it when it is gone."""
 
 import queue
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simsplit.deploy.alignment import require_psi
 from simsplit.deploy.data_form import FIELDS
 from simsplit.deploy.frames import LEAST_BYTES, read_frame, write_frame
 from simsplit.deploy.gate import METHOD, VERSION
-from simsplit.deploy.keys import (
-    DOMAIN,
-    ROSTER,
-    SERVER,
-    Keys,
-    check_validity,
-    client_name,
-    load_keys,
-    read_owner,
-    read_roster,
-)
-from simsplit.deploy.terms import Mode, describe_machine, digest_terms
+from simsplit.deploy.keys import DOMAIN, SERVER, Keys
 from simsplit.errors import ProtocolError, RunError, RunFailedError
 from simsplit.legs import ClientId
-from simsplit.scenario import Scenario
 
 if TYPE_CHECKING:
     import grpc
@@ -39,8 +21,6 @@ MOST_IDLE = 20
 """Streams in a row in which a server asked for no batch and no checkpoint, and ended them."""
 PAUSE_S = 0.5
 """Seconds between two attempts to connect."""
-REACH_S = 10.0
-"""Seconds to wait for the server's answer to a check."""
 ENDS = ("finished", "interrupted", "failed", "expelled")
 _NOT_OURS = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "BAD_SIGNATURE")
 """Marks of gRPC's messages about a certificate that this deployment's authority did not issue."""
@@ -249,45 +229,3 @@ def _describe_error(error: "grpc.RpcError") -> str:
             "the keys of both sides from the same `simsplit deploy keys`?"
         )
     return details[:300] or type(error).__name__
-
-
-def check_join(
-    address: str, client: ClientId, folder: Path, scenario: Scenario, mode: Mode
-) -> Iterator[str]:
-    """Yield one line for each check that passes; raise RunError at the first that fails."""
-    keys = load_keys(folder, client_name(client))
-    until = check_validity(keys)
-    if (name := read_owner(keys)) != client_name(client):
-        raise RunError(f"the certificate belongs to {name}, not to {client_name(client)}")
-    # One line after the other, so that what was right is on the screen when a check fails.
-    yield f"certificate: {name}, valid until {until:%Y-%m-%d %H:%M} UTC"
-    yield f"scenario: {scenario.name}, {digest_terms(scenario, mode)[:16]} ({mode})"
-    if scenario.data.aligns:
-        require_psi()
-        yield "alignment: openmined-psi is installed"
-    yield "machine: " + ", ".join(f"{name} {value}" for name, value in describe_machine().items())
-    yield _check_roster(scenario, keys)
-    yield _check_server(address, keys)
-
-
-def _check_roster(scenario: Scenario, keys: Keys) -> str:
-    """Describe the roster, by which clients know each other; raise RunError if it lacks one."""
-    names = [client_name(client) for client in read_roster(keys)]
-    count = scenario.clients.count
-    if missing := [name for name in map(client_name, range(count)) if name not in names]:
-        raise RunError(f"{ROSTER} has no {missing[0]}; the scenario has {count} clients")
-    return f"roster: {len(names)} clients, signed by this deployment's authority"
-
-
-def _check_server(address: str, keys: Keys) -> str:
-    """Connect to the server and describe it; raise RunFailedError if it does not answer."""
-    import grpc
-
-    with open_channel(address, keys, LEAST_BYTES) as channel:
-        try:
-            grpc.channel_ready_future(channel).result(timeout=REACH_S)
-        except grpc.FutureTimeoutError:
-            raise RunFailedError(
-                f"no server of this deployment answers at {address} within {REACH_S:g} s"
-            ) from None
-    return f"server: answers at {address}, with a certificate of this deployment"

@@ -5,27 +5,18 @@ client is expelled for such a fault, the server rehearses without any client. Wh
 is no client's fault, and no client can make it fail there. What a rehearsal cannot show is decided
 by numbers: a fault that every client has in one round is not theirs. A smaller number would let
 hostile clients end the honest clients' run.
-
-`expelled.csv` lists the clients that a deployed run continues without. It is kept in the run
-directory, so that a server that was killed and resumed does not wait for a client that may not come
-back.
 """
 
-import csv
-import io
 import threading
 import traceback
 from collections import defaultdict
-from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
 from simsplit.assembly.rehearsal import diverges
 from simsplit.data import DataInfo
-from simsplit.deploy.client_session import clean
 from simsplit.deploy.sent_sizes import COUNTED_RISE
+from simsplit.deploy.server_tables import LeftOutTable, clean
 from simsplit.deploy.trunk_watch import MOST_NORM
 from simsplit.errors import (
     Fault,
@@ -33,79 +24,17 @@ from simsplit.errors import (
     PluginError,
     PluginFailedError,
     ProtocolError,
-    RunError,
     RunFailedError,
     format_count,
 )
-from simsplit.foreign import read_csv, split_rows
 from simsplit.legs import ClientId
-from simsplit.results.directory import EXPELLED, replace, writing
 from simsplit.running.rehearsing import rehearse
 from simsplit.scenario import Scenario
 
-Kind = Literal["expelled", "away", "without"]
-"""expelled: because of what it sent. away: it did not come in time, and `clients.quorum` allows
-that. without: by the server's owner."""
-MOST_REASON = 300
-"""Most characters of a reason, which may quote what a client has sent."""
 RANGE = "range"
 """The kind of faults whose numbers are not finite, or too large."""
 _ADVICE = "a smaller learning rate or train.clip_norm may help"
 _KEPT = "the run's last checkpoint is kept"
-
-
-class LeftOut(NamedTuple):
-    """A client that the run continues without, from a round on."""
-
-    client: ClientId
-    round: int
-    kind: Kind
-    reason: str
-
-
-class LeftOutTable:
-    """The clients that are left out of a run; each is written down before the run continues."""
-
-    def __init__(self, path: Path, *, resume: bool) -> None:
-        """Read the table of a run that is resumed; a new run has none."""
-        self.file = path / EXPELLED
-        self._rows: dict[ClientId, LeftOut] = {}
-        self._lock = threading.Lock()
-        if resume and self.file.exists():
-            self._rows = {row.client: row for row in _read(self.file)}
-        elif self.file.exists():  # of a run that ended before its directory was complete
-            self.file.unlink()
-
-    @property
-    def clients(self) -> frozenset[ClientId]:
-        """The clients that are left out."""
-        return frozenset(self._rows)
-
-    def get(self, client: ClientId) -> LeftOut | None:
-        """Return the row of a client; None if it is not left out."""
-        return self._rows.get(client)
-
-    def add(self, client: ClientId, round_number: int, kind: Kind, reason: str) -> None:
-        """Leave a client out; the first reason counts."""
-        with self._lock:  # clients that train concurrently may be expelled at the same time
-            if client not in self._rows:
-                reason = clean(reason)[:MOST_REASON]
-                self._rows[client] = LeftOut(client, round_number, kind, reason)
-                self._write()
-
-    def readmit(self, clients: Collection[ClientId]) -> None:
-        """Admit clients again, as they were expelled for what is not their fault."""
-        with self._lock:
-            if wrong := self._rows.keys() & clients:
-                self._rows = {n: row for n, row in self._rows.items() if n not in wrong}
-                self._write()
-
-    def _write(self) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([LeftOut._fields, *self._rows.values()])
-        with writing(self.file):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            replace(self.file, text.getvalue().encode())
 
 
 class FaultJudge:
@@ -215,17 +144,3 @@ def _find_plugin_fault(error: BaseException | None) -> Fault | None:
 
 def _name_hook(fault: Fault) -> tuple[str, str, str, str]:
     return fault.file or fault.plugin, fault.part, fault.name, fault.hook
-
-
-def _read(file: Path) -> list[LeftOut]:
-    """Read the table; raise RunError if it is damaged."""
-    try:
-        return [_parse(row) for row in split_rows(read_csv(file))]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{file} cannot be read ({type(error).__name__}); restore it") from None
-
-
-def _parse(row: Mapping[str, Any]) -> LeftOut:
-    if row["kind"] not in get_args(Kind):
-        raise ValueError(row["kind"])
-    return LeftOut(int(row["client"]), int(row["round"]), row["kind"], row["reason"] or "")

@@ -22,14 +22,15 @@ from simsplit.deploy import data_form
 from simsplit.deploy.alignment import MOST_FRAME, Meeting
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import MOST_WORD
-from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable, clean, is_open
+from simsplit.deploy.client_session import ClientLost, ClientSession, is_open
 from simsplit.deploy.data_form import read_info
-from simsplit.deploy.fault_judge import FaultJudge, LeftOutTable
+from simsplit.deploy.fault_judge import FaultJudge
 from simsplit.deploy.figure_bounds import Holdings
 from simsplit.deploy.frames import LEAST_BYTES, write_frame
 from simsplit.deploy.handovers import HandoverJudge, undoes_turns
 from simsplit.deploy.keys import Keys, parse_client
 from simsplit.deploy.remote_pool import RemotePool
+from simsplit.deploy.server_tables import LeftOutTable, SocketTable, clean
 from simsplit.deploy.trunk_watch import Growth
 from simsplit.errors import ProtocolError, RunFailedError, SimsplitError, format_list
 from simsplit.legs import ClientId

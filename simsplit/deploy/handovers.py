@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from simsplit.deploy.bounds import Bounds
-from simsplit.deploy.client_session import Accusation, ClientSession, FaultOf, FramePurpose
+from simsplit.deploy.client_session import Accusation, ClientSession, FaultOf
 from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
 from simsplit.deploy.keys import Keys, read_roster
 from simsplit.deploy.seals import (
@@ -35,6 +35,7 @@ from simsplit.deploy.seals import (
     read_seal,
     verify_complaint,
 )
+from simsplit.deploy.server_tables import FramePurpose
 from simsplit.deploy.weight_bounds import MARGIN, is_power
 from simsplit.engine.pool import ClientAtFault
 from simsplit.errors import ProtocolError, RunError
@@ -252,7 +253,7 @@ class HandoverJudge:
             return None  # nothing is shared, or the weights are averaged
         # A receiver whose key is missing would have to leave, though it is honest.
         others = [c for c in range(self.bounds.scenario.clients.count) if c != packet.client]
-        about = read_seal(self.roster[packet.client], _read_seal(packet), receivers=others)
+        about = read_seal(self.roster[packet.client], _get_seal_bytes(packet), receivers=others)
         wanted = (self.terms, packet.client, packet.round, packet.step)
         if tuple(about.get(name) for name in ("terms", "from", "round", "step")) != wanted:
             raise ProtocolError("a hand-over of another run, client, round or step")
@@ -300,14 +301,14 @@ class HandoverJudge:
     def is_complaint(self, packet: Packet, receiver: ClientId, signature: bytes) -> bool:
         """Return whether a receiver has signed a complaint about the key that it was sealed."""
         try:
-            verify_complaint(self.roster[receiver], _read_seal(packet), signature)
+            verify_complaint(self.roster[receiver], _get_seal_bytes(packet), signature)
         except ProtocolError:
             return False
         return receiver != packet.client
 
     def is_wrapped(self, packet: Packet, receiver: ClientId, once: bytes) -> bool:
         """Return whether a seal's one-time secret shows that the receiver's key is usable."""
-        return is_wrapped(self.roster, packet.client, receiver, _read_seal(packet), once)
+        return is_wrapped(self.roster, packet.client, receiver, _get_seal_bytes(packet), once)
 
     def is_proof(self, packet: Packet, key: bytes) -> bool:
         """Return whether a receiver's key proves that the sender sealed an invalid hand-over.
@@ -315,7 +316,7 @@ class HandoverJudge:
         The key is no proof if it does not open the seal: the receiver may have made it up.
         """
         try:
-            about, content = open_with_key(self.roster[packet.client], _read_seal(packet), key)
+            about, content = open_with_key(self.roster[packet.client], _get_seal_bytes(packet), key)
         except SpoiltSeal:
             return True
         except ProtocolError:
@@ -327,7 +328,7 @@ class HandoverJudge:
         return False
 
 
-def _read_seal(packet: Packet) -> bytes:
+def _get_seal_bytes(packet: Packet) -> bytes:
     assert packet.sealed is not None, "only sealed hand-overs are judged"
     return packet.sealed.numpy().tobytes()
 

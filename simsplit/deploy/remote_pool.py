@@ -16,17 +16,11 @@ from torch import Tensor
 
 from simsplit.deploy.bounds import Bounds
 from simsplit.deploy.call_codecs import get_answer_codec, read_value, write_call
-from simsplit.deploy.client_session import (
-    Accusation,
-    ClientLost,
-    ClientSession,
-    FaultOf,
-    FramePurpose,
-    describe_call,
-)
+from simsplit.deploy.client_session import Accusation, ClientLost, ClientSession, FaultOf
 from simsplit.deploy.figure_bounds import FigureTooLargeError
 from simsplit.deploy.handovers import HandoverJudge
 from simsplit.deploy.sent_sizes import SentSizes, TooLarge
+from simsplit.deploy.server_tables import FramePurpose, describe_call
 from simsplit.deploy.trunk_watch import Growth, TrunkWatch, find_odd, repeat_clipped
 from simsplit.engine.host import move_to_device
 from simsplit.engine.pool import AheadPool, ClientAtFault, Jobs, Outcome, Sent, Weights, Workshop

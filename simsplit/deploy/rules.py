@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from simsplit.deploy.bounds import Bounds
+from simsplit.deploy.call_codecs import PACKETS, get_answer_codec
 from simsplit.errors import ProtocolError
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.legs import ClientId
@@ -117,7 +118,8 @@ class Rules:
         """Note which packets the client has sent, and whether it waits within a step."""
         if not waiting:
             self._turn = 0
-        if isinstance(answer, tuple):  # of packets
+        if get_answer_codec(call) is PACKETS:
+            assert isinstance(answer, tuple), "these calls are answered by packets"
             self._sent = answer
 
     def _check_enter(self, call: calls.Enter) -> None:

@@ -113,9 +113,9 @@ class Seals:
     def open(self, blob: bytes, sender: ClientId) -> tuple[dict[str, Any], bytes, bytes]:
         """Return a seal's readable header, its content, and the key that proves it to others.
 
-        Raise ProtocolError unless another client sealed it so, UnopenedSeal if the sender signed a
-        key that cannot be decrypted here, and SpoiltSeal if it signed a content that its key does
-        not open.
+        Raise ProtocolError unless `sender` sealed it so, and is another client; UnopenedSeal if it
+        signed a key that cannot be decrypted here; SpoiltSeal if it signed a content that its key
+        does not open.
         """
         try:
             about, closed = _verify_sender(self.roster[sender], blob)
@@ -198,7 +198,10 @@ def is_wrapped(
     blob: bytes,
     once: bytes,
 ) -> bool:
-    """Return whether a seal's own one-time secret shows that a receiver's key is usable."""
+    """Return whether a seal has a usable key for a receiver, by its disclosed one-time secret.
+
+    False too if the secret is not the one of this seal.
+    """
     try:
         about, _ = _verify_sender(roster[sender], blob)
         secret = X25519PrivateKey.from_private_bytes(once)
@@ -231,7 +234,10 @@ def _decrypt(sender: ClientId, about: dict[str, Any], closed: bytes, key: bytes)
 
 
 def read_seal(sender: RosterEntry, blob: bytes, receivers: Collection[ClientId]) -> dict[str, Any]:
-    """Return a seal's header; raise ProtocolError unless its client signed it for all receivers."""
+    """Return the header of a client's seal, which anyone may read.
+
+    Raise ProtocolError unless that client signed it, with a key for each receiver.
+    """
     try:
         about, _ = _verify_sender(sender, blob)
         keys = about["keys"]

@@ -9,11 +9,11 @@ from typing import Any
 
 from simsplit.client_names import ClientNames
 from simsplit.deploy.alignment import PartiesAway
-from simsplit.deploy.client_session import ClientLost, FaultOf, SocketTable
+from simsplit.deploy.client_session import ClientLost, FaultOf
 from simsplit.deploy.data_form import make_remote_data
-from simsplit.deploy.fault_judge import LeftOutTable
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.keys import Keys, check_validity, read_roster
+from simsplit.deploy.server_tables import LeftOutTable, SocketTable
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms, refuse_undeployable
 from simsplit.errors import RunFailedError, ScenarioError, format_count
 from simsplit.experiment import Experiment

@@ -94,7 +94,7 @@ class ClientSite(JoiningSite):
         }
 
     def answer(self, frame: bytes) -> bytes:
-        header, tensors = read_frame(frame, self.bounds.most_bytes)
+        header, tensors = read_frame(frame, self.most_bytes)
         number = header.pop("number", None)
         if number != self._last_number + 1:
             raise ProtocolError(
@@ -225,10 +225,12 @@ class ClientSite(JoiningSite):
     def _keep(self, round_number: int) -> None:
         """Write this client's own checkpoint of a round."""
         self.rules.keep(round_number)
-        folder, progress = self.out / CHECKPOINTS, Progress(round=round_number)
+        # Read first, so that a state that cannot be read costs no checkpoint.
+        state, folder = self._state(), self.out / CHECKPOINTS
         kept = self.scenario.checkpoint.keep + 1  # the server may fall back on an earlier one
         checkpoints.drop_after(folder, round_number)  # rounds that are trained again
-        checkpoints.save(folder, self._state(), progress, self._resumes, kept)
+        progress = Progress(round=round_number)
+        checkpoints.save(folder, state, progress, self._resumes, kept)
         self.rounds_kept = round_number
 
     def _return_to(self, round_number: int) -> None:

@@ -58,8 +58,8 @@ LOOK_S = 2.0
 KEPT = "the last checkpoint is kept, go on from it with --resume"
 """The end of a sentence on a run that has lost what it ran on."""
 _SHORT = "/tmp" if os.name == "posix" else None
-"""Where folders are made: a socket's path has a hundred characters at most, which some systems'
-temporary folders exceed."""
+"""Where folders are made; None: the system's temporary folder. A socket's path has about a hundred
+characters at most, which some systems' temporary folders exceed."""
 _PARTS = 10_000
 """The parts of a processor or GPU that Ray can share out."""
 UNLIMITED = sys.maxsize
@@ -97,7 +97,7 @@ def run_with_cluster(
         return
     for name, value in (_QUIET | _FAST | ({} if address else _PATIENT)).items():
         os.environ.setdefault(name, value)
-    folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_SHORT)
+    folder = tempfile.mkdtemp(prefix="simsplit-ray-", dir=_SHORT)  # private, in a shared one
     local: dict[str, Any] = {
         "num_cpus": processors,
         "object_store_memory": object_store_bytes,

@@ -114,24 +114,48 @@ class Workshop(Protocol):
     """Where whole rounds of clients are done, one after another (see `TrunkCopies`)."""
 
     @property
-    def draws(self) -> bool: ...
-    def train(self, client: ClientId, job: Job, trunk: Weights) -> Outcome: ...
-    def find_obstacle(self, job: Job) -> str | None: ...
-    def train_together(self, jobs: Jobs, trunk: Weights) -> Iterator[tuple[ClientId, Outcome]]: ...
-    def make_another(self) -> "Workshop": ...
-    def state(self) -> dict[str, Tensor]: ...
-    def load(self, state: Weights) -> None: ...
+    def draws(self) -> bool:
+        """Whether it draws from torch's one global stream, so that one works at a time."""
+
+    def train(self, client: ClientId, job: Job, trunk: Weights) -> Outcome:
+        """Train one client's job, starting from these weights of the trunk."""
+
+    def find_obstacle(self, job: Job) -> str | None:
+        """Return why jobs such as this one cannot be taken lap by lap; None if they can."""
+
+    def train_together(self, jobs: Jobs, trunk: Weights) -> Iterator[tuple[ClientId, Outcome]]:
+        """Train several clients' jobs lap by lap, and yield outcomes in the order of `jobs`."""
+
+    def make_another(self) -> "Workshop":
+        """Make one with a trunk of its own, for another client's round at the same time."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what it remembers from round to round."""
+
+    def load(self, state: Weights) -> None:
+        """Restore what `state` returned."""
 
 
 class StepWatch(Protocol):
-    """A watch over a trunk that remote clients train (see `TrunkWatch`)."""
+    """A watch over a trunk that remote clients train; it raises ClientAtFault."""
 
-    def begin_round(self) -> None: ...
-    def end_round(self) -> None: ...
-    def begin_copy(self, client: ClientId) -> None: ...
-    def end_copy(self) -> None: ...
-    def check_step(self, sent: Sent) -> None: ...
-    def check_answers(self, answers: Sent, sent: Sent) -> None: ...
+    def begin_round(self) -> None:
+        """Note the trunk's size at the beginning of a round."""
+
+    def end_round(self) -> None:
+        """Check the trunk after the steps of a round that all clients take on it."""
+
+    def begin_copy(self, client: ClientId) -> None:
+        """Note that the trunk is now a client's own copy."""
+
+    def end_copy(self) -> None:
+        """Check a client's copy after its round."""
+
+    def check_step(self, sent: Sent) -> None:
+        """Check the trunk after a step on what these clients have sent."""
+
+    def check_answers(self, answers: Sent, sent: Sent) -> None:
+        """Check the server's answers to what these clients have sent."""
 
 
 class Places(Protocol):
@@ -149,9 +173,14 @@ class Places(Protocol):
         """Continue without a host that is lost again and again; return False if that cannot be."""
 
     @property
-    def left_out(self) -> Collection[ClientId]: ...
-    def revive(self) -> list[int]: ...
-    def resident_bytes(self) -> list[int | None]: ...
+    def left_out(self) -> Collection[ClientId]:
+        """The clients that the run continues without: expelled, or away for too long."""
+
+    def revive(self) -> list[int]:
+        """Replace the processes that were lost, and return which these are."""
+
+    def resident_bytes(self) -> list[int | None]:
+        """Return what each has in memory; None where that cannot be known."""
 
 
 class Pool(ABC):

@@ -19,7 +19,7 @@ from simsplit.packets import Packets
 from simsplit.parties.client import Client
 
 
-@dataclass
+@dataclass(eq=False)
 class Author:
     """A writer of the first texts of a split for a client; it keeps them until they are scored."""
 

@@ -40,7 +40,7 @@ class Sampling(Config):
     """Only the likeliest tokens that together have this probability are drawn from; 1: all."""
 
 
-@dataclass
+@dataclass(eq=False)
 class WritingPasses(ABC):
     """A way to get the scores of the next token."""
 
@@ -153,7 +153,7 @@ def refuse_unreadable(prompts: Sequence[Tensor], positions: int) -> None:
             )
 
 
-@dataclass
+@dataclass(eq=False)
 class InSession(WritingPasses):
     """The passes of a session: each token crosses once, and both sides keep their results."""
 

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -63,9 +63,14 @@ class DraftRound:
     """The number of rounds for which it stands: itself, and later ones that are not played."""
 
 
-_Played = tuple[DraftRound, Mapping[ClientId, Counter[str]], ClientId | None, set[ClientId] | None]
-"""A round that was played, the batches that clients took in it, and the holder and the clients that
-are up to date after it."""
+class _Played(NamedTuple):
+    """A round that was played, and the state after it."""
+
+    round: DraftRound
+    taken: Mapping[ClientId, Counter[str]]
+    """Batches that clients took in it."""
+    holder: ClientId | None
+    up_to_date: set[ClientId] | None
 
 
 class StepBook:
@@ -302,7 +307,7 @@ class RunDraft:
         before = {client: Counter(self.book.taken[client]) for client in lineup.clients}
         made = self._play_round(lineup)
         more = {c: self.book.taken[c] - earlier for c, earlier in before.items()}
-        self._memory[alike] = made, more, self.exchange.holder, self._get_up_to_date()
+        self._memory[alike] = _Played(made, more, self.exchange.holder, self._get_up_to_date())
         return made, kind
 
     def _play_round(self, lineup: Lineup) -> DraftRound:
@@ -345,12 +350,12 @@ class RunDraft:
 
     def _repeat(self, lineup: Lineup, played: _Played) -> DraftRound:
         """Return an earlier round again, with the state after it."""
-        earlier, taken, self.exchange.holder, up_to_date = played
-        for client, counts in taken.items():
+        self.exchange.holder = played.holder
+        for client, counts in played.taken.items():
             self.book.taken[client] += counts
         if self.federation is not None:
-            self.federation.up_to_date = up_to_date
-        return replace(earlier, number=lineup.round, was_repeated=True)
+            self.federation.up_to_date = played.up_to_date
+        return replace(played.round, number=lineup.round, was_repeated=True)
 
     def _get_up_to_date(self) -> set[ClientId] | None:
         """Return the clients that had the last broadcast, where that matters."""

@@ -283,9 +283,10 @@ class Clock:
         if not work.steps:
             return ()
         protocol, rates, flops = self.protocol, self.rates[client], self.flops.of(client)
-        passed = protocol.list_legs_of_labels()
-        if self.order == "joint" and not passed & work.packets.keys():
-            protocol = protocol.select_without(passed)  # of a party that has no labels
+        if self.order == "joint":
+            passed = protocol.list_legs_of_labels()
+            if not passed & work.packets.keys():
+                protocol = protocol.select_without(passed)  # of a party that has no labels
         batch = work.samples / work.steps
         if not any(work.packets.get(leg) for leg in protocol.legs):
             own = sum(flops.count(turn.work) for turn in protocol.turns if turn.by_client)

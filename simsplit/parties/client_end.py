@@ -125,10 +125,10 @@ class ClientEnd:
     autocast: Autocast = nullcontext
     stock: Stock | None = None
     noise: NoiseSource = "cpu"
-    stage: str = TRAIN
+    stage: str = field(default=TRAIN, init=False)
     """The phase that the run is in."""
-    tally: Tally = field(default_factory=Tally)
-    sessions: Sessions = field(default_factory=Sessions)
+    tally: Tally = field(default_factory=Tally, init=False)
+    sessions: Sessions = field(default_factory=Sessions, init=False)
 
     def __post_init__(self, parts: ClientParts) -> None:
         self.head, self.tail, self._stack = parts.head, parts.tail, parts.stack

@@ -137,14 +137,14 @@ class ServerEnd:
     device: torch.device
     autocast: Autocast = nullcontext
     noise: NoiseSource = "cpu"
-    sessions: Sessions = field(default_factory=Sessions)
-    entries: Mapping[ClientId, nn.Module] = field(default_factory=dict)
+    sessions: Sessions = field(default_factory=Sessions, init=False)
+    entries: Mapping[ClientId, nn.Module] = field(default_factory=dict, init=False)
     """The trunk from a client's own cut on, where that is not the trunk's beginning."""
-    tallies: dict[ClientId, Tally] = field(default_factory=dict)
+    tallies: dict[ClientId, Tally] = field(default_factory=dict, init=False)
     """Losses that the server computes, by client."""
-    joins_rows: bool = False
+    joins_rows: bool = field(default=False, init=False)
     """Whether methods take the rows of a cohort as one, where they can: clients are stacked."""
-    copies: StackedTrunks | None = None
+    copies: StackedTrunks | None = field(default=None, init=False)
     """The copies of the trunk and tail that clients now train against, if these are stacked."""
 
     def choose_readers(self, members: list[Member]) -> list[Member]:

@@ -31,7 +31,10 @@ class ScenarioFields(DeclaredFields):
     """Base of a scenario: its fields and what follows from them, without checks between them."""
 
     def find_viewpoint(self, attack: AttackConfig) -> Viewpoint:
-        """Return the place at which an attack sees packets; refuse a client of unknown name."""
+        """Return the place at which an attack sees packets.
+
+        SimsplitError is raised for a client of unknown name.
+        """
         who = attack.sitting
         return Viewpoint(ClientNames(self.party_names).find(who) if who else None)
 
@@ -94,7 +97,10 @@ class ScenarioFields(DeclaredFields):
         return self.label_party if self.parties else None
 
     def select_methods(self, client: ClientId) -> dict[int, MethodConfig]:
-        """Return the methods at a client's cut, by their places in `method`."""
+        """Return the methods at a client's cut, by their places in `method`.
+
+        SimsplitError is raised for a party of unknown name.
+        """
         return {
             place: each
             for place, each in enumerate(self.method)
@@ -116,7 +122,10 @@ class ScenarioFields(DeclaredFields):
         return any(each.by for each in self.method)
 
     def find_read_client(self, attack: AttackConfig) -> ClientId:
-        """Return the client whose packets of the targets an attack reads."""
+        """Return the client whose packets of the targets an attack reads.
+
+        SimsplitError is raised for a client of unknown name.
+        """
         seat = self.find_viewpoint(attack).client
         if seat is not None:
             return seat

@@ -76,7 +76,10 @@ def explain_left_over(error: ScenarioError, overrides: Mapping[str, Any]) -> Sce
 
 
 def refuse_misread(values: Mapping[str, Any], made: BaseModel) -> None:
-    """Raise ScenarioError for a boolean that pydantic read as a number, the reverse, or .nan."""
+    """Raise ScenarioError for a boolean that pydantic read as a number, the reverse, or .nan.
+
+    `made` is the model that pydantic has made from `values`.
+    """
     if problems := list(_find_misread(values, made, ())):
         raise ScenarioError.of_many(problems)
 

@@ -140,7 +140,10 @@ class Scenario(ScenarioFields):
         return self
 
     def shapes(self, info: DataInfo) -> tuple[tuple[Shape, Shape], tuple[Shape, Shape]]:
-        """Return the shapes (cut, features) in the model, and on the wire; refuse other samples."""
+        """Return the shapes (cut, features) in the model, and the shapes that cross the wire.
+
+        Raise ScenarioError if the model cannot read samples of this shape.
+        """
         refuse(Occasion.SAMPLES, self, info)
         if info.parts:
             whole = self.model.join_shapes(info.parts, self.joining.join)

@@ -10,6 +10,7 @@ from simsplit.errors import ScenarioError
 from simsplit.scenario import (
     attacker_seats,
     cuts,
+    lacking,
     misfits,
     private_rules,
     session_rules,
@@ -82,10 +83,7 @@ RULES: Mapping[Occasion, tuple[Rule, ...]] = {
         Rule(cuts.find_unequal_cuts, "clients.cut..., method.0.kind"),
     ),
     Occasion.PACKAGES: (
-        Rule(
-            undeployable.find_lacking,
-            "observers.N.kind, model.lora, evaluate.metrics, targets.lpips",
-        ),
+        Rule(lacking.find_lacking, "observers.N.kind, model.lora, evaluate.metrics, targets.lpips"),
     ),
     Occasion.DATA: (
         Rule(hardly_meant.find_empty_classes, "", "warn"),

@@ -1,13 +1,6 @@
-"""Fields of a scenario that a deployment, on machines of several owners, cannot have, or that need
-a package that this machine lacks.
-
-Packages are named before work starts. A sweep asks for all of its cells, so that none is trained in
-vain.
-"""
+"""Fields of a scenario that a deployment, on machines of several owners, cannot have."""
 
 from simsplit.data.joined_tables import JoinedSource
-from simsplit.metrics.image_scores import describe_lack_of_lpips
-from simsplit.metrics.text import describe_lack_of_code_bleu
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.findings import Finding, Findings
 
@@ -45,14 +38,3 @@ def find_undeployable(scenario: ScenarioFields) -> Findings:
                 f"got {method.kind_name}, which {only}: it needs the vocabulary of all clients' "
                 "texts; use another method",
             )
-
-
-def find_lacking(scenario: ScenarioFields) -> Findings:
-    """Refuse a field whose package this machine lacks."""
-    lacks = {f"observers.{place}.kind": each.lacks for place, each in enumerate(scenario.observers)}
-    lacks["model.lora"] = scenario.model.lacks
-    if "code_bleu" in scenario.metrics:
-        lacks["evaluate.metrics"] = describe_lack_of_code_bleu()
-    if scenario.targets.lpips is not None:
-        lacks["targets.lpips"] = describe_lack_of_lpips()
-    yield from (Finding(field, lack) for field, lack in lacks.items() if lack)

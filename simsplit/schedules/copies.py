@@ -33,8 +33,8 @@ class TrunkCopies:
     keep_moments: bool
     elsewhere: "Callable[[], TrunkCopies]"
     """Makes another one, with its own trunk."""
-    _moments: dict[ClientId, dict[str, Tensor]] = field(default_factory=dict)
-    _methods: dict[ClientId, dict[str, Tensor]] = field(default_factory=dict)
+    _moments: dict[ClientId, dict[str, Tensor]] = field(default_factory=dict, init=False)
+    _methods: dict[ClientId, dict[str, Tensor]] = field(default_factory=dict, init=False)
     """What the server's methods remember of each copy."""
 
     def __post_init__(self) -> None:

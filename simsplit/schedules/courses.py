@@ -6,7 +6,7 @@ return what each client did in the round.
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -69,14 +69,15 @@ class Course(ABC):
             self.federation.collect(self.count_samples(done), lineup.round, {})
         return done
 
-    def begin_lap(self, lineup: Lineup, lap: int, batch: int | None = None) -> list[ClientId]:
-        """Let clients drop out in a lap (from 1), and return those that stay for its step.
+    def begin_lap(
+        self, lineup: Lineup, lap: Iterable[ClientId], number: int, batch: int | None = None
+    ) -> list[ClientId]:
+        """Let clients of a lap drop out, and return those that stay for its step, in their order.
 
-        `batch` is the number of the lap's batch; None: each client's next one.
+        `number` is the lap's, from 1 on; `batch` is that of its batch, None: each client's next.
         """
-        left = [client for client, steps in lineup.steps.items() if lap <= steps]
-        there = [client for client in left if not self.pace.stops(client)]
-        leaving = [c for c in there if c in lineup.drops and lineup.steps[c] == lap]
+        there = [client for client in lap if not self.pace.stops(client)]
+        leaving = [c for c in there if c in lineup.drops and lineup.steps[c] == number]
         for client in leaving:
             self.exchange.abandon(client, batch)
         return [client for client in there if client not in leaving]
@@ -99,7 +100,7 @@ class InTurn(Course):
     schedule: ScheduleConfig
     hands_over: bool = field(kw_only=True)
     """Whether what clients share goes to the next one before each step."""
-    turns: Turns | None = None
+    turns: Turns | None = field(default=None, init=False)
     """Kept where a detector judges the trunk after each client's turn."""
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
@@ -140,7 +141,7 @@ class Together(Course):
         """Train lap after lap; clients that drop out or are late are not in the lap's batch."""
         total, done = sum(lineup.steps.values()), 0
         for number, lap in enumerate(self.schedule.laps(lineup.steps), start=1):
-            if staying := self.begin_lap(lineup, number):
+            if staying := self.begin_lap(lineup, lap, number):
                 self.exchange.step_together(staying)
             # Late clients count too, so that progress reaches the total.
             done += len(lap)
@@ -163,7 +164,8 @@ class Jointly(Course):
         # Parties that were away go on with the others' batches, so the round decides the number.
         first = (lineup.round - 1) * most
         for number in range(most):
-            staying = self.begin_lap(lineup, number + 1, first + number)
+            lap = [client for client, steps in lineup.steps.items() if number < steps]
+            staying = self.begin_lap(lineup, lap, number + 1, first + number)
             # Without the reader nobody knows the labels.
             complete = not self.waits or len(staying) == len(self.exchange.parties)
             if self.reader in staying and complete:
@@ -224,7 +226,7 @@ class AsTheyCome(Course):
 
     clock: Clock
     max_ahead: int | None
-    _stale: dict[ClientId, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _stale: dict[ClientId, list[int]] = field(default_factory=lambda: defaultdict(list), init=False)
 
     def train(self, lineup: Lineup, tick: Tick) -> RoundDone:
         """Play all clients' steps in the order of simulated time."""

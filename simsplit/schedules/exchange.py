@@ -11,7 +11,7 @@ names the round, the client and the leg.
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import zip_longest
 
 from torch import Tensor
@@ -79,21 +79,22 @@ class Exchange:
     topology: Topology
     parts: int = 1
     """The number of parts in which each mini-batch crosses."""
+    _: KW_ONLY
     parties: Sequence[ClientId] = ()
     """The clients that take part in every pass, each with columns of its own; empty: a pass is of
     one client."""
-    names: ClientNames = NO_NAMES
+    names: ClientNames = field(default=NO_NAMES, init=False)
     """What messages call the clients."""
-    sensor: Sensor | None = None
+    sensor: Sensor | None = field(default=None, init=False)
     """The tap of the wire by which detectors see."""
-    watch: StepWatch | None = None
+    watch: StepWatch | None = field(default=None, init=False)
     """The watch over the trunk, where clients are remote."""
-    holder: ClientId | None = None
+    holder: ClientId | None = field(default=None, init=False)
     """The client that trained last, and so holds what is handed from client to client."""
-    reading: str = ""
+    reading: str = field(default="", init=False)
     """The control whose outputs are asked for; empty: none."""
-    _sessions: int = 0
-    _at: tuple[ClientId, Leg] | None = None
+    _sessions: int = field(default=0, init=False)
+    _at: tuple[ClientId, Leg] | None = field(default=None, init=False)
     """Whose walk is under way, and on which leg it is."""
 
     def __post_init__(self) -> None:

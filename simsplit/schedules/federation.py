@@ -43,9 +43,9 @@ class Federation:
     """The shared weights that each client has, where clients' cuts differ."""
     passed: Names | None = None
     """Those of the trunk that its steps pass, likewise."""
-    up_to_date: set[ClientId] | None = None
+    up_to_date: set[ClientId] | None = field(default=None, init=False)
     """The clients that had the last broadcast; None: all, with the run's first weights."""
-    trust: Mapping[ClientId, float] = field(default_factory=dict)
+    trust: Mapping[ClientId, float] = field(default_factory=dict, init=False)
     """The weight of a client's work, where it is not 1."""
 
     def send(self, clients: Sequence[ClientId], round_number: int) -> None:

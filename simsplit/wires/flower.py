@@ -52,7 +52,7 @@ def transcribe_messages(
         "transcribe_messages",
         legs=list(dict.fromkeys(names.values())),
         recorder="simsplit.wires.flower",
-        content=content or {},
+        content=dict(content or {}),  # copied, as each message reads it
     )
     kind = None if modality == "images" else modality  # of images, the size is lacking
     plain, size = describe(inputs=None, modality=kind), parse_size(most)

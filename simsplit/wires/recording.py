@@ -77,7 +77,8 @@ def record(
     if every < 1:
         raise RunError(f"every: must be at least 1, got {every}")
     name = "simsplit.record"
-    describe = partial(describe_samples, name, recorder=name, legs=legs, content=content or {})
+    legs_hold = dict(content or {})  # copied, as it is read again while the loop runs
+    describe = partial(describe_samples, name, recorder=name, legs=legs, content=legs_hold)
     kind = None if modality == "images" else modality  # of images, the size is lacking
     writer = TranscriptWriter(path, describe(inputs=None, modality=kind), parse_size(most))
     describe_first = partial(describe, modality=modality, mean=mean, std=std)

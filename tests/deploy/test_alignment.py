@@ -25,12 +25,13 @@ from torch import Tensor
 from simsplit.deploy import alignment, alignment_site
 from simsplit.deploy.alignment import Blinder, Meeting, make_statement, split_points
 from simsplit.deploy.alignment_site import COMMON, AlignmentSite, align_ids
-from simsplit.deploy.client_session import ClientSession, FaultOf, SocketTable
-from simsplit.deploy.connection import check_join
+from simsplit.deploy.client_session import ClientSession, FaultOf
 from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
+from simsplit.deploy.join_check import check_join
 from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys, read_roster
 from simsplit.deploy.seals import Seals
 from simsplit.deploy.server_run import _align_ids
+from simsplit.deploy.server_tables import SocketTable
 from simsplit.deploy.site_setup import load_own_data
 from simsplit.errors import DataError, ProtocolError, RunError, RunFailedError, SimsplitError
 from simsplit.results.directory import SOCKET

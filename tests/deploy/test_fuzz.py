@@ -18,8 +18,9 @@ import torch
 from builders import TINY, enter_round
 from direct import Sites
 
-from simsplit.deploy.client_session import ClientLost, ClientSession, SocketTable
+from simsplit.deploy.client_session import ClientLost, ClientSession
 from simsplit.deploy.frames import read_frame, write_frame
+from simsplit.deploy.server_tables import SocketTable
 from simsplit.deploy.trunk_watch import RoundSpoilt
 from simsplit.parties.calls import Assess, CountSteps, Probe
 from simsplit.scenario import parse

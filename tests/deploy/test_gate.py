@@ -16,11 +16,11 @@ from door import GIVEN, Door, Guest, wait_until
 from gists import says
 
 from simsplit.deploy import keys
-from simsplit.deploy.client_session import ClientLost, SocketTable
-from simsplit.deploy.fault_judge import LeftOutTable
+from simsplit.deploy.client_session import ClientLost
 from simsplit.deploy.frames import write_frame
 from simsplit.deploy.gate import METHOD, Gate
 from simsplit.deploy.keys import Keys, make_keys
+from simsplit.deploy.server_tables import LeftOutTable, SocketTable
 from simsplit.deploy.terms import digest_terms
 from simsplit.errors import RunError
 from simsplit.parties.calls import Begin, CountSteps

@@ -23,14 +23,14 @@ import torch
 
 from simsplit.bench.bench_scenarios import Rounds, random_images, scenario
 from simsplit.bench.sides import BenchLines, Figures, Say, share_imports, time_in_turns
-from simsplit.deploy.client_session import ClientSession, FramePurpose, SocketTable
+from simsplit.deploy.client_session import ClientSession
 from simsplit.deploy.commands import require_deploy_packages
 from simsplit.deploy.connection import join
 from simsplit.deploy.data_form import make_remote_data
-from simsplit.deploy.fault_judge import LeftOutTable
 from simsplit.deploy.frames import read_frame, write_frame
 from simsplit.deploy.gate import Gate
 from simsplit.deploy.keys import SERVER, client_name, load_keys, make_keys
+from simsplit.deploy.server_tables import FramePurpose, LeftOutTable, SocketTable
 from simsplit.deploy.site import ClientSite
 from simsplit.deploy.terms import digest_terms
 from simsplit.errors import ProtocolError, RunFailedError

@@ -97,6 +97,13 @@ class TestPayloads:
     def test_as_they_should_be(self, plain):
         plain.check_begun()
 
+    @pytest.mark.parametrize("form", [list, lambda packets: packets[0], lambda packets: None])
+    def test_that_are_no_packets(self, plain, form):
+        """The call decides how an answer is judged, and not what has arrived."""
+        answer = form(plain.answer(Begin(1)))
+        with pytest.raises(ProtocolError):
+            plain.bounds.check_answer(0, Begin(1), answer, plain.phase)
+
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
     def test_of_another_type(self, plain, dtype):
         with pytest.raises(ProtocolError):

@@ -14,7 +14,7 @@ from direct import Direct, Sites
 from texts import CAUSAL, text_scenario
 
 from simsplit.deploy import frames as codec
-from simsplit.deploy.client_session import COLUMNS, FramePurpose
+from simsplit.deploy.server_tables import COLUMNS, FramePurpose
 from simsplit.deploy.terms import digest_resumable
 from simsplit.results import Run, checkpoints
 from simsplit.scenario import Scenario, parse

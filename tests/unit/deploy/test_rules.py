@@ -450,6 +450,17 @@ class TestCheckpoints:
         server.command(keep=2)
         assert server.site.rounds_kept == 2
 
+    def test_later_ones_stay_if_the_state_cannot_be_read(self, server, monkeypatch):
+        server.command(keep=1)
+        server.command(keep=2)
+        server.command(back_to=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(server.site.client.keeping, "state", lambda: {}["gone"])
+            with pytest.raises(KeyError):
+                server.command(keep=1)
+        server.command(back_to=2)
+        assert server.site.rounds_kept == 2
+
     def test_not_as_often_as_a_server_likes(self, server):
         for _ in range(MOST_RETURNS):
             server.site.rules.return_to(0)

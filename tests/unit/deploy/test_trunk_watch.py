@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from simsplit.deploy.client_session import ClientLost, clean
-from simsplit.deploy.fault_judge import LeftOutTable
+from simsplit.deploy.client_session import ClientLost
 from simsplit.deploy.remote_pool import RemotePool
+from simsplit.deploy.server_tables import LeftOutTable, clean
 from simsplit.deploy.trunk_watch import (
     CLIP_NORM,
     MOST_GROWTH,

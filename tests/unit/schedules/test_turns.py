@@ -1,6 +1,7 @@
 """Whose turn it is, and how long a run lasts."""
 
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ from by_hand import Recorder, feed
 
 from simsplit.bench.overhead import feed_of
 from simsplit.legs import Leg
-from simsplit.schedules.schedule import PerClientConfig, RoundRobinConfig
+from simsplit.phases import Phase
+from simsplit.schedules.cohort import Lineup
+from simsplit.schedules.courses import Together
+from simsplit.schedules.schedule import LapsConfig, PerClientConfig, RoundRobinConfig
 
 UNEQUAL = {0: 2, 1: 0, 2: 3, 3: 1}
 
@@ -21,6 +25,22 @@ def test_round_robin_skips_who_is_through() -> None:
 
 def test_per_client_takes_one_after_another() -> None:
     assert list(PerClientConfig().turns(UNEQUAL)) == [0, 0, 2, 2, 2, 3]
+
+
+def test_laps_are_those_of_the_schedule() -> None:
+    """A plugin's schedule may order the clients of a lap, or leave some out."""
+
+    class Backwards(LapsConfig):
+        def laps(self, steps):
+            yield from ([*reversed(lap)] for lap in super().laps(steps))
+
+    taken, left = [], []
+    exchange = MagicMock(watch=None, step_together=taken.append)
+    exchange.abandon = lambda client, batch: left.append(client)
+    pace = MagicMock(stops=lambda client: False, is_late=lambda client: False)
+    lineup = Lineup(1, Phase("train", 1), 1.0, UNEQUAL, frozenset({3}))
+    Together(exchange, pace, None, Backwards()).train(lineup, lambda done, total: None)
+    assert (taken, left) == ([[2, 0], [2, 0], [2]], [3])
 
 
 @pytest.mark.parametrize("schedule", [RoundRobinConfig, PerClientConfig])

@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from logging.handlers import BufferingHandler
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from simsplit import record
 from simsplit.errors import RunError
 from simsplit.wires import transcript_writer
+from simsplit.wires.facts import Content
+from simsplit.wires.flower import transcribe_messages
 from simsplit.wires.recording import WriteBehind
 from simsplit.wires.transcript import Transcript
 from simsplit.wires.truth import Truth
@@ -73,6 +76,29 @@ def test_a_recorded_loop_is_the_loop_to_the_bit(tmp_path: Path, compiled: bool) 
     assert wire.summarise().by_leg == dict.fromkeys(legs, STEPS)
     assert (wire.facts.modality, wire.facts.classes) == ("images", 3)
     assert [row.leg for row in wire.rows()][:5] == list(legs)
+
+
+def test_legs_hold_what_was_said_when_the_recording_began(tmp_path: Path) -> None:
+    said: dict[str, Content] = {"smashed": "embeddings"}
+    net, images = Split(), torch.ones(4, 1, 4, 4)
+    with record(tmp_path / "wire", smashed=net.encoder, content=said) as tape:
+        said["smashed"] = "other"
+        tape.samples(range(4), inputs=images)
+        net(images)
+    assert Transcript.open(tmp_path / "wire").facts.content == {"smashed": "embeddings"}
+
+
+def test_legs_of_messages_hold_what_was_said_when_the_mod_was_made(tmp_path: Path) -> None:
+    said: dict[str, Content] = {"smashed": "embeddings"}
+    truth = range(4), torch.ones(4, 1, 4, 4), None
+    mod = transcribe_messages(tmp_path, samples=lambda _: truth, content=said)
+    said["smashed"] = "other"
+    arrays = SimpleNamespace(array_records={"arrays": {"smashed": torch.ones(4, 8)}})
+    answer = SimpleNamespace(content=arrays, has_content=lambda: True)
+    asked = SimpleNamespace(has_content=lambda: False)
+    mod(asked, SimpleNamespace(node_id=1, node_config={}), lambda *_: answer)
+    facts = Transcript.open(tmp_path / "node-1").facts
+    assert (facts.modality, facts.content) == ("images", {"smashed": "embeddings"})
 
 
 def test_values_are_those_before_the_next_layer_wrote_over_them(tmp_path: Path) -> None:
