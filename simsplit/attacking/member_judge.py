@@ -21,7 +21,8 @@ from simsplit.attacks.canaries import CANARIES
 from simsplit.attacks.member_attack import CANDIDATES, CandidateReading, MemberAttack
 from simsplit.data import Prepared
 from simsplit.metrics.audit_bounds import audit
-from simsplit.metrics.leaks import AUC, RATES, measure_members, trace_rates
+from simsplit.metrics.leaks import measure_members, trace_rates
+from simsplit.metrics.metric_registry import MEMBER_AUC, MEMBER_RATES
 from simsplit.privacy.accounting import list_guarantees
 from simsplit.privacy.accounts import choose_delta
 from simsplit.results.directory import encode_csv
@@ -96,7 +97,7 @@ class MemberJudge(AttackJudge[MemberAttack]):
             if attack.config.audited:
                 scores.rows += [{**place, **who, **row} for row in self._audit(attack)]
         coin = {**place, "attack": COIN, "role": FLOOR}
-        scores.rows += list_leaks(coin, {**RATES, AUC: 0.5})
+        scores.rows += list_leaks(coin, {**MEMBER_RATES, MEMBER_AUC: 0.5})
         scores.files[ROC] = encode_csv(points, digits=6)
         return scores
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simsplit.assembly import Assembly
 from simsplit.attacking.attack_judge import AttackJudge, KindScores
-from simsplit.attacking.text_scorer import make_text_floors
+from simsplit.attacking.text_scorer import find_special, make_text_floors
 from simsplit.attacks import Knowledge
 from simsplit.attacks.inverters import NOTHING
 from simsplit.attacks.known_pairs import is_ceiling
@@ -152,7 +152,6 @@ class SessionJudge(AttackJudge[SessionAttack]):
         """The sessions of the current judgement."""
         self.alpha, self.seed, self.data = scenario.targets.alpha, scenario.seed, data
         self.vocabulary, self.reader = data.vocabulary, scenario.text_reader()
-        self._special = torch.tensor(sorted(self.vocabulary.special))
         compute_attack_performance(
             "x", "x"
         )  # a missing package raises now rather than after training
@@ -256,7 +255,7 @@ class SessionJudge(AttackJudge[SessionAttack]):
         padded = torch.full_like(truth, NOTHING)
         padded[: len(guess)] = guess[: len(truth)]
         # By the truth alone: an attack that reads a special token in a text's place is wrong there.
-        kept = ~torch.isin(truth, self._special)
+        kept = ~find_special(truth, self.vocabulary)
         return padded[kept], truth[kept]
 
     def _compute_figures(self, guess: Tensor, truth: Tensor) -> Row:

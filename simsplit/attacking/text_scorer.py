@@ -25,6 +25,7 @@ from simsplit.attacking.attack_judge import KindScores
 from simsplit.attacking.input_scorer import InputScorer
 from simsplit.attacks.attack import Guesses
 from simsplit.data import Prepared
+from simsplit.data.samples import Vocabulary
 from simsplit.metrics.text import assign_readings, rouge_l, score_texts, split_words, token_rouge_l
 from simsplit.results.leak_table import Row
 from simsplit.results.recovered_files import TEXTS, encode_lines
@@ -51,6 +52,11 @@ def take_places(row: Tensor, places: Tensor) -> Tensor:
     return row[places[places < len(row)]]
 
 
+def find_special(tokens: Tensor, vocabulary: Vocabulary) -> Tensor:
+    """Return a mask of the tokens that stand for no text."""
+    return torch.isin(tokens, torch.tensor(sorted(vocabulary.special)))
+
+
 class TextScorer(InputScorer):
     """The scorer of texts, by ROUGE-L of words and of tokens, METEOR and token accuracy."""
 
@@ -75,7 +81,7 @@ class TextScorer(InputScorer):
             ids[-int(length) :] if chosen.texts.left else ids[: int(length)]
             for ids, length in zip(chosen.inputs, chosen.texts.lengths, strict=True)
         ]
-        truth = [tokens[~self._find_special(tokens)] for tokens in whole]
+        truth = [tokens[~find_special(tokens, self.vocabulary)] for tokens in whole]
         candidates = {
             name: self._collect_candidates(guesses, whole, own, left=chosen.texts.left)
             for name, guesses in recovered.items()
@@ -122,7 +128,7 @@ class TextScorer(InputScorer):
                     # The guess at a token is the label at the text's own token before it; secret
                     # ones may lie between.
                     places = torch.cat([places.new_zeros(1), places[:-1] + 1])
-                places = places[~self._find_special(whole[text])]
+                places = places[~find_special(whole[text], self.vocabulary)]
                 rows = [*rows_RL[kept][place :: len(part)]]
                 sure = None if sure_R is None else sure_R[kept][place :: len(part)]
                 pick = None if sure is None else int(sure.argmax())
@@ -180,9 +186,6 @@ class TextScorer(InputScorer):
         rows = (take_places(row, places) for row in counted)
         return [self.reader.decode(row[row >= 0].tolist()) for row in rows]
 
-    def _find_special(self, tokens: Tensor) -> Tensor:
-        return torch.isin(tokens, torch.tensor(sorted(self.vocabulary.special)))
-
 
 def make_text_floors(
     data: Prepared, lengths: Sequence[int], rng: torch.Generator
@@ -192,8 +195,7 @@ def make_text_floors(
     drawn = [torch.randint(data.vocabulary.size, (n,), generator=rng) for n in lengths]
     # Without public data the clients' own texts set the floor, which no attacker could know.
     known = (data.auxiliary or data.train).inputs.flatten()
-    special = torch.isin(known, torch.tensor(sorted(data.vocabulary.special)))
-    often = int(known[~special].bincount().argmax())
+    often = int(known[~find_special(known, data.vocabulary)].bincount().argmax())
     return drawn, [torch.full((n,), often) for n in lengths]
 
 

@@ -290,7 +290,7 @@ def payloads(targets: Sequence[Packet]) -> list[Packet]:
 
 
 class KeepingAttack(Attack):
-    """An attack that keeps what it recovers; it stays empty where the results are no inputs."""
+    """An attack whose `work` sets `_recovered`; it stays empty where the results are no inputs."""
 
     def __init__(self, config: AttackConfig, known: Knowledge) -> None:
         super().__init__(known)

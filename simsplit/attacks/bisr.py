@@ -93,7 +93,6 @@ class Bisr(Inverting):
         view = view_gradients(self.known, seen, self.config.reads)
         context = self.known.stack.get_context(seen.smashed.tensors)
         matching = GradientMatching(self.tail, self.known, view, context)
-        # The start is this batch's own, and no loss is asked for, which would cost a step more.
         labels = matching.descend(start, self.config.gradient_steps, self.config.gradient_lr)
         tokens = shift_to_tokens(labels.argmax(-1), self.vocabulary.pad)
         # No label is a text's first token, so the gradient says nothing of it.

@@ -254,7 +254,7 @@ class Knowledge:
 
     def message(self, packet: Packet) -> Tensor:
         """Unpack the first message of a packet, which every attacker gets."""
-        return self.messages(packet)[0]
+        return self.unpack(packet)  # which leaves out what follows the first message
 
     def messages(self, packet: Packet) -> list[Tensor]:
         """Unpack the messages of a packet that go to one server, the first of them."""

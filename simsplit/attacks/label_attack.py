@@ -115,4 +115,4 @@ class LabelAttack(KeepingAttack):
 
     @abstractmethod
     def read(self, view: SeenView) -> Sequence[Clue]:
-        """Infer labels from a view; return nothing if the view does not allow it."""
+        """Infer labels from a view: a clue for each figure, or none if the view allows none."""

@@ -72,6 +72,7 @@ class Rmle(PayloadMatching):
         adam = AdamConfig(lr=self.config.lr, amsgrad=True, eps=1e-3)
         self.learners["images"] = Learner({"images": nn.ParameterDict({"images": images})}, adam)
         self.resume()
+        self._recovered = self.known.pixels(images.detach())
         total = self.config.iterations
         every = max(1, total // 10)
         while self.iteration < total:
@@ -82,5 +83,5 @@ class Rmle(PayloadMatching):
             descend(self.learners["images"], errors.sum() + prior)
             self.iteration += 1
             if self.iteration % every == 0 or self.iteration == total:
+                self._recovered = self.known.pixels(images.detach())
                 yield self.iteration, total
-        self._recovered = self.known.pixels(images.detach())

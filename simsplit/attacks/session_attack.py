@@ -26,7 +26,10 @@ def group_by_length(lengths: Tensor, together: int | None) -> Sequence[Tensor]:
 
 
 class SessionAttack(KeepingAttack):
-    """An attack that recovers the tokens of whole sessions, both prompts and responses."""
+    """An attack that recovers the tokens of whole sessions, both prompts and responses.
+
+    Where none is recovered, `recovered` has NOTHING.
+    """
 
     config: SessionAttackConfig
 

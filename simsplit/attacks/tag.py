@@ -109,8 +109,8 @@ class GradientMatching:
     def descend(
         self, start_RLV: Tensor, steps: int, lr: float, between: "Between | None" = None
     ) -> Tensor:
-        """Return labels, optimized from a start until they match the client's gradient."""
-        labels_RLV = start_RLV.to(self.weight_VD).clone()
+        """Return labels, optimized until they match the client's gradient; changes the start."""
+        labels_RLV = start_RLV.to(self.weight_VD)
         # Fused, because a step goes over rows x positions x vocabulary values.
         optimizer = AdamW([labels_RLV.requires_grad_()], lr=lr, eps=EPS, fused=True)
         for number in range(steps):

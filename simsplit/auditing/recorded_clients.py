@@ -148,7 +148,10 @@ def attack_record(
     until: float,
     progress: Callable[[str, int, int], None],
 ) -> Judgement:
-    """Let one attack work, and return its scores; raise TimeSpentError after the time `until`."""
+    """Let one attack work, and return its scores.
+
+    Raise TimeSpentError if it is not done at the time `until`, of `time.monotonic`.
+    """
     # The transcript's offers have been checked in place of the scenario's, which would refuse more.
     scenario = BaseModel.model_copy(ground.scenario, update={"attacks": (config,)})
     data = ground.data

@@ -171,11 +171,18 @@ class Detector(ABC):
         """Smallest standard deviation of honest clients' scores that is assumed."""
 
     def remember(self, name: str) -> dict[ClientId, Tensor]:
-        """Return a dict of tensors by client; a checkpoint has them as `name.CLIENT`."""
+        """Return a dict of tensors by client; a checkpoint has them as `name.CLIENT`.
+
+        Call this in `__init__`, since `load` restores only what has a name by then. No name may be
+        the beginning of another one up to a dot.
+        """
         return self._remembered.setdefault(name, {})
 
     def average(self, values: Mapping[ClientId, Tensor]) -> dict[ClientId, Tensor]:
-        """Add a round's values; return the means over the window of the clients that took part."""
+        """Add a round's values; return the means over the window of the clients that took part.
+
+        Call this once a round.
+        """
         window, means = self.config.window, dict(values)
         for client, value in values.items():
             if window is None:

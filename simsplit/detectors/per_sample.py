@@ -44,7 +44,11 @@ class PerSampleConfig(ByClassConfig, ABC):
 
     @abstractmethod
     def judge_class(self, rows_ND: Tensor, labels_N: Tensor, mine_M: Tensor) -> Tensor:
-        """Return a mask of the suspicious samples of one class, whose places are `mine_M`."""
+        """Return a mask (M) of the suspicious samples of one class, whose places are `mine_M`.
+
+        `rows_ND` and `labels_N` have the samples of all clients and classes. A class has at least
+        twice `fewest` samples, and others are not judged.
+        """
 
     def build(self) -> "PerSample":
         return PerSample(self)

@@ -50,11 +50,12 @@ class C3sl(Method):
     """One side's half; clients draw the keys from the announced seed."""
 
     def __init__(self, site: Site, ratio: int) -> None:
-        self.site, self.d, self.ratio, self.sends = site, site.size, ratio, site.sends
+        self.shape, self.d, self.ratio, self.sends = site.shape, site.size, ratio, site.sends
+        self.seed, self.device = site.seed, site.device
         self.keys_RF = self._draw_keys(site.seed) if site.side == "server" else None
 
     def announce(self) -> tuple[Tensor, ...]:
-        return (torch.tensor(self.site.seed),)
+        return (torch.tensor(self.seed),)
 
     def receive_announcement(self, tensors: tuple[Tensor, ...]) -> None:
         self.keys_RF = self._draw_keys(int(tensors[0]))
@@ -73,7 +74,7 @@ class C3sl(Method):
             torch.fft.rfft(z)[:, None] * self._require_keys().conj(), n=self.d
         )
         count = step.memo.get(self, len(z) * self.ratio)
-        return out_GRD.flatten(0, 1)[:count].view(-1, *self.site.shape)
+        return out_GRD.flatten(0, 1)[:count].view(-1, *self.shape)
 
     def pack_form(self, x: TensorForm, leg: Leg) -> tuple[TensorForm, ...]:
         return (x, TensorForm((1,), torch.int32)) if leg in BACK else (x,)
@@ -95,7 +96,7 @@ class C3sl(Method):
     def _draw_keys(self, seed: int) -> Tensor:
         keys_RD = torch.randn(self.ratio, self.d, generator=rng_for(seed, "c3sl"))
         keys_RF: Tensor = torch.fft.rfft(normalize(keys_RD))
-        return keys_RF.to(self.site.device)
+        return keys_RF.to(self.device)
 
     def _require_keys(self) -> Tensor:
         if self.keys_RF is None:

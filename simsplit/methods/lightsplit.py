@@ -68,6 +68,7 @@ class Structured:
         self.k = k
 
     def project(self, z: Tensor) -> Tensor:
+        """Project from (B, d) to (B, k)."""
         P, _, Q = self.rows_PMQ.shape
         x_BPQ = (z * self.signs_D).unflatten(1, (P, Q))
         x_BPQ = torch.bmm(self.mix_PP.expand(len(z), P, P), x_BPQ)
@@ -75,6 +76,7 @@ class Structured:
         return x_PBM.permute(1, 2, 0).flatten(1)[:, : self.k]
 
     def lift(self, z: Tensor) -> Tensor:
+        """Lift from (B, k) to (B, d), by R^T."""
         P, M, _ = self.rows_PMQ.shape
         x_BMP = torch.nn.functional.pad(z, (0, M * P - self.k)).unflatten(1, (M, P))
         x_BPQ = torch.bmm(x_BMP.permute(2, 0, 1), self.rows_PMQ).transpose(0, 1)

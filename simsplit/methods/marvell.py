@@ -188,10 +188,10 @@ def _solve_along(problem: Problem, power: float, lam20: Values) -> tuple[Values,
     # The sum of both Kullback-Leibler divergences between the noised classes; lam21 is 0.
     along0, across0, along1 = lam10 + u, lam20 + u, lam11 + v
     with np.errstate(divide="ignore", invalid="ignore"):
-        total = (along0 + g) / along1 + (along1 + g) / along0
+        divergence = (along0 + g) / along1 + (along1 + g) / along0
         if d > 1:
-            total = total + (d - 1) * (across0 / v + v / across0)
-    return lam10, lam11, np.where(np.isfinite(total), total / 2 - d, math.inf)
+            divergence = divergence + (d - 1) * (across0 / v + v / across0)
+    return lam10, lam11, np.where(np.isfinite(divergence), divergence / 2 - d, math.inf)
 
 
 class MaxNormConfig(LabelDefenceConfig):

@@ -55,7 +55,10 @@ class Replacing(Method, ABC):
         self.kind = config.kind_name
 
     def compute_probabilities(self, tokens: Tokens) -> Tensor:
-        """Return the probability that each of the V tokens is replaced (possibly by itself)."""
+        """Return the probability that each of the V tokens is replaced; by default all are.
+
+        A token may be replaced by itself.
+        """
         return torch.ones(len(tokens.counts), device=tokens.embeddings.device)
 
     @abstractmethod

@@ -17,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simsplit.metrics.intervals import CONFIDENCE, clopper_pearson
+from simsplit.metrics.metric_registry import MEMBER_AUC, MEMBER_RATES
 
 DRAWS = 1000
 """Number of bootstrap samples and of permutations."""
-RATES = {"tpr_at_1pct": 0.01, "tpr_at_01pct": 0.001}
-"""Figure -> the largest share of others that are taken for members."""
-AUC = "auc"
 Numbers = NDArray[np.int64]
 Hits = Callable[[Numbers, Numbers], NDArray[np.bool_]]
 """A function of guesses and labels that returns which guesses are right."""
@@ -145,8 +143,8 @@ def measure_members(
     scores: NDArray[np.floating], members: NDArray[np.bool_], rng: np.random.Generator
 ) -> dict[str, Interval]:
     """Measure each figure of scores, larger ones for likelier members, with its interval."""
-    figures = {name: _measure_rate(scores, members, rate) for name, rate in RATES.items()}
-    return {**figures, AUC: measure_auc(scores, members, rng, signed=True)}
+    figures = {name: _measure_rate(scores, members, rate) for name, rate in MEMBER_RATES.items()}
+    return {**figures, MEMBER_AUC: measure_auc(scores, members, rng, signed=True)}
 
 
 def _measure_rate(

@@ -14,6 +14,10 @@ _SPLITS = ("test_", "validation_")
 _FIRST = ("exact_answers", "answers", "accuracy")
 """In this order: a model that writes a class is judged by its answer, not by single tokens."""
 
+MEMBER_RATES = {"tpr_at_1pct": 0.01, "tpr_at_01pct": 0.001}
+"""Figure of attacks on members -> the largest share of others that are taken for members."""
+MEMBER_AUC = "auc"
+
 
 @dataclass(frozen=True)
 class Metric:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from simsplit.metrics.metric_registry import MEMBER_AUC, MEMBER_RATES
 from simsplit.metrics.text import combine_ends, compute_defence_score
 from simsplit.results.leak_table import CEILING, ORIGINALS, WRITTEN
 from simsplit.results.member_leaks import (
@@ -168,7 +169,7 @@ KINDS: dict[str, Kind] = {
     ),
     "members": Kind(
         "members",
-        ("tpr_at_1pct", "tpr_at_01pct", "auc", EPSILON, OF_WEIGHTS),
+        (*MEMBER_RATES, MEMBER_AUC, EPSILON, OF_WEIGHTS),
         {COIN: "(a coin)"},
         by_view=True,
         title="members found among up to {count} samples, half of which were trained on",

@@ -176,9 +176,8 @@ def explain_failure(rows: Sequence[Row], walker: Walker, *, half: bool = False) 
     scored = {each["attack"] for each in judged.leaks}
     lacking = {row[1].kind for row in rows} - scored
     # of few samples an untrained MLP shows gradients of one class alone, which this one compares
-    unseen = changes.get("model", {}).get("kind") == "mlp" and any(
-        part.kind == "mislabelled" for row in rows for part in row
-    )
+    of_mlp = changes.get("model", {}).get("kind") == "mlp"
+    unseen = of_mlp and all(detector.kind == "mislabelled" for _, _, detector, _ in rows)
     judges = result.clients or unseen
     return f"{describe(*rows)}: nobody detects or recovers" if lacking or not judges else None
 

@@ -30,11 +30,13 @@ ALL = [{"kind": kind, **({"trees": 5} if kind == "probe" else {})} for kind in K
 
 
 def clue(kind, rows, labels, **fields):
-    """Return an attack's clue about rows that serve as features."""
+    """Return an attack's only clue about rows that serve as features; None where it has none."""
     attack = ATTACKS[kind](**fields).build(build_setting().known)
     rows_known = torch.arange(len(labels) // 2)
     attack.known_labels = KnownLabels(int(labels.max()) + 1, rows_known, labels[rows_known])
-    return next(iter(attack.read(SeenView("features", 0, rows))), None)
+    clues = attack.read(SeenView("features", 0, rows))
+    assert len(clues) < 2
+    return clues[0] if clues else None
 
 
 def cloud(gap=6.0, count=60, width=20, classes=2):

@@ -1,5 +1,7 @@
 """rMLE: its steps against a plain loop, and a client's head in a run."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from builders import scenario
@@ -29,6 +31,15 @@ def test_it_is_the_published_loop_for_each_image():
             (feature + 0.5 * (down + across) + 0.2 * x.square().mean()).backward()
             adam.step()
         torch.testing.assert_close(attack.recovered[index], x.detach()[0], atol=1e-6, rtol=1e-5)
+
+
+def test_what_it_has_so_far_is_there_whenever_it_yields():
+    here = build_setting()
+    attack = RmleConfig(iterations=4, lr=0.1).build(here.known)
+    sent = here.head(here.truth[:3]).detach()
+    seen = [attack.recovered for _ in attack.work([packet(sent, Leg.SMASHED, 0)])]
+    assert [each.shape for each in seen] == [(3, 1, 8, 8)] * 4
+    assert not any(torch.equal(one, other) for one, other in pairwise(seen))
 
 
 @pytest.mark.parametrize("heads", ["shared", "per_client"])
