@@ -18,8 +18,7 @@ from matplotlib.ticker import PercentFormatter
 
 from simsplit.metrics import METRICS
 from simsplit.report.canvas import COLOURS, use_cycle
-from simsplit.report.client_tables import list_detectors
-from simsplit.report.detections import list_flagged, list_malicious
+from simsplit.report.detections import list_detectors, list_flagged, list_malicious
 from simsplit.report.figures import accuracy
 from simsplit.report.grouping import Entry, Row, group_rows, load_entries, name_rows
 from simsplit.report.numbers import make_frame

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Cells = Mapping[str, object]
 """Values by column."""
+LEARNED = ("train_loss", "train_accuracy")
+"""Columns that say how clients learn."""
 _FURTHER = "further"
 WITHHELD = "withheld"
 """What a table has in place of a figure that clients keep to themselves; it is read as no value."""

@@ -88,7 +88,7 @@ class Audit:
 
     @property
     def wants(self) -> Sequence[str]:
-        """What attackers would need to try more, a line each."""
+        """The lines that say what attackers would need to try more."""
         return list_wants(self.untried)
 
     @property

@@ -91,6 +91,7 @@ class Batcher(Batches):
     with black by an eighth of the height and crops at random; "shift" pads by two pixels, reflected
     at the edges, and crops at random; "flip" mirrors left and right with probability one half;
     "alternate" mirrors one half of the images in even epochs and the other half in odd ones.
+    With `channels_last` inputs have torch's memory format of this name.
     """
 
     def __init__(

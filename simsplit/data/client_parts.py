@@ -43,9 +43,12 @@ def draw_parts(
     With `alpha`, a client first draws its shares of the classes, as in Hsu et al. (2019): from a
     Dirichlet distribution around the classes' shares of the data.
     """
-    order = np.argsort(labels, kind="stable")
-    _, starts = np.unique(labels[order], return_index=True)
-    return MadeParts(count, size, partial(_draw, np.split(order, starts[1:]), size, alpha, seed))
+    by_class = [labels]  # without shares of classes only their number counts
+    if alpha is not None:
+        order = np.argsort(labels, kind="stable")
+        _, starts = np.unique(labels[order], return_index=True)
+        by_class = np.split(order, starts[1:])
+    return MadeParts(count, size, partial(_draw, by_class, size, alpha, seed))
 
 
 def _draw(

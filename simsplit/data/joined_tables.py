@@ -86,7 +86,10 @@ class JoinedSource(SourceConfig):
         return tuple(file.stat().st_mtime_ns for file in self.files.values())
 
     def split_target(self, frames: Mapping[str, "pd.DataFrame"]) -> tuple[str, str]:
-        """Return the party and the column of the target, which may be called with its party."""
+        """Return the party that has the target, and the column's name; raise DataError otherwise.
+
+        The target may be called by its name alone, or with its party.
+        """
         known = {f"{party}.{column}" for party, frame in frames.items() for column in frame}
         meant = [name for name in sorted(known) if self.target in (name, name.split(".", 1)[1])]
         if len(meant) > 1:  # a column that is left out is no label

@@ -93,9 +93,8 @@ def build_data_set(data: Any, options: FrameOptions = FrameOptions()) -> DataSet
         return _read_frames(parts, test, options, dealt=isinstance(train, list))
     if is_hub(parts[0]):
         return _read_hub(parts, test)
-    pairs = [_read_pair(part) for part in parts]
-    labels = np.concatenate([to_array(y) for _, y in pairs])
-    names = find_class_names(labels, "data (labels)")
+    pairs = [(x, to_array(y)) for x, y in map(_read_pair, parts)]
+    names = find_class_names(np.concatenate([y for _, y in pairs]), "data (labels)")
     made = [make_samples(*pair, names, "data") for pair in pairs]
     whole = _join(made, dealt=isinstance(train, list))
     if test is None:

@@ -25,7 +25,10 @@ Differing = Literal["input", "label", "sample"]
 def plant_canaries(
     data: Prepared, client: ClientId, count: int, differing: Differing, *, seed: int, where: str
 ) -> Prepared:
-    """Return data in which coins chose `count` samples of a client; errors name `where`."""
+    """Return data in which coins chose `count` samples of a client.
+
+    Raise ScenarioError, which names the field `where`, if the client has too few samples.
+    """
     if data.canaries is not None:
         raise ScenarioError(where, "canaries are planted already; list one such attack")
     if data.train.texts is not None and differing != "sample":

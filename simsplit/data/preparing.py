@@ -47,10 +47,13 @@ class Prepared:
     """What is known of the tokenizer; None unless samples are texts."""
     class_names: tuple[str, ...] = ()
     fitted: str | None = None
+    """The rows on which scales and categories of a table were fitted; None of other data."""
     columns: tuple[str, ...] = ()
+    """The column of the source that each number of a row comes from; empty: they have no names."""
     ids: str = ""
+    """A digest of the rows' ids, on which parties must agree; empty: rows have none."""
     warnings: tuple[str, ...] = ()
-    """These four are as in a `DataSet`."""
+    """What a user should know of how the data were read, a line each."""
     has_samples: bool = True
     """Whether the samples are in this process. A deployed server knows only their number and
     form."""

@@ -235,6 +235,7 @@ class TextParquet(TextTable):
     (train-*.parquet)."""
 
     def describe(self) -> DataInfo | None:
+        """Return shape and classes; raise DataError if the files exist but lack a column."""
         if self.path.is_dir():
             first, *_ = find_parquet_files(self.path, "train")
             self._choose_columns(self.client, read_parquet_columns(first), f"{self.path} (train)")

@@ -22,6 +22,7 @@ from simsplit.phases import Phase
 from simsplit.privacy.accounting import list_withheld_figures
 from simsplit.privacy.departures import SPENDING_COLUMNS, counts_spending
 from simsplit.results.directory import append
+from simsplit.rows import LEARNED
 from simsplit.scenario import Scenario
 
 SHARES = frozenset(
@@ -34,7 +35,6 @@ SHARES = frozenset(
 MOST_GAIN = 1e4
 """How many times as large as its features a logit may be; a trained tail stays far below it."""
 _COUNTED = frozenset({"steps", "samples", "method_loss"})
-_LEARNED = frozenset({"train_loss", "train_accuracy"})
 
 
 class FigureTooLargeError(OutOfRangeError):
@@ -130,7 +130,7 @@ class FigureBounds:
         scores = self.client_scores and self.reader in (None, client)
         must = scores and phase and steps and self.reader is None
         required = _COUNTED if must else frozenset[str]()
-        allowed = (_COUNTED | _LEARNED) if scores else frozenset({"method_loss"})
+        allowed = _COUNTED.union(LEARNED) if scores else frozenset({"method_loss"})
         allowed |= {"plain_bytes"} | self._reported | self._spending
         _check_names(report, required - self.withheld, allowed - self.withheld)
         is_private = phase is None or phase.source == "private"

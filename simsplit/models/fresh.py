@@ -94,8 +94,8 @@ class SplitConfig(Config):
 
     images_only: ClassVar[bool] = False
     """Whether a sample must have channels, height and width."""
-    # The field that says where the head ends; empty if all clients must have one cut.
     cut_field: ClassVar[str] = ""
+    """The field that says where the head ends; empty if all clients must have one cut."""
 
     @property
     def is_available_offline(self) -> bool:
@@ -134,7 +134,7 @@ class SplitConfig(Config):
 
     @property
     def learning(self) -> tuple[Owner, ...]:
-        """The segments that learn; the others keep the weights that they start with."""
+        """The segments that learn, those in a field `learns` if there is one; others stay as is."""
         learns: tuple[Owner, ...] = getattr(self, "learns", ("head", "trunk", "tail"))
         return learns
 
@@ -235,8 +235,8 @@ class LaidOut(SplitConfig):
 
     start: ClassVar[Start] = "torch"
     """How weights are initialised."""
-    # Segment -> the prefix of its weights' names in the whole network, if they have one there.
     name_prefixes: ClassVar[Mapping[Owner, str]] = {}
+    """Segment -> the prefix of its weights' names in the whole network, if they have one there."""
     weights: Path | None = None
     """Initial weights: a .safetensors file (such as one with torchvision's names), a folder that
     `simsplit export` wrote, or a run directory. Null: fresh weights, drawn by the seed."""

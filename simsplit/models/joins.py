@@ -48,7 +48,10 @@ def join_parts(parts: Sequence[Tensor], how: Join) -> Tensor:
 
 
 def widen_first(trunk: nn.Module, width: int) -> nn.Module:
-    """Return a layout of the trunk whose first layer takes so many values, or channels."""
+    """Return a layout of the trunk whose first layer takes so many values, or channels.
+
+    Raise ScenarioError for a trunk that begins with anything but a linear layer or a convolution.
+    """
     first, *others = trunk.children()
     if isinstance(first, nn.Linear):
         wider: nn.Module = nn.Linear(

@@ -187,7 +187,10 @@ def hold_model(model: SplitModel | nn.Module | Sequence[nn.Module]) -> GivenMode
 
 
 def hold_model_again(kept: GivenModel, model: SplitModel | nn.Module | Sequence[nn.Module]) -> None:
-    """Keep a network, of any weights, in place of the one that a finished run began with."""
+    """Keep a network, of any weights, in place of the one that a finished run began with.
+
+    Raise ScenarioError if it has other layers.
+    """
     config = hold_model(model)
     attribute = "architecture" if kept.architecture else "digest"
     if getattr(kept, attribute) != getattr(config, attribute):

@@ -135,7 +135,10 @@ def build_config(sizes: Sizes) -> "PreTrainedConfig":
 
 
 def read_sizes(config: "PreTrainedConfig") -> tuple[int, int, int]:
-    """Return a model's width, number of layers and number of positions."""
+    """Return a model's width, number of layers and number of positions.
+
+    Raise ScenarioError for a family that is not known, or whose positions have other names.
+    """
     refuse_unknown_family(config)
     if config.model_type == T5:
         return config.hidden_size, config.num_hidden_layers, _ANY_LENGTH

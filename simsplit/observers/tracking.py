@@ -120,7 +120,7 @@ def collect_spreads(clients: Sequence[ClientRow]) -> dict[str, list[float]]:
 
 
 def count_flagged(clients: Sequence[ClientRow]) -> dict[str, float]:
-    """Count by detector all flagged clients and the malicious ones, and 1 for each client."""
+    """Count by detector its flagged clients and the malicious ones; 1 for each flagged client."""
     counts: dict[str, float] = {}
     for row in clients:
         for name, value in select_numbers(row).items():

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from simsplit.errors import RunError, ScenarioError, SimsplitError, suggest
 from simsplit.foreign import read_facts
 from simsplit.metrics.classification import METRICS as SHIPPED
+from simsplit.models.fresh import LaidOut
 from simsplit.plugins.guard import guard_parts
 from simsplit.plugins.parts import EXPORTS, METRICS, PARTS, SHAPES, WORDS, Part
 from simsplit.plugins.plugin_modules import Origin, Plugin, load_again, load_plugin
@@ -188,6 +189,9 @@ def _find_problem(part: Part, kind: str, config: object) -> str | None:
         return f"is no {_name_bases(part)} class"
     if missing := sorted(getattr(config, "__abstractmethods__", ())):
         return f"is not complete: {config.__name__} does not define {', '.join(missing)}"
+    # Names that nothing asks would leave weights of files unfound, or exported under other names.
+    if issubclass(config, LaidOut) and hasattr(config, "get_name_prefix"):
+        return "defines get_name_prefix, which nothing asks; list the prefixes in name_prefixes"
     recovers = getattr(config, "recovers", None)
     if recovers is not None and recovers not in (allowed := list_recovered()):
         known = f"{suggest(recovers, allowed) or ','} allowed: {', '.join(allowed)}"
@@ -198,9 +202,8 @@ def _find_problem(part: Part, kind: str, config: object) -> str | None:
     values = get_args(field.annotation if field else None)
     if default != kind or not is_literal or values != (kind,):
         return f"needs `kind: Literal['{kind}'] = '{kind}'`, got {default!r}"
-    if kind in part.shipped:
-        return f"is there already: '{kind}' is a {part.word} that ships; choose another name"
-    return None
+    ships = f"is there already: '{kind}' is a {part.word} that ships; choose another name"
+    return ships if kind in part.shipped else None
 
 
 def _name_bases(part: Part) -> str:

@@ -21,6 +21,7 @@ from simsplit.report.privacy import mark_view
 from simsplit.report.tables import Table, choose_form, format_change, thin, write_mean
 from simsplit.report.timing import write_duration
 from simsplit.results import HOLDINGS, Run
+from simsplit.rows import LEARNED
 from simsplit.sizes import format_size
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LEARNED = ("train_loss", "train_accuracy")
-"""Columns that say how a client learns."""
 _SUMMED = ("compute_s", "transfer_s")
 _LAST = ("malicious", "barred")
 _ROUNDS = 8

@@ -259,7 +259,10 @@ class Loaded:
 
 
 def load_entries(paths: Iterable[str | Path]) -> tuple[list[Entry], list[str]]:
-    """Load the entries to compare; return them, and a line with why for each cell left out."""
+    """Load the entries to compare; return them, and a line with why for each cell left out.
+
+    Raise RunError if a directory is neither a run nor a sweep, or a sweep has no finished cell.
+    """
     loaded = load_search(paths)
     pruned = [
         f"left out: {entry.run.path} was {entry.run.summary.get('reason') or 'given up'}"

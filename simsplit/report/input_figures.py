@@ -121,14 +121,19 @@ def has_pictures(run: Run) -> bool:
 
 
 def draw_recovered(run: Run) -> "Figure | None":
-    """Draw a run's recovered images, or how much attacks read of its texts."""
-    # attacks on the finished run have a picture each already
+    """Draw a run's recovered images, or how much attacks read of its texts.
+
+    Return None if only attacks on the finished run recovered images: each has a picture already.
+    """
     without = find_kind(run) == "images" and not IMAGES.list_all(run.path)
     return attacked({"": run}) if has_pictures(run) and not without else None
 
 
 def draw_attack_curves(run: Run) -> "Figure | None":
-    """Draw over rounds what each attack made of targets that were judged more than once."""
+    """Draw over rounds what each attack made of the targets, and the best guess without one.
+
+    Return None if the targets were judged less than twice.
+    """
     means = run.attacks
     figure = next((name for name in _CURVES if name in means), None)
     if figure is None or means["round"].nunique() < 2:
@@ -159,7 +164,10 @@ def draw_attack(run: Run, name: str) -> "Figure":
 
 
 def save_attacked(runs: Mapping[str, Run], sweep: Path) -> Path | None:
-    """Save the recoveries of a sweep's cells of the first seed; texts beside images apart."""
+    """Save the recoveries of a sweep's cells of the first seed; return None if there are none.
+
+    If some cells have texts and others images, texts have a second file.
+    """
     with_attacks = {name: run for name, run in runs.items() if has_pictures(run)}
     if not with_attacks:
         return None

@@ -23,7 +23,7 @@ from simsplit.report.grouping import (
     load_entries,
     refuse_unfinished,
 )
-from simsplit.report.leak_tables import measure_leaks
+from simsplit.report.leak_numbers import measure_leaks
 from simsplit.report.presentations import list_presentations
 from simsplit.report.privacy import measure_epsilon
 from simsplit.results import Run

@@ -28,17 +28,17 @@ from simsplit.report.input_tables import (
     tabulate_dialogues,
 )
 from simsplit.report.label_figures import labels_seen
-from simsplit.report.label_views import draw_seen
+from simsplit.report.leak_numbers import describe_means
 from simsplit.report.leak_section import conclude_worst, show_leak_section
 from simsplit.report.leak_tables import (
     compare_leaks,
     compare_weighted,
-    describe_means,
     describe_worst,
     make_worst_frame,
     tabulate_leaks,
 )
 from simsplit.report.member_rates import draw_members, draw_rates
+from simsplit.report.panel_charts import draw_seen
 from simsplit.report.tables import Table
 from simsplit.results import Run
 from simsplit.results.leak_table import INPUTS

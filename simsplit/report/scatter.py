@@ -121,7 +121,8 @@ def is_log(values: Sequence[float]) -> bool:
 def scatter(entries: Sequence[Entry], pair: str, figure: str, names: Sequence[str]) -> "Figure":
     """Draw the figures that `pair` names: `X,Y`, or `X,Y,Y` over a swept field.
 
-    `names` are the settings' names, in the order of `make_frame`.
+    Raise RunError for a figure that is not known, or that no setting has. `names` are the settings'
+    names, in the order of `make_frame`.
     """
     settings = label_settings(entries)
     labels = [label for label, _ in settings]

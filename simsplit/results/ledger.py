@@ -16,6 +16,7 @@ from simsplit.network.events import RoundTimes
 from simsplit.results import leak_table
 from simsplit.results.directory import RunWriter
 from simsplit.rows import (
+    LEARNED,
     WITHHELD,
     Cells,
     ClientRow,
@@ -27,11 +28,11 @@ from simsplit.rows import (
 )
 from simsplit.wire import RECEIVED, Wire
 
-ROUND_COLUMNS = ("round", "phase", "steps", "samples", "train_loss", "train_accuracy")
+ROUND_COLUMNS = ("round", "phase", "steps", "samples", *LEARNED)
 COHORT_COLUMNS = ("clients", "dropped", "late")
 TIME_COLUMNS = ("simulated_s", "simulated_total_s", "server_busy", "waiting")
 BYTE_COLUMNS = ("bytes_up", "bytes_down", "bytes_total")
-CLIENT_COLUMNS = ("round", "client", "steps", "samples", "train_loss", "train_accuracy")
+CLIENT_COLUMNS = ("round", "client", "steps", "samples", *LEARNED)
 TRUTH_COLUMNS = ("malicious", "barred")
 CLIENT_TIME_COLUMNS = ("compute_s", "transfer_s", "simulated_s", "waiting")
 WIRE_COLUMNS = ("round", "client", "phase", "leg", "packets", "bytes")
@@ -108,7 +109,7 @@ class Ledger:
         self.clock, self.names, self.joint = clock, names, columns.joint
         chosen = {"method_loss": columns.methods, "staleness": columns.staleness}
         extra = tuple(name for name, wanted in chosen.items() if wanted)
-        self.averaged = ("train_loss", "train_accuracy", *extra)
+        self.averaged = (*LEARNED, *extra)
         self.withheld = dict.fromkeys(columns.withheld, WITHHELD)
         who = COHORT_COLUMNS if columns.cohort else ()
         timed = clock is not None

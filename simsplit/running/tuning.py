@@ -18,7 +18,7 @@ from simsplit.attacks import AttackConfig
 from simsplit.data import Prepared
 from simsplit.data.simulated import simulate_clients
 from simsplit.errors import RunFailedError
-from simsplit.report.leak_tables import score_attack
+from simsplit.report.leak_numbers import score_attack
 from simsplit.report.numbers import measure
 from simsplit.results import TUNED, Run
 from simsplit.results.checkpoints import compute_digest

@@ -19,6 +19,7 @@ from simsplit.catalogue import tabulate_catalogue
 from simsplit.data import Dealing
 from simsplit.data.texts import TextParquet
 from simsplit.errors import PluginError, RunError, ScenarioError, SimsplitError
+from simsplit.models.tabular import Mlp
 from simsplit.observers import ObserverConfig
 from simsplit.plugins import EXPORTS, NO_PLUGINS, PARTS, gather_again, gather_plugins
 from simsplit.plugins.plugin_modules import load_plugin
@@ -48,6 +49,16 @@ class Halve(MethodConfig):
 
     def build(self, site):
         return Method()
+
+
+class Prefixed(Mlp):
+    """A network that names its weights as older models did."""
+
+    kind: Literal["prefixed"] = "prefixed"
+
+    @staticmethod
+    def get_name_prefix(owner):
+        return owner, "layers."
 
 
 HALVE = [{"METHODS": {"halve": Halve}}]
@@ -264,6 +275,7 @@ def test_a_plugin_may_have_postponed_annotations_and_build_on_what_ships(tmp_pat
           "kind": "raw", "__module__": __name__})}}, "'raw' ... ships"),
         ({"METHODS": {"free": type("F", (Halve,), {"__annotations__": {"kind": str},
           "kind": "free", "__module__": __name__})}}, "needs `kind: Literal['free'] = 'free'`"),
+        ({"MODELS": {"prefixed": Prefixed}}, "get_name_prefix ... name_prefixes"),
         ({"PARTITIONS": {"deal": Dealing}}, "Dealing ... draw"),
         ({"METRICS": {"mine": 3}}, "METRICS['mine'] ... function"),
         ({"METRICS": {"loss": len}}, "'loss' ... ships"),

@@ -14,12 +14,9 @@ from simsplit.report.html.markup import Markup, join, tag, void
 from simsplit.report.html.subject import Subject
 from simsplit.report.page.detecting import compare_settings, show_detections
 from simsplit.report.page.heat import draw_heat_maps
+from simsplit.report.page.holding import tabulate_holdings
 from simsplit.report.page.learning_curves import draw_curves
-from simsplit.report.page.question import (
-    describe_environment,
-    describe_question,
-    tabulate_holdings,
-)
+from simsplit.report.page.question import describe_environment, describe_question
 from simsplit.report.page.sent import draw_sent
 from simsplit.report.page.verdict import write_verdict
 from simsplit.report.presentations import list_presentations

@@ -16,6 +16,7 @@ from simsplit.report.html.subject import Subject
 from simsplit.report.privacy import mark_view
 from simsplit.report.tables import thin
 from simsplit.results import Run
+from simsplit.rows import LEARNED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ _LEFT, _WIDEST_LEFT, _LETTER = 84, 210, 7
 """Pixels before the cells, at least and at most, and of a letter of a client's name."""
 _Facts = tuple[int, float, bool, int | None]
 """A cell's round, value, whether the client was flagged, and colour."""
-_MEASURES = ("train_loss", "train_accuracy", "test_accuracy")
+_MEASURES = (*LEARNED, "test_accuracy")
 _WIDEST = 6.0
 """Robust standard deviations from which on all values have the same colour."""
 

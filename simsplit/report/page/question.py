@@ -1,7 +1,6 @@
 """A reader must see the question behind the results: the scenario, and how settings differ.
 
-Beside it stands who holds what: the samples of each client by class. The page ends with the
-environment of its run, and the command that repeats it.
+The page ends with the environment of its run, and the command that repeats it.
 """
 
 import shlex
@@ -22,11 +21,9 @@ from simsplit.report.html.markup import (
 )
 from simsplit.report.html.subject import Subject
 from simsplit.report.short_names import describe_setting, name_methods, value_of
-from simsplit.results import HOLDINGS, SCENARIO
+from simsplit.results import SCENARIO
 
 Values = Mapping[str, Any]
-_CLIENTS, _CLASSES = 40, 20
-"""The most rows and columns of samples; more do not help a reader."""
 
 
 def describe_question(subject: Subject) -> Markup:
@@ -189,32 +186,3 @@ def _write_command(facts: Values) -> str:
     program, *words = map(str, facts["command"])
     is_ours = Path(program).name in ("__main__.py", "simsplit")
     return shlex.join(["simsplit" if is_ours else program, *words])
-
-
-def tabulate_holdings(subject: Subject) -> Markup:
-    """Tabulate one run's training samples by client and class; nothing if it did not keep them."""
-    run = subject.one
-    if run is None or not (run.path / HOLDINGS).exists():
-        return Markup()
-    table = run.holdings.pivot_table(
-        index="client", columns="class", values="samples", fill_value=0, aggfunc="sum"
-    )
-    named = dict(enumerate(run.data["classes"]))
-    # Of very many classes, each client's total alone is shown.
-    by_class = table if table.shape[1] <= _CLASSES else table.iloc[:, :0]
-    numbers = [int(str(number)) for number in by_class]
-    columns = ["client", *(named.get(number, str(number)) for number in numbers), "all"]
-    none = tag("span", "0", class_="note")  # zeros stand back, so that gaps are seen
-    rows = [
-        [
-            run.client_names.label(int(client)),
-            *(str(int(count)) if count else none for count in by_class.loc[client]),
-            str(int(table.loc[client].sum())),
-        ]
-        for client in table.index[:_CLIENTS]
-    ]
-    title = "training samples by client and class"
-    if len(table) > _CLIENTS:
-        title += f": the first {_CLIENTS} of {len(table)} clients"
-    align = "l" + "r" * (len(columns) - 1)
-    return section("Who holds what", mark_up_rows(columns, rows, align, title))
