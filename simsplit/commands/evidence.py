@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -255,11 +254,11 @@ def reproduce(
             alone=table is not None,
             dry=dry,
             quiet=quiet or as_json,
+            minutes=table_measuring.read_budget(budget),
         )
         if check is not None:
             _check(built, parse_only(only), check, lot, how)
             return
-        how = replace(how, minutes=table_measuring.read_budget(budget))
         if settle:
             outcome = table_measuring.settle_open(built, most, how)
         else:
@@ -328,7 +327,11 @@ def _check(
     selection = place_cells(table_measuring.require_data(drawn, alone=True), how.device)
     jobs = reproducing.choose_jobs(selection, how.jobs, how.cluster)
     say(f"lot {lot} (--lot {lot} draws the same cells again)")
+    if how.minutes is not None:
+        selection = selection.within(how.minutes, jobs or 1)
     print_plan(selection, jobs, say)
+    if how.dry or not selection.cells:
+        return
     watch = MeasuringLines(make_console(stderr=True))
     outcome = reproducing.measure_again(selection, watch, lot, jobs=jobs, cluster=how.cluster)
     checked = reproducing.compare_with_known(built[0], outcome)

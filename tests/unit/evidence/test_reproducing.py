@@ -293,6 +293,15 @@ def test_a_check_measures_again_and_says_whether_it_agrees(measured, simsplit):
     assert measured.rows.read_bytes() == forged
 
 
+def test_a_check_keeps_to_its_budget_and_measures_nothing_when_dry(measured, simsplit):
+    check = ("reproduce", "tiny/table1", "--check", 0.5, "--lot", 1, "--dry")
+    assert simsplit(*check)[:2] == (0, "")
+    minutes = sum(estimate(table_here()).values()) / 4
+    code, out, err = simsplit(*check, "--budget", f"{minutes}m")
+    assert (code, out) == (0, "")
+    assert says(err, "1 cell more")
+
+
 def test_a_budget_takes_what_fits_and_says_what_does_not(paper, simsplit):
     code, _, err = simsplit("reproduce", "--missing", "--budget", "4m", "--dry")
     assert code == 0
