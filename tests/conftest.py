@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 # them are made while tests are collected, and none of these goes before the end.
 gc.disable()
 gc.set_threshold(20_000, 20, 50)
+# Of a suite in the background of a shell, what tests start would ignore Ctrl-C, as the suite does.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
