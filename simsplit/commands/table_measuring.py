@@ -81,15 +81,14 @@ def settle_open(
         prospects = [each for table in built for each in find_prospects(table, most, on_gpu=on_gpu)]
         if not options.quiet:
             print_prospects(prospects)
-        cells, left = choose_next(prospects), (end - time.monotonic()) / 60
+        cells, left = choose_next(prospects, outcome.failed), (end - time.monotonic()) / 60
         if outcome.measured and all(left < chosen.minutes for chosen in cells.cells):
             outcome.out_of_time = bool(cells.cells)
             return outcome
         rest = options if minutes is None else replace(options, minutes=left)
         look = _measure_selection(cells, rest)
         outcome.add(look)
-        # what fails once fails again
-        if not look.measured or look.failed or look.out_of_time:
+        if not look.measured or look.out_of_time:
             return outcome
         built = build_again(built)
 

@@ -56,7 +56,7 @@ class Reproduction:
 
     measured: list[ChosenCell] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    """Cell -> why it failed."""
+    """Table and cell -> why it failed."""
     rows: dict[tuple[str, str], list[Measurement]] = field(default_factory=dict)
     """(table and tier, name of a cell) -> the rows of that cell."""
     out_of_time: bool = False
@@ -242,7 +242,7 @@ class _CellObserver(SweepObserver):
         """Write the rows of a cell that has finished."""
         chosen = self.cells[cell]
         if status == "failed":
-            self.outcome.failed[f"{chosen.table.full_name}, {chosen.cell.name}"] = reason
+            self.outcome.failed[chosen.name] = reason
             self.watch.ends(chosen, (), reason)
             return
         run = Run.load(self.folder / cell)

@@ -28,6 +28,11 @@ class ChosenCell:
     """Whether more measurements could change its table's verdict."""
 
     @property
+    def name(self) -> str:
+        """The table and the cell of it, as they are printed."""
+        return f"{self.table.full_name}, {self.cell.name}"
+
+    @property
     def group(self) -> str:
         """The table and tier that its rows belong to."""
         return f"{self.table.full_name}.{self.tier}"

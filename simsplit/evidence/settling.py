@@ -6,7 +6,7 @@ not measured. The spread of three seeds is known poorly, so each look plans anew
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from simsplit.evidence.claims import FIGURE, Axes, Claim
@@ -173,13 +173,16 @@ def sum_minutes(prospects: Iterable[Prospect]) -> float:
     return sum(minutes.values())
 
 
-def choose_next(prospects: Sequence[Prospect]) -> Selection:
+def choose_next(prospects: Sequence[Prospect], failed: Container[str] = ()) -> Selection:
     """Choose what the next looks lack: of the statements that are cheapest for their chance first.
 
-    What several statements share is measured once.
+    What several statements share is measured once. A statement that needs a cell that has failed
+    gets no look: it would fail again.
     """
     chosen: dict[tuple[str | int, ...], ChosenCell] = {}
     for each in sort_prospects(prospects):
+        if any(cell.name in failed for cell in each.cells):
+            continue
         look = next((n for n in LOOKS if n > each.each.judged.seeds), 0)
         for cell in each.cells:
             if cell.cell.seed in range(look):

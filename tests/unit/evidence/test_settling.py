@@ -142,6 +142,15 @@ def test_a_look_measures_no_more_than_its_seeds(plant):
     assert {chosen.cell.seed for chosen in choose_next([prospect]).cells} == {3, 4}
 
 
+def test_a_cell_that_failed_is_not_measured_again_and_holds_up_no_other_statement(plant):
+    (prospect,) = find_prospects(plant(1.0, 6.0, 14.0), most=10)
+    broken, other = prospect.cells[0], prospect.cells[-1]
+    sound = replace(prospect, cells=[replace(other, cell=replace(other.cell, seed=3))])
+    assert len(choose_next([prospect, sound]).cells) > 1
+    (left,) = choose_next([prospect, sound], {broken.name}).cells
+    assert left is sound.cells[0]
+
+
 def test_what_is_settled_has_no_prospect(plant):
     assert find_prospects(plant(10.0, 10.5, 11.0), most=10) == []
 
