@@ -30,6 +30,15 @@ class Known:
         """Half the width of its 95 % interval; None with fewer than two seeds."""
         return compute_half_width([*self.by_seed.values()])
 
+    @property
+    def half_of_one_more(self) -> float | None:
+        """Half the width of the interval in which one more seed lies with 95 %.
+
+        It is that of a seed on another processor, too, whose rounding training carries on.
+        """
+        half = self.half
+        return None if half is None else half * math.sqrt(len(self.by_seed) + 1)
+
 
 @dataclass(frozen=True)
 class EvidenceRow:

@@ -307,14 +307,13 @@ class CheckedFigure:
 
     @property
     def agrees(self) -> bool:
-        """Whether it is the same, or as near as the interval of the row's seeds is wide.
-
-        A seed may lie outside of the interval of the seeds' mean. What it gave before counts too.
-        """
+        """Whether it is the same, where one more seed would lie, or near to what it was."""
         if math.isclose(self.before, self.now, rel_tol=1e-6):
             return True
-        near = min(abs(self.now - each) for each in (self.known.mean, self.before))
-        return self.known.half is not None and near <= self.known.half
+        half, wide = self.known.half, self.known.half_of_one_more
+        if half is None or wide is None:
+            return False
+        return abs(self.now - self.known.mean) <= wide or abs(self.now - self.before) <= half
 
 
 def draw_cells(selection: Selection, share: float, lot: int) -> Selection:

@@ -134,8 +134,8 @@ def print_check(checked: Sequence[CheckedFigure]) -> None:
     """Print each figure that was measured again beside the known one."""
     for each in checked:
         where = ", ".join(each.chosen.cell.axes.values())
-        mean, half = each.known.mean, each.known.half
-        interval = "" if half is None else f" (interval {mean:.4g} ± {half:.2g})"
+        mean, wide = each.known.mean, each.known.half_of_one_more
+        interval = "" if wide is None else f" (one more seed: {mean:.4g} ± {wide:.2g})"
         verdict = "agrees" if each.agrees else "DIFFERS"
         echo_prose(
             f"{verdict}: {where}, seed {each.chosen.cell.seed}, {each.figure}: "
