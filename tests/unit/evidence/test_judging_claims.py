@@ -179,11 +179,12 @@ def test_a_table_that_fails_has_a_comparison_of_its_sentence_that_fails(shipped)
         assert verdicts[name] is not ClaimVerdict.FAILS
 
 
-def test_tables_of_unsplit_at_its_floor_are_not_settled(shipped):
-    for table, verdict, built in shipped:
+def test_what_tables_say_of_unsplit_at_its_floor_is_not_settled(shipped):
+    for table, _, built in shipped:
         if table.full_name in {f"lightsplit/table{number}" for number in (6, 14, 15)}:
-            assert verdict is ClaimVerdict.NOT_SETTLED
-            assert any(each.judged.why_open for each in built.judgements)
+            reads = [each for each in built.judgements if each.statement.in_ != "accuracy"]
+            assert all(each.judged.verdict.is_open for each in reads)
+            assert any(each.judged.why_open for each in reads)
 
 
 GATE = {"that": "worst >= 0.85", "at": {"method": "raw"}, "otherwise": "a longer run"}
