@@ -31,7 +31,7 @@ _STATES = {"finished": "FINISHED", "failed": "FAILED"}
 """MLflow's names of how a run ended; one that was interrupted or pruned is killed."""
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    # its first import sets the levels of its loggers
+    # when it is imported, it sets the levels that `hush` has set before
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     # a server that is down must not delay a run by minutes
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",

@@ -1,4 +1,4 @@
-"""Pictures of what the server sees of labels need its views prepared as panels.
+"""What the server sees of labels is prepared as panels, for figures and the report page.
 
 A panel has the two leading principal components of what was seen of each target, for one view and
 judgement. Their signs are arbitrary, so they are matched to the previous judgement. If all targets

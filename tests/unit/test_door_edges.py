@@ -85,6 +85,7 @@ def test_a_column_that_numbers_the_rows_is_named(run_scenario, tmp_path):
 def test_a_model_that_is_not_here_names_the_folder_where_it_may_lie(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     went, _, said = command("plan", "papers/p3eft/small/sst2", "--no-timing")
     assert not went
     assert str(tmp_path / "sentence-transformers" / "all-MiniLM-L6-v2") in said

@@ -9,9 +9,12 @@ import pytest
 from gists import says
 from scipy.special import stdtrit
 
+from simsplit.commands import table_measuring
+from simsplit.evidence import settling
 from simsplit.evidence.evidence_tables import build_table
 from simsplit.evidence.measurements import Measurement, add, read
 from simsplit.evidence.papers import find_table
+from simsplit.evidence.reproducing import Reproduction
 from simsplit.evidence.row_code import write_code
 from simsplit.evidence.settling import HOPELESS, choose_next, find_chance, find_prospects
 from simsplit.evidence.statements import Comparison, Side
@@ -142,13 +145,28 @@ def test_a_look_measures_no_more_than_its_seeds(plant):
     assert {chosen.cell.seed for chosen in choose_next([prospect]).cells} == {3, 4}
 
 
-def test_a_cell_that_failed_is_not_measured_again_and_holds_up_no_other_statement(plant):
+def test_a_cell_that_failed_is_not_measured_again_and_holds_up_no_other_statement(
+    plant, monkeypatch
+):
     (prospect,) = find_prospects(plant(1.0, 6.0, 14.0), most=10)
     broken, other = prospect.cells[0], prospect.cells[-1]
     sound = replace(prospect, cells=[replace(other, cell=replace(other.cell, seed=3))])
-    assert len(choose_next([prospect, sound]).cells) > 1
-    (left,) = choose_next([prospect, sound], {broken.name}).cells
-    assert left is sound.cells[0]
+    looks = []
+
+    def measure(selection, _):
+        looks.append(selection.cells)
+        ended = sound.cells if len(looks) == 1 else []
+        return Reproduction(measured=[*ended], failed={broken.name: "no model"})
+
+    monkeypatch.setattr(settling, "find_prospects", lambda *_, **__: [prospect, sound])
+    monkeypatch.setattr(table_measuring, "_measure_selection", measure)
+    monkeypatch.setattr(table_measuring, "build_again", lambda built: built)
+    quiet = table_measuring.MeasuringOptions(quiet=True)
+    outcome = table_measuring.settle_open([prospect.table], 10, quiet)
+    first, second = looks
+    assert broken in first
+    assert second == sound.cells
+    assert [*outcome.failed] == [broken.name]
 
 
 def test_what_is_settled_has_no_prospect(plant):
