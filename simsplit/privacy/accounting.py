@@ -157,7 +157,7 @@ def choose_guarantee(scenario: Scenario) -> Guarantee | None:
     """Return the guarantee that clients count: of the most that is protected; None without one.
 
     That of a whole sample comes before that of who sees weights alone, and this before one of an
-    input or a label.
+    input or a label. Of these, one in which `train.dp` has a part comes first.
     """
     return _choose(list_guarantees(scenario))
 
@@ -166,7 +166,12 @@ def _choose(guarantees: Iterable[Guarantee]) -> Guarantee | None:
     sound = [each for each in guarantees if not each.lacks and each.epsilon is None]
     order = (_WHOLE, WEIGHTS_ALONE)
     ranks = {protects: rank for rank, protects in enumerate(order)}
-    return min(sound, key=lambda each: ranks.get(each.protects, len(order)), default=None)
+
+    def rank(each: Guarantee) -> tuple[int, bool]:
+        # The noise on weights is found for the chosen one, so it must be one that counts it.
+        return ranks.get(each.protects, len(order)), each.learning is None
+
+    return min(sound, key=rank, default=None)
 
 
 def explain_lack(scenario: Scenario) -> str:

@@ -364,6 +364,21 @@ def test_each_guarantee_counts_the_noise_that_the_client_adds(tmp_path):
     assert max(spent[0].compute(2), spent[1].compute(2)) < spent[2].compute(2) <= 6.0
 
 
+def test_a_label_beside_tokens_counts_the_noise_that_the_client_adds(tmp_path):
+    """Noise on tokens has no part in weights that labels alone reach, though it is listed first."""
+    given = text_scenario(
+        tmp_path,
+        model={"head": 0, "learns": ["trunk", "tail"]},
+        method=[{**FORWARD, "per": "token"}, {**BACK, "multiplier": 8.0}],
+        train={"dp": {"epsilon": 4.0}},
+    )
+    of_token, of_label = (each for each in list_guarantees(given) if not each.lacks)
+    assert of_token.learning is None
+    spent = of_label.open_account(30)
+    assert spent.learning == make_noise(given, 30).multiplier / 2
+    assert 3.9 < spent.compute(2) <= 4.0 * (1 + 1e-6)
+
+
 def test_a_deployed_run_that_went_back_has_released_weights_under_the_same_noise():
     of_input, of_label, both = list_guarantees(private(FORWARD, BACK, model=WHOLE))
     assert all(says(each.lacks, "checkpoint") for each in void_repeated([of_input, of_label, both]))
