@@ -10,7 +10,12 @@ from simsplit.assembly.dry_step import Prober
 from simsplit.data.client_parts import count_rows
 from simsplit.forecasting.drafting import DraftRound, RunDraft
 from simsplit.legs import ClientId
-from simsplit.privacy.accounting import count_releases, list_guarantees, summarise_privacy
+from simsplit.privacy.accounting import (
+    count_in_round,
+    count_releases,
+    list_guarantees,
+    summarise_privacy,
+)
 from simsplit.privacy.departures import counts_spending
 from simsplit.privacy.spending import find_noise, is_amplified, refuse_small_budgets
 from simsplit.privacy.uncovered import list_uncovered
@@ -45,17 +50,22 @@ def _count_sendings(
     scenario: Scenario, prober: Prober, draft: RunDraft, rounds: Sequence[DraftRound]
 ) -> dict[ClientId, int]:
     """Count how often each client will send its samples, as the run's clients will count it."""
-    steps = dict(enumerate(draft.program.steps_per_epoch["private"].tolist()))
+    batches = draft.program.steps_per_epoch["private"]
+    steps = dict(enumerate(batches.tolist()))
     played = all(each.times == 1 for each in rounds)
     if scenario.train.accumulate > 1 and counts_spending(scenario) and played:
         # Clients count whole mini-batches, whose parts cross.
         taken = {client: draft.book.taken[client]["private"] for client in steps}
         return {client: -(-taken[client] // count) for client, count in steps.items() if count}
-    # A round of a very long plan stands for several.
-    wire = [replace(row, packets=row.packets * each.times) for each in rounds for row in each.sent]
+    # A round of a very long plan stands for several, and a repeated one has an earlier one's rows.
+    wire = [
+        replace(row, round=each.number, packets=row.packets * each.times)
+        for each in rounds
+        for row in each.sent
+    ]
     dp = scenario.train.dp
     if dp is None or dp.sampling == "passes":
-        return count_releases(wire, steps)
+        return count_releases(wire, steps, count_in_round(scenario, batches))
     taken = count_releases(wire, dict.fromkeys(steps, 1))
     if is_amplified(scenario):
         return taken

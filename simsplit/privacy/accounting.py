@@ -53,6 +53,8 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from simsplit.errors import install_command
 from simsplit.legs import ClientId, Leg
 from simsplit.methods import MethodConfig
@@ -202,17 +204,37 @@ def list_withheld_figures(scenario: Scenario) -> tuple[str, ...]:
     return list_withheld(scenario, frozenset[SamplePart]().union(*(PARTS[each] for each in sound)))
 
 
-def count_releases(wire: Iterable[WireRow], steps: Mapping[ClientId, int]) -> dict[ClientId, int]:
+def count_releases(
+    wire: Iterable[WireRow],
+    steps: Mapping[ClientId, int],
+    in_round: Mapping[ClientId, int] | None = None,
+) -> dict[ClientId, int]:
     """Return, for each client, how often its most frequently sent sample was sent at most.
 
-    `steps` is the number of batches in an epoch of each client. Each part of a mini-batch
-    (`train.accumulate`) is counted as a batch, which is too many.
+    `steps` is the number of batches in an epoch of each client. `in_round` is that of a round where
+    parties that are away miss batches; None: a client goes on with its next one. Each part of a
+    mini-batch (`train.accumulate`) is counted as a batch, which is too many.
     """
-    batches: Counter[ClientId] = Counter()
+    sent: Counter[ClientId] = Counter()
+    taken: Counter[ClientId] = Counter()
     for row in wire:
         if row.leg in (Leg.SMASHED, Leg.INPUTS) and row.phase != EVALUATE:
-            batches[row.client] += row.packets
-    return {client: math.ceil(batches[client] / each) for client, each in steps.items() if each}
+            before = (row.round - 1) * in_round[row.client] if in_round else 0
+            sent[row.client] += row.packets
+            # Epochs in which some batches were missed may all have sent the same sample.
+            taken[row.client] = max(taken[row.client], before) + row.packets
+    return {
+        client: min(sent[client], math.ceil(taken[client] / each))
+        for client, each in steps.items()
+        if each
+    }
+
+
+def count_in_round(scenario: Scenario, steps: np.ndarray) -> dict[ClientId, int] | None:
+    """Return the batches of a round of each party; None unless clients are parties."""
+    if not scenario.parties:
+        return None
+    return dict(enumerate(scenario.schedule.limit_steps(steps).tolist()))
 
 
 def account(

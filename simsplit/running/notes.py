@@ -19,6 +19,7 @@ from simsplit.privacy.accounting import (
     MISSING,
     choose_audit,
     choose_guarantee,
+    count_in_round,
     count_releases,
     explain_lack,
     lacks_accountant,
@@ -110,9 +111,10 @@ class Notes(Observer):
             guarantees = [replace(each, lacks=self.no_guarantee) for each in guarantees]
         elif live.has_returned and live.parts.pool.remote:
             guarantees = void_repeated(guarantees)
-        steps = dict(enumerate(live.program.steps_per_epoch["private"].tolist()))
-        run = Run.load(self.path)
-        times = count_releases(WireRow.in_frame(run.wire), steps)
+        batches = live.program.steps_per_epoch["private"]
+        run, steps = Run.load(self.path), dict(enumerate(batches.tolist()))
+        in_round = count_in_round(live.scenario, batches)
+        times = count_releases(WireRow.in_frame(run.wire), steps, in_round)
         if "times_sent" in run.clients:  # what clients have counted themselves
             counted = run.clients.groupby("client")["times_sent"].max().dropna()
             times |= {int(str(client)): int(count) for client, count in counted.items()}

@@ -98,6 +98,15 @@ def test_a_sample_is_sent_once_an_epoch_whatever_the_steps():
     assert count_releases(wire, {0: 2, 1: 4, 2: 3, 3: 0}) == {0: 3, 1: 1, 2: 0}
 
 
+def test_a_party_that_misses_batches_has_sent_a_sample_in_each_epoch_that_it_was_in():
+    wire = [WireRow(number, 0, "train", Leg.SMASHED, 1) for number in (1, 3, 5)]
+    assert count_releases(wire, {0: 2}, {0: 1}) == {0: 3}, "batches 0, 2 and 4 of epochs of two"
+    late = [WireRow(9, 0, "train", Leg.SMASHED, 1)]
+    assert count_releases(late, {0: 2}, {0: 1}) == {0: 1}, "what it missed was not sent"
+    whole = [WireRow(number, 0, "train", Leg.SMASHED, 2) for number in (1, 2)]
+    assert count_releases(whole, {0: 4}, {0: 2}) == {0: 1}
+
+
 def test_delta_is_one_in_the_clients_samples_by_default():
     given = Guarantee("dp_forward", "a sample's input", multiplier=4.0)
     losses = {each.client: each for each in account(given, {0: 2, 1: 2}, [1000, 5])}

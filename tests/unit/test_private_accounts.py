@@ -427,3 +427,18 @@ def test_noise_of_one_partys_columns_covers_no_sample():
     learning = {"kind": "mlp", "widths": [8, 8, 8], "learns": ["head", "tail"]}
     (weights,) = list_guarantees(of_parties(model=learning, train={"dp": DP}))
     assert says(weights.lacks, "one party's columns")
+
+
+def test_a_party_that_was_away_has_spent_no_less_than_its_most_sent_sample(tmp_path):
+    given = of_parties(
+        {**BACK, "by": "party 1"},
+        **{**PARTIES, "data": {**PARTIES["data"], "train_samples": 32}},
+        schedule={"kind": "parallel", "rounds": 8, "local_steps": 1},
+        cohort={"availability": {"period": 2, "window": 1, "phases": "same"}},
+    )
+    made = run_to_end(given, tmp_path / "run")
+    feed = made.parts.pool.clients[1].training.feeds["private"]
+    sent = np.bincount(np.concatenate([feed.indices(number) for number in (0, 2, 4, 6)]))
+    (entry,) = Run.load(made.path).summary["privacy"]
+    assert entry["times_sent"] == 4 > sent.max() > 2, "epochs of two batches, one of them sent"
+    assert [*plan(given, timing=False).facts.privacy] == [entry]
