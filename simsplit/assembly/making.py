@@ -63,7 +63,7 @@ class Maker:
             self.exams,
             poisons=poisons,
             accumulate=self.scenario.train.accumulate,
-            account=find_account(self.scenario, samples),
+            account=find_account(self.scenario, samples, number),
         )
 
     def feeds(self, number: ClientId, poisons: Sequence[Poison] = ()) -> dict[str, Feed]:

@@ -104,6 +104,10 @@ class Guarantee:
     client: ClientId | None = None
     """The party that alone has what is protected; None: each client has its own."""
 
+    def covers(self, client: ClientId | None) -> bool:
+        """Return whether a client has what is protected; None stands for any client that has it."""
+        return self.client is None or client in (None, self.client)
+
     def open_account(self, samples: int, limit: float | None = None) -> Account:
         """Open the account of a client with so many samples."""
         precision = self.multiplier**-2 if self.multiplier else 0.0
@@ -242,7 +246,7 @@ def account(
 ) -> Iterator[Spent]:
     """Yield the privacy spent by each client; raise ImportError without dp-accounting."""
     for client, count in times.items():
-        if guarantee.client not in (None, client):
+        if not guarantee.covers(client):
             continue
         if guarantee.epsilon is not None:
             yield Spent(client, samples[client], count, 0.0, guarantee.epsilon)

@@ -38,9 +38,12 @@ def make_noise(scenario: Scenario, samples: int) -> WeightNoise | None:
     return WeightNoise(dp.clip, multiplier, expected)
 
 
-def find_account(scenario: Scenario, samples: int) -> Account | None:
+def find_account(
+    scenario: Scenario, samples: int, client: ClientId | None = None
+) -> Account | None:
     """Return the account of a client; None where nothing is counted, or there is no guarantee.
 
+    Of parties, those that do not have what is protected have none: their packets spend nothing.
     Raise ScenarioError if there is a budget, but no package to count it with.
     """
     if scenario.epsilon_limit is not None:
@@ -48,7 +51,9 @@ def find_account(scenario: Scenario, samples: int) -> Account | None:
     if not counts_spending(scenario) or find_spec("dp_accounting") is None:
         return None
     chosen = choose_guarantee(scenario)
-    return None if chosen is None else chosen.open_account(samples, scenario.epsilon_limit)
+    if chosen is None or not chosen.covers(client):
+        return None
+    return chosen.open_account(samples, scenario.epsilon_limit)
 
 
 def _require_accountant(field: str) -> None:
@@ -73,6 +78,8 @@ def refuse_small_budgets(scenario: Scenario, parts: Sequence[np.ndarray]) -> Non
             "stop.epsilon", f"got {limit:g}, but no client can count: {explain_lack(scenario)}"
         )
     for client, samples in enumerate(count_rows(parts).tolist()):
+        if not chosen.covers(client):
+            continue
         account = chosen.open_account(samples, limit)
         if samples and (first := account.compute(1)) > limit:
             raise ScenarioError(

@@ -421,6 +421,13 @@ def test_the_party_with_the_labels_alone_spends_what_its_noise_on_them_costs():
     assert (labels.lacks, labels.client) == ("", 1)
 
 
+def test_a_party_without_what_is_protected_has_no_account_and_no_budget(tmp_path):
+    given = of_parties({**BACK, "by": "party 1"}, stop={"epsilon": 50.0})
+    clients = Experiment(given, tmp_path).parts.pool.clients
+    assert [clients[each].training.account is None for each in (0, 1)] == [True, False]
+    assert clients[0].training.report_spending() == {}
+
+
 def test_noise_of_one_partys_columns_covers_no_sample():
     (alone,) = list_guarantees(of_parties({**FORWARD, "by": "party 0"}))
     assert says(alone.lacks, "one party's columns")
