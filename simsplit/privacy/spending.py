@@ -102,12 +102,18 @@ def find_noise(
     """Return the fields of noise, with the values by which no client passes a budget.
 
     Raises:
-        ScenarioError: if there is no guarantee, or noise that stays as it is spends the budget.
+        ScenarioError: if there is no guarantee, nothing is sent, or noise that stays as it is
+            spends the budget.
     """
     chosen = choose_guarantee(scenario)
     if chosen is None:
         raise ScenarioError("train.dp", f"no noise reaches a budget: {explain_lack(scenario)}")
-    counts = {client: count for client, count in times.items() if count}
+    counts = {client: count for client, count in times.items() if count and chosen.covers(client)}
+    if not counts:
+        raise ScenarioError(
+            "schedule.rounds",
+            "no sample is sent, so a budget needs no noise; plan 1 round or more",
+        )
     if chosen.learning is not None:
         dp = chosen.learning.config
         wanted = dp.model_copy(update={"multiplier": None, "epsilon": epsilon})

@@ -344,6 +344,7 @@ def test_a_plan_counts_the_memory_of_norms_that_learn_by_train_dp(tmp_path):
 def test_a_plan_scales_the_noise_at_the_cut_to_a_budget():
     frozen = {**WHOLE, "learns": ["trunk"]}
     given = scenario(model=frozen, method=[FORWARD, BACK])
+    untrained = scenario(schedule={"rounds": 0}).schedule
     first, second = plan(given, timing=False, epsilon=3.0).facts.noise
     assert [first["field"], second["field"]] == ["method.0.epsilon", "method.1.multiplier"]
     changed = [{**FORWARD, "epsilon": first["value"]}, {**BACK, "multiplier": second["value"]}]
@@ -351,6 +352,9 @@ def test_a_plan_scales_the_noise_at_the_cut_to_a_budget():
     assert both["epsilon"] == pytest.approx(3.0, rel=1e-3)
     with pytest.raises(ScenarioError, match=r"train\.dp: no"):
         plan(scenario(model=WHOLE), timing=False, epsilon=3.0)
+    with pytest.raises(ScenarioError) as refused:
+        plan(given.model_copy(update={"schedule": untrained}), timing=False, epsilon=3.0)
+    assert says(str(refused.value), "schedule.rounds ... no sample is sent ... 1 round")
 
 
 def test_each_guarantee_counts_the_noise_that_the_client_adds(tmp_path):
