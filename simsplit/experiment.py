@@ -114,7 +114,7 @@ class Experiment:
         warn = _warn_weakly(self)
         idle = Idle(scenario.method, warn)
         notes = Notes(live, path, writer, withheld, no_guarantee)
-        own = (notes, self.stopping, self.checkpoints, idle)
+        own = (notes, self.checkpoints, idle)
         pictures = [Pictures(path, warn)] if scenario.output.figures else []
         # Trackers come last: they upload the pictures, and may wait for a server.
         last = [observer for observer in observers if observer.dispensable]
@@ -208,7 +208,11 @@ class Experiment:
             if undo and mark is not None:
                 live.undo(mark)
             trained = time.perf_counter()
+            main = lineup.phase is live.program.phases[-1]
+            # The last round is evaluated and attacked, be it the last one by a budget or a figure.
+            self.stopping.note_spending(done.reports)
             figures, own = self._evaluate(number)
+            self.stopping.note_figures(figures, main=main)
             leaks = self._attack(number)
         evaluated = time.perf_counter()
         progress.elapsed_s += evaluated - started
@@ -231,7 +235,6 @@ class Experiment:
         self.ledger.time(number, trained - started, evaluated - trained, progress.elapsed_s)
         progress.simulated_s = row.simulated_total_s or 0.0
         progress.round = number
-        main = lineup.phase is live.program.phases[-1]
         self.observers.round(RoundEnded(number, row, clients, figures, progress.elapsed_s, main))
 
     def _list_rows(self, *tables: Collection[ClientId]) -> Sequence[ClientId]:
@@ -289,9 +292,13 @@ class Experiment:
             client_names=self.data.client_names.names,
         )
 
+    def _find_last_round(self, number: int) -> int:
+        """Return the run's last round, by what is noted after round `number`."""
+        return number if self.stopping.ends_after(number) else self.live.program.rounds
+
     def _evaluate(self, number: int) -> tuple[Figures, Mapping[ClientId, Figures]]:
         """Return the round's figures, and those of each client that has a model of its own."""
-        if not self.scenario.evaluate.due(number, self.live.program.rounds):
+        if not self.scenario.evaluate.due(number, self._find_last_round(number)):
             return {}, {}
         evaluator = self.parts.evaluator
         self.observers.work("evaluation", 0, 0)
@@ -301,7 +308,8 @@ class Experiment:
     def _attack(self, number: int) -> Sequence[Mapping[str, object]]:
         """Return the rows of what attacks recovered, if they are scored in this round."""
         scenario, attacking, observers = self.scenario, self.live.attacking, self.observers
-        if not (scenario.attacks and scenario.targets.is_due(number, self.live.program.rounds)):
+        last = self._find_last_round(number)
+        if not (scenario.attacks and scenario.targets.is_due(number, last)):
             return []
         with self._without_training([scenario.targets.client]):
             judged = attacking.judge(

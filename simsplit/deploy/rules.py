@@ -216,7 +216,9 @@ class Rules:
     def _check_due(self, call: calls.Probe) -> None:
         """Check that an evaluation is due, and that it is the first one of its batch."""
         scenario, evaluate = self.bounds.scenario, self.bounds.scenario.evaluate
-        due = self.round <= call.round <= self.rounds and evaluate.due(call.round, self.rounds)
+        # A budget may end the run after any round, and the last one is evaluated.
+        last = self.rounds if scenario.epsilon_limit is None else call.round
+        due = self.round <= call.round <= self.rounds and evaluate.due(call.round, last)
         known = call.split in scenario.splits and call.reading in ("", *evaluate.controls)
         if self._turn or not (due and known):
             raise ProtocolError(

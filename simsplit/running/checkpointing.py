@@ -4,12 +4,13 @@ Early stopping counts the evaluations since a figure last improved; a checkpoint
 A run that loses a host returns to its last checkpoint.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from simsplit.engine.pool import NOBODY, HostLost
 from simsplit.errors import RunError, RunFailedError, ScenarioError
+from simsplit.legs import ClientId
 from simsplit.progress import Observer, RoundEnded
 from simsplit.results import CHECKPOINTS, SCENARIO, RunWriter, checkpoints, read_summary
 from simsplit.running.live import LiveRun
@@ -27,8 +28,8 @@ RETURNED = "sent_rounds_again"
 """The fact of a summary that a deployed run has gone back to a checkpoint."""
 
 
-class Stopping(Observer):
-    """The observer that ends a run before its last round."""
+class Stopping:
+    """What ends a run before its last round: a figure that no longer improves, or a budget."""
 
     def __init__(self, config: StopConfig | None, live: LiveRun) -> None:
         self.config, self.live = config, live
@@ -36,25 +37,32 @@ class Stopping(Observer):
     @property
     def is_over(self) -> bool:
         """Whether the run has no further round."""
+        return self.ends_after(self.live.progress.round)
+
+    def ends_after(self, number: int) -> bool:
+        """Return whether round `number` is the last one, by what is noted of it so far."""
         progress, config = self.live.progress, self.config
-        if progress.round >= self.live.program.rounds:
+        if number >= self.live.program.rounds:
             return True
         if config is None:
             return False
         stale = config.metric is not None and progress.waited >= config.patience
-        return stale or bool(self.live.find_spent())
+        return stale or bool(self.live.find_spent(number))
 
-    def round(self, ended: RoundEnded) -> None:
-        """Compare the round's figure with the best, except in a warm-up."""
+    def note_spending(self, reports: Mapping[ClientId, Mapping[str, float]]) -> None:
+        """Note the epsilon that each client of a round would reach in one more such round."""
+        for client, report in reports.items():
+            if "epsilon_next" in report:
+                self.live.progress.epsilon_next[str(client)] = report["epsilon_next"]
+
+    def note_figures(self, figures: Mapping[str, float], *, main: bool) -> None:
+        """Compare a round's figure with the best, except in a warm-up."""
         config, progress = self.config, self.live.progress
-        for row in ended.clients:
-            if "epsilon_next" in row:
-                progress.epsilon_next[str(row["client"])] = float(str(row["epsilon_next"]))
-        if config is None or config.metric is None or not ended.main:
+        if config is None or config.metric is None or not main:
             return
-        if config.metric not in ended.figures:
+        if config.metric not in figures:
             return
-        value = ended.figures[config.metric] * (-1 if config.smaller_is_better else 1)
+        value = figures[config.metric] * (-1 if config.smaller_is_better else 1)
         if progress.best is None or value > progress.best + config.min_delta:
             progress.best, progress.waited = value, 0
         else:

@@ -188,12 +188,14 @@ class LiveRun:
         gone = {*clients, *self.detection.guard.barred}
         return next((client for client in reversed(turns) if client not in gone), None)
 
-    def find_spent(self) -> dict[ClientId, float]:
-        """Return the clients whose budget the next round would pass, and what they would reach."""
+    def find_spent(self, number: int) -> dict[ClientId, float]:
+        """Return the clients whose budget the round after `number` would pass, and what they would
+        reach.
+        """
         progress, limit = self.progress, self.scenario.epsilon_limit
-        if limit is None or not progress.epsilon_next or progress.round >= self.program.rounds:
+        if limit is None or not progress.epsilon_next or number >= self.program.rounds:
             return {}
-        lineup = self.program.choose_lineup(progress.round + 1)
+        lineup = self.program.choose_lineup(number + 1)
         reached = {client: progress.epsilon_next.get(str(client), 0.0) for client in lineup.steps}
         return {client: epsilon for client, epsilon in reached.items() if epsilon > limit}
 

@@ -88,15 +88,14 @@ class Notes(Observer):
 
     def _explain_stop(self) -> dict[str, str]:
         """Return the reason why a run ended before its last round, if that is a budget."""
-        if not (spent := self.live.find_spent()):
+        number = self.live.progress.round
+        if not (spent := self.live.find_spent(number)):
             return {}
         client, epsilon = max(spent.items(), key=lambda each: (each[1], -each[0]))
-        number = self.live.progress.round + 1
         limit = self.live.scenario.epsilon_limit
         who = self.live.data.client_names.describe(client)
-        return {
-            "reason": f"{who} would reach epsilon {epsilon:.4g} in round {number}, beyond {limit:g}"
-        }
+        where = f"round {number + 1}"
+        return {"reason": f"{who} would reach epsilon {epsilon:.4g} in {where}, beyond {limit:g}"}
 
     def _summarise_privacy(self, audit: Mapping[str, Any] | None) -> dict[str, object]:
         """Return the summary's entry on privacy, and write the table by client.

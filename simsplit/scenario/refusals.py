@@ -40,7 +40,7 @@ RULES: Mapping[Occasion, tuple[Rule, ...]] = {
         Rule(private_rules.find_mixing_methods, "method.N.kind"),
         Rule(private_rules.find_unplanned_budgets, "train.dp.epsilon"),
         Rule(misfits.find_unscorable, "evaluate.metrics, evaluate.on"),
-        Rule(misfits.find_unknown_stops, "stop.metric, evaluate.every"),
+        Rule(misfits.find_unknown_stops, "stop.metric"),
         Rule(misfits.find_untunable, "attacks.N.tune..."),
         Rule(misfits.find_unknown_controls, "evaluate.controls.N"),
         Rule(session_rules.find_impossible_sessions, "evaluate.sessions"),

@@ -23,6 +23,7 @@ BUDGET: dict[str, Any] = {
     "train": {"dp": {"clip": 1.0, "multiplier": 2.0}, "client": {"kind": "sgd", "lr": 0.01}},
     "schedule": {"rounds": 5},
     "stop": {"epsilon": 5.0},
+    "evaluate": {"every": 5},
 }
 
 
@@ -62,7 +63,7 @@ def test_clients_refuse_a_server_that_asks_for_more_than_the_budget(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
-    monkeypatch.setattr(LiveRun, "find_spent", lambda _: {})
+    monkeypatch.setattr(LiveRun, "find_spent", lambda *_: {})
     with pytest.raises(RunFailedError) as stopped:
         deployment.run(private(), tmp_path, mode="private", patience_s=8, say=heard.append)
     assert says(str(stopped.value), "did not connect")

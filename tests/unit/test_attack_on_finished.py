@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from builders import run_to_end
+from builders import run_to_end, scenario
 from pace import quick
 from parity.test_recovery import OFFLINE, make_attacked
 
@@ -101,3 +101,15 @@ def test_what_cannot_be(run_dir, kind, changes, wrong, gist):
     with pytest.raises(wrong, match=gist):
         attack(run_dir, kind, changes)
     assert not (run_dir / "attacks" / kind).exists()
+
+
+def test_attacks_are_scored_after_the_last_round_though_it_comes_early(tmp_path):
+    given = scenario(
+        schedule={"rounds": 6},
+        stop={"metric": "test_accuracy", "patience": 1, "min_delta": 0.99},
+        data={"auxiliary": 0.2},
+        attacks=[{"kind": "ridge"}],
+    )
+    done = Run.load(run_to_end(given, tmp_path / "run").path)
+    assert done.summary["rounds_done"] == 2
+    assert {*done.leaks["round"]} == {2}

@@ -219,7 +219,6 @@ def test_each_client_finds_the_noise_of_its_budget():
         ({"train": {"checkpointing": True}}, "train.checkpointing", "activations"),
         ({"model": {**WHOLE, "learns": ["trunk"]}}, "train.dp", "learn nothing"),
         ({"stop": {"metric": None}}, "stop", "metric or epsilon"),
-        ({"stop": {"epsilon": 8}, "evaluate": {"every": 0}}, "evaluate.every", "stop.epsilon"),
         (
             {
                 "dp": {"multiplier": None, "epsilon": 8},
@@ -288,6 +287,14 @@ def test_a_run_ends_before_the_round_that_would_pass_its_budget(tmp_path):
     entry = done.summary["privacy"][0]
     assert entry["epsilon"] == rows["epsilon"].max()
     assert [each["leg"] for each in done.summary["uncovered"]] == ["smashed", "features_grad"]
+
+
+@pytest.mark.parametrize("every", [0, 4])
+def test_the_last_round_by_a_budget_is_evaluated_whatever_rounds_are(every, tmp_path):
+    done = Run.load(run_to_end(private(**BUDGET, evaluate={"every": every}), tmp_path / "run").path)
+    last = done.summary["rounds_done"]
+    assert last < 4
+    assert done.summary["last"]["round"] == last
 
 
 def test_a_client_goes_no_further_than_its_budget_whoever_asks(tmp_path):
