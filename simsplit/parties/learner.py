@@ -191,10 +191,12 @@ class Learner:
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Copy a state that `state` returned into the live tensors.
+    def load(self, state: Mapping[str, Tensor], *, moments: bool = True) -> None:
+        """Copy a state that `state` returned into the live tensors; one before a step has no
+        moments.
 
-        It may also have weights that never change, as checkpoints of earlier versions do.
+        It may also have weights that never change, as checkpoints of earlier versions do. Without
+        `moments` the state is one of weights alone, and the present moments stay.
         """
         missing = self._changing - state.keys()
         if missing:
@@ -203,6 +205,8 @@ class Learner:
             for name, tensor in self._list_tensors().items():
                 if name in state:
                     tensor.copy_(state[name])
+        if moments:
+            self.forget_moments()  # of steps that were taken after that state
         self.load_moments(state)
 
     def take(self, state: Mapping[str, Tensor]) -> None:

@@ -70,7 +70,7 @@ class Sharing:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
         if self.parts.shared is not None:
-            self.parts.shared.load(state)
+            self.parts.shared.load(state, moments=self.parts.moments_travel)
             self.training.end.sessions.clear()
 
     def _list_travelling(self) -> Travelling:
@@ -111,7 +111,8 @@ class Keeping:
             poison.load(select_below(state, f"poison.{index}."))
         if self.parts.changes is not None:
             self.parts.changes.load(select_below(state, "changes.0."))
-        if self.parts.shared is not None:
+        if self.parts.shared is not None and not self.parts.moments_travel:
+            self.parts.shared.forget_moments()
             self.parts.shared.load_moments(select_below(state, "moments.0."))
         taken = self.training.taken
         taken.update({source: int(state[f"{TAKEN}{source}"]) for source in taken})

@@ -71,6 +71,17 @@ def test_a_loaded_state_goes_on_as_the_saved_one(case: str) -> None:
     assert list_changed(saved, one.state()) == saved.keys(), "the saved copies were live"
 
 
+@pytest.mark.parametrize("case", OPTIMIZERS)
+def test_a_state_before_the_first_step_has_no_moments(case: str) -> None:
+    one = learner(OPTIMIZERS[case][0])
+    saved = copies(one.state())
+    train(one, 0, 1).load(saved)
+    assert one.moments() == {}
+    again = learner(OPTIMIZERS[case][0])
+    again.load(saved)
+    assert same(train(one, 2).state(), train(again, 2).state())
+
+
 def test_a_loaded_state_is_a_copy() -> None:
     one = train(learner(), 0)
     other = learner(seed=5)
