@@ -29,6 +29,10 @@ class Spending(Interface):
     def most(self) -> int | None:
         """The most sendings that the budget allows; None: there is no budget."""
 
+    @property
+    def in_round(self) -> int:
+        """The batches of a round in which the client does not drop out."""
+
     def compute(self, times: int) -> float:
         """Return epsilon after so many sendings."""
 
@@ -54,8 +58,6 @@ class Training:
         self.phase = Phase(TRAIN, rounds=0)
         self.is_stacked = False
         """Whether the client's weights are now a row of stacked ones, and its own out of date."""
-        self._taken_before = 0
-        """Private batches taken before the round."""
         self._pending: Pending | None = None
         self._parts: deque[Pending | None] = deque()
         """Parts of the mini-batch under way that have yet to cross; None: there is no such part."""
@@ -64,7 +66,6 @@ class Training:
         """Start a round of `phase`."""
         self.phase, self.end.stage = phase, phase.name
         self._parts.clear()  # of a round that was undone
-        self._taken_before = self.taken.get(PRIVATE, 0)
         for learner in self.end.learners:
             learner.learn(phase.learns)
             learner.set_lr_factor(lr_factor, phase.lr)
@@ -134,12 +135,13 @@ class Training:
         return self.end.tally.read() | self.end.stack.report() | self.report_spending()
 
     def report_spending(self) -> dict[str, float]:
-        """Return what the client has spent, and what it will have after another such round."""
+        """Return what the client has spent, and what it will have after another whole round."""
         account, taken = self.account, self.taken.get(PRIVATE, 0)
         if account is None:
             return {}
         times = self._count_sent(taken)
-        further = self._count_sent(2 * taken - self._taken_before)
+        # Not as many as in this round, of which it may have dropped out.
+        further = self._count_sent(taken + account.in_round)
         return {
             "times_sent": times,
             "epsilon": account.compute(times),

@@ -44,6 +44,8 @@ class Account:
     delta: float
     limit: float | None = None
     """The epsilon beyond which the client trains no further; None: it has no limit."""
+    in_round: int = 0
+    """The batches of a round in which the client does not drop out."""
 
     @property
     def is_amplified(self) -> bool:

@@ -14,6 +14,7 @@ from simsplit.legs import ClientId
 from simsplit.methods.clipping import Release
 from simsplit.methods.dp_forward import DpForwardConfig, compute_gaussian_sigma
 from simsplit.methods.dp_sgd import DpSgdConfig
+from simsplit.parties.feed import count_batches
 from simsplit.parties.private_learning import WeightNoise
 from simsplit.privacy.accounting import choose_guarantee, compute_epsilon, explain_lack
 from simsplit.privacy.accounts import Account, Learning, choose_delta
@@ -53,7 +54,15 @@ def find_account(
     chosen = choose_guarantee(scenario)
     if chosen is None or not chosen.covers(client):
         return None
-    return chosen.open_account(samples, scenario.epsilon_limit)
+    account = chosen.open_account(samples, scenario.epsilon_limit)
+    return replace(account, in_round=_count_whole_round(scenario, samples))
+
+
+def _count_whole_round(scenario: Scenario, samples: int) -> int:
+    """Return the batches of a round that a client with so many samples does not drop out of."""
+    train = scenario.train
+    batches = count_batches(samples, train.batch_size, drop_last=train.drop_last)
+    return int(scenario.schedule.limit_steps(np.array([batches]))[0])
 
 
 def _require_accountant(field: str) -> None:

@@ -50,7 +50,7 @@ class Stopping:
         return stale or bool(self.live.find_spent(number))
 
     def note_spending(self, reports: Mapping[ClientId, Mapping[str, float]]) -> None:
-        """Note the epsilon that each client of a round would reach in one more such round."""
+        """Note the epsilon that each client of a round would reach in another whole round."""
         for client, report in reports.items():
             if "epsilon_next" in report:
                 self.live.progress.epsilon_next[str(client)] = report["epsilon_next"]

@@ -289,6 +289,24 @@ def test_a_run_ends_before_the_round_that_would_pass_its_budget(tmp_path):
     assert [each["leg"] for each in done.summary["uncovered"]] == ["smashed", "features_grad"]
 
 
+def test_a_client_that_dropped_out_may_take_a_whole_round_next(tmp_path):
+    """Its last round had fewer batches than the next one may have, which must be within too."""
+    given = private(
+        seed=2,
+        clients={"count": 1},
+        data={"train_samples": 40, "test_samples": 10},
+        train={"batch_size": 8},
+        dp={"multiplier": 4.0},
+        schedule={"rounds": 6, "local_steps": 5},
+        cohort={"dropout": 0.5},
+        stop={"epsilon": 1.9},
+    )
+    done = Run.load(run_to_end(given, tmp_path / "run").path)
+    assert done.clients["dropped"].any()
+    assert done.summary["status"] == "finished"
+    assert done.clients["epsilon"].max() <= 1.9 < done.clients["epsilon_next"].max()
+
+
 @pytest.mark.parametrize("every", [0, 4])
 def test_the_last_round_by_a_budget_is_evaluated_whatever_rounds_are(every, tmp_path):
     done = Run.load(run_to_end(private(**BUDGET, evaluate={"every": every}), tmp_path / "run").path)
