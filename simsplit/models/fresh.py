@@ -354,8 +354,11 @@ def _find_file(path: Path) -> Path:
     """Return the file of weights that a path names: itself, or in an export's or run's folder."""
     if path.is_file():
         return path
-    checkpoints = sorted(path.glob("checkpoints/round-*/state.safetensors"), reverse=True)
-    for file in (path / _FILE, *checkpoints):
+    files = path.glob("checkpoints/round-*/state.safetensors")
+    rounds = {file.parent.name.removeprefix("round-"): file for file in files}
+    # By number, and without the folder of a checkpoint that was not completed.
+    newest = sorted(filter(str.isdecimal, rounds), key=int, reverse=True)
+    for file in (path / _FILE, *(rounds[number] for number in newest)):
         if file.is_file():
             return file
     raise ScenarioError(

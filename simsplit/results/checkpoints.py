@@ -224,7 +224,9 @@ def _read(candidate: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _list_folders(folder: Path) -> list[Path]:
     """List the folders of complete checkpoints, the newest first."""
     folders = (path for path in folder.glob("round-*") if path.is_dir() and not path.is_symlink())
-    return sorted((path for path in folders if _get_round(path) is not None), reverse=True)
+    found = [(number, path) for path in folders if (number := _get_round(path)) is not None]
+    # By number: of names, round-1000000 comes before round-999999, and would be removed as old.
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _get_round(place: Path) -> int | None:

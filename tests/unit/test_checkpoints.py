@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 
 from simsplit.errors import RunError, RunFailedError
 from simsplit.experiment import Experiment
+from simsplit.models import fresh
 from simsplit.progress import Observer
 from simsplit.results import CHECKPOINTS, Run, checkpoints
 from simsplit.results.checkpoints import Progress
@@ -66,6 +68,24 @@ def test_keeps_as_many_as_asked_the_newest(tmp_path: Path) -> None:
     for number in (1, 2, 9, 10, 11):
         checkpoints.save(tmp_path, {}, Progress(round=number), "digest", keep=2)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["round-000010", "round-000011"]
+
+
+def test_the_newest_is_that_of_the_highest_round_whatever_its_name(tmp_path: Path) -> None:
+    for number in (999_999, 1_000_000):
+        checkpoints.save(tmp_path, {}, Progress(round=number), "digest", keep=1)
+    result = checkpoints.load(tmp_path, "digest")
+    assert result is not None
+    assert result[1].round == 1_000_000
+    assert checkpoints.list_rounds(tmp_path) == [1_000_000]
+
+
+def test_first_weights_are_those_of_a_runs_newest_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / CHECKPOINTS
+    for number in (999_999, 1_000_000):
+        weights = {"server/trunk.weight": torch.tensor([float(number)])}
+        checkpoints.save(folder, weights, Progress(round=number), "digest", keep=2)
+    shutil.copytree(folder / "round-999999", folder / "round-1000001.partial")
+    assert fresh._find_file(tmp_path).parent.name == "round-1000000"
 
 
 def test_keys_are_declared_and_stay_where_a_class_is_renamed(tmp_path: Path) -> None:
