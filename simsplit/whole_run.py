@@ -58,16 +58,17 @@ def run(
     watching = [*observers, *(config.build(path) for config in scenario.observers)]
     if progress:
         watching.insert(0, show_run())
+    # One for all warnings: it drops a dispensable observer that fails, as the run does later.
+    observed = Observers(watching)
     for warning in list_changed(path, scenario.plugins) if resume else ():
-        Observers(watching).warn(warning)
+        observed.warn(warning)
     with pin_threads(scenario.threads), blame_plugins():
         data = scenario.prepare_data()
-        tell = Observers(watching).warn
         for warning in rehearse(scenario, data, find_device(scenario.device)):
-            tell(warning)
-        scenario = tune_attacks(scenario, data, path, train=_run_simulated, tell=tell)
+            observed.warn(warning)
+        scenario = tune_attacks(scenario, data, path, train=_run_simulated, tell=observed.warn)
         with provide_hosts(scenario, data.nbytes) as hosts:
-            experiment = Experiment(scenario, path, watching, data, hosts)
+            experiment = Experiment(scenario, path, observed.observers, data, hosts)
             experiment.run(resume=resume)
     return OpenedRun.load(path, scenario.plugins)
 

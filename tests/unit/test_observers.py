@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from builders import StopAt, scenario
 
-from simsplit import run
+from simsplit import run, whole_run
 from simsplit.observers import OBSERVERS
 from simsplit.observers.jsonl import JsonlConfig
 from simsplit.progress import Observer, Observers, RoundEnded, RunPlan, Status
@@ -113,3 +113,34 @@ def test_a_resumed_run_may_have_other_observers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", OBSERVERS)
 def test_an_observer_that_ships_is_called_as_its_kind(kind: str) -> None:
     assert OBSERVERS[kind](kind=kind).kind_name == kind  # type: ignore[call-arg]
+
+
+class Unheard(Observer):
+    """Cannot be warned, and counts how often it was to be."""
+
+    dispensable = True
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def warn(self, message: str) -> None:
+        self.count += 1
+        raise ConnectionError("no server answers")
+
+
+def test_an_observer_that_fails_before_the_first_round_is_dropped_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_run, "rehearse", lambda *_: ["one", "two"])
+    failing, calls = Unheard(), list[tuple[object, ...]]()
+    watching = [failing, Heard("other", calls)]
+    # The run itself warns too: its noise has no guarantee, since the trunk learns.
+    given = scenario(
+        model={"kind": "simplecnn", "cut": "l1h"},
+        train={"dp": {"multiplier": 1.0}},
+        schedule={"rounds": 1},
+    )
+    whole_run.run(given, tmp_path / "run", observers=watching)
+    assert sum(call[1] == "warn" for call in calls) > 3, "the run's warning is among them"
+    assert failing.count == 1
+    assert sum("Unheard failed" in str(call[2]) for call in calls if call[1] == "warn") == 1
