@@ -196,7 +196,8 @@ class LiveRun:
         if limit is None or not progress.epsilon_next or number >= self.program.rounds:
             return {}
         lineup = self.program.choose_lineup(number + 1)
-        reached = {client: progress.epsilon_next.get(str(client), 0.0) for client in lineup.steps}
+        going = lineup.steps.keys() - self.detection.guard.barred
+        reached = {client: progress.epsilon_next.get(str(client), 0.0) for client in going}
         return {client: epsilon for client, epsilon in reached.items() if epsilon > limit}
 
     def refuse_too_few(self, number: int) -> None:

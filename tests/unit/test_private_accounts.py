@@ -307,6 +307,17 @@ def test_a_client_that_dropped_out_may_take_a_whole_round_next(tmp_path):
     assert done.clients["epsilon"].max() <= 1.9 < done.clients["epsilon_next"].max()
 
 
+def test_a_client_that_was_left_out_ends_no_run_by_its_budget(tmp_path):
+    frozen = {**WHOLE, "learns": ["trunk"]}
+    watched = [{"kind": "krum", "response": "skip"}]
+    given = scenario(model=frozen, method=[FORWARD], detectors=watched, stop={"epsilon": 50.0})
+    live = Experiment(given, tmp_path).live
+    live.progress.epsilon_next = {"0": 60.0, "1": 40.0}
+    assert live.find_spent(1) == {0: 60.0}
+    live.detection.guard.barred.add(0)
+    assert live.find_spent(1) == {}
+
+
 @pytest.mark.parametrize("every", [0, 4])
 def test_the_last_round_by_a_budget_is_evaluated_whatever_rounds_are(every, tmp_path):
     done = Run.load(run_to_end(private(**BUDGET, evaluate={"every": every}), tmp_path / "run").path)
