@@ -12,6 +12,7 @@ from simsplit.forecasting.drafting import DraftRound, RunDraft
 from simsplit.legs import ClientId
 from simsplit.privacy.accounting import (
     count_in_round,
+    count_packets,
     count_releases,
     list_guarantees,
     summarise_privacy,
@@ -38,7 +39,7 @@ def foresee_privacy(
     samples = count_rows(parts).tolist()
     refuse_small_budgets(scenario, parts)
     guarantees = list_guarantees(scenario)
-    times = _count_sendings(scenario, prober, draft, rounds) if guarantees else {}
+    times = _count_sendings(scenario, prober, draft, rounds, samples) if guarantees else {}
     return {
         "uncovered": [asdict(each) for each in list_uncovered(scenario)],
         "privacy": [summarise_privacy(each, times, samples)[0] for each in guarantees],
@@ -47,7 +48,11 @@ def foresee_privacy(
 
 
 def _count_sendings(
-    scenario: Scenario, prober: Prober, draft: RunDraft, rounds: Sequence[DraftRound]
+    scenario: Scenario,
+    prober: Prober,
+    draft: RunDraft,
+    rounds: Sequence[DraftRound],
+    samples: Sequence[int],
 ) -> dict[ClientId, int]:
     """Count how often each client will send its samples, as the run's clients will count it."""
     batches = draft.program.steps_per_epoch["private"]
@@ -65,7 +70,8 @@ def _count_sendings(
     ]
     dp = scenario.train.dp
     if dp is None or dp.sampling == "passes":
-        return count_releases(wire, steps, count_in_round(scenario, batches))
+        packets = count_packets(scenario, steps, samples)
+        return count_releases(wire, packets, count_in_round(scenario, batches))
     taken = count_releases(wire, dict.fromkeys(steps, 1))
     if is_amplified(scenario):
         return taken

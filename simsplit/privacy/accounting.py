@@ -215,9 +215,9 @@ def count_releases(
 ) -> dict[ClientId, int]:
     """Return, for each client, how often its most frequently sent sample was sent at most.
 
-    `steps` is the number of batches in an epoch of each client. `in_round` is that of a round where
-    parties that are away miss batches; None: a client goes on with its next one. Each part of a
-    mini-batch (`train.accumulate`) is counted as a batch, which is too many.
+    `steps` is the number of packets in an epoch of each client (`count_packets`). `in_round` is
+    that of a round where parties that are away miss batches; None: a client goes on with its next
+    one.
     """
     sent: Counter[ClientId] = Counter()
     taken: Counter[ClientId] = Counter()
@@ -232,6 +232,26 @@ def count_releases(
         for client, each in steps.items()
         if each
     }
+
+
+def count_packets(
+    scenario: Scenario, steps: Mapping[ClientId, int], samples: Sequence[int]
+) -> dict[ClientId, int]:
+    """Return the packets that each client sends in an epoch, by its number of batches in one.
+
+    Of a mini-batch that crosses in parts (`train.accumulate`) each part is a packet. Where clients
+    drop out, such a part may be all that is sent, so it counts as a batch, which is too many.
+    """
+    train = scenario.train
+    if train.accumulate == 1 or scenario.cohort.dropout:
+        return dict(steps)
+    size = math.ceil(train.batch_size / train.accumulate)
+    packets = {}
+    for client, count in steps.items():
+        whole, rest = divmod(samples[client], train.batch_size)
+        last = math.ceil(rest / size) if count > whole else 0
+        packets[client] = whole * math.ceil(train.batch_size / size) + last
+    return packets
 
 
 def count_in_round(scenario: Scenario, steps: np.ndarray) -> dict[ClientId, int] | None:

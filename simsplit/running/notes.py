@@ -20,6 +20,7 @@ from simsplit.privacy.accounting import (
     choose_audit,
     choose_guarantee,
     count_in_round,
+    count_packets,
     count_releases,
     explain_lack,
     lacks_accountant,
@@ -112,12 +113,13 @@ class Notes(Observer):
             guarantees = void_repeated(guarantees)
         batches = live.program.steps_per_epoch["private"]
         run, steps = Run.load(self.path), dict(enumerate(batches.tolist()))
+        samples = count_rows(live.data.parts).tolist()
+        packets = count_packets(live.scenario, steps, samples)
         in_round = count_in_round(live.scenario, batches)
-        times = count_releases(WireRow.in_frame(run.wire), steps, in_round)
+        times = count_releases(WireRow.in_frame(run.wire), packets, in_round)
         if "times_sent" in run.clients:  # what clients have counted themselves
             counted = run.clients.groupby("client")["times_sent"].max().dropna()
             times |= {int(str(client)): int(count) for client, count in counted.items()}
-        samples = count_rows(live.data.parts).tolist()
         every = [summarise_privacy(each, times, samples) for each in guarantees]
         if rows := [row for _, of_one in every for row in of_one]:
             self.writer.write_table(PRIVACY, rows)

@@ -23,6 +23,7 @@ from simsplit.privacy import spending
 from simsplit.privacy.accounting import (
     account,
     choose_guarantee,
+    count_packets,
     list_guarantees,
     void_repeated,
 )
@@ -357,6 +358,18 @@ def test_a_plan_counts_a_mini_batch_that_crosses_in_parts_once_as_its_run_does(t
     given = private(train={"batch_size": 16, "accumulate": 4}, stop={"epsilon": 500})
     done = Run.load(run_to_end(given, tmp_path / "run").path)
     assert [*plan(given, timing=False).facts.privacy] == done.summary["privacy"]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_parts_of_a_mini_batch_that_no_client_counts_are_one_sending_too(drop_last, tmp_path):
+    frozen = {**WHOLE, "learns": ["trunk"]}
+    train = {"batch_size": 16, "accumulate": 4, "drop_last": drop_last}
+    given = scenario(model=frozen, method=[FORWARD], train=train)
+    (entry,) = Run.load(run_to_end(given, tmp_path / "run").path).summary["privacy"]
+    assert entry["times_sent"] == 2, "once in each of two epochs"
+    assert [*plan(given, timing=False).facts.privacy] == [entry]
+    lossy = scenario(model=frozen, method=[FORWARD], train=train, cohort={"dropout": 0.2})
+    assert count_packets(lossy, {0: 2}, [30]) == {0: 2}
 
 
 def test_a_client_that_cannot_count_its_budget_does_not_take_part(monkeypatch):
