@@ -27,6 +27,8 @@ class AuditOptions:
     """Whether the transcript's reference is attacked: the same samples without the defence."""
 
     def __post_init__(self) -> None:
+        if self.targets < 1:
+            raise SimsplitError(f"targets: must be at least 1, got {self.targets}")
         for name in self.knows:
             if name not in KNOWS:
                 raise SimsplitError(

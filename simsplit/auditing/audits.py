@@ -11,6 +11,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from simsplit.attacking import Judgement
 from simsplit.attacks import AttackConfig
 from simsplit.auditing.audit_directory import AuditDirectory
@@ -224,3 +226,5 @@ def _let_attack(
         return f"{config.title}: the budget was spent, {error}"
     except ScenarioError as error:  # what crosses does not fit its networks; others may read it
         return f"{config.title}: {error.reason}"
+    except torch.linalg.LinAlgError as error:  # numbers whose products overflow; others may do
+        return f"{config.title}: what crossed has numbers that it cannot solve for ({error})"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,11 @@ from simsplit.auditing.truths import (
     make_text_samples,
 )
 from simsplit.data.samples import Samples
-from simsplit.errors import RunError, format_list
+from simsplit.errors import RunError, format_count, format_list
 from simsplit.legs import Leg
 from simsplit.needs import Given
 from simsplit.packets import Packet
+from simsplit.phases import EVALUATE
 from simsplit.wire import Counts
 from simsplit.wires.transcript import Transcript, TranscriptSummary
 from simsplit.wires.truth import Truth
@@ -170,11 +172,15 @@ def _choose_recorded(
             count = len(ids) + len(sessions.known)
             chosen = ChosenSamples([RecordedStep(ids=ids)], (), count)
             return chosen, [join_sessions(sessions.targets, client)], sessions, []
-    latest = not summary.by_phase[TARGETS]
-    listed = list_steps(transcript, TRAIN if latest else TARGETS, client, latest=latest)
+    # A recording of a network that is only used has packets of evaluation alone.
+    phase = next((each for each in (TARGETS, TRAIN) if summary.by_phase[each]), EVALUATE)
+    latest = phase == TRAIN
+    listed = list_steps(transcript, phase, client, latest=latest)
     steps = [step for step in listed if np.isin(step.ids, truth.ids).all()]
     if not steps:
-        raise RunError(f"{transcript.name} has no packet whose samples' truth is known")
+        raise RunError(
+            f"{transcript.name} has no packet of the phase '{phase}' whose samples' truth is known"
+        )
     elsewhere = options.find_pairs(transcript)
     with_pairs = transcript.facts.modality != "texts" and truth.has("inputs") and not elsewhere
     with_pairs = with_pairs and options.get_number("pairs", 1) > 0
@@ -185,7 +191,21 @@ def _choose_recorded(
             f"targets and known inputs are of the {which} {chosen.counted:,} samples; "
             f"{listed.left_out:,} others (repetitions included) are too many to hold"
         )
-    return chosen, load_targets(transcript, chosen.targets), ChosenSessions(), notes
+    batches = load_targets(transcript, chosen.targets)
+    whole = [len(own) == len(step.rows) for own, step in zip(batches, chosen.targets, strict=True)]
+    if not any(whole):
+        raise RunError(
+            f"{transcript.name}: every step of the targets has a packet with numbers that are not "
+            "finite in float32; record or transcribe finite numbers"
+        )
+    if not all(whole):
+        notes.append(
+            f"{whole.count(False)} of {format_count(len(whole), 'step')} of the targets are not "
+            "attacked: a packet of theirs has numbers that are not finite in float32"
+        )
+        chosen = replace(chosen, targets=[*compress(chosen.targets, whole)])
+        batches = [*compress(batches, whole)]
+    return chosen, batches, ChosenSessions(), notes
 
 
 def _require_truth(options: AuditOptions, transcript: Transcript) -> Truth:

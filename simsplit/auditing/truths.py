@@ -63,7 +63,14 @@ def make_image_samples(images: Tensor, labels: Tensor | None, scale: PixelScale)
 
 def make_row_samples(rows: Tensor, labels: Tensor | None) -> Samples:
     """Make samples of rows of numbers."""
-    return Samples(rows.float().reshape(len(rows), -1), _fill_labels(labels, len(rows)))
+    values = rows.float().reshape(len(rows), -1)
+    # An error of twice the largest value must not overflow: infinite errors say nothing.
+    if not bool((2 * values).square().sum(1).isfinite().all()):
+        raise DataError(
+            f"truth: inputs have values up to {float(values.abs().max()):.3g}, whose squared errors "
+            "are too large for float32; divide them, such as by each column's largest value"
+        )
+    return Samples(values, _fill_labels(labels, len(rows)))
 
 
 def make_text_samples(texts: Sequence[Tensor], labels: Tensor | None, pad: int) -> Samples:

@@ -138,12 +138,8 @@ class TensorFile:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Return whether all numbers of a tensor are finite."""
-    if not tensor.is_floating_point():
-        return True
-    return bool(
-        tensor.float().isfinite().all() if tensor.itemsize == 1 else tensor.isfinite().all()
-    )
+    """Return whether all numbers of a tensor are finite in float32, in which they are used."""
+    return not tensor.is_floating_point() or bool(tensor.float().isfinite().all())
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

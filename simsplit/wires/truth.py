@@ -95,8 +95,8 @@ class Truth:
                 value = file.read(name, int(self._row[places[number]]), 1)[0]
                 if not is_finite(value):
                     raise RunError(
-                        f"{self._folder.name}: {column} of sample {ids[number]} must be finite, so "
-                        "that guesses can be judged"
+                        f"{self._folder.name}: {column} of sample {ids[number]} must be finite in "
+                        "float32, so that guesses can be judged"
                     )
                 found[number] = value
         return [each for each in found if each is not None]
