@@ -184,6 +184,12 @@ def parse_count(cells: Mapping[str | None, Any], column: str) -> int:
     return _parse_number(cells.get(column) or "", column)
 
 
+def check_number(field: str, number: float) -> None:
+    """Raise RunError for a number that no reader of a table would take."""
+    if not (0 <= number < MOST_IDS and number == int(number)):
+        raise RunError(f"{field}: must be a whole number from 0 to 2**53, got {number}")
+
+
 def _parse_optional(cells: Mapping[str | None, Any], column: str) -> int | None:
     return parse_count(cells, column) if cells.get(column) else None
 

@@ -18,7 +18,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from torch import Tensor
 
 from simsplit.errors import RunError
-from simsplit.foreign import refuse_link
+from simsplit.foreign import MOST_YAML, parse_yaml, refuse_link
 from simsplit.legs import ClientId
 from simsplit.packets import Packet
 from simsplit.sizes import format_size
@@ -31,6 +31,8 @@ from simsplit.wires.facts import (
     SAMPLES,
     TRUTH,
     TranscriptFacts,
+    check_facts,
+    check_number,
     parse_count,
     parse_ids,
 )
@@ -79,6 +81,9 @@ class TranscriptWriter:
         if not goes_on:
             self._refuse_used()
         try:
+            if goes_on:
+                # A smaller packet would fit below the cap, after a gap that nobody could see.
+                self.ended = self._read_ended()
             self.path.mkdir(parents=True, exist_ok=True)
             self._write_facts("recording")
             self._packets = _Table(self.path, PACKETS, COLUMNS, part)
@@ -105,6 +110,8 @@ class TranscriptWriter:
         copy: bool = True,
     ) -> bool:
         """Take a packet, and copy tensors that may change; return False if it has ended."""
+        for column, number in (("client", client), ("round", round)):
+            check_number(column, number)
         held = [_hold(tensor, copy=copy) for tensor in tensors]
         if not self._has_room(held):
             return False
@@ -190,6 +197,12 @@ class TranscriptWriter:
             assert self._samples is not None
             self.nbytes += self._samples.nbytes
             self._known.update(*(parse_ids(row) for row in self._samples.read()))
+
+    def _read_ended(self) -> str:
+        """Return why an earlier recorder took nothing more; empty if it did."""
+        folder = ConfinedFolder.open(self.path)
+        values = parse_yaml(folder.read_text(FACTS, MOST_YAML))
+        return check_facts(values, folder.describe(FACTS)).ended
 
     def _start_truth(self) -> bool:
         """Make the folder of the truth, which only its owner may enter."""

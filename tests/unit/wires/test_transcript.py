@@ -6,6 +6,7 @@ import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,6 +169,20 @@ def test_a_cap_ends_the_transcript_and_says_so(tmp_path: Path, part: int) -> Non
     assert "1000 B" in opened.facts.ended
 
 
+def test_a_transcript_that_has_ended_is_not_gone_on_with(tmp_path: Path) -> None:
+    """What fits below the cap again would follow a gap, and the transcript would be complete."""
+    for values in (300, 10):
+        facts = TranscriptFacts()
+        writer = TranscriptWriter(tmp_path / "wire", facts, most=1000, append=True)
+        taken = [writer.add("smashed", [torch.zeros(each)]) for each in (10, values)]
+        writer.close()
+        assert taken == ([True, False] if values == 300 else [False, False])
+    opened = Transcript.open(tmp_path / "wire")
+    assert len(list(opened.packets())) == 1
+    assert opened.facts.status == "cut"
+    assert "1000 B" in opened.facts.ended
+
+
 def test_a_full_disk_ends_the_transcript_and_no_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,3 +276,28 @@ def test_the_command_transcribes(
         code, _, err = simsplit("transcribe", "other", *words)
         assert code == 2
         assert says(err, parts)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"ids": [0, -1]}, "ids ... 0 ... -1"),
+        ({"ids": [0, 2**53]}, "ids ... 2**53"),
+        ({"ids": [0, 0.5]}, "ids ... whole ... 0.5"),
+        ({"client": -1}, "client ... -1"),
+    ],
+)
+def test_numbers_that_no_reader_takes_are_not_written(
+    tmp_path: Path, fields: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RunError, match=gist(said)):
+        simsplit.transcribe(tmp_path / "wire", smashed=np.zeros((2, 3)), **fields)
+    assert not (tmp_path / "wire").exists()
+    with pytest.raises(RunError, match=gist("round ... -2")):
+        TranscriptWriter(tmp_path / "own", TranscriptFacts()).add("smashed", [torch.ones(1)], round=-2)
+
+
+def test_labels_that_name_no_class_are_transcribed(tmp_path: Path) -> None:
+    labels = np.array([-1, -2])
+    wire = simsplit.transcribe(tmp_path / "wire", smashed=np.zeros((2, 3)), labels=labels)
+    assert wire.facts.classes is None
