@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,6 +83,7 @@ def make_challenge(run: Path, out: Path) -> ChallengeFacts:
     numbers = _renumber(wire, truth)
     if not numbers:
         raise RunError(f"{source} has no packet whose samples are known")
+    _refuse_other_pixels(source, wire.facts.image, truth, [*numbers])
     try:
         return _write_challenge(wire, truth, numbers, out, sealed)
     except BaseException:  # half a challenge is none, and its folders would be in the way
@@ -133,8 +135,11 @@ def score_challenge(
     if made.is_floating_point() and not bool(made.isfinite().all()):
         raise RunError("guesses: must be finite")
     image = Transcript.open(folder / WIRE).facts.image
-    if wanted == "labels" or (not values.is_floating_point() and image is None):
+    is_whole = not values.is_floating_point() or bool((values == values.floor()).all())
+    if is_whole and (wanted == "labels" or (image is None and not values.is_floating_point())):
         return _score_equal(wanted, made, values)
+    if wanted == "labels":  # numbers, not classes
+        return replace_dataclass(_score_rows(made[:, None], values[:, None]), what=wanted)
     if image is not None:
         return _score_images(made, _make_pixels(values, image))
     return _score_rows(made, values)
@@ -161,6 +166,24 @@ def _find_transcript(run: Path) -> Path:
         f"{run} has no transcript; run it with an observer that keeps one: "
         "--set 'observers=[{kind: transcript}]'"
     )
+
+
+def _refuse_other_pixels(
+    source: Path, image: ImageFacts | None, truth: Truth, ids: Sequence[int]
+) -> None:
+    """Raise RunError for images that are no pixels, and whose scale was not recorded."""
+    if image is None or (image.mean and image.std) or not truth.has("inputs"):
+        return
+    for some in _split(ids):
+        values = truth.stack(some)
+        # Rounding may leave a pixel a little above 1, where scores cut it.
+        are_pixels = values.dtype == torch.uint8 or bool(((values - 0.5).abs() < 0.501).all())
+        if not are_pixels:
+            raise RunError(
+                f"{source} has images with values from {float(values.min()):.3g} to "
+                f"{float(values.max()):.3g}, and guesses are pixels between 0 and 1; record it "
+                "with the mean and std of each channel, or with pixels as bytes"
+            )
 
 
 def _renumber(wire: Transcript, truth: Truth) -> dict[int, int]:
@@ -266,8 +289,11 @@ def _average(figure: str, values: Floats, guessed: Floats) -> ChallengeScore:
 
 def _score_equal(what: str, made: Tensor, truth: Tensor) -> ChallengeScore:
     """Score labels or tokens by the share that is right; the floor is the most frequent one."""
-    numbers: Any = truth.flatten().numpy().astype(np.int64)
-    share = measure_share(match_equal(made.flatten().numpy().astype(np.int64), numbers))
+    numbers: Any = truth.flatten().to(torch.int64).numpy()
+    # A guess of 0.9 is none of class 0, and equals no number of the truth.
+    whole = made.to(torch.int64)
+    guesses: Any = torch.where(whole == made, whole, int(numbers.min()) - 1).flatten().numpy()
+    share = measure_share(match_equal(guesses, numbers))
     values, counts = np.unique(numbers, return_counts=True)
     floor = measure_share(numbers == values[counts.argmax()])
     return ChallengeScore(

@@ -39,7 +39,9 @@ class AuditOptions:
     @property
     def name(self) -> str:
         """The folder's name, in letters that a run's name may have."""
-        letters = [each if each.isalnum() else "-" for each in self.path.absolute().name]
+        letters = [
+            each if each.isascii() and each.isalnum() else "-" for each in self.path.absolute().name
+        ]
         return "".join(letters).strip("-") or "wire"
 
     def get_number(self, name: str, default: int) -> int:

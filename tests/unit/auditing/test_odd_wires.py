@@ -193,3 +193,9 @@ def test_an_attack_that_cannot_solve_leaves_the_others_their_turn(tmp_path: Path
     made = simsplit.audit(tmp_path / "wire", tmp_path / "out", attacks=["norm", "ridge"])
     assert [each.attack for each in made.findings] == ["ridge"]
     assert "norm" in made.wants[0]
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    wire = write(tmp_path / "Übung 日本", [SENT[:40], SENT[40:]], [SENT[:40], SENT[40:]])
+    made = simsplit.audit(wire, tmp_path / "out", attacks=["ridge"])
+    assert made.run.summary["name"] == "audit-bung"

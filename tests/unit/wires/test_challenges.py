@@ -160,3 +160,32 @@ def test_truths_that_cannot_be_guessed_are_a_sentence(challenge: Path, tmp_path:
     file.write_text(json.dumps({**json.loads(file.read_text()), "has": []}))
     with pytest.raises(RunError, match=gist("challenge.json ... has")):
         score_challenge(challenge, "none.npy")
+
+
+def test_images_that_are_no_pixels_and_have_no_scale_are_refused(tmp_path: Path) -> None:
+    """All values above 1 would be white, and so would a guess without an attack."""
+    sent, images = torch.ones(NUM_SAMPLES, 3), 255 * draw_images()
+    transcribe(tmp_path / "wire", smashed=sent, inputs=images)
+    with pytest.raises(RunError, match=gist("images ... mean and std")):
+        make_challenge(tmp_path / "wire", tmp_path / "challenge")
+    transcribe(tmp_path / "scaled", smashed=sent, inputs=images, mean=[0], std=[1 / 255])
+    make_challenge(tmp_path / "scaled", tmp_path / "challenge")
+    np.save(tmp_path / "images.npy", draw_images().numpy())
+    assert score_challenge(tmp_path / "challenge", str(tmp_path / "images.npy")).value < 1e-9
+
+
+def test_labels_that_are_numbers_are_no_classes(tmp_path: Path) -> None:
+    """Cut to whole numbers, all of these would be the same class."""
+    labels = torch.linspace(0, 0.9, NUM_SAMPLES)
+    transcribe(tmp_path / "wire", smashed=torch.ones(NUM_SAMPLES, 3), labels=labels)
+    make_challenge(tmp_path / "wire", tmp_path / "challenge")
+    np.save(tmp_path / "labels.npy", labels.numpy() + 0.1)
+    scored = score_challenge(tmp_path / "challenge", str(tmp_path / "labels.npy"))
+    assert (scored.what, scored.figure) == ("labels", "mse")
+    assert scored.value == pytest.approx(0.01)
+    assert scored.floor == pytest.approx(float(labels.var(correction=0)))
+
+
+def test_a_guess_between_two_classes_is_none_of_them(challenge: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.arange(NUM_SAMPLES) % 4 + 0.9)
+    assert score_challenge(challenge, str(tmp_path / "labels.npy"), what="labels").value == 0
