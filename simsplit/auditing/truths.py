@@ -67,8 +67,8 @@ def make_row_samples(rows: Tensor, labels: Tensor | None) -> Samples:
     # An error of twice the largest value must not overflow: infinite errors say nothing.
     if not bool((2 * values).square().sum(1).isfinite().all()):
         raise DataError(
-            f"truth: inputs have values up to {float(values.abs().max()):.3g}, whose squared errors "
-            "are too large for float32; divide them, such as by each column's largest value"
+            f"truth: inputs have values up to {float(values.abs().max()):.3g}, whose squared "
+            "errors are too large for float32; divide them, such as by each column's largest value"
         )
     return Samples(values, _fill_labels(labels, len(rows)))
 

@@ -272,16 +272,20 @@ def _estimate_wall_s(
     steps = sum(count * each.times for each in rounds for count, _ in each.work.values())
     full = rows == prober.batch_rows
     trained_s = min(spent) * (steps if full else samples / rows)
-    return trained_s, _estimate_evaluation_s(prober, phase, draft, rows)
+    return trained_s, _estimate_evaluation_s(prober, phase, draft, each / 3)
 
 
-def _estimate_evaluation_s(prober: Prober, phase: Phase, draft: RunDraft, rows: int) -> float:
-    """Time the evaluation of a few samples, and return the seconds that all of them take."""
+def _estimate_evaluation_s(prober: Prober, phase: Phase, draft: RunDraft, each: float) -> float:
+    """Time the evaluation of a batch, and return the seconds that all samples take.
+
+    `each` are the operations of one sample.
+    """
     splits = prober.scenario.splits
     if not splits:
         return 0.0
-    counts = draft.book.outline.counts
-    few = torch.arange(min(rows, counts[splits[0]]))
+    # As large as in the run: a batch of training may have two samples, of clients with few.
+    rows = min(prober.scenario.evaluate.batch_size, draft.book.outline.counts[splits[0]])
+    few = torch.arange(max(1, min(rows, int(TIMED / each) if each else rows)))
     begun = time.perf_counter()
     prober.predict(phase, splits[0], few, "")
     spent = time.perf_counter() - begun

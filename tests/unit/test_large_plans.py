@@ -1,5 +1,7 @@
 """Plans of very many rounds and of very large models are answered, or refused, at once."""
 
+import time
+from itertools import count
 from typing import Any
 
 import pytest
@@ -141,3 +143,12 @@ def test_weights_are_made_unless_memory_lacks(monkeypatch):
 def test_widths_are_bounded_each():
     with pytest.raises(ScenarioError, match=gist("model.widths: ... 1,000,000")):
         plan(scenario(model={"kind": "mlp", "widths": [64, 10**12]}))
+
+
+def test_evaluation_is_timed_in_its_own_batches(monkeypatch):
+    """Clients with two samples each train in batches of two, and are scored in larger ones."""
+    ticks = count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+    changes = {"clients": {"count": 45, "heads": "per_client"}, "schedule": {"rounds": 1}}
+    made = simsplit.plan(scenario(**changes, evaluate={"batch_size": 20}))
+    assert made.facts.evaluate_s == 45 * 40 / 20  # a batch takes one tick

@@ -293,8 +293,9 @@ def test_numbers_that_no_reader_takes_are_not_written(
     with pytest.raises(RunError, match=gist(said)):
         simsplit.transcribe(tmp_path / "wire", smashed=np.zeros((2, 3)), **fields)
     assert not (tmp_path / "wire").exists()
+    writer = TranscriptWriter(tmp_path / "own", TranscriptFacts())
     with pytest.raises(RunError, match=gist("round ... -2")):
-        TranscriptWriter(tmp_path / "own", TranscriptFacts()).add("smashed", [torch.ones(1)], round=-2)
+        writer.add("smashed", [torch.ones(1)], round=-2)
 
 
 def test_labels_that_name_no_class_are_transcribed(tmp_path: Path) -> None:
