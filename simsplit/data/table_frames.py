@@ -268,13 +268,18 @@ def _refuse_measured(column: "pd.Series[Any]", name: str) -> None:
 
 
 def _refuse_infinite(frame: "pd.DataFrame", numbers: list[str], which: str) -> None:
-    """Raise DataError if a column of numbers has an infinite one."""
+    """Raise DataError if a column of numbers has an infinite one, or one whose square would be."""
+    # A column is divided by its deviation, whose square a value of 1e300 makes infinite.
+    most = np.sqrt(np.finfo(np.float64).max / max(1, len(frame)))
     for column in numbers:
-        infinite = np.flatnonzero(np.isinf(frame[column].to_numpy(np.float64, na_value=np.nan)))
+        values = frame[column].to_numpy(np.float64, na_value=np.nan)
+        infinite = np.flatnonzero(np.abs(values) > most)
         if len(infinite):
             first = int(frame.index[infinite[0]]) + 1
+            is_close = np.isfinite(values[infinite[0]])
             raise DataError(
-                f"data.source.{which}: column '{column}' is infinite in {len(infinite):,} of "
+                f"data.source.{which}: column '{column}' is {'nearly ' if is_close else ''}infinite "
+                f"({values[infinite[0]]:g}) in {len(infinite):,} of "
                 f"{len(frame):,} rows, row {first} first; leave it empty, or leave the column out "
                 f"with drop: [{column}]"
             )

@@ -121,8 +121,10 @@ def test_empty_cells_of_whole_numbers_and_named_rows_are_no_fault(tmp_path):
         load_table(tmp_path / "infinite.parquet")
 
 
-def test_an_infinite_cell_is_named_by_column_and_row(tmp_path):
-    table = write_table(tmp_path, lambda text: text.replace("0.07,", "inf,"))
+@pytest.mark.parametrize("cell", ["inf", "-1e300"])
+def test_an_infinite_cell_is_named_by_column_and_row(tmp_path, cell):
+    """The deviation of 1e300 is infinite, and every value of its column would be no number."""
+    table = write_table(tmp_path, lambda text: text.replace("0.07,", f"{cell},"))
     with pytest.raises(DataError, match=r"data\.source\.path: .*'income'.* row 8 "):
         load_table(table)
 
