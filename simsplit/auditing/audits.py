@@ -28,13 +28,13 @@ from simsplit.auditing.offers import Untried, choose_attacks, list_wants
 from simsplit.auditing.preparing_audits import prepare_audit
 from simsplit.auditing.read_samples import choose_finding, list_samples, save_samples
 from simsplit.auditing.recorded_clients import TimeSpentError, WireRecord, attack_record
-from simsplit.errors import ScenarioError, SimsplitError
+from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.machine import pin_threads
 from simsplit.results import Run
 from simsplit.running.directories import (
     choose_free_name,
     explain_path_errors,
-    refuse_existing,
+    holds_run,
 )
 from simsplit.wires.facts import REFERENCE
 from simsplit.wires.transcript import Transcript
@@ -166,7 +166,8 @@ def audit(
     with explain_path_errors(place):
         if out is None:
             place = choose_free_name(place, resume=False, foreign="")
-        refuse_existing(place)
+        if holds_run(place):
+            raise RunError(f"{place} already holds a run; give another --out")
     work = partial(_attack_wire, attacks=attacks, progress=progress)
     if not Transcript.open(options.path).has_reference:
         made = work(options, place, until=until)

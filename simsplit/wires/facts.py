@@ -1,6 +1,6 @@
 """This module defines the facts of a transcript (`transcript.yaml`) and the rows of its tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, FiniteFloat, ValidationError, field_validator
@@ -104,9 +104,9 @@ class TranscriptFacts(Config):
     ended: str = Field(default="", max_length=400)
     """Why packets are missing at the end."""
 
-    @field_validator("legs")
+    @field_validator("legs", "content")
     @classmethod
-    def _refuse_unknown(cls, legs: tuple[str, ...]) -> tuple[str, ...]:
+    def _refuse_unknown(cls, legs: Iterable[str]) -> Iterable[str]:
         """Refuse a leg that this program does not know."""
         for leg in legs:
             Leg(leg[:100])

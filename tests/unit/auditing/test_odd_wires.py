@@ -199,3 +199,10 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     wire = write(tmp_path / "Übung 日本", [SENT[:40], SENT[40:]], [SENT[:40], SENT[40:]])
     made = simsplit.audit(wire, tmp_path / "out", attacks=["ridge"])
     assert made.run.summary["name"] == "audit-bung"
+
+
+def test_an_audit_offers_no_option_that_it_lacks(tmp_path: Path) -> None:
+    wire = write(tmp_path / "wire", [SENT[:40], SENT[40:]], [SENT[:40], SENT[40:]])
+    simsplit.audit(wire, tmp_path / "out", attacks=["ridge"])
+    with pytest.raises(SimsplitError, match=r"holds a run; give another --out$"):
+        simsplit.audit(wire, tmp_path / "out", attacks=["ridge"])

@@ -302,3 +302,9 @@ def test_labels_that_name_no_class_are_transcribed(tmp_path: Path) -> None:
     labels = np.array([-1, -2])
     wire = simsplit.transcribe(tmp_path / "wire", smashed=np.zeros((2, 3)), labels=labels)
     assert wire.facts.classes is None
+
+
+def test_content_of_an_unknown_leg_is_refused(tmp_path: Path) -> None:
+    content: Any = {"smashd": "embeddings"}
+    with pytest.raises(RunError, match=gist("content ... smashd ... smashed")):
+        simsplit.transcribe(tmp_path / "wire", smashed=np.zeros((2, 3)), content=content)
