@@ -278,10 +278,9 @@ def _refuse_infinite(frame: "pd.DataFrame", numbers: list[str], which: str) -> N
             first = int(frame.index[infinite[0]]) + 1
             is_close = np.isfinite(values[infinite[0]])
             raise DataError(
-                f"data.source.{which}: column '{column}' is {'nearly ' if is_close else ''}infinite "
-                f"({values[infinite[0]]:g}) in {len(infinite):,} of "
-                f"{len(frame):,} rows, row {first} first; leave it empty, or leave the column out "
-                f"with drop: [{column}]"
+                f"data.source.{which}: column '{column}' is {'nearly ' if is_close else ''}"
+                f"infinite ({values[infinite[0]]:g}) in {len(infinite):,} of {len(frame):,} rows, "
+                f"row {first} first; leave it empty, or leave the column out with drop: [{column}]"
             )
 
 

@@ -19,6 +19,8 @@ Modality = Literal["images", "texts", "table", "vectors"]
 Content = Literal["cut", "embeddings", "gradients", "other"]
 Pixels = Annotated[int, Field(ge=1, le=2**14)]
 Divisor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+MOST_CLASSES = 10_000_000
+"""Classes that facts name, at most; labels may be larger numbers, which are no classes."""
 MOST_IDS = 2**53
 """A sample's id is below this number, so that every program reads it exactly."""
 
@@ -92,7 +94,7 @@ class TranscriptFacts(Config):
     """For texts: the tokenizer's name, or its folder; it is only shown, and never fetched."""
     columns: tuple[str, ...] = Field(default=(), max_length=4096)
     """For a table: its columns."""
-    classes: int | None = Field(default=None, ge=1, le=10_000_000)
+    classes: int | None = Field(default=None, ge=1, le=MOST_CLASSES)
     """Number of classes, if samples have labels."""
     knows: ServerHoldings = ServerHoldings()
     """What the server has beside the packets."""

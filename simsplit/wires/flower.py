@@ -68,7 +68,8 @@ def transcribe_messages(
         if not crossed:
             return answer
         begins = any(leg is Leg.SMASHED for leg, _ in crossed)
-        ids, inputs, labels = samples(context) if samples and begins else ((), None, None)
+        numbers, inputs, labels = samples(context) if samples and begins else ((), None, None)
+        ids = [int(each) for each in numbers]  # which may be a tensor's
         # Each message may be handled by another process, so the transcript is opened anew.
         path = Path(folder, f"node-{int(context.node_id)}")
         facts = Transcript.open(path).facts if (path / FACTS).is_file() else plain

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from simsplit.errors import RunError
 from simsplit.legs import ClientId
-from simsplit.wires.facts import Content, Modality, TranscriptFacts
-from simsplit.wires.transcribing import describe_samples
+from simsplit.wires.facts import MOST_IDS, Content, Modality, TranscriptFacts
+from simsplit.wires.transcribing import bound_classes, describe_samples
 from simsplit.wires.transcript_writer import TranscriptWriter, parse_size
 
 _LOG = logging.getLogger("simsplit")
@@ -148,12 +148,18 @@ class Tape:
         truth: give inputs that are augmented anew ids of their own. Inputs are as the head gets
         them, or pixels as bytes.
         """
-        numbers = tuple(int(each) for each in (ids.tolist() if isinstance(ids, Tensor) else ids))
+        numbers = _read_ids(ids)
         for name, values in (("inputs", inputs), ("labels", labels)):
-            if values is not None and len(values) != len(numbers):
-                raise RunError(f"tape.samples: {len(numbers)} ids and {len(values)} {name}")
-        if any(not 0 <= each < 2**53 for each in numbers):
-            raise RunError("tape.samples: ids must be whole numbers from 0 on")
+            if values is None:
+                continue
+            if not isinstance(values, Tensor):
+                raise RunError(
+                    f"tape.samples: {name} must be a tensor, got {type(values).__name__}; give "
+                    f"torch.as_tensor({name})"
+                )
+            if values.shape[:1] != (len(numbers),):
+                rows = len(values) if values.dim() else "no rows of"
+                raise RunError(f"tape.samples: {len(numbers)} ids and {rows} {name}")
         if self._labels and labels is None:
             raise RunError("tape.samples: needs labels, since labels=True says that they cross")
         self._named = _Named(numbers, inputs, labels)
@@ -263,7 +269,7 @@ class Tape:
         whole = labels is not None and not labels.is_floating_point() and labels.numel() > 0
         if labels is not None and whole and labels.dim() == 1:
             self._classes = max(self._classes, int(labels.max()) + 1)
-            known = {"classes": self._classes or None}
+            known = {"classes": bound_classes(self._classes)}
             self._writer.facts = self._writer.facts.model_copy(update=known)
         self._writer.add_truth(ids, **values)
 
@@ -330,6 +336,18 @@ class _Copy:
             held.copy_(self._tensor, non_blocking=True)
         stream.synchronize()
         return held
+
+
+def _read_ids(ids: Any) -> tuple[int, ...]:  # noqa: ANN401 - numbers of any library
+    """Return the ids of samples; raise RunError for others than whole numbers."""
+    try:
+        numbers = tuple(int(each) for each in (ids.tolist() if isinstance(ids, Tensor) else ids))
+        are_ids = all(0 <= each < MOST_IDS for each in numbers)
+    except (TypeError, ValueError, OverflowError):  # words, or one number alone
+        are_ids = False
+    if not are_ids:
+        raise RunError("tape.samples: ids must be whole numbers from 0 on, one for each sample")
+    return numbers
 
 
 def _find_tensor(leg: str, module: nn.Module, output: Any) -> Tensor:  # noqa: ANN401

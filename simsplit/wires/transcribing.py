@@ -9,7 +9,14 @@ from torch import Tensor
 
 from simsplit.errors import RunError, format_list
 from simsplit.wires.array_rows import ArrayRows, open_array
-from simsplit.wires.facts import Content, Modality, TranscriptFacts, check_facts, check_number
+from simsplit.wires.facts import (
+    MOST_CLASSES,
+    Content,
+    Modality,
+    TranscriptFacts,
+    check_facts,
+    check_number,
+)
 from simsplit.wires.transcript import Transcript
 from simsplit.wires.transcript_writer import TranscriptWriter, parse_size
 
@@ -53,8 +60,9 @@ def transcribe(
     given = {"inputs": inputs, "labels": labels}
     truth = {name: open_array(each, name) for name, each in given.items() if each is not None}
     count = _count_rows({**legs, **truth}, ids, legs)
-    for field, number in (("client", client), *(("ids", each) for each in ids or ())):
-        check_number(field, number)
+    check_number("client", client)
+    for each in () if ids is None else ids:
+        check_number("ids", each)
     if batch_size < 1:
         raise RunError(f"batch_size: must be at least 1, got {batch_size}")
     if sends_labels and "labels" not in truth:
@@ -133,8 +141,12 @@ def _guess_modality(inputs: "ArrayRows | Tensor | None") -> Modality:
 def _count_classes(labels: ArrayRows | None) -> int | None:
     if labels is None or labels.is_floating or not len(labels) or len(labels.shape) > 1:
         return None
-    # Labels below 0 name no class; there is no number of classes where all do.
-    return max(0, int(labels.read(slice(0, len(labels))).max()) + 1) or None
+    return bound_classes(int(labels.read(slice(0, len(labels))).max()) + 1)
+
+
+def bound_classes(count: int) -> int | None:
+    """Return a number of classes; None where labels are no classes, but below 0 or very large."""
+    return count if 1 <= count <= MOST_CLASSES else None
 
 
 def _count_rows(

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from logging.handlers import BufferingHandler
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from simsplit.wires import transcript_writer
 from simsplit.wires.facts import Content
 from simsplit.wires.flower import transcribe_messages
 from simsplit.wires.recording import WriteBehind
+from simsplit.wires.transcribing import transcribe
 from simsplit.wires.transcript import Transcript
 from simsplit.wires.truth import Truth
 
@@ -90,14 +92,16 @@ def test_legs_hold_what_was_said_when_the_recording_began(tmp_path: Path) -> Non
 
 def test_legs_of_messages_hold_what_was_said_when_the_mod_was_made(tmp_path: Path) -> None:
     said: dict[str, Content] = {"smashed": "embeddings"}
-    truth = range(4), torch.ones(4, 1, 4, 4), None
+    truth = torch.arange(4), torch.ones(4, 1, 4, 4), None
     mod = transcribe_messages(tmp_path, samples=lambda _: truth, content=said)
     said["smashed"] = "other"
     arrays = SimpleNamespace(array_records={"arrays": {"smashed": torch.ones(4, 8)}})
     answer = SimpleNamespace(content=arrays, has_content=lambda: True)
     asked = SimpleNamespace(has_content=lambda: False)
     mod(asked, SimpleNamespace(node_id=1, node_config={}), lambda *_: answer)
-    facts = Transcript.open(tmp_path / "node-1").facts
+    wire = Transcript.open(tmp_path / "node-1")
+    assert next(wire.rows()).ids == (0, 1, 2, 3)
+    facts = wire.facts
     assert (facts.modality, facts.content) == ("images", {"smashed": "embeddings"})
 
 
@@ -253,3 +257,37 @@ def test_the_recorder_is_light() -> None:
     assert set(done.stdout.split()) <= {
         f"simsplit.{name}" for name in ("errors", "legs", "config", "foreign", "packets", "sizes")
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ids": ["a", "b"]}, "ids ... whole"),
+        ({"ids": 3}, "ids ... one for each"),
+        ({"ids": torch.tensor(3)}, "ids ... one for each"),
+        ({"ids": [0, 1], "inputs": torch.ones(2, 3).numpy()}, "inputs ... torch.as_tensor"),
+        ({"ids": [0, 1], "labels": [4, 5]}, "labels ... torch.as_tensor"),
+        ({"ids": [0, 1], "labels": torch.tensor(4)}, "2 ids ... labels"),
+    ],
+)
+def test_samples_of_another_form_are_named_where_they_are_given(
+    tmp_path: Path, given: dict[str, Any], said: str
+) -> None:
+    with (
+        record(tmp_path / "wire", smashed=torch.nn.Linear(3, 3)) as tape,
+        pytest.raises(RunError, match=gist(said)),
+    ):
+        tape.samples(**given)
+
+
+@pytest.mark.parametrize("label", [10**9, -3])
+def test_labels_that_are_no_classes_leave_a_transcript_that_is_read(
+    tmp_path: Path, label: int
+) -> None:
+    net = torch.nn.Linear(3, 3)
+    with record(tmp_path / "wire", smashed=net) as tape:
+        tape.samples([0, 1], inputs=torch.ones(2, 3), labels=torch.tensor([label, label]))
+        net(torch.ones(2, 3))
+    assert Transcript.open(tmp_path / "wire").facts.classes is None
+    made = transcribe(tmp_path / "two", smashed=torch.ones(2, 3), labels=torch.full((2,), label))
+    assert made.facts.classes is None

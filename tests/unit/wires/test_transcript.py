@@ -293,6 +293,8 @@ def test_numbers_that_no_reader_takes_are_not_written(
     with pytest.raises(RunError, match=gist(said)):
         simsplit.transcribe(tmp_path / "wire", smashed=np.zeros((2, 3)), **fields)
     assert not (tmp_path / "wire").exists()
+    wire = simsplit.transcribe(tmp_path / "array", smashed=np.zeros((2, 3)), ids=np.array([7, 4]))
+    assert next(wire.rows()).ids == (7, 4)
     writer = TranscriptWriter(tmp_path / "own", TranscriptFacts())
     with pytest.raises(RunError, match=gist("round ... -2")):
         writer.add("smashed", [torch.ones(1)], round=-2)
