@@ -195,7 +195,7 @@ def make_text_floors(
     drawn = [torch.randint(data.vocabulary.size, (n,), generator=rng) for n in lengths]
     # Without public data the clients' own texts set the floor, which no attacker could know.
     known = (data.auxiliary or data.train).inputs.flatten()
-    often = int(known[~find_special(known, data.vocabulary)].bincount().argmax())
+    often = int(known[~find_special(known, data.vocabulary)].bincount(minlength=1).argmax())
     return drawn, [torch.full((n,), often) for n in lengths]
 
 

@@ -210,6 +210,11 @@ def _check_network(network: ClientNetwork, shapes: Shapes, shape: tuple[int, ...
 
 def _refuse_other_width(model: CausalLM, shapes: Shapes) -> None:
     """Raise SimsplitError if a public model cannot have sent what was recorded."""
+    if len(shapes.cut) != 2:
+        raise SimsplitError(
+            "packets of texts must be texts x tokens x width, got "
+            f"{' x '.join(map(str, ('texts', *shapes.cut)))}"
+        )
     width = model.get_sizes()[0]
     if shapes.cut[-1] != width:
         raise SimsplitError(

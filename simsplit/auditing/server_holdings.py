@@ -1,5 +1,7 @@
 """What the server has beside packets: by the audit's user, or below the transcript's folder."""
 
+from pydantic import ValidationError
+
 from simsplit.auditing.audit_options import AuditOptions
 from simsplit.auditing.client_networks import ClientNetwork, load_network
 from simsplit.auditing.public_data import load_public
@@ -34,13 +36,17 @@ def find_model(options: AuditOptions, transcript: Transcript) -> CausalLM | None
         )
     # Without its tail a model's trunk has no use either, and both take much memory.
     tail = options.get_number("tail", 0)
-    return CausalLM(
-        name=str(name),
-        head=options.get_number("head", 0),
-        tail=max(1, tail),
-        trunk="layers" if tail else "skipped",
-        learns=("tail",),
-    )
+    try:
+        return CausalLM(
+            name=str(name),
+            head=options.get_number("head", 0),
+            tail=max(1, tail),
+            trunk="layers" if tail else "skipped",
+            learns=("tail",),
+        )
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise SimsplitError(f"--knows: model {name}: {reason}") from None
 
 
 def read_public(options: AuditOptions, transcript: Transcript, samples: Samples) -> Samples | None:

@@ -75,6 +75,12 @@ def make_row_samples(rows: Tensor, labels: Tensor | None) -> Samples:
 
 def make_text_samples(texts: Sequence[Tensor], labels: Tensor | None, pad: int) -> Samples:
     """Make samples of texts, which are padded on the right; each is predicted token by token."""
+    for text in texts:
+        if text.dim() != 1 or not len(text) or bool((text != text.long()).any() | (text < 0).any()):
+            raise DataError(
+                "truth: each text must be a row of token ids, which are whole numbers from 0 on; "
+                f"got {text.flatten()[:5].tolist()} of shape {list(text.shape)}"
+            )
     lengths = torch.tensor([len(text) for text in texts])
     inputs = torch.full((len(texts), max(2, int(lengths.max()))), pad)
     targets = torch.full_like(inputs, IGNORED)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from gists import gist
 
 import simsplit
 from simsplit.attacks.knowledge import Knowledge
@@ -87,3 +88,37 @@ def walk(thing: object) -> Iterator[object]:
             if plain and id(each) not in seen:
                 seen.add(id(each))
                 left.append(each)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda sent, ids: (sent, ids.index_fill(1, torch.tensor([0]), -100)), "truth ... -100"),
+        (lambda sent, ids: (sent, ids + 0.5), "truth ... whole"),
+        (lambda sent, ids: (sent, ids[:, :, None]), "truth ... [4, 1]"),
+        (lambda sent, ids: (sent, ids[:, 0]), "truth ... []"),
+        (lambda sent, ids: (sent[:, :0], ids[:, :0]), "truth ... [0]"),
+        (lambda sent, ids: (sent.mean(1), ids), "texts x tokens x width ... 64"),
+    ],
+)
+def test_texts_of_another_form_are_named(tmp_path: Path, change: Any, said: str) -> None:
+    """Labels of -100 stand for padding in many programs, and are no tokens."""
+    sent, ids = change(torch.zeros(2, 4, 64), torch.full((2, 4), 40))
+    simsplit.transcribe(tmp_path / "wire", smashed=sent, inputs=ids, modality="texts")
+    with pytest.raises(simsplit.SimsplitError, match=gist(said)):
+        simsplit.audit(tmp_path / "wire", tmp_path / "audit", knows={"model": MODEL})
+
+
+def test_texts_of_special_tokens_alone_are_judged(tmp_path: Path) -> None:
+    sent, ids = torch.zeros(2, 4, 64), torch.zeros(2, 4, dtype=torch.int64)
+    simsplit.transcribe(tmp_path / "wire", smashed=sent, inputs=ids, modality="texts")
+    knows = {"model": MODEL}
+    made = simsplit.audit(
+        tmp_path / "wire", tmp_path / "out", knows=knows, attacks=["vocabulary_matching"]
+    )
+    assert len(made.findings) == 1
+
+
+def test_a_model_that_does_not_exist_is_named(prompts: Path, tmp_path: Path) -> None:
+    with pytest.raises(simsplit.SimsplitError, match=gist("--knows ... simsplit/cii ... 'ci'")):
+        simsplit.audit(prompts, tmp_path / "audit", knows={"model": "simsplit/cii"})
