@@ -6,6 +6,7 @@ nothing of it is imported or unpickled.
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from simsplit.errors import RunError, SimsplitError, format_list, suggest
 from simsplit.foreign import MOST_YAML, parse_yaml
 from simsplit.plugins.plugin_modules import load_plugin
 from simsplit.wires.confined import ConfinedFolder
-from simsplit.wires.tensor_file import TensorFile
+from simsplit.wires.tensor_file import TensorFile, is_finite
 
 LAYERS = "layers.yaml"
 """The file with a plain description of layers, in the folder of a network."""
@@ -66,7 +67,8 @@ def load_network(knows: Mapping[str, Any]) -> ClientNetwork | None:
             raise SimsplitError("--knows: module needs model= or factory=, of which it is a part")
         return None
     if isinstance(model, nn.Module):
-        return ClientNetwork(_select_part(model, module), has_weights=True)
+        # A copy: a batch norm that trains learns from whatever it is applied to.
+        return ClientNetwork(deepcopy(_select_part(model, module)).eval(), has_weights=True)
     folder, layers, weights = _find_files(model)
     if factory is not None:
         network = _call_factory(factory)
@@ -94,6 +96,8 @@ def _find_files(model: Any) -> tuple[ConfinedFolder | None, str | None, str | No
                 f"--knows: model must be a folder or a .safetensors file, got '{path}'; what would "
                 "be unpickled is not read"
             )
+        if not path.is_file():
+            raise SimsplitError(f"--knows: model: there is no file '{path}'")
         folder = ConfinedFolder.open(path.parent)
         return folder, LAYERS if folder.has(LAYERS) else None, path.name
     folder = ConfinedFolder.open(path)
@@ -208,4 +212,9 @@ def _load_weights(head: nn.Module, file: TensorFile, prefix: str) -> None:
                 f"{list(value.shape)}, got {'none' if got is None else list(got)}"
             )
         state[name] = file.read(prefix + name)
+        if not is_finite(state[name]):
+            raise RunError(
+                f"{file.folder.describe(file.name)}: tensor '{prefix}{name}' must be finite in "
+                "float32; with it an attack reads nothing"
+            )
     head.load_state_dict(state)

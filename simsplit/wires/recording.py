@@ -342,10 +342,9 @@ def _read_ids(ids: Any) -> tuple[int, ...]:  # noqa: ANN401 - numbers of any lib
     """Return the ids of samples; raise RunError for others than whole numbers."""
     try:
         numbers = tuple(int(each) for each in (ids.tolist() if isinstance(ids, Tensor) else ids))
-        are_ids = all(0 <= each < MOST_IDS for each in numbers)
     except (TypeError, ValueError, OverflowError):  # words, or one number alone
-        are_ids = False
-    if not are_ids:
+        numbers = (-1,)
+    if any(not 0 <= each < MOST_IDS for each in numbers):
         raise RunError("tape.samples: ids must be whole numbers from 0 on, one for each sample")
     return numbers
 

@@ -177,6 +177,17 @@ def test_a_part_of_a_network_is_selected_by_its_name(tmp_path: Path, net: nn.Seq
     assert torch.equal(made.weights["head/0.weight"], net[0].weight)
 
 
+def test_a_module_that_is_passed_is_not_changed(wires: dict[str, Path]) -> None:
+    """A batch norm that trains learns from whatever it is applied to."""
+    net = nn.Sequential(*make_net(), nn.BatchNorm2d(4))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    known = prepare(wires["private"], model=net).ground.head
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert torch.equal(known[f"head/{name}"], before[name])
+    assert net.training
+
+
 def _write(text: str) -> Callable[[Path], None]:
     return lambda folder: (folder / "layers.yaml").write_text(text) and None
 
@@ -189,9 +200,15 @@ def _shrink(folder: Path) -> None:
     save_file({"0.weight": torch.zeros(2)}, folder / "weights.safetensors")
 
 
+def _spoil(folder: Path) -> None:
+    spoiled = {name: value * torch.nan for name, value in make_net().state_dict().items()}
+    save_file(spoiled, folder / "weights.safetensors")
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
+        (_spoil, r"0\.weight.* finite"),
         (_write("- Conv3d"), "Conv3d"),
         (_write("- {Linear: {in_features: 1000000, out_features: 1000000}}"), "weights, more than"),
         (_write("- {Linear: {in_features: 99999999, out_features: 1}}"), "numbers up to"),
@@ -223,6 +240,7 @@ def test_a_wrong_network_is_named(
         ({"factory": make_net, "module": "2"}, "unknown '2'"),
         ({"module": "encoder"}, "model="),
         ({"model": "weights.pt"}, "unpickled"),
+        ({"model": "nowhere.safetensors"}, "no file 'nowhere"),
         ({"pairs": "nowhere"}, "pairs"),
     ],
 )
