@@ -199,10 +199,16 @@ class Transcript:
         return Transcript(self._folder.open_below(REFERENCE)) if self.has_reference else None
 
 
+_NEEDED = ("client", "round", "step", "leg", "file", "tensors")
+"""Columns without which no row can be read; the others may be left out."""
+
+
 def _parse_row(cells: dict[str | None, Any], facts: TranscriptFacts) -> PacketRow:
     """Return a line of packets; raise ValueError with the column that is wrong."""
     if None in cells:
         raise ValueError(f"it has more cells than columns; columns: {', '.join(COLUMNS)}")
+    if (lacking := next((name for name in _NEEDED if name not in cells), None)) is not None:
+        raise ValueError(f"the table has no column '{lacking}'; columns: {', '.join(COLUMNS)}")
     row = PacketRow.parse(cells)
     if row.leg not in facts.legs:
         raise ValueError(f"leg: '{row.leg}' is not among the legs of {FACTS}: {facts.legs}")

@@ -310,3 +310,12 @@ def test_content_of_an_unknown_leg_is_refused(tmp_path: Path) -> None:
     content: Any = {"smashd": "embeddings"}
     with pytest.raises(RunError, match=gist("content ... smashd ... smashed")):
         simsplit.transcribe(tmp_path / "wire", smashed=np.zeros((2, 3)), content=content)
+
+
+@pytest.mark.parametrize("changed", [("leg", "legg"), (",", ";")])
+def test_a_table_without_a_column_names_it(wire: Path, changed: tuple[str, str]) -> None:
+    """Such a row had 'client: must be a whole number', whatever its client was."""
+    table = wire / "packets.csv"
+    table.write_text(table.read_text().replace(*changed))
+    with pytest.raises(RunError, match=gist("line 2 ... no column ... columns: client, round")):
+        Transcript.open(wire).summarise()
