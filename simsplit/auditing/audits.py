@@ -227,5 +227,6 @@ def _let_attack(
         return f"{config.title}: the budget was spent, {error}"
     except ScenarioError as error:  # what crosses does not fit its networks; others may read it
         return f"{config.title}: {error.reason}"
-    except torch.linalg.LinAlgError as error:  # numbers whose products overflow; others may do
+    # Numbers whose products overflow; others may read them.
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         return f"{config.title}: what crossed has numbers that it cannot solve for ({error})"

@@ -104,12 +104,15 @@ def choose_samples(
     of all samples are targets.
     """
     known = {each for step in steps for each in step.ids}
-    wanted = min(count, max(1, len(known) // 2)) if with_pairs else count
+    half = max(1, len(known) // 2)
+    wanted = min(count, half) if with_pairs else count
     taken: set[int] = set()
     targets, pairs = [], []
     for step in reversed(steps) if latest else steps:
         if len(taken) < wanted and taken.isdisjoint(step.ids):
-            room = wanted - len(taken) if not taken else len(step.ids)
+            room = wanted if not taken else len(step.ids)
+            if with_pairs:
+                room = min(room, half - len(taken))
             kept = replace(step, ids=step.ids[: max(1, room)])
             targets.append(kept)
             taken.update(kept.ids)

@@ -24,6 +24,10 @@ def test_at_most_half_of_the_samples_are_targets_where_others_are_to_be_known() 
     made = steps((0, 1, 2, 3, 4, 5, 6, 7))
     assert len(get_ids(choose_samples(made, 64, latest=True, with_pairs=True).targets)) == 4
     assert len(get_ids(choose_samples(made, 64, latest=True, with_pairs=False).targets)) == 8
+    made = steps((0, 1, 2), (3, 4, 5), (6, 7))
+    chosen = choose_samples(made, 64, latest=False, with_pairs=True)
+    assert [step.ids for step in chosen.targets] == [(0, 1, 2), (3,)]
+    assert [step.ids for step in chosen.pairs] == [(3, 4, 5), (6, 7)]
 
 
 def test_a_large_step_is_cut_and_the_first_steps_are_taken_of_targets() -> None:
