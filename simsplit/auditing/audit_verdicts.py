@@ -218,7 +218,7 @@ def _write_own_verdict(findings: Sequence[AuditFinding], pairs: int) -> str:
         less = "without them nothing was read" if worst else "no attack that needs less was tried"
         return f"{knowing}, {said.removesuffix('.')}; {less}."
     if not findings:
-        return "No attack was tried: see what attackers would need."
+        return "No attack came to its end: see what attackers would need."
     best = worst or max(findings, key=lambda each: each.gain)
     return (
         f"Nothing was read by {format_count(len(findings), 'attack')} (the best: {best.attack} "

@@ -206,3 +206,11 @@ def test_an_audit_offers_no_option_that_it_lacks(tmp_path: Path) -> None:
     simsplit.audit(wire, tmp_path / "out", attacks=["ridge"])
     with pytest.raises(SimsplitError, match=r"holds a run; give another --out$"):
         simsplit.audit(wire, tmp_path / "out", attacks=["ridge"])
+
+
+def test_an_attack_that_the_budget_ends_is_not_said_to_be_untried(tmp_path: Path) -> None:
+    wire = write(tmp_path / "wire", [SENT[:40], SENT[40:]], [SENT[:40], SENT[40:]])
+    made = simsplit.audit(wire, tmp_path / "out", attacks=["ridge"], budget=-1.0)
+    assert made.findings == []
+    assert "No attack came to its end" in made.verdict
+    assert "budget" in made.wants[0]
