@@ -98,7 +98,7 @@ def walk(thing: object) -> Iterator[object]:
         (lambda sent, ids: (sent, ids[:, :, None]), "truth ... [4, 1]"),
         (lambda sent, ids: (sent, ids[:, 0]), "truth ... []"),
         (lambda sent, ids: (sent[:, :0], ids[:, :0]), "truth ... [0]"),
-        (lambda sent, ids: (sent.mean(1), ids), "texts x tokens x width ... 64"),
+        (lambda sent, ids: (sent.mean(1), ids), "texts ... tokens ... width ... 64"),
     ],
 )
 def test_texts_of_another_form_are_named(tmp_path: Path, change: Any, said: str) -> None:
