@@ -43,6 +43,11 @@ def compute_half_width(values: Sequence[float], confidence: float = CONFIDENCE) 
     return quantile * statistics.stdev(values) / math.sqrt(count)
 
 
+def compute_deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation of at least two values; NaN unless all of them are finite."""
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
+
+
 def bootstrap_interval(runs: Sequence[Floats], size: int) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean of runs' means, each from values in batches of `size`.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simsplit.errors import RunError, suggest
-from simsplit.metrics.intervals import compute_half_width
+from simsplit.metrics.intervals import compute_deviation, compute_half_width
 from simsplit.report.comparison import find_baselines
 from simsplit.report.detections import list_detectors
 from simsplit.report.grouping import (
@@ -165,7 +165,7 @@ def _summarise(values: Values) -> dict[str, float]:
     for name, each in values.items():
         spread[f"{name}_mean"] = statistics.fmean(each)
         if len(each) > 1:
-            spread[f"{name}_std"] = statistics.stdev(each)
+            spread[f"{name}_std"] = compute_deviation(each)
     return spread
 
 

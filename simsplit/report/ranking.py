@@ -21,7 +21,7 @@ from simsplit.metrics import (
     format_column,
     strip_split,
 )
-from simsplit.metrics.intervals import compute_half_width
+from simsplit.metrics.intervals import compute_deviation, compute_half_width
 from simsplit.report.grouping import (
     Loaded,
     Row,
@@ -142,7 +142,7 @@ def rank(*runs: str | Path | Run, by: str | None = None) -> "pd.DataFrame":
                 **place.label,
                 "seeds": len(values),
                 f"{ranking.by}_mean": place.mean,
-                f"{ranking.by}_std": statistics.stdev(values) if len(values) > 1 else None,
+                f"{ranking.by}_std": compute_deviation(values) if len(values) > 1 else None,
                 "change": statistics.fmean(place.changes) if place.changes else 0.0,
                 "change_low": low,
                 "change_high": high,
@@ -178,8 +178,13 @@ def rank_loaded(loaded: Loaded, by: str | None = None) -> Ranking:
         if not by_seed:
             lacking.append(f"not ranked, since it has no {by}: {write_label(label)}")
             continue
+        if math.isnan(statistics.fmean(by_seed.values())):
+            lacking.append(f"not ranked, since its {by} is not a number: {write_label(label)}")
+            continue
         tested = [run[test][0] for run in runs if test is not None and test in run]
         ranked.append(Ranked(label, row, by_seed, tested, way))
+    if not ranked:
+        raise RunError(f"no setting can be ranked: {'; '.join(lacking)}")
     ranked.sort(key=lambda place: place.mean, reverse=way == "more")
     places = [place for place in ranked if not place.is_pruned]
     if not places:

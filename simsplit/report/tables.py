@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from simsplit.metrics import Better, find_decimals
-from simsplit.metrics.intervals import compute_half_width
+from simsplit.metrics.intervals import compute_deviation, compute_half_width
 
 if TYPE_CHECKING:
     import rich.console
@@ -68,7 +68,7 @@ def thin(values: Sequence[_T], most: int) -> list[_T]:
 def format_mean(values: Sequence[float], digits: int) -> str:
     """Format a mean, and the standard deviation if there are several values."""
     mean = f"{statistics.fmean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+    return f"{mean} ± {compute_deviation(values):.{digits}f}" if len(values) > 1 else mean
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import statistics
 
 import pytest
@@ -97,3 +98,17 @@ def test_change_is_against_the_baseline_that_compare_takes(runs):
     assert raw["accuracy_change"] == 0
     assert light["accuracy_change"] == pytest.approx(0.7 - 0.9), "of the seed that both have"
     assert light["bytes_ratio"] == 1.0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_figure_that_is_not_finite_has_no_deviation_and_stops_no_table(variant, value):
+    """The last step of training can make a network whose loss is no number."""
+    figures = zip((value, 2.0), (0.9, 0.7), strict=True)
+    runs = [
+        variant(f"{seed}", {"seed": seed}, {"test_loss": loss, "test_accuracy": accuracy})
+        for seed, (loss, accuracy) in enumerate(figures)
+    ]
+    (row,) = compare(*runs).to_dict("records")
+    assert not math.isfinite(row["test_loss_mean"])
+    assert math.isnan(row["test_loss_std"])
+    assert row["test_accuracy_std"] == pytest.approx(statistics.stdev([0.9, 0.7]))

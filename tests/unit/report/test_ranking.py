@@ -1,12 +1,14 @@
 """A search ends in an answer: the best setting by validation data, and what may be as good."""
 
 import json
+import math
 from pathlib import Path
 
 import matplotlib as mpl
 import pytest
 import yaml
 from builders import TINY
+from gists import says
 
 import simsplit as package
 from simsplit import load_scenario, rank
@@ -162,3 +164,23 @@ def test_a_search_ends_with_its_answer_and_rank_prints_it_again(simsplit, tmp_pa
 def test_a_picture_of_an_unknown_form_is_refused_by_its_file(make_entries, tmp_path):
     with pytest.raises(RunError, match=r"a\.xyz"):
         save_figure_as(draw_parallel(rank_loaded(Loaded(make_entries()))), tmp_path / "a.xyz")
+
+
+def test_a_setting_whose_figure_is_no_number_has_no_place_and_its_reason(make_entries, variant):
+    scores = {"validation_accuracy": 0.5, "validation_loss": math.nan, "test_accuracy": 0.5}
+    fields = {"seed": 0, "train": {"batch_size": 4}, "name": "same"}
+    diverged = Entry(variant("4-0", fields, scores))
+    ranking = rank_loaded(Loaded([diverged, *make_entries()]), by="validation_loss")
+    assert list_sizes(ranking) == ["16", "8", "32", "2048"]
+    assert [says(line, "validation_loss ... 4") for line in ranking.left_out] == [True]
+    with pytest.raises(RunError, match="validation_loss"):
+        rank_loaded(Loaded([diverged]), by="validation_loss")
+
+
+def test_a_seed_without_end_does_not_stop_the_ranking(make_entries, variant):
+    scores = {"validation_accuracy": 0.5, "validation_loss": math.inf, "test_accuracy": 0.5}
+    fields = {"train": {"batch_size": 4}, "name": "same"}
+    endless = [Entry(variant(f"4-{seed}", fields | {"seed": seed}, scores)) for seed in (0, 1)]
+    ranking = rank_loaded(Loaded([*endless, *make_entries()]), by="validation_loss")
+    assert list_sizes(ranking)[-1] == "4"
+    assert len(tabulate_ranking(ranking).rows) == 5

@@ -1,4 +1,5 @@
 import json
+import math
 import shutil
 
 import pytest
@@ -279,6 +280,8 @@ def test_a_mean_and_a_spread():
     assert write_mean("accuracy", [0.5]) == "50.00"
     assert write_mean("answers", [0.5, 0.5]) == "50.00 ± 0.00"
     assert write_mean("perplexity", [1, 3]) == "2.0 ± 1.4"
+    assert write_mean("perplexity", [1, math.inf]) == "inf ± nan", "the exponent overflowed"
+    assert write_mean("loss", [1, math.nan]) == "nan ± nan", "the last step diverged"
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv", "latex"])
