@@ -261,18 +261,23 @@ def find_best(
         places |= {
             (row, place)
             for row in best
-            if all(_differ(known[row], other, exact=name in exact) for other in others)
+            if all(
+                _is_ahead(known[row], other, ways[name], exact=name in exact) for other in others
+            )
         }
     return frozenset(places)
 
 
-def _differ(one: Mapping[int, float], other: Mapping[int, float], *, exact: bool) -> bool:
-    """Return whether the 95 % interval of the difference, seed by seed, excludes zero."""
+def _is_ahead(
+    one: Mapping[int, float], other: Mapping[int, float], way: Better, *, exact: bool
+) -> bool:
+    """Return whether one is better, seed by seed, with the whole 95 % interval."""
     changes = [value - other[seed] for seed, value in one.items() if seed in other]
     half = compute_half_width(changes) if changes else None
     if half is None:
         return exact
-    return abs(statistics.fmean(changes)) > half
+    ahead = statistics.fmean(changes)
+    return (ahead if way == "more" else -ahead) > half
 
 
 def _find_heading_width(heading: str) -> int:

@@ -195,6 +195,16 @@ def test_the_best_of_a_column_is_bold_where_the_seeds_resolve_it():
     assert (0, 1) not in find_best(columns, numbers, ways)
 
 
+def test_who_is_behind_on_the_seeds_that_both_have_is_not_bold():
+    """The first has the better mean, but only by two seeds that the second lacks."""
+    numbers = [{"a": {0: 0.5, 1: 0.5, 2: 0.9, 3: 0.9}}, {"a": {0: 0.6, 1: 0.61}}]
+    assert not find_best(("a",), numbers, {"a": "more"})
+    negated = [{"a": {seed: -value for seed, value in each["a"].items()}} for each in numbers]
+    assert not find_best(("a",), negated, {"a": "less"})
+    ahead = [{"a": {0: 0.7, 1: 0.7, 2: 0.9}}, numbers[1]]
+    assert find_best(("a",), ahead, {"a": "more"}) == {(0, 0)}
+
+
 def test_a_table_writes_its_bold_cells():
     table = Table("t", ("a", "b"), [("x_1", "5%"), ("y", "3%")], bold=frozenset({(0, 1)}))
     assert table.markdown().splitlines()[2:] == ["| x_1 | **5%** |", "| y | 3% |"]
