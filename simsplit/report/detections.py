@@ -57,15 +57,13 @@ def compare_detections(
     entries = [e for e in entries if len(e.run.detections) or "attack_success" in e.run.rounds]
     if not entries:
         return None
-    clean: dict[str, Entry] = {}
+    attacked = [entry for entry in entries if list_malicious(entry.run)]
+    clean = {_make_key(e, seed=True): e for e in entries if not list_malicious(e.run)}
     groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        if list_malicious(entry.run):
-            groups.setdefault(_make_key(entry, seed=False, malicious=True), []).append(entry)
-        else:
-            clean[_make_key(entry, seed=True)] = entry
-    every = groups.values() or [list(clean.values())]
-    rows = [row for group in every for row in _make_rows(group, clean, figure)]
+    for entry in attacked or clean.values():  # without attacks, only false alarms are to be seen
+        key = _make_key(entry, seed=False, malicious=bool(attacked))
+        groups.setdefault(key, []).append(entry)
+    rows = [row for group in groups.values() for row in _make_rows(group, clean, figure)]
     swept = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
     columns = (*swept, *_COLUMNS)
     idle = {name for name in swept if len({row.get(name) for row in rows}) == 1}

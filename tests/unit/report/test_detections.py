@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import yaml
 from builders import run_to_end, scenario
 from gists import says
 from scipy.stats import binom
@@ -260,3 +261,32 @@ def test_a_sweep_without_clean_runs_or_without_attacks(runs: list[Entry]) -> Non
     assert "clean run's alarms" not in attacked.columns
     assert len(clean.rows) == 2
     assert compare_detections([]) is None
+
+
+def test_a_sweep_without_attacks_has_a_row_for_each_setting(
+    runs: list[Entry], tmp_path: Path
+) -> None:
+    """The false alarms of two thresholds, over two seeds each, are not summed."""
+    strict = []
+    for number, entry in enumerate(runs[:2]):
+        path = tmp_path / str(number)
+        shutil.copytree(entry.run.path, path)
+        fields = yaml.safe_load((path / "scenario.yaml").read_text())
+        fields["detectors"][0]["threshold"] = {"kind": "three_sigma", "sigmas": 1.0}
+        (path / "scenario.yaml").write_text(yaml.safe_dump(fields))
+        table = entry.run.detections.copy()
+        table.loc[table["detector"] == "cosine_payload", "threshold"] = "1 sigma"
+        table.to_csv(path / "detections.csv", index=False)
+        flags = entry.run.clients.assign(cosine_payload_flagged=1)
+        flags.to_csv(path / "clients.csv", index=False)
+        strict.append(Entry(Run.load(path)))
+    table = compare_detections([*runs[:2], *strict])
+    assert table is not None
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    rows = [row for row in rows if row["detector"] == "cosine_payload"]
+    assert [(row["threshold"], row["seeds"]) for row in rows] == [
+        ("3 sigma", "2"),
+        ("1 sigma", "2"),
+    ]
+    assert rows[1]["false alarms"].endswith("20 of 20")
+    assert not rows[0]["false alarms"].endswith("20 of 20")
