@@ -127,6 +127,9 @@ def _measure_detectors(run: Run) -> dict[str, float]:
     if run.detections.empty:
         return {}
     last = run.detections.groupby("detector", sort=False).last()
+    # Where nobody is flagged there is no precision, and that of an earlier round is not this one's.
+    scored = run.detections.dropna(subset=["recall"]).groupby("detector").tail(1)
+    last["precision"] = scored.set_index("detector")["precision"]
     return {
         f"{detector}_{figure}": float(row[figure])
         for detector, row in last.iterrows()

@@ -58,6 +58,21 @@ def test_numbers_have_how_far_malicious_clients_are(runs: list[Entry]) -> None:
     assert not [name for name in measure([clean], "last") if name.endswith("z_malicious")]
 
 
+def test_precision_is_of_the_round_of_its_recall(runs: list[Entry], tmp_path: Path) -> None:
+    """Of a last round in which nobody is flagged, an earlier round's precision says nothing."""
+    path = tmp_path / "run"
+    shutil.copytree(runs[2].run.path, path)
+    table = pd.read_csv(path / "detections.csv")
+    last = table["round"] == table["round"].max()
+    table.loc[~last, ["precision", "recall", "f1"]] = 1.0
+    table.loc[last, ["precision", "recall", "f1"]] = [math.nan, 0.0, 0.0]
+    table.to_csv(path / "detections.csv", index=False)
+    values = measure([Run.load(path)], "last")
+    assert values["cosine_payload_recall"] == [0.0]
+    assert values["cosine_payload_f1"] == [0.0]
+    assert "cosine_payload_precision" not in values
+
+
 @pytest.mark.slow
 def test_a_run_says_who_was_caught(runs: list[Entry]) -> None:
     run = runs[2].run
