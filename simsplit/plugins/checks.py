@@ -1,10 +1,12 @@
 """What a hook's result must agree with beyond its type: the input's rows, and declared shapes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -15,7 +17,7 @@ from simsplit.data.batches import Batch
 from simsplit.data.dealing import Dealing
 from simsplit.data.samples import DataInfo, DataSet
 from simsplit.data.source_config import SourceConfig
-from simsplit.detectors.detector import SignalDetector
+from simsplit.detectors.detector import Detector, SignalDetector
 from simsplit.legs import Leg
 from simsplit.methods.method import Method, MethodConfig, Share, Trait
 from simsplit.methods.stack import has_form
@@ -157,6 +159,22 @@ def _check_alike(_: Owner, __: object, args: Sequence[Any], made: Tensor) -> Wro
     return _compare(made, args[0].shape)
 
 
+def _check_scores(
+    _: Owner, detector: Detector, __: object, made: Mapping[Any, float]
+) -> Wrong | None:
+    if not all(isinstance(client, Integral) for client in made):
+        return Wrong("scores by the numbers of clients", describe(made))
+    if not detector.averages and any(isinstance(score, bool) for score in made.values()):
+        return Wrong("numbers, not yes and no", describe(made))
+    return None
+
+
+def _check_compared(_: Owner, __: object, args: Sequence[Any], made: Tensor) -> Wrong | None:
+    if made.dtype is torch.bool:  # distances between scores are subtracted
+        return Wrong("a Tensor of numbers, not of yes and no", f"{describe(made)} of {made.dtype}")
+    return _compare(made, (len(args[0]),))
+
+
 def _check_one_each(_: Owner, __: object, args: Sequence[Any], made: Tensor) -> Wrong | None:
     return _compare(made, (len(args[0]),))
 
@@ -248,7 +266,8 @@ CHECKS: dict[tuple[type, str], Check] = {
     (BatchPoison, "add_trigger"): _check_alike,
     (BatchPoison, "find_candidates"): _check_one_each,
     (BatchPoison, "find_judged"): _check_one_each,
-    (SignalDetector, "compare"): _check_one_each,
+    (Detector, "score"): _check_scores,
+    (SignalDetector, "compare"): _check_compared,
     (Attack, "answer"): _check_packet,
     (Attack, "work"): _count_targets,
     (Attack, "recovered"): _check_recovered,

@@ -99,9 +99,11 @@ _PLAIN: dict[Any, Callable[[object], bool]] = {
 
 
 def describe(value: object) -> str:
-    """Describe what a hook returned: its type, shapes of tensors, and whether there is NaN."""
+    """Describe what a hook returned: its type, shapes of tensors, and NaN or infinity in it."""
     words = _describe_type(value)
-    return f"{words} with NaN" if "nan" not in words and find_nan(value) else words
+    if "nan" not in words and find_nan(value):
+        return f"{words} with NaN"
+    return words if "inf" in words or is_finite(value) else f"{words} with infinity"
 
 
 def _describe_type(value: object) -> str:

@@ -256,6 +256,9 @@ def _inspect(hook: _Hook, owner: Owner, of: object, given: Sequence[Any], result
         wrong = Wrong(describe_annotation(hook.returns), describe(result))
     elif hook.name != _STATE and find_nan(result) and _is_own_nan(of, given):
         wrong = Wrong(f"{describe_annotation(hook.returns)} without NaN", describe(result))
+    elif isinstance(of, Detector) and not is_finite(result) and _is_own_nan(of, given):
+        # Clients are ranked by their distance from the others, which nothing infinite has.
+        wrong = Wrong(f"{describe_annotation(hook.returns)} without infinity", describe(result))
     elif hook.check is not None:
         wrong = hook.check(owner, of, given, result)
     if wrong is not None:

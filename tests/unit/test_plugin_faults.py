@@ -1,6 +1,7 @@
 """A plugin's part that fails is named with its file, hook and leg, and a good one is left alone."""
 
 import copy
+import math
 import pickle
 import sys
 from pathlib import Path
@@ -381,6 +382,31 @@ def test_a_fault_is_named(case, fault, leg, good, monkeypatch):
     assert ("NaN" in result.expected) == (fault == "nan")
     assert result.expected not in ("", result.came)
     assert all(str(part) in str(failure.value) for part in (result.expected, result.came, file))
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "came"),
+    [
+        ("my_detector score", lambda made: dict.fromkeys(made, math.inf), "inf"),
+        ("my_detector score", lambda made: {str(client): 0.0 for client in made}, "'0': 0.0"),
+        ("by_signal compare", lambda made: made / 0, "with infinity"),
+        ("by_signal compare", lambda made: made > 1, "bool"),
+    ],
+)
+def test_scores_that_no_rate_is_computed_of_are_named(place, change, came, good, monkeypatch):
+    """Ranks need finite scores, and a score counts for the client whose number it has."""
+    name, hook = place.split()
+    (origin,) = gather_plugins(good).origins
+    spoil = sys.modules[origin.module].spoil
+    monkeypatch.setattr(
+        sys.modules[origin.module],
+        "spoil",
+        lambda called, made: change(made) if called == hook else spoil(called, made),
+    )
+    with pytest.raises(PluginError) as failure:
+        rehearse_run(scenario_with(name, good))
+    assert (failure.value.fault.name, failure.value.fault.hook) == (name, hook)
+    assert came in failure.value.fault.came
 
 
 @pytest.mark.parametrize("name", PLACES)
