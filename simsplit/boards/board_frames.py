@@ -59,7 +59,8 @@ def board(
     """
     import pandas as pd
 
-    guest = Guest(_expand(methods), _expand(attacks), gather_plugins(plugins))
+    parts = [_expand("methods", methods), _expand("attacks", attacks)]
+    guest = Guest(*parts, gather_plugins(plugins))
     if any(origin.digest is None for origin in guest.plugins.origins):
         raise SimsplitError(
             "plugins: a board keeps rows by the content of a plugin's file; put the class into a "
@@ -99,5 +100,7 @@ class _Lines:
         self.say(message)
 
 
-def _expand(parts: Sequence[str | Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _expand(option: str, parts: Sequence[str | Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    if isinstance(parts, str | Mapping):  # whose letters or fields would be taken for kinds
+        raise SimsplitError(f"{option}: takes a list, such as [{parts!r}], got {parts!r}")
     return [{"kind": part} if isinstance(part, str) else part for part in parts]

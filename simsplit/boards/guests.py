@@ -1,6 +1,7 @@
 """A user's methods and attacks, which stand on a board beside what ships."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,9 @@ from simsplit.errors import SimsplitError, format_list
 from simsplit.plugins import NO_PLUGINS, Plugins
 from simsplit.report.short_names import value_of
 
+_UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
+"""A character that no run's name has."""
+
 
 @dataclass(frozen=True)
 class Guest:
@@ -22,14 +26,29 @@ class Guest:
     attacks: Sequence[Fields] = ()
     plugins: Plugins = NO_PLUGINS
 
+    def __post_init__(self) -> None:
+        """Raise SimsplitError for a method or an attack without a kind."""
+        for option, parts in (("methods", self.methods), ("attacks", self.attacks)):
+            for part in parts:
+                if not (isinstance(part, Mapping) and isinstance(part.get("kind"), str)):
+                    raise SimsplitError(
+                        f"{option}: each is a mapping with a kind, such as "
+                        f"{{'kind': 'mine', 'k': 8}}, got {part!r}"
+                    )
+
     @cached_property
     def strengths(self) -> Mapping[str, Mapping[str, Sequence[Fields]]]:
         """Name of a method of the user's -> name of a strength -> its methods."""
         made: dict[str, dict[str, Sequence[Fields]]] = {}
         for method in self.methods:
-            options = [value_of(value) for name, value in method.items() if name != "kind"]
-            name = "-".join([str(method["kind"]), *options]).replace(" ", "").replace(",", "-")
-            made.setdefault(str(method["kind"]), {})[name] = [method]
+            own = made.setdefault(str(method["kind"]), {})
+            name = _name_strength(method)
+            if own.get(name, [method]) != [method]:  # another field has the same value there
+                name = _name_strength(method, by_field=True)
+            if own.setdefault(name, [method]) != [method]:
+                raise SimsplitError(
+                    f"--method: two of yours would be called '{name}'; give one other options"
+                )
         return made
 
     def write_options(self, strength: str | None = None) -> tuple[str, ...]:
@@ -47,6 +66,13 @@ class Guest:
     def recipe(self) -> Mapping[str, Any]:
         """The digests of its plugins: an edited plugin makes its rows stale."""
         return {"plugins": [origin["digest"] for origin in self.plugins.describe_origins()]}
+
+
+def _name_strength(method: Fields, *, by_field: bool = False) -> str:
+    """Name a strength by its options' values, in characters that a run's name may have."""
+    options = {name: value_of(value) for name, value in method.items() if name != "kind"}
+    words = [f"{name}-{value}" if by_field else value for name, value in options.items()]
+    return _UNNAMED.sub("-", "-".join([str(method["kind"]), *words]).replace(" ", ""))
 
 
 def _write_part(fields: Fields) -> str:

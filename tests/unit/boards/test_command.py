@@ -110,6 +110,12 @@ def test_python_measures_and_keeps_what_is_missing():
     assert len(lines) == 3
 
 
+@pytest.mark.parametrize("methods", ["sign", {"kind": "sign"}])
+def test_python_takes_methods_in_a_list(methods: Any):
+    with pytest.raises(SimsplitError, match="methods"):
+        board("tiny", methods=methods, plugins=SIGN)
+
+
 def test_a_method_without_a_file_is_refused_since_an_edited_one_would_keep_its_rows():
     names: dict[str, Any] = {}
     exec(BROKEN, names)  # as a cell of a notebook does

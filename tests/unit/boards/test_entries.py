@@ -109,6 +109,28 @@ def test_a_users_method_stands_beside_the_shipped_ones(plugin: Path):
     assert [json.loads(each) for each in given if "shift" in each] == [guest.methods[1]]
 
 
+def test_no_strength_is_lost_whatever_its_options_are():
+    """Names are of values: two fields may have the same one, and a list is no name of a run."""
+    both = {"kind": "cast", "legs": ["smashed", "features"]}
+    given = [{"kind": "lightsplit", "ratio": 9}, {"kind": "lightsplit", "k": 9}, both]
+    guest = Guest([*given, given[0]])
+    board = build_board("images", "quick", guest, known=NOTHING)
+    assert board.refused == {}
+    assert board.defences["lightsplit"] == ["lightsplit-9", "lightsplit-k-9"]
+    assert board.defences["cast"] == ["cast-smashed-features"]
+    assert [one for of in guest.strengths.values() for (one,) in of.values()] == given
+    alike = [{"kind": "lightsplit", "ratio": each} for each in ("a-b", "a/b", "a+b")]
+    with pytest.raises(SimsplitError, match="lightsplit-ratio-a-b"):
+        _ = Guest(alike).strengths
+
+
+@pytest.mark.parametrize("part", [{"k": 8}, 8, {"kind": 8}])
+def test_a_part_of_a_user_s_has_a_kind(part: Any):
+    for option in ("methods", "attacks"):
+        with pytest.raises(SimsplitError, match=option):
+            Guest(**{option: [part]})
+
+
 def test_an_edited_plugin_makes_its_rows_stale(plugin: Path, tmp_path: Path):
     def cells(file: Path) -> Mapping[str, str]:
         guest = Guest([{"kind": "mine"}], (), gather_plugins(file))
