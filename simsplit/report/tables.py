@@ -291,7 +291,8 @@ def _find_heading_width(heading: str) -> int:
 _LATEX = str.maketrans(
     {character: "\\" + character for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"±": r"$\pm$", "<": r"\textless{}", ">": r"\textgreater{}"}
+    # without the font encoding T1, <, > and | are printed as other characters
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"$\pm$"}
 )
 
 

@@ -112,7 +112,7 @@ def test_latex():
         r"\toprule",
         r"name & words & number \\",
         r"\midrule",
-        r"a|b & x, y & 1 \\",
+        r"a\textbar{}b & x, y & 1 \\",
         r"c & [z] & 23 \\",
         r"\bottomrule",
         r"\end{tabular}",
@@ -133,6 +133,7 @@ def test_latex():
         ("\\{~}", r"\textbackslash{}\{\textasciitilde{}\}"),
         ("1.0 ± 0.1", r"1.0 $\pm$ 0.1"),
         ("a < b", r"a \textless{} b"),
+        ("3 | 3", r"3 \textbar{} 3"),
     ],
 )
 def test_latex_escapes_every_special_character_once(cell, escaped):
