@@ -26,6 +26,7 @@ from simsplit.report.grouping import (
 from simsplit.report.leak_numbers import measure_leaks
 from simsplit.report.presentations import list_presentations
 from simsplit.report.privacy import measure_epsilon
+from simsplit.report.tables import escape_formula
 from simsplit.results import Run
 
 if TYPE_CHECKING:
@@ -193,6 +194,9 @@ def _collect_long_tables() -> "dict[str, tuple[Sequence[str], Callable[[Run], pd
 def write_csv(entries: Sequence[Entry], figure: str, name: str, baseline: Baseline = None) -> str:
     """Write one of the tables as comma-separated values, without a line end after the last."""
     made = make_frame(entries, figure, baseline) if name == SETTINGS else _make_long(entries, name)
+    for column in made.select_dtypes(exclude="number"):
+        words = [escape_formula(cell) if isinstance(cell, str) else cell for cell in made[column]]
+        made[column] = words
     return made.to_csv(index=False, lineterminator="\n").rstrip("\n")
 
 
@@ -215,7 +219,9 @@ def _make_long(entries: Sequence[Entry], what: str) -> "pd.DataFrame":
         tables = [table for entry in row.entries if not (table := frame_of(entry.run)).empty]
         if not tables:
             continue
-        lasts = [table[table["round"] == table["round"].max()] for table in tables]
+        # An attack on the finished run may be of another round than the run's own.
+        whose = [(table, table.groupby(keys[0])["round"].transform("max")) for table in tables]
+        lasts = [table[table["round"] == last] for table, last in whose]
         together = pd.concat(lasts).drop(columns=["round", "kind", "role"], errors="ignore")
         groups = together.groupby([key for key in keys if key in together], sort=False)
         spread = groups.agg(["mean", "std"])

@@ -201,7 +201,7 @@ class Table:
     def csv(self) -> str:
         """Write the table as comma-separated values."""
         text = io.StringIO()
-        cells = ([*map(_escape_formula, line)] for line in (self.columns, *self.rows))
+        cells = ([*map(escape_formula, line)] for line in (self.columns, *self.rows))
         csv.writer(text, lineterminator="\n").writerows(cells)
         return text.getvalue().rstrip("\n")
 
@@ -308,6 +308,6 @@ def _join_lines(cell: str) -> str:
     return " ".join(cell.splitlines())
 
 
-def _escape_formula(cell: str) -> str:
+def escape_formula(cell: str) -> str:
     """Return a cell that a spreadsheet takes for text, unless it is a number."""
     return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell

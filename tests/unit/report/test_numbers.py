@@ -112,3 +112,23 @@ def test_a_figure_that_is_not_finite_has_no_deviation_and_stops_no_table(variant
     assert not math.isfinite(row["test_loss_mean"])
     assert math.isnan(row["test_loss_std"])
     assert row["test_accuracy_std"] == pytest.approx(statistics.stdev([0.9, 0.7]))
+
+
+def test_an_attack_that_was_judged_earlier_than_another_is_in_the_csv(variant):
+    """As a run has that was attacked, made longer, and attacked by another kind."""
+    run = variant("twice", {}, {})
+    rows = [{"round": 1, "attack": "ridge", "mse": 0.3}, {"round": 2, "attack": "near", "mse": 0.2}]
+    write_leaks(run.path, "images", [row | {"target": 0} for row in rows])
+    entries, _ = load_entries([run.path])
+    table = list(csv.DictReader(io.StringIO(write_csv(entries, "last", "inputs"))))
+    assert {row["attack"]: float(row["mse_mean"]) for row in table} == {"ridge": 0.3, "near": 0.2}
+    (numbers,) = compare(run).to_dict("records")
+    assert (numbers["ridge_mse_mean"], numbers["near_mse_mean"]) == (0.3, 0.2)
+
+
+def test_a_name_of_another_s_run_is_no_formula_in_the_csv(variant):
+    run = variant("=cmd()", {}, {"test_loss": -0.5})
+    entries, _ = load_entries([run.path])
+    (row,) = csv.DictReader(io.StringIO(write_csv(entries, "last", "settings")))
+    assert row["run"] == "'=cmd()"
+    assert row["test_loss_mean"] == "-0.5"
