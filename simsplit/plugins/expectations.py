@@ -101,9 +101,9 @@ _PLAIN: dict[Any, Callable[[object], bool]] = {
 def describe(value: object) -> str:
     """Describe what a hook returned: its type, shapes of tensors, and NaN or infinity in it."""
     words = _describe_type(value)
-    if "nan" not in words and find_nan(value):
-        return f"{words} with NaN"
-    return words if "inf" in words or is_finite(value) else f"{words} with infinity"
+    if "nan" in words or "inf" in words or is_finite(value):
+        return words
+    return f"{words} with {'NaN' if find_nan(value) else 'infinity'}"
 
 
 def _describe_type(value: object) -> str:

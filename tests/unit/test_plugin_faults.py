@@ -16,6 +16,7 @@ from simsplit.errors import PluginError, PluginFailedError, RunFailedError, Scen
 from simsplit.methods import Method
 from simsplit.models.fresh import _lay_out
 from simsplit.plugins import checks, gather_plugins, guard
+from simsplit.plugins.expectations import describe
 from simsplit.results import Run
 from simsplit.running.rehearsing import rehearse
 from simsplit.scenario import Scenario, load_scenario, parse
@@ -412,6 +413,20 @@ def test_scores_that_no_rate_is_computed_of_are_named(place, change, came, good,
 @pytest.mark.parametrize("name", PLACES)
 def test_a_part_without_fault_is_left_alone(name, good):
     rehearse_run(scenario_with(name, good))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        (torch.tensor([math.nan, math.inf]), "a Tensor of shape (2,) with NaN"),
+        (torch.tensor([0.0, math.inf]), "a Tensor of shape (2,) with infinity"),
+        (torch.zeros(2), "a Tensor of shape (2,)"),
+    ],
+)
+def test_a_value_is_described_with_what_is_not_finite(value, words):
+    assert describe(value) == words
 
 
 def test_every_check_is_of_a_hook_that_there_is():
