@@ -29,12 +29,10 @@ class Count:
     @property
     def cell(self) -> str:
         """A table's cell; empty without any trial."""
-        return f"{self.bracketed}, {self.hits} of {self.trials}" if self.trials else ""
-
-    @property
-    def bracketed(self) -> str:
-        """The share and its interval, without the counts."""
-        return _write_share(self.hits / self.trials, clopper_pearson(self.hits, self.trials))
+        if not self.trials:
+            return ""
+        share = write_share(self.hits / self.trials, clopper_pearson(self.hits, self.trials))
+        return f"{share}, {self.hits} of {self.trials}"
 
 
 def read_quoted(run: Run, column: str, figure: str) -> float | None:
@@ -75,10 +73,11 @@ def write_success(runs: Sequence[Run], column: str, figure: str) -> str:
     low, high = clopper_pearson(sum(hits), sum(samples))
     if spread is not None:
         low, high = min(low, max(0.0, mean - spread)), max(high, min(1.0, mean + spread))
-    return _write_share(mean, (low, high))
+    return write_share(mean, (low, high))
 
 
-def _write_share(share: float, interval: tuple[float, float]) -> str:
+def write_share(share: float, interval: tuple[float, float]) -> str:
+    """Write a share in per cent with its interval."""
     percent = (100 * end for end in interval)
     low, high = (f"{end:.1f}" if end >= 0.1 or not end else f"{end:.1g}" for end in percent)
     return f"{100 * share:.1f}% [{low}, {high}]"

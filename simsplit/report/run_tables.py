@@ -3,13 +3,14 @@
 from simsplit.errors import format_count
 from simsplit.legs import Leg
 from simsplit.metrics import find_decimals
+from simsplit.metrics.intervals import clopper_pearson
 from simsplit.protocols import CARRIED, sort_legs
 from simsplit.report.client_tables import list_chains, list_records, summarise_clients
 from simsplit.report.comparison import describe_handovers
 from simsplit.report.detections import tabulate_detections
 from simsplit.report.presentations import list_presentations
 from simsplit.report.privacy import tabulate_entries, tabulate_legs, tabulate_withheld
-from simsplit.report.rates import Count
+from simsplit.report.rates import write_share
 from simsplit.report.tables import Table, write_mean
 from simsplit.report.timing import time_to_accuracy, write_duration
 from simsplit.results import Run
@@ -152,7 +153,8 @@ def _write_cell(name: str, value: float | None, samples: int = 0) -> str:
     if value is None:
         return ""
     if name.startswith("attack_success") and samples:
-        return Count(round(value * samples), samples).bracketed
+        # A mean over heads is no number of hits; its interval is that of the nearest number.
+        return write_share(value, clopper_pearson(round(value * samples), samples))
     if name == "round":
         return f"{value:.0f}"
     figure = name.partition("_")[2]  # without the split

@@ -79,6 +79,15 @@ def test_an_attack_s_success_is_shown_with_its_interval(variant):
     assert shown["attack success, all heads"][0] == "92.0% [84.8, 96.5]"
 
 
+def test_a_mean_over_heads_is_shown_as_it_is_in_every_table(variant):
+    """One head of two has 2 hits in 20, the other 1: their mean is no number of hits in 20."""
+    run = variant("attacked", last={"attack_success": 0.075}, attack_samples=20)
+    figures, *_ = show(run)
+    (shown,) = [rest for name, *rest in figures.rows if name == "attack success"]
+    assert shown[0] == "7.5% [1.2, 31.7]"
+    assert cells(compare([run]))["attacked"]["attack success"] == shown[0]
+
+
 def test_a_run_without_validation_data_has_no_such_column(variant):
     figures, *_ = show(variant("plain", best_on_validation=None))
     assert figures.columns == ("", "last round", "best on test (as papers select)")
