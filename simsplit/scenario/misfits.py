@@ -15,6 +15,7 @@ from torch import nn
 
 from simsplit.data import DataInfo
 from simsplit.data.texts import TextTable
+from simsplit.detectors.watch import list_signals
 from simsplit.evaluation.generation import GENERATION_METRICS
 from simsplit.legs import Leg
 from simsplit.methods import Method
@@ -28,6 +29,7 @@ from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.poisons.malicious import FIELD
 from simsplit.preflight import Estimate, refuse_if_no_room, refuse_if_too_large
 from simsplit.results.recovered_kinds import list_reserved
+from simsplit.rows import ClientRow
 from simsplit.scenario.fields import ScenarioFields
 from simsplit.scenario.findings import Finding, Findings, catch
 from simsplit.scenario.messages import describe_unknown, explain, format_value
@@ -377,8 +379,17 @@ def find_unseen_packets(scenario: ScenarioFields) -> Findings:
 
 
 def find_twin_detectors(scenario: ScenarioFields) -> Findings:
-    """Refuse two detectors of one name, which tables would confuse."""
-    yield from _find_twins("detectors", scenario.detectors)
+    """Refuse a detector whose columns another one or the table of clients has already."""
+    reported = [name for method in scenario.method for name in method.columns]
+    norms = [f"{signal}_norm" for signal in list_signals(scenario.detectors)]
+    taken = {*ClientRow.columns(), *scenario.figures, *reported, *norms}
+    for index, detector in enumerate(scenario.detectors):
+        own = [f"{detector.title}{end}" for end in ("", "_z", "_flagged")]
+        if (twin := next((name for name in own if name in taken), None)) is not None:
+            yield Finding(
+                f"detectors.{index}.name", f"'{twin}' is taken; give each a name of its own"
+            )
+        taken |= {*own}
 
 
 def find_strangers(scenario: ScenarioFields) -> Findings:

@@ -353,6 +353,13 @@ def test_resumed_is_as_never_stopped(case: str, tmp_path: Path):
         ("clients.malicious.ids", {"detectors": [{"kind": "root_cosine", "root": [2]}]}),
         ("detectors.0.root", {"detectors": [{"kind": "root_cosine", "root": [7]}]}),
         ("detectors.1.name", {"detectors": [COSINE, COSINE]}),
+        ("detectors.0.name", {"detectors": [{**COSINE, "name": "malicious"}]}),
+        ("detectors.0.name", {"detectors": [{**COSINE, "name": "test_accuracy"}]}),
+        ("detectors.0.name", {"detectors": [{**COSINE, "name": "payload_norm"}]}),
+        (
+            "detectors.1.name",
+            {"detectors": [{**COSINE, "name": "mine_z"}, {**COSINE, "name": "mine"}]},
+        ),
         ("detectors.0.kind", {"detectors": [SAFE]}),
         (
             "detectors.0.signal",
