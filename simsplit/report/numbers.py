@@ -39,6 +39,8 @@ Values = dict[str, list[float]]
 _TOTALS = ("seconds", "simulated_s", "resident_bytes")
 _DETECTED = ("auroc", "tpr_at_1pct_fpr", "precision", "recall", "f1", "fpr")
 _AGAINST = ("accuracy_change", "accuracy_change_low", "accuracy_change_high", "bytes_ratio")
+_ROUNDS = ("last", "best_on_validation", "best_on_test")
+"""The entries of a summary that have a round's figures."""
 SETTINGS, DETECTIONS = "settings", "detections"
 
 
@@ -46,9 +48,15 @@ def compare(*runs: str | Path | Run, figure: str = "best_on_validation") -> "pd.
     """Compare runs and sweeps: a row per setting with each figure's mean and deviation over seeds.
 
     Shares are between 0 and 1, sizes in bytes, times in seconds. A deviation needs two seeds.
+    `figure` names the round to quote: last, best_on_validation or best_on_test.
 
     >>> compare("runs/seeds")[["method", "test_accuracy_mean", "seeds"]]  # doctest: +SKIP
     """
+    if figure not in _ROUNDS:  # a summary without this round is quoted at its last one
+        raise RunError(
+            f"figure: unknown '{figure}'{suggest(figure, _ROUNDS) or ','} "
+            f"allowed: {', '.join(_ROUNDS)}"
+        )
     paths = [run.path if isinstance(run, Run) else run for run in runs]
     return make_frame(load_entries(paths)[0], figure)
 

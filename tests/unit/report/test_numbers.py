@@ -49,6 +49,11 @@ def test_a_row_per_setting_with_mean_and_deviation_as_numbers(runs):
     assert {"seconds_mean", "seconds_per_sample_mean", "bytes_smashed_mean"} <= set(table)
 
 
+def test_a_misspelt_round_is_not_taken_for_the_last(runs):
+    with pytest.raises(RunError, match="best_on_validation"):
+        compare(*runs, figure="best_on_validaton")
+
+
 def test_paths_do_as_well_as_runs(runs):
     paths = compare(*(str(run.path) for run in runs))
     assert paths.equals(compare(*runs))
