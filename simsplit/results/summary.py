@@ -23,9 +23,10 @@ def summarise(run: Run, figures: Sequence[str]) -> dict[str, Any]:
     test is what papers that select on the test set report; it has a name of its own and is never
     taken for the run's result. `figures` are the columns of evaluations; the first one selects.
     """
-    evaluated = _take_last_phase(run.rounds)
-    if figures:  # none, if clients withhold them
-        evaluated = evaluated.dropna(subset=list(figures), how="all")
+    rounds = _take_last_phase(run.rounds)
+    # Without any figure clients withhold them, or none is a number since training has diverged.
+    known = rounds.dropna(subset=list(figures), how="all") if figures else rounds
+    evaluated = rounds if known.empty else known
     simulated = {}
     if "simulated_total_s" in run.rounds:
         simulated["simulated_s"] = float(run.rounds["simulated_total_s"].iloc[-1])
@@ -81,6 +82,8 @@ def _find_best(rounds: "pd.DataFrame", figures: Sequence[str], split: str) -> Fi
     if not of_split:
         return None
     known = rounds.dropna(subset=of_split[:1])
+    if known.empty:
+        return None
     values = known[of_split[0]]
     best = values.argmin() if is_lower_better(of_split[0]) else values.argmax()
     return _take_figures(known, int(best), figures)

@@ -1,5 +1,6 @@
 """Whose model is scored, when, and at whose cost; and which round a summary calls the best."""
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -172,6 +173,15 @@ def test_the_best_round_is_chosen_on_validation_not_on_test(tmp_path: Path) -> N
     assert facts["best_on_test"]["round"] == 1
     assert facts["last"] == {"round": 5, "validation_accuracy": 0.6, "test_accuracy": 0.7}
     assert facts["bytes"] == {"smashed": 3, "total": 3, "evaluation": 0}
+
+
+def test_a_run_whose_scores_are_no_numbers_has_a_last_round_and_no_best(tmp_path: Path) -> None:
+    """The last step of training can make a network whose loss is no number."""
+    facts = tables(tmp_path / "run", "loss", [(None, None), (math.nan, math.nan)])
+    assert facts["best_on_validation"] is None
+    assert facts["best_on_test"] is None
+    assert facts["last"]["round"] == 2
+    assert math.isnan(facts["last"]["test_loss"])
 
 
 def test_a_warm_up_is_never_the_best_and_costs_no_sample_anything(tmp_path: Path) -> None:
