@@ -59,8 +59,8 @@ def board(
     """
     import pandas as pd
 
-    parts = [_expand("methods", methods), _expand("attacks", attacks)]
-    guest = Guest(*parts, gather_plugins(plugins))
+    own = _expand("methods", methods)
+    guest = Guest(own, _expand("attacks", attacks), gather_plugins(plugins))
     if any(origin.digest is None for origin in guest.plugins.origins):
         raise SimsplitError(
             "plugins: a board keeps rows by the content of a plugin's file; put the class into a "

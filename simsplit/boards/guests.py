@@ -28,7 +28,8 @@ class Guest:
 
     def __post_init__(self) -> None:
         """Raise SimsplitError for a method or an attack without a kind."""
-        for option, parts in (("methods", self.methods), ("attacks", self.attacks)):
+        given: dict[str, Sequence[object]] = {"methods": self.methods, "attacks": self.attacks}
+        for option, parts in given.items():
             for part in parts:
                 if not (isinstance(part, Mapping) and isinstance(part.get("kind"), str)):
                     raise SimsplitError(

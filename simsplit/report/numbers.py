@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simsplit.errors import RunError, suggest
 from simsplit.metrics.intervals import compute_deviation, compute_half_width
@@ -228,11 +228,13 @@ def _make_long(entries: Sequence[Entry], what: str) -> "pd.DataFrame":
         if not tables:
             continue
         # An attack on the finished run may be of another round than the run's own.
-        whose = [(table, table.groupby(keys[0])["round"].transform("max")) for table in tables]
-        lasts = [table[table["round"] == last] for table, last in whose]
+        lasts = [
+            table[table["round"] == table.groupby(keys[0])["round"].transform("max")]
+            for table in tables
+        ]
         together = pd.concat(lasts).drop(columns=["round", "kind", "role"], errors="ignore")
         groups = together.groupby([key for key in keys if key in together], sort=False)
-        spread = groups.agg(["mean", "std"])
+        spread: Any = groups.agg(["mean", "std"])  # its columns are pairs
         spread.columns = pd.Index([f"{name}_{end}" for name, end in spread.columns])
         spread.insert(0, "seeds", groups.size())
         made = spread.reset_index()
