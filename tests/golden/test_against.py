@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from golden.cases import CASES, Values, rename_fields
 from golden.differences import differences
-from golden.recording import StaleCommit, choose_cases, find_carried, write_cases
+from golden.recording import UNDONE, StaleCommit, choose_cases, find_carried, write_cases
 
 from simsplit.attacks import ATTACKS
 from simsplit.detectors import DETECTORS
@@ -240,6 +240,22 @@ def test_what_equal_cases_use_is_carried_over(results, carried):
 @pytest.mark.parametrize("others", [{"sdar": DIFFERS}, {"both": EQUAL}])
 def test_nothing_is_carried_over_where_what_all_runs_share_differs(others):
     assert find_carried({"raw": DIFFERS, **others}, PARTS, BEFORE, NOW) == {}
+
+
+def test_a_case_of_undone_rounds_is_blamed_on_them_alone():
+    parts = {**PARTS, "undone": [*PARTS["sdar"], UNDONE]}
+    results = {"sdar": EQUAL, "undone": DIFFERS}
+    assert {"centre", "attacks.sdar"} <= find_carried(results, parts, BEFORE, NOW).keys()
+    # With an equal case of such rounds, they are not what differs.
+    again = {**parts, "again": ["centre", UNDONE]}
+    assert "attacks.sdar" not in find_carried({**results, "again": EQUAL}, again, BEFORE, NOW)
+
+
+def test_no_table_has_undone_rounds():
+    folders = [ROOT / "scenarios" / "papers", ROOT / "scenarios" / "boards"]
+    files = [file for folder in folders for file in folder.rglob("*.yaml")]
+    assert len(files) > 50
+    assert not [file.name for file in files if "rollback" in file.read_text(encoding="utf-8")]
 
 
 def test_what_no_case_uses_is_not_carried_once_it_changes():

@@ -32,6 +32,8 @@ _SHARED = {CENTRE, *AREAS.values()}
 _ADDITION = re.compile(r"[^:]*: (added|\d+ columns added: [^;]*)")
 _OLDER = "failed: older:"
 _ACTING = ("attacks", "methods", "detectors", "poisons")
+UNDONE = "undone rounds"
+"""In place of a part: what a case has whose rounds a detector undoes. No table's cell has it."""
 
 
 class NothingEqualError(Exception):
@@ -46,7 +48,10 @@ def list_case_parts(job: Mapping[str, Any]) -> Parts:
 
 
 def _list_file(file: str) -> Iterator[str]:
-    yield from list_parts(dump_fields(load_scenario(file)), read_package())
+    scenario = load_scenario(file)
+    yield from list_parts(dump_fields(scenario), read_package())
+    if any(each.response == "rollback" and not each.by_turns for each in scenario.detectors):
+        yield UNDONE
 
 
 def record(
