@@ -192,11 +192,11 @@ class Learner:
             buffer.copy_(value)
 
     def load(self, state: Mapping[str, Tensor], *, moments: bool = True) -> None:
-        """Copy a state that `state` returned into the live tensors; one before a step has no
-        moments.
+        """Copy a state that `state` returned into the live tensors.
 
-        It may also have weights that never change, as checkpoints of earlier versions do. Without
-        `moments` the state is one of weights alone, and the present moments stay.
+        It may also have weights that never change, as checkpoints of earlier versions do. A state
+        of before the first step has no moments, so those of later steps go. Without `moments` it
+        is one of weights alone, and the present moments stay.
         """
         missing = self._changing - state.keys()
         if missing:

@@ -189,9 +189,7 @@ class LiveRun:
         return next((client for client in reversed(turns) if client not in gone), None)
 
     def find_spent(self, number: int) -> dict[ClientId, float]:
-        """Return the clients whose budget the round after `number` would pass, and what they would
-        reach.
-        """
+        """Return the clients whose budget the round after `number` would pass, with its epsilon."""
         progress, limit = self.progress, self.scenario.epsilon_limit
         if limit is None or not progress.epsilon_next or number >= self.program.rounds:
             return {}

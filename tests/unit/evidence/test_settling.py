@@ -74,13 +74,27 @@ def test_the_verdict_has_the_interval_of_its_look():
     assert later.interval[0] < 0 < planned.interval[0]
 
 
-@pytest.mark.parametrize(("mean", "seeds"), [(1.0, 5), (1.0, 10), (0.4, 10)])
-def test_the_chance_is_the_share_of_draws_that_settle(mean, seeds):
-    judged = Judged(ABOVE, ClaimVerdict.NOT_SETTLED, 3, mean, (-1.0, 3.0), spread=1.0)
-    draws = np.random.default_rng(3).normal(mean, 1.0, (DRAWS, seeds))
-    half = stdtrit(seeds - 1, (1 + find_confidence(seeds)) / 2) * draws.std(1, ddof=1)
-    share = (draws.mean(1) > half / np.sqrt(seeds)).mean()
-    assert find_chance(judged, seeds, 3) == pytest.approx(share, abs=0.01)
+@pytest.mark.parametrize("seeds", [5, 10])
+def test_of_what_is_open_as_many_settle_as_foreseen(seeds):
+    """Three seeds are seen of 1,000 statements, whose true means and spreads vary widely.
+
+    A chance that takes what was seen as true foresees far too many: large effects shrink.
+    """
+    rng = np.random.default_rng(3)
+    spreads = np.exp(rng.uniform(0, 3, 8000))[:, None]
+    draws = rng.uniform(-20, 20, 8000)[:, None] + spreads * rng.standard_normal((8000, seeds))
+
+    def is_settled(count):
+        half = stdtrit(count - 1, (1 + find_confidence(count)) / 2) / np.sqrt(count)
+        seen = draws[:, :count]
+        return np.abs(seen.mean(1)) > half * seen.std(1, ddof=1)
+
+    is_open = np.flatnonzero(~is_settled(3))[:1000]
+    chances = []
+    for seen in draws[is_open, :3]:
+        known = (ABOVE, ClaimVerdict.NOT_SETTLED, 3, seen.mean(), (-1.0, 3.0), seen.std(ddof=1))
+        chances.append(find_chance(Judged(*known), seeds, 3))
+    assert np.mean(chances) == pytest.approx(is_settled(seeds)[is_open].mean(), abs=0.04)
 
 
 @pytest.fixture
@@ -119,7 +133,7 @@ def plant(paper):
 def test_an_open_statement_says_what_would_settle_it_and_at_what_price(plant, simsplit):
     (prospect,) = find_prospects(plant(4.0, 10.0, 16.0), most=10)
     assert prospect.seeds in LOOKS
-    assert prospect.chance > 0.8
+    assert prospect.chance > 0.7
     seeds = range(3, prospect.seeds)
     assert {chosen.cell.seed for chosen in prospect.cells} == {*seeds}
     assert prospect.minutes == 2 * 2 * len(seeds)
