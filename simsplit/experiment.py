@@ -135,7 +135,7 @@ class Experiment:
         Raise RunError if another process writes the run directory, or has written a run into it.
         """
         with claim(self.path, resume=resume):
-            resumed = resume and self._resume()
+            resumed = resume and self._resume_with_hosts()
             if not resumed:
                 describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)
             if self.scenario.inline_engine.stack == "auto":
@@ -263,6 +263,12 @@ class Experiment:
         self.live.progress.elapsed_s = spent
         self.ledger.time(0, 0.0, spent, spent)
         self.observers.round(RoundEnded(0, row, clients, figures, spent))
+
+    def _resume_with_hosts(self) -> bool:
+        """Resume, and begin anew if a host is lost meanwhile; return whether there was anything."""
+        while True:
+            with self.lost_hosts.recover(self.live.progress.round):
+                return self._resume()
 
     def _resume(self) -> bool:
         """Resume from the newest checkpoint, and return whether there is one."""

@@ -18,13 +18,10 @@ from simsplit.data.texts import TextBatcher, TextStock
 from simsplit.errors import ScenarioError
 from simsplit.evaluation.evaluator import TRIGGERED
 from simsplit.legs import ClientId
-from simsplit.parties.feed import Exam, count_batches
+from simsplit.parties.feed import QUERIES, TARGETS, Exam, count_batches
 from simsplit.parties.joined import Memory
 from simsplit.poisons import Aim, Poison, Scene
 from simsplit.scenario import Scenario
-
-TARGETS, QUERIES = "targets", "queries"
-"""Names of the exams for attacks: the samples to recover, and public ones that a client encodes."""
 
 
 class Supplies:

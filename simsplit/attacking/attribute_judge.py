@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from simsplit.assembly import Assembly
-from simsplit.assembly.supplies import QUERIES, TARGETS
 from simsplit.attacking.attack_judge import AttackJudge, KindScores, make_cells
 from simsplit.attacking.exposing import expose_exam
 from simsplit.attacks.attribute_probe import AttributeProbe
@@ -20,6 +19,7 @@ from simsplit.data import Prepared, Samples
 from simsplit.data.attributes import measure_attribute
 from simsplit.data.samples import get_classes
 from simsplit.metrics.leaks import Interval, measure_majority, measure_share
+from simsplit.parties.feed import QUERIES, TARGETS
 from simsplit.results.leak_table import ATTACK, FLOOR, Row
 from simsplit.results.member_leaks import LABEL, LARGEST
 from simsplit.scenario import Scenario
@@ -70,7 +70,10 @@ class AttributeJudge(AttackJudge[AttributeProbe]):
         """Yield what is right without any attack."""
         yield LARGEST, measure_majority(truth)
         public, own = (get_classes(each.labels).numpy() for each in self.samples)
+        labels = np.unique(public[public >= 0])
+        if not len(labels):  # public texts of another source have no labels
+            return
         commonest = np.full(1 + max(public.max(), own.max()), np.bincount(known).argmax())
-        for label in np.unique(public):
+        for label in labels:
             commonest[label] = np.bincount(known[public == label]).argmax()
         yield LABEL, measure_share(commonest[own] == truth)

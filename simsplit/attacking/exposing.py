@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembly
-from simsplit.assembly.supplies import QUERIES, TARGETS
 from simsplit.attacks import Attack, AttackConfig
 from simsplit.attacks.member_attack import Losses, measure_losses
 from simsplit.attacks.threat import Role
@@ -19,7 +18,7 @@ from simsplit.data import Prepared
 from simsplit.legs import ClientId, Leg
 from simsplit.packets import Packet
 from simsplit.parties.calls import CountExposures, Expose, HeadWeights, Probe
-from simsplit.parties.feed import Exam
+from simsplit.parties.feed import QUERIES, TARGETS, Exam
 from simsplit.scenario import Scenario
 
 Part = tuple[ClientId, Leg | None]

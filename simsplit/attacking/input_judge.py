@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from simsplit.assembly import Assembly
-from simsplit.assembly.supplies import TARGETS
 from simsplit.attacking.attack_judge import AttackJudge, KindScores
 from simsplit.attacking.input_scorer import ImageScorer, InputScorer, RowScorer
 from simsplit.attacking.text_scorer import TextScorer
 from simsplit.attacks import Attack
 from simsplit.data import Prepared
 from simsplit.parties.calls import CountExposures, OwnTokens
+from simsplit.parties.feed import TARGETS
 from simsplit.scenario import Scenario
 
 SCORERS: dict[str, type[InputScorer]] = {

@@ -1,7 +1,7 @@
 """The judge of attacks on members knows which candidates were trained on.
 
-Scores are judged by the members found at few false alarms, and by the AUC, from each seat. A guess
-by coin finds as many members as it has false alarms. Of an audit, right guesses at the coins of its
+Scores are judged by the members found at few false alarms, and by the AUC, from each seat. A coin
+finds about as many members as it has false alarms. Of an audit, right guesses at the coins of its
 canaries bound epsilon from below.
 """
 
@@ -21,8 +21,7 @@ from simsplit.attacks.canaries import CANARIES
 from simsplit.attacks.member_attack import CANDIDATES, CandidateReading, MemberAttack
 from simsplit.data import Prepared
 from simsplit.metrics.audit_bounds import audit
-from simsplit.metrics.leaks import measure_members, trace_rates
-from simsplit.metrics.metric_registry import MEMBER_AUC, MEMBER_RATES
+from simsplit.metrics.leaks import measure_coin, measure_members, trace_rates
 from simsplit.privacy.accounting import list_guarantees
 from simsplit.privacy.accounts import choose_delta
 from simsplit.results.directory import encode_csv
@@ -97,7 +96,8 @@ class MemberJudge(AttackJudge[MemberAttack]):
             if attack.config.audited:
                 scores.rows += [{**place, **who, **row} for row in self._audit(attack)]
         coin = {**place, "attack": COIN, "role": FLOOR}
-        scores.rows += list_leaks(coin, {**MEMBER_RATES, MEMBER_AUC: 0.5})
+        # Every attack but an audit reads the candidates, so the coin is tossed for these.
+        scores.rows += list_leaks(coin, measure_coin(next(iter(self.members.values()))))
         scores.files[ROC] = encode_csv(points, digits=6)
         return scores
 

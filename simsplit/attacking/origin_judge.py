@@ -1,7 +1,8 @@
 """The judge of attacks on origins knows which client each message came from.
 
-A guess without any attack is right for one message of K. Where an attack cannot name clients, its
-clusters get the clients that fit best, and so do clusters at random, which are right more often.
+The guess without any attack is the client that sends most, right for one message of K where all
+send as many. Where an attack cannot name clients, its clusters get the clients that fit best, and
+so do clusters at random, which are right more often.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,8 @@ class OriginJudge(AttackJudge[SiteInference]):
                 place = {"round": number, "kind": "origins", "view": view}
                 if attack.config.names:
                     floor, hits = EVEN, match_equal(guesses, truth)
-                    chance = Interval(*[1 / len(np.unique(truth))] * 3)
+                    # Who sends most is known without reading a packet.
+                    chance = Interval(*[np.bincount(truth).max() / len(truth)] * 3)
                 else:
                     floor, hits = CLUSTERS, match_clusters(guesses, truth)
                     rng = numpy_rng_for(self.seed, "origins", view)

@@ -197,6 +197,8 @@ class OptimizerInversion(LabelAttack):
         if not self.gradients:
             return
         rows = torch.cat([rows for _, rows in self.gradients])
+        if len(rows) < self.known_labels.classes:
+            return  # fewer samples than clusters tell nothing
         views = [
             SeenView(name, adapter, each if name == "gradient" else normalize(each))
             for name in self.config.views

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from simsplit.assembly import Assembly
-from simsplit.assembly.supplies import TARGETS
 from simsplit.attacking import Attacking, Judgement
 from simsplit.attacking.session_judge import SessionJudge
 from simsplit.attacks import AttackConfig, Knows
@@ -26,6 +25,7 @@ from simsplit.legs import ClientId, Leg
 from simsplit.machine import find_device
 from simsplit.packets import Packet
 from simsplit.parties.calls import Call, CountExposures, Expose, HeadWeights, LabelsOf, OwnTokens
+from simsplit.parties.feed import TARGETS
 from simsplit.phases import EVALUATE, TRAIN, Phase
 from simsplit.scenario import Scenario
 from simsplit.schedules.exchange import Exchange

@@ -19,7 +19,6 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -126,8 +125,12 @@ class Meeting:
                 if time.monotonic() > until:
                     raise PartiesAway(missing, patience_s)
                 continue
-            with suppress(ClientLost):  # it may come back; then all begin anew, by new secrets
+            try:
                 self._align(parties, roster)
+            except ClientLost as lost:  # it may come back; then all begin anew, by new secrets
+                self._sessions[lost.host].end(lost.cause)
+                for party in parties:
+                    self._sessions[party].forget()
 
     def _align(self, parties: list[ClientId], roster: Mapping[ClientId, RosterEntry]) -> None:
         """Have all parties' ids blinded by all, and send each the places of its common rows."""

@@ -21,11 +21,13 @@ from simsplit.packets import Packet
 from simsplit.parties import calls
 from simsplit.parties.calls import Call
 from simsplit.phases import Phase
+from simsplit.running.checkpointing import CLIENT_LOSSES
 
-MOST_RETURNS = 50
-"""Most returns to a checkpoint: after each, the client sends some batches again.
+LEAST_RETURNS = 50
+"""Returns to a checkpoint that a client always allows: after each it sends some batches again.
 
-More packets of the same batches could show a hostile server more of the samples.
+More packets of the same batches could show a hostile server more of the samples. So the most that
+it allows is what honest servers may need: as many as all clients may be lost.
 """
 
 WRITTEN = -1
@@ -44,15 +46,16 @@ class Rules:
         training = replace(stack.make_training_phase(), rounds=rounds, gradients=gradients)
         self.phases = [*stack.plan_phases(rounds), training]
         self.rounds = sum(phase.rounds for phase in self.phases)
+        self.most_returns = max(LEAST_RETURNS, scenario.clients.count * CLIENT_LOSSES)
         self.returns = -1  # the call below begins the run, and is no return
         self.return_to(0)
 
     def return_to(self, round_number: int) -> None:
         """Return to the end of a round; raise ProtocolError if that happens too often."""
         self.returns += 1
-        if self.returns > MOST_RETURNS:
+        if self.returns > self.most_returns:
             raise ProtocolError(
-                f"the server returned to a checkpoint more than {MOST_RETURNS} times"
+                f"the server returned to a checkpoint more than {self.most_returns} times"
             )
         self.round, self._entered = round_number, False
         self._phase: Phase | None = None
@@ -183,15 +186,18 @@ class Rules:
     def _check_report(self, call: calls.ReportRound) -> None:
         """Check a report: figures of fewer steps than a round's could tell of single samples."""
         del call
+        if not self._is_over() or self._turn or self._reported == self.round:
+            raise ProtocolError("to report a round that is not over, or a second time")
+        self._reported = self.round
+
+    def _is_over(self) -> bool:
+        """Return whether a round has had all of its steps."""
         phase, figures = self._phase, self.bounds.figures
         # Parties take no step of which the one with the labels, or another, is away.
-        is_over = phase is not None and (
+        return phase is not None and (
             bool(self.bounds.scenario.parties)
             or self._steps_begun == figures.count_begun(self.client, phase)
         )
-        if not is_over or self._turn or self._reported == self.round:
-            raise ProtocolError("to report a round that is not over, or a second time")
-        self._reported = self.round
 
     def _check_assess(self, call: calls.Assess) -> None:
         """Check a score: figures of fewer outputs than a split's could tell of single samples."""
@@ -248,6 +254,10 @@ class Rules:
     def _check_sharing(self, call: calls.HandOver | calls.Receive) -> None:
         if not self.bounds.scenario.shares or self._turn:
             raise ProtocolError("to share weights, which the scenario does not share now")
+        # Weights before and after a batch tell its gradient, those of the tail the labels' side.
+        open_ = self._phase is not None and self._steps_begun and not self._is_over()
+        if open_ and not self.bounds.hands_on:
+            raise ProtocolError("to share averaged weights within a round")
         if isinstance(call, calls.Receive):
             if not self.bounds.hands_on and call.packet.client != self.client:
                 raise ProtocolError("averaged weights of another client, whose cut may be another")

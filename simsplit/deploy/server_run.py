@@ -33,7 +33,7 @@ SEED_IS_KNOWN = (
     "in a rehearsal all noise follows the scenario's seed, so the server can draw it too; use "
     "--mode private"
 )
-DECISIVE_FACTS = ("torch", "machine", "capability", "threads")
+DECISIVE_FACTS = ("simsplit", "torch", "machine", "capability", "threads")
 """The facts of machines that must be equal for a run to equal its simulation, bit for bit."""
 
 
@@ -200,7 +200,7 @@ def _record_deployment(path: Path, mode: Mode, gate: Gate) -> None:
         "clients": theirs,
         "differs": differs,
         "trunk_clipped": gate.has_clipped,
-        "as_simulated": mode == "rehearsal" and not differs and not gate.has_clipped,
+        "as_simulated": mode == "rehearsal" and not (differs or gate.has_clipped or gate.left_out),
     }
     summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
     text = json.dumps({**summary, "deployed": deployed}, indent=2) + "\n"

@@ -109,7 +109,9 @@ def infer_labels(readings: Readings, classes: int) -> ByClient:
     """Infer the class of each kept sample; only equality of the classes has a meaning."""
     samples = dict(sorted(readings.samples.items()))
     if any(kept.labels for kept in samples.values()):
-        return {client: torch.cat(kept.labels).cpu() for client, kept in samples.items()}
+        # A client that drops out in its first step has sent no labels.
+        labelled = {client: kept.labels for client, kept in samples.items() if kept.labels}
+        return {client: torch.cat(labels).cpu() for client, labels in labelled.items()}
     with_gradients = {c: kept for c, kept in samples.items() if kept.rows.get("features_grad")}
     seen = {client: kept.stack("features_grad") for client, kept in with_gradients.items()}
     if not seen:

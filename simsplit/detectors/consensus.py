@@ -44,7 +44,8 @@ class CosineMad(SignalDetector):
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
         consensus = means.mean(0)[None]
         if self.config.consensus == "median":
-            consensus = means.median(0).values[None]
+            # torch's median of an even number is the lower of the two in the middle.
+            consensus = means.quantile(0.5, dim=0)[None]
         elif self.config.consensus == "leave_one_out":
             consensus = (means.sum(0) - means) / (len(means) - 1)
         return cosine_similarity(means, consensus, dim=1)

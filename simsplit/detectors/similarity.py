@@ -50,7 +50,8 @@ class FoolsGold(SignalDetector):
 
     def compare(self, clients: Sequence[ClientId], means: Tensor) -> Tensor:
         cosines = _compute_cosines(means)
-        largest = cosines.max(1).values
+        # In the authors' code a client's own cosine is 0, so none is less alike than that.
+        largest = cosines.max(1).values.clamp_min(0)
         # pardon an honest client that resembles a sybil, but less than sybils resemble each other
         ratio = largest[:, None] / largest[None].clamp_min(1e-12)
         pardoned = torch.where(ratio < 1, cosines * ratio, cosines)

@@ -152,6 +152,8 @@ class Evaluator:
         if self.clients is not None:
             stay = [client for client in self.clients if client not in self._left_out]
             others = [c for c in self._able if c not in self._left_out and c not in stay]
+            if self.wanted is not None:  # a backdoor's success is that on honest clients
+                others.sort(key=self.malicious.__contains__)
             self.clients = sorted([*stay, *others[: len(self.clients) - len(stay)]])
 
     @property
@@ -177,7 +179,7 @@ class Evaluator:
         if self.wanted is not None and self.clients:
             honest = [rows[client] for client in self._honest]
             means[ATTACK_SUCCESS_ALL] = means[ATTACK_SUCCESS]
-            means[ATTACK_SUCCESS] = _average(honest, ATTACK_SUCCESS)
+            means[ATTACK_SUCCESS] = _average(honest, ATTACK_SUCCESS) if honest else math.nan
         return means, rows if self.clients is not None else {}
 
     def _score(self, client: ClientId, round_number: int) -> dict[str, float]:

@@ -38,6 +38,8 @@ MOST_PLAYED, ENOUGH_PLAYED = 10_000, 2000
 """
 MOST_STEPS = 2_000_000
 """Steps of a round, at most."""
+DRAWN = "batches are drawn (train.dp.sampling: poisson), so a run's have other sizes than these"
+"""Said of drawn batches."""
 BatchKey = tuple[int, int]
 """All of a batch on which the sizes of packets depend: rows, and tokens of the longest text."""
 Exam = Mapping[Leg, tuple[int, int]]
@@ -233,6 +235,8 @@ class RunDraft:
         self.federation = federation
         self.notes: list[str] = []
         """What was assumed of rounds."""
+        if scenario.train.draws:
+            self.notes.append(DRAWN)
         self._kinds: dict[object, int] = {}
         """A number for each key of rounds that are alike, since keys may be large."""
         self._memory: dict[tuple[int, bool], _Played] = {}

@@ -256,7 +256,8 @@ def _estimate_wall_s(
     """Time a step and an evaluation, and return the seconds that all take."""
     flops = prober.assembler.flops
     each = 3 * (flops.head + flops.trunk + flops.tail)
-    samples = sum(count * each.times for each in rounds for _, count in each.work.values())
+    work = [_sum_work(prober.scenario, each) for each in rounds]
+    samples = sum(count for _, count in work)
     assembler = prober.assembler
     if prober.is_slow and (
         speed := measure_head_speed(assembler.owners, prober.number, assembler.autocast)
@@ -269,10 +270,17 @@ def _estimate_wall_s(
         begun = time.perf_counter()
         prober.step(phase, batch)
         spent.append(time.perf_counter() - begun)
-    steps = sum(count * each.times for each in rounds for count, _ in each.work.values())
+    steps = sum(count for count, _ in work)
     full = rows == prober.batch_rows
     trained_s = min(spent) * (steps if full else samples / rows)
     return trained_s, _estimate_evaluation_s(prober, phase, draft, each / 3)
+
+
+def _sum_work(scenario: Scenario, one: DraftRound) -> tuple[int, int]:
+    """Sum a round's steps and samples; those of parties are one step of the same samples."""
+    add = max if scenario.parties else sum
+    steps, samples = (add([each[place] for each in one.work.values()] or [0]) for place in (0, 1))
+    return steps * one.times, samples * one.times
 
 
 def _estimate_evaluation_s(prober: Prober, phase: Phase, draft: RunDraft, each: float) -> float:
@@ -296,7 +304,8 @@ def _count_evaluated(prober: Prober, draft: RunDraft) -> int:
     """Count the samples of all evaluations, each as often as a model predicts it."""
     config, counts = prober.scenario.evaluate, draft.book.outline.counts
     samples = sum(counts[split] for split in prober.scenario.splits)
-    models = len(draft.list_scored()) * (1 + len(config.controls))
+    scored = 1 if prober.scenario.parties else len(draft.list_scored())
+    models = scored * (1 + len(config.controls))
     return samples * models * config.count_due(draft.program.rounds)
 
 

@@ -82,6 +82,10 @@ class DpForwardConfig(MethodConfig):
             return "the noise is relative to the batch's values, so it depends on the data"
         return Release(Leg.SMASHED, compute_gaussian_sigma(self.epsilon, self.delta), self.per)
 
+    @property
+    def depends_on_batch(self) -> bool:
+        return self.relative or self.epsilon is None
+
     def can_run_in_sessions(self, reading: str = "") -> bool:
         return self.per == "token" or not self.inference
 

@@ -45,6 +45,10 @@ class DpSgdConfig(LabelDefenceConfig):
     requires = (need_leg(Leg.FEATURES_GRAD),)
 
     @property
+    def depends_on_batch(self) -> bool:
+        return self.relative or self.noise == "laplace"
+
+    @property
     def release(self) -> Release | str:
         if self.noise == "laplace":
             return "the noise is relative to the gradient's size, so it depends on the data"
@@ -69,10 +73,11 @@ class DpSgd(Method):
         config = self.config
         rng = step.make_next_rng(self, "dp_sgd", device=grad.device)
         if config.noise == "laplace":
-            uniform = torch.rand(grad.shape, generator=rng, device=rng.device).to(grad) - 0.5
+            # In single precision: rounded to bf16, a few draws would be near infinite.
+            uniform = torch.rand(grad.shape, generator=rng, device=rng.device) - 0.5
             size = config.multiplier * grad.square().mean().sqrt()
             tail = (1 - 2 * uniform.abs()).clamp_min(1e-12).log()
-            return (Share(grad - size * uniform.sign() * tail),)
+            return (Share(grad - size * (uniform.sign() * tail).to(grad)),)
         clipped, limit = clip_rows(grad, config.clip, relative=config.relative)
         draws = torch.randn(grad.shape, generator=rng, device=rng.device).to(clipped)
         return (Share((clipped + config.multiplier * limit * draws).to(grad)),)

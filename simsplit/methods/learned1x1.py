@@ -41,6 +41,13 @@ class Learned1x1Config(CodecConfig):
     once = True
 
     def compute_sent_shape(self, shape: Shape, where: str) -> Shape:
+        if len(shape) == 2:
+            raise ScenarioError(
+                where,
+                "learned1x1 has a layer for channels of images or for single vectors, and what "
+                f"crosses is {shape[0]} x {shape[1]} values; cut at a convolution, or use topk or "
+                "quantise",
+            )
         return (max(1, int(shape[0] / self.ratio)), *shape[1:])
 
     def build(self, site: Site) -> Method:

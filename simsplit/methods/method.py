@@ -358,6 +358,11 @@ class MethodConfig(Config, ABC):
         """Number of tokens that the method adds to each text in training."""
         return 0
 
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether what becomes of a row depends on the batch's other rows, as by a mean norm."""
+        return False
+
     def is_rowwise(self) -> bool:
         """Return whether that holds with these field values."""
         return self.rowwise

@@ -27,6 +27,7 @@ class NoiseConfig(MethodConfig):
     works_in_sessions = True
     required_traits = frozenset({Trait.VALUES})
     reencodes = True
+    once = True
     sigma: float = Field(default=0.1, ge=0)
     """Standard deviation of the noise, in the unit of `unit`."""
     distribution: Literal["gaussian", "laplace"] = "gaussian"
@@ -38,6 +39,10 @@ class NoiseConfig(MethodConfig):
     release: ClassVar[str] = (
         "smashed data is not clipped, so its noise does not surely hide a sample"
     )
+
+    @property
+    def depends_on_batch(self) -> bool:
+        return self.unit != "value"
 
     def is_rowwise(self) -> bool:
         return self.unit == "value"

@@ -40,8 +40,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from simsplit.data.batches import Batch
 from simsplit.data.samples import get_classes
 from simsplit.legs import Leg
+from simsplit.methods.distance_correlation import get_real_mask
 from simsplit.methods.method import ANYTHING, Method, MethodConfig, Shape, Share, Site, Step
 from simsplit.methods.private_backprop import PrivateBackprop, PrivateBackpropConfig
 from simsplit.needs import Given, Need, Needs, need_leg
@@ -169,12 +171,18 @@ class P3eft(Method):
         mixed = u[:, :-1] if self.config.shift_alpha else u
         return mixed.mean(1) if self.weights is None else (mixed * self.weights).sum(1)
 
+    def transform(self, batch: Batch, step: Step) -> Batch:
+        if self.config.regularises and step.training and not self.sets:
+            step.memo[self, "real"] = get_real_mask(batch)
+        return batch
+
     def compute_tail_loss(self, step: Step) -> Tensor | None:
         """Return the regulariser: alpha times the sum of each set's loss on opposite labels."""
         u = step.memo.pop(self, None)
         if u is None or step.labels is None:
             return None
-        each = list(u.unbind(1)) if self.sets else [flatten_real(u, step.mask)]
+        real = step.memo.pop((self, "real"), None)
+        each = list(u.unbind(1)) if self.sets else [flatten_real(u, real)]
         weighted = []
         if self.config.shift_alpha:
             base = each.pop().detach()

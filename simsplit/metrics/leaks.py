@@ -147,11 +147,30 @@ def measure_members(
     return {**figures, MEMBER_AUC: measure_auc(scores, members, rng, signed=True)}
 
 
+def measure_coin(members: NDArray[np.bool_]) -> dict[str, float]:
+    """Compute what each figure of members is on average where scores say nothing.
+
+    The threshold is the best score of an other that may not pass it. With few others, so many more
+    members than the rate pass by chance.
+    """
+    others = np.count_nonzero(~members)
+    rates = {
+        name: (_count_allowed(members, rate) + 1) / (others + 1)
+        for name, rate in MEMBER_RATES.items()
+    }
+    return {**rates, MEMBER_AUC: 0.5}
+
+
+def _count_allowed(members: NDArray[np.bool_], rate: float) -> int:
+    """Count the others that may pass a threshold."""
+    return int(rate * np.count_nonzero(~members))
+
+
 def _measure_rate(
     scores: NDArray[np.floating], members: NDArray[np.bool_], rate: float
 ) -> Interval:
     """Measure the largest share of members above a threshold that few others pass."""
-    allowed = int(rate * np.count_nonzero(~members))
+    allowed = _count_allowed(members, rate)
     others = np.sort(scores[~members])[::-1]
     threshold = others[allowed] if allowed < len(others) else -np.inf
     return measure_share(scores[members] > threshold)

@@ -176,7 +176,11 @@ def _time_in_order(rounds: _Rounds) -> dict[ClientId, float]:
         for client, one in rounds.items():
             if lap >= one.steps:
                 continue
-            ((way, served), *more), rest = one.list_visits()
+            visits, rest = one.list_visits()
+            if not visits:  # nothing crosses in this phase
+                ready[client] += rest
+                continue
+            (way, served), *more = visits
             # the trunk is kept from a client's first visit to its last, the way between included
             free = max(free, ready[client] + way) + served + sum(map(sum, more))
             ready[client] = free + rest
@@ -205,9 +209,10 @@ def _time_joint(rounds: _Rounds) -> dict[ClientId, float]:
     ready = {client: one.before_s for client, one in rounds.items()}
     for lap in range(_count_laps(rounds)):
         steps = {client: one.list_visits() for client, one in rounds.items() if lap < one.steps}
-        now = max(ready[client] + visits[0][0] for client, (visits, _) in steps.items())
+        firsts = [ready[client] + visits[0][0] for client, (visits, _) in steps.items() if visits]
+        now = max(firsts, default=max(ready.values()))
         # The trunk's work, and the way between two visits, are those of the party with labels.
-        for (first, *more), _ in steps.values():
+        for first, *more in (visits for visits, _ in steps.values() if visits):
             now += first[1] + sum(map(sum, more))
         ready |= {client: now + rest for client, (_, rest) in steps.items()}
     return {client: ready[client] + one.after_s for client, one in rounds.items()}

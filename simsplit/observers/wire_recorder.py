@@ -14,6 +14,7 @@ from simsplit.errors import RunError
 from simsplit.legs import ClientId, Leg
 from simsplit.observers.observer import ObserverConfig
 from simsplit.packets import Packet
+from simsplit.phases import Moment
 from simsplit.progress import Observer, RoundEnded, RunPlan, Status
 from simsplit.wire import SampleRows, Wire, WireObserver
 from simsplit.wires.facts import check_facts
@@ -80,7 +81,7 @@ class TranscriptObserver(WireObserver):
         if self._again:  # hosts were lost, and rounds are repeated
             self._again = False
             writer.drop_from(wire.moment.round)
-        ids = self._find_ids(packet, wire.moment.exposed)
+        ids = self._find_ids(packet, wire.moment)
         writer.add_packet(packet, wire.moment.exposed or wire.moment.counted_phase, ids)
         if ids and packet.leg == self.facts["legs"][0]:  # type: ignore[index]
             assert self.rows is not None
@@ -107,13 +108,14 @@ class TranscriptObserver(WireObserver):
             and (clients is None or packet.client in clients)
         )
 
-    def _find_ids(self, packet: Packet, exposed: str) -> tuple[int, ...]:
+    def _find_ids(self, packet: Packet, moment: Moment) -> tuple[int, ...]:
         """Return the ids of a packet's samples; all packets of a step have the same."""
         if self.rows is None:
             return ()
-        key: Any = (packet.client, packet.round, packet.step, exposed)
+        at = moment.exposed, moment.counted_phase
+        key: Any = (packet.client, packet.round, packet.step, *at)
         if self._ids[0] != key:
-            self._ids = key, self.rows.find(packet, exposed)
+            self._ids = key, self.rows.find(packet, moment.exposed)
         ids, rows = self._ids[1], len(packet.tensors[0]) if packet.tensors[0].dim() else 0
         fits = ids and (rows % len(ids) == 0 or len(ids) % max(rows, 1) == 0)
         return ids if fits else ()

@@ -315,7 +315,8 @@ class InputsOf(Call[Tensor]):
 
     def on(self, client: Client) -> Tensor:
         # Drawn from the seed again: nobody keeps the inputs of past steps.
-        return client.training.feeds["private"].batch(self.step).inputs
+        batch, rows = client.training.locate(self.step)
+        return client.training.feeds["private"].batch(batch).inputs[rows]
 
 
 @dataclass(frozen=True)
@@ -325,7 +326,8 @@ class RowsOf(Call[Tensor]):
     step: int
 
     def on(self, client: Client) -> Tensor:
-        return client.training.feeds["private"].indices(self.step).cpu()
+        batch, rows = client.training.locate(self.step)
+        return client.training.feeds["private"].indices(batch)[rows].cpu()
 
 
 @dataclass(frozen=True)
@@ -349,7 +351,8 @@ class LabelsOf(Call[Tensor]):
     step: int
 
     def on(self, client: Client) -> Tensor:
-        return get_classes(client.training.feeds["private"].batch(self.step).labels)
+        batch, rows = client.training.locate(self.step)
+        return get_classes(client.training.feeds["private"].batch(batch).labels)[rows]
 
 
 # sharing

@@ -14,10 +14,13 @@ from simsplit.data.images import PLAIN
 from simsplit.errors import ProtocolError
 from simsplit.packets import Packets
 from simsplit.parties.client_end import ClientEnd, Pending
-from simsplit.parties.feed import Exam
+from simsplit.parties.feed import QUERIES, Exam
 from simsplit.parties.sessions import Session
 from simsplit.parties.training import Training
 from simsplit.protocol import Protocol
+
+FIRST_QUERY = 2_000_000
+"""Step numbers of public samples that a client encodes on demand start here."""
 
 
 class Scores(typing.Protocol):
@@ -203,7 +206,9 @@ class Exposure:
     def _open(self, split: str, round_number: int, number: int, *, as_in_training: bool) -> Pending:
         phase = self.training.phase
         name = phase.name if as_in_training else "evaluate"
-        step = self.end.open_step(round_number, number, name, training=as_in_training)
+        # With draws of their own: with the targets', their noise would be the targets' too.
+        first = FIRST_QUERY if split == QUERIES else 0
+        step = self.end.open_step(round_number, first + number, name, training=as_in_training)
         batch = self.exams[split].batch(number)
         step.labels = batch.labels if as_in_training and self.end.has_labels else None
         return Pending(batch, step, phase, learns=False)

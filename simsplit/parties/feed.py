@@ -11,6 +11,8 @@ from simsplit.data.images import PLAIN, Views
 from simsplit.legs import ClientId
 from simsplit.seeds import rng_for
 
+TARGETS, QUERIES = "targets", "queries"
+"""Names of the exams for attacks: the samples to recover, and public ones that a client encodes."""
 Change = Callable[[Batch], Batch]
 """A poison's change of a batch."""
 

@@ -217,10 +217,22 @@ class Training:
             self._parts.extend([*parts, *[None] * (self.accumulate - len(parts))])
         return self._parts.popleft()
 
+    def locate(self, step: int) -> tuple[int, slice]:
+        """Return the private batch of a packet's step, and which of its rows the step has."""
+        if self.accumulate == 1:
+            return step, slice(None)
+        batch, part = divmod(step, self.accumulate)
+        size = self._count_part_rows("private")
+        return batch, slice(part * size, (part + 1) * size)
+
+    def _count_part_rows(self, source: str) -> int:
+        """Count the most rows of a part of a mini-batch."""
+        return math.ceil(self.feeds[source].batch_size / self.accumulate)
+
     def _cut(self, whole: Pending) -> list[Pending]:
         """Cut a mini-batch into parts, each with draws of its own; a small one has fewer parts."""
         step, rows = whole.step, len(whole.given.labels)
-        size = math.ceil(self.feeds[whole.phase.source].batch_size / self.accumulate)
+        size = self._count_part_rows(whole.phase.source)
         starts = range(0, rows, size)
         return [
             Pending(

@@ -19,6 +19,7 @@ from simsplit.engine.pool import Job
 from simsplit.errors import RunError
 from simsplit.parties.calls import Enter
 from simsplit.parties.stackable import find_obstacle
+from simsplit.program import Program
 from simsplit.results import Run
 from simsplit.results.directory import ENVIRONMENT, RunWriter
 from simsplit.running.live import LiveRun
@@ -28,6 +29,8 @@ from simsplit.schedules.cohort import Lineup
 
 STEPS = 4
 """Steps that are timed each way; the first one warms up."""
+SEARCHED = 100
+"""Rounds that are looked through for a cohort: the first may be empty."""
 KEY = "stack"
 """The choice's name in `environment.json`."""
 
@@ -38,12 +41,19 @@ def settle_stack(live: LiveRun, path: Path, writer: RunWriter) -> str:
     with suppress(RunError):
         choice = Run.load(path).environment.get(KEY)
     if not isinstance(choice, dict) or not choice:  # the run is not resumed, or made none
-        lineup = live.program.choose_lineup(1)
+        lineup = _find_lineup(live.program)
         choice = choose_stack(live.scenario, live.data, live.device, lineup)
         writer.write_json(ENVIRONMENT, {**Run.load(path).environment, KEY: choice})
     if not choice["stacked"]:
         live.take_one_by_one()
     return describe_choice(choice)
+
+
+def _find_lineup(program: Program) -> Lineup:
+    """Return the first of some rounds in which clients could be stacked, or else the first one."""
+    lineups = [program.choose_lineup(n) for n in range(1, min(program.rounds, SEARCHED) + 1)]
+    several = (each for each in lineups if sum(map(bool, each.steps.values())) > 1)
+    return next(several, program.choose_lineup(1))
 
 
 def choose_stack(
@@ -79,6 +89,8 @@ def _prepare(
     """Build clients of their own, and return what times one step; or why they cannot be stacked."""
     parts = Assembler(scenario, data, device, stacks=stacks).assemble()
     clients = [client for client in lineup.clients if lineup.steps[client]]
+    if len(clients) < 2:
+        return "a cohort has fewer than two clients"
     parts.exchange.moment.phase = lineup.phase
     parts.exchange.announce(clients, counted=False)
     parts.server.enter(lineup.phase, lineup.lr_factor)

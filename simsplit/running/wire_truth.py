@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from simsplit.assembly import Assembly
-from simsplit.assembly.supplies import TARGETS
 from simsplit.data import Prepared
 from simsplit.packets import Packet
 from simsplit.parties.calls import RowsOf
+from simsplit.parties.feed import TARGETS
 from simsplit.scenario import Scenario
 from simsplit.wire import SampleRows
 
@@ -53,7 +53,9 @@ class _SimulatedRows:
     def find(self, packet: Packet, exposed: str) -> tuple[int, ...]:
         if exposed:
             return tuple(self._targets[packet.step].tolist()) if exposed == TARGETS else ()
-        if self.moment.phase.source != "private":
+        # Interleaved steps of a private phase have public samples.
+        phase = self.moment.phase
+        if phase.source != "private" or self.moment.counted_phase != phase.name:
             return ()
         return tuple(self.pool.ask(packet.client, RowsOf(packet.step)).tolist())
 

@@ -17,7 +17,7 @@ from simsplit.engine.engine_config import Engine, InlineEngine
 from simsplit.evaluation.evaluator import EvaluateConfig
 from simsplit.methods import METHODS, MethodConfig
 from simsplit.methods.method import NoiseSource
-from simsplit.metrics import is_lower_better
+from simsplit.metrics import find_better
 from simsplit.models import Model, SimpleCNN
 from simsplit.network.profiles import NetworkConfig
 from simsplit.observers import OBSERVERS, ObserverConfig
@@ -71,8 +71,8 @@ class StopConfig(Config):
 
     @property
     def smaller_is_better(self) -> bool:
-        """Whether a fall is an improvement, as for losses, errors and perplexities."""
-        return self.metric is not None and is_lower_better(self.metric)
+        """Whether a fall is an improvement, as for losses, errors, perplexities and backdoors."""
+        return self.metric is not None and find_better(self.metric) == "less"
 
 
 class CheckpointConfig(Config):

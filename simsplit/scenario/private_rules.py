@@ -24,6 +24,14 @@ def find_mixing_methods(scenario: ScenarioFields) -> Findings:
                 "its own for train.dp; use methods that noise or encode each row (dp_forward, "
                 "dp_sgd, lightsplit, cast, topk, quantise), or leave train.dp out",
             )
+        elif method.depends_on_batch:
+            yield Finding(
+                f"method.{index}",
+                f"{method.kind_name} clips or noises by the whole batch's norms, so that a sample "
+                "changes the gradients of others, which train.dp does not account for; set its "
+                "relative: false (and noise: gaussian of dp_sgd, epsilon of dp_forward), or leave "
+                "train.dp out",
+            )
 
 
 def find_unsampled_batches(scenario: ScenarioFields) -> Findings:

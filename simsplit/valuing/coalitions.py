@@ -9,6 +9,7 @@ have what leaving one out has measured.
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from simsplit.engine.engine_config import InlineEngine
 from simsplit.errors import RunError
 from simsplit.experiment import Experiment
 from simsplit.foreign import MOST_TABLE, read_facts
-from simsplit.metrics import is_lower_better
+from simsplit.metrics import find_better
 from simsplit.results import CHECKPOINTS, SCENARIO, Run
 from simsplit.results.directory import CONTRIBUTIONS, make_folder, replace, writing
 from simsplit.results.read_tables import explain_read_errors
@@ -29,7 +30,7 @@ from simsplit.scenario import Scenario
 from simsplit.scenario.declared_fields import CheckpointConfig, OutputConfig
 from simsplit.valuing.estimating import Members, Scores
 
-VALUES, _WORK = "values", "work"
+VALUES, _WORK = "scores", "work"
 
 
 class CoalitionRun(Experiment):
@@ -41,6 +42,20 @@ class CoalitionRun(Experiment):
             describe_start(self.ledger.writer, self.scenario, self.data, self.live.device)
             self._announce(0, counted=True)
             self.evaluate_untrained()
+
+    def evaluate_checkpoint(self) -> Mapping[str, float]:
+        """Return the figures of the model of the last checkpoint, and train nobody."""
+        with claim(self.path, resume=True):
+            self._resume()
+            number, phase = self.live.progress.round, self.live.program.phases[-1]
+            self._announce(number, counted=False)
+            evaluator = self.parts.evaluator
+            with (
+                self.parts.exchange.moment.enter_round(number, phase),
+                self._without_training(evaluator.clients_to_score),
+            ):
+                figures, _ = evaluator.evaluate(number)
+        return figures
 
     def find_hits(self, split: str) -> Scores | None:
         """Return how many models get each sample of a split right; None if that is not known."""
@@ -119,7 +134,7 @@ class Coalitions:
             # Everybody's own run is there: its last checkpoint is evaluated again.
             if own and (self.run.path / CHECKPOINTS).is_dir():
                 return self._resume(folder, members, self.run.summary["rounds_done"])
-            if self.start and members:
+            if self.start:
                 return self._resume(folder, members, self.start)
             return self._train(folder, members, seed)
         finally:
@@ -134,10 +149,10 @@ class Coalitions:
             made.run(resume=False)
         else:
             made.run_untrained()
-        return self._score(made)
+        return self._score(made, self._read_last(made))
 
     def _resume(self, folder: Path, members: Members, number: int) -> Scores:
-        """Go on from the run's checkpoint after a round."""
+        """Go on from the run's checkpoint after a round; nobody's value is that of its model."""
         copy_checkpoint(self.run.path, folder, number)
         values = {
             "output": OutputConfig(figures=False),
@@ -146,21 +161,27 @@ class Coalitions:
             "observers": (),
         }
         scenario = self.scenario.model_copy(update=values)
-        made = CoalitionRun(scenario, folder, data=self.data, left_out=self.clients - members)
+        left_out = self.clients - members if members else ()
+        made = CoalitionRun(scenario, folder, data=self.data, left_out=left_out)
+        if not members:
+            return self._score(made, made.evaluate_checkpoint().get(self.column))
         made.run(resume=True)
-        return self._score(made)
+        return self._score(made, self._read_last(made))
 
-    def _score(self, made: CoalitionRun) -> Scores:
-        """Return the last figure, sample by sample if that is known; more is better."""
+    def _read_last(self, made: CoalitionRun) -> float | None:
+        """Return the last figure of a coalition's run, or None if it was never evaluated."""
         figures = Run.load(made.path).rounds[self.column].dropna()
-        if figures.empty:
+        return None if figures.empty else float(figures.iloc[-1])
+
+    def _score(self, made: CoalitionRun, score: float | None) -> Scores:
+        """Return a figure, sample by sample if that is known; more is better."""
+        if score is None:
             raise RunError(f"{self.column} was not evaluated at the end of {self.run.path}")
-        score = float(figures.iloc[-1])
         split, _, metric = self.column.partition("_")
         hits = made.find_hits(split) if metric == "accuracy" else None
         if hits is not None and abs(float(hits.mean()) - score) < 1e-9:
             return hits
-        return np.array([-score if is_lower_better(self.column) else score])
+        return np.array([-score if find_better(self.column) == "less" else score])
 
 
 def simplify(scenario: Scenario, seed: int, *, evaluates: bool) -> Scenario:

@@ -639,3 +639,24 @@ def test_the_truth_only_scores():
     assert wrong.detections[0]["f1"] == 0.0
     assert "auroc" not in clean.detections[0]
     assert clean.detections[0]["fpr"] == pytest.approx(2 / CLIENTS)
+
+
+def test_foolsgold_is_the_authors_where_clients_are_unlike_each_other() -> None:
+    """Negative cosines count as none: the diagonal of theirs is 0."""
+    foolsgold = DETECTORS["foolsgold"]().build()
+    honest = torch.eye(4) - 0.25  # each pulls its own way, and all sum to nothing
+    assert foolsgold.compare(range(4), honest).tolist() == pytest.approx([0] * 4, abs=1e-6)
+    sybils = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.1]])
+    assert foolsgold.compare(range(3), sybils).tolist() == pytest.approx([1, 1, 0], abs=1e-6)
+
+
+def test_the_median_of_an_even_number_of_clients_lies_between_two() -> None:
+    detector = DETECTORS["cosine_mad"](consensus="median").build()
+    means = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    assert detector.compare(range(4), means).tolist() == pytest.approx([0.5**0.5] * 4)
+
+
+def test_a_client_that_drops_out_before_its_labels_has_no_classes() -> None:
+    there = Sampled(labels=[torch.tensor([1, 0])])
+    found = infer_labels(Readings(samples={0: there, 1: Sampled()}), 2)
+    assert {client: each.tolist() for client, each in found.items()} == {0: [1, 0]}

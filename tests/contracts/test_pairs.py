@@ -69,12 +69,12 @@ KNOWN_BAD = {
     ("admi", "mixguard"),
     ("mixguard", "admi"),
     ("text_obfuscator", "cover"),
+    ("noise", "noise"),
 }
 KNOWN_GOOD = {
     ("lightsplit", "wcc"),
     ("wcc", "lightsplit"),
     ("wcc", "wcc"),
-    ("noise", "noise"),
     ("topk", "quantise"),
     ("cast", "topk"),
     ("topk", "wcc"),

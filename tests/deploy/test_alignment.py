@@ -23,7 +23,7 @@ from gists import says
 from torch import Tensor
 
 from simsplit.deploy import alignment, alignment_site
-from simsplit.deploy.alignment import Blinder, Meeting, make_statement, split_points
+from simsplit.deploy.alignment import Blinder, Meeting, PartiesAway, make_statement, split_points
 from simsplit.deploy.alignment_site import COMMON, AlignmentSite, align_ids
 from simsplit.deploy.client_session import ClientSession, FaultOf
 from simsplit.deploy.frames import bytes_to_tensor, read_frame, write_frame
@@ -100,6 +100,7 @@ class Table:
 
     folder: Path
     keys: Path
+    deadline_s: float = 5
     meeting: Meeting = field(default_factory=lambda: Meeting(TERMS))
     frames: list[bytes] = field(default_factory=list)
     sites: dict[int, AlignmentSite] = field(default_factory=dict)
@@ -107,7 +108,7 @@ class Table:
     def seat(self, number: int, ids: list[str], answer: Answer = AlignmentSite.answer) -> None:
         proof = load_keys(self.keys, client_name(number))
         site = self.sites[number] = AlignmentSite(TERMS, number, Seals(proof, 3), ids)
-        session = ClientSession(number, 2**20, 5, SocketTable(self.folder))
+        session = ClientSession(number, 2**20, self.deadline_s, SocketTable(self.folder))
         self.meeting.admit(session)
 
         def talk() -> None:
@@ -123,7 +124,7 @@ class Table:
 
     def hold(self) -> None:
         roster = read_roster(load_keys(self.keys, SERVER))
-        self.meeting.hold(lambda: self.sites.keys(), lambda _: False, roster, 5)
+        self.meeting.hold(lambda: self.sites.keys(), lambda _: False, roster, self.deadline_s)
 
 
 IDS = {
@@ -170,6 +171,24 @@ def test_two_parties_of_three_go_on_where_one_is_gone(tmp_path: Path, keys: Path
     with pytest.raises(ProtocolError) as late:
         table.seat(1, list(IDS[1]))
     assert says(str(late.value), "aligned ... --resume")
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_party_that_says_nothing_is_away(tmp_path: Path, keys: Path) -> None:
+    """It is not asked again for ever, and what it says too late is nobody's fault."""
+    woken = threading.Event()
+
+    def sleep(site: AlignmentSite, frame: bytes) -> bytes:
+        woken.wait()
+        return site.answer(frame)
+
+    table = Table(tmp_path, keys, deadline_s=0.3)
+    table.seat(0, list(IDS[0]))
+    table.seat(1, list(IDS[1]), sleep)
+    with pytest.raises(PartiesAway) as caught:
+        table.hold()
+    woken.set()
+    assert caught.value.clients == [1]
 
 
 @pytest.mark.usefixtures("toy")

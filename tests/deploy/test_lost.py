@@ -55,6 +55,18 @@ def test_a_client_at_each_leg(
     assert_as_inline(tmp_path, inline, range(2))
 
 
+def test_a_client_as_the_run_is_resumed(
+    deployment: Deployment, finished: FinishedRuns, tmp_path: Path
+) -> None:
+    deployment.run(scenario(), tmp_path)
+    lines: list[str] = []
+    longer = scenario(schedule={"rounds": 3})
+    breaks = {1: ("back_to", "", 0)}
+    deployment.run(longer, tmp_path, resume=True, breaks=breaks, say=lines.append)
+    assert any(text.startswith("client 1 has gone") for text in lines), "it was never cut off"
+    assert_as_inline(tmp_path, finished(longer), range(2))
+
+
 def test_averages_go_on(deployment: Deployment, finished: FinishedRuns, tmp_path: Path) -> None:
     given = scenario(aggregation={"kind": "splitfed_v1", "bits": 8}, clients={"count": 2})
     deployment.run(given, tmp_path / "run", breaks={0: ("Proceed", "smashed_grad", 5)})

@@ -21,6 +21,7 @@ from simsplit.report.run_tables import show
 from simsplit.results import Run
 from simsplit.results.ledger import Ledger, TableColumns
 from simsplit.results.summary import summarise
+from simsplit.scenario.declared_fields import StopConfig
 
 OWN: dict[str, Any] = {"clients": {"heads": "per_client"}, "model": {"cut": "l2h"}}
 ONE_ROUND = {"schedule": {"rounds": 1}}
@@ -299,3 +300,8 @@ class TestControls:
     def test_losses_of_controls_fall_too(self, loss: str) -> None:
         assert is_lower_better(loss)
         assert not is_lower_better("test_accuracy_without_trunk")
+
+
+def test_a_run_that_stops_by_a_backdoors_success_waits_for_it_to_fall() -> None:
+    assert StopConfig(metric="attack_success").smaller_is_better
+    assert not StopConfig(metric="test_accuracy").smaller_is_better

@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from simsplit.metrics import leaks
+from simsplit.metrics.metric_registry import MEMBER_RATES
 
 RNG = np.random.default_rng
 
@@ -85,3 +86,14 @@ def test_fewer_samples_make_chance_look_better():
 
 def test_the_majority_is_the_largest_class():
     assert leaks.measure_majority(np.array([0, 1, 1, 1])).value == 0.75
+
+
+@pytest.mark.parametrize("others", [32, 64, 150, 1000])
+def test_a_coin_finds_what_scores_that_say_nothing_find(others):
+    rng = np.random.default_rng(others)
+    members = np.arange(40 + others) < 40
+    coin = leaks.measure_coin(members)
+    for name, rate in MEMBER_RATES.items():
+        drawn = (rng.random(len(members)) for _ in range(4000))
+        found = [leaks._measure_rate(scores, members, rate).value for scores in drawn]
+        assert np.mean(found) == pytest.approx(coin[name], abs=0.004)

@@ -502,3 +502,18 @@ def test_a_party_that_was_away_has_spent_no_less_than_its_most_sent_sample(tmp_p
     (entry,) = Run.load(made.path).summary["privacy"]
     assert entry["times_sent"] == 4 > sent.max() > 2, "epochs of two batches, one of them sent"
     assert [*plan(given, timing=False).facts.privacy] == [entry]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"kind": "dp_sgd"},
+        {"kind": "dp_forward", "epsilon": 2.0},
+        {"kind": "noise", "unit": "batch_std"},
+    ],
+)
+def test_a_method_that_clips_by_the_whole_batch_has_no_epsilon(method):
+    """One sample then moves the gradients of all others by more than the clipping norm."""
+    with pytest.raises(ScenarioError) as caught:
+        private(method)
+    assert says(str(caught.value), "whole batch ... relative: false")

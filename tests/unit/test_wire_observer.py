@@ -6,6 +6,7 @@ import pytest
 import torch
 from builders import StopAt, scenario
 from hosted import on_hosts
+from texts import text_scenario
 
 from simsplit import run
 from simsplit.deploy.call_codecs import REFUSED
@@ -15,6 +16,7 @@ from simsplit.legs import Leg
 from simsplit.observers.wire_recorder import TranscriptConfig
 from simsplit.packets import Packet
 from simsplit.parties.calls import RowsOf
+from simsplit.parties.training import Training
 from simsplit.progress import RunPlan
 from simsplit.scenario import Scenario
 from simsplit.wire import Wire
@@ -143,3 +145,38 @@ def test_hosts_with_trunks_of_their_own_have_no_transcript(engine: str) -> None:
     with pytest.raises(ScenarioError) as refused:
         scenario(**alone, engine={"kind": engine, "hosts": 2})
     assert refused.value.field == "observers.0.kind"
+
+
+def test_parts_of_a_batch_have_the_ids_of_their_own_samples(tmp_path: Path) -> None:
+    true: dict[tuple[int, int], list[int]] = {}
+
+    class Listening(Training):
+        def _make(self, legs, pending):  # type: ignore[no-untyped-def]
+            key = self.end.number, pending.step.number
+            true[key] = pending.given.indices.tolist()
+            return super()._make(legs, pending)
+
+    given = scenario(**KEPT, train={"accumulate": 2})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simsplit.parties.client.Training", Listening)
+        observe(given, tmp_path / "run")
+    crossings = list(Transcript.open(tmp_path / "run" / "transcript").crossings())
+    assert len({len(each.ids) for each in crossings}) > 0
+    for each in crossings:
+        assert list(each.ids) == true[each.packet.client, each.packet.step]
+
+
+def test_public_steps_between_private_ones_have_no_ids(tmp_path: Path) -> None:
+    given = text_scenario(
+        tmp_path,
+        data={"auxiliary": 0.3, "source": {"length": 8}},
+        method=[{"kind": "mixguard", "tokens": 0, "warm_up": 1}],
+        schedule={"rounds": 1},
+        observers=[{"kind": "transcript"}],
+    )
+    observe(given, tmp_path / "run")
+    phases = {True: set(), False: set()}
+    for each in Transcript.open(tmp_path / "run" / "transcript").crossings(legs=["smashed"]):
+        phases[bool(each.ids)].add(each.phase)
+    assert phases[True] == {"train"}
+    assert "train" not in phases[False]

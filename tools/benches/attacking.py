@@ -15,7 +15,6 @@ import torch
 
 from benches.language import pretrain_model, scenario_on
 from simsplit.assembly import Assembler
-from simsplit.assembly.supplies import TARGETS
 from simsplit.attacking import Attacking
 from simsplit.attacks import Attack
 from simsplit.attacks.kmeans import find_clusters
@@ -27,6 +26,7 @@ from simsplit.legs import Leg
 from simsplit.machine import find_device
 from simsplit.packets import Packet
 from simsplit.parties.calls import Begin, Expose
+from simsplit.parties.feed import TARGETS
 from simsplit.report.tables import Table
 from simsplit.seeds import rng_for
 

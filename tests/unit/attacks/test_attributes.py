@@ -174,3 +174,23 @@ def test_a_run_has_all_clients_messages_and_the_targets_attributes(tmp_path):
     assert origins.loc[(EVEN, "messages"), "value"] == 0.5
     # Of both clients, whatever heads they have: the second message of each.
     assert origins.loc[("site_inference", "messages"), "samples"] == 2
+
+
+def test_who_sends_most_is_named_without_an_attack():
+    """Clients that send 6, 3 and 1 of ten messages are told by that alone."""
+    attack = ATTACKS["site_inference"]().build(build_setting().known)
+    for step, client in enumerate([0, 0, 1, 0, 1, 0, 2, 0, 1, 0] * 4):
+        attack.observe(Packet(client, Leg.SMASHED, 1, step, (torch.randn(4, 1, 8, 8),)))
+    list(attack.work([]))
+    rows = OriginJudge(scenario(), None, None).score(1, {"site_inference": attack}).rows
+    floor = pd.DataFrame(rows).set_index(["attack", "view"]).loc[(EVEN, "messages"), "value"]
+    assert floor == pytest.approx(0.6, abs=0.11)
+
+
+def test_public_samples_without_labels_leave_out_the_floor_of_labels():
+    judge = AttributeJudge.__new__(AttributeJudge)
+    unlabelled, own = strokes(*range(4)), strokes(*range(4))
+    unlabelled.labels[:] = -100
+    judge.samples = [unlabelled, own]
+    values = np.array([0, 0, 1, 0])
+    assert [name for name, _ in judge._list_floors(values, values)] == [LARGEST]

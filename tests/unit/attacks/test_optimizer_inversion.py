@@ -149,3 +149,13 @@ def test_the_last_samples_count_in_whole_batches(tmp_path):
     small = {"kind": INVERSION, "samples": 12}
     run = run_to_end(make_scenario(tmp_path, TWO, attacks=[small]), tmp_path / "run")
     assert [len(rows) for rows in list_gradients(run).values()] == [8, 8]
+
+
+def test_fewer_samples_than_classes_tell_nothing(tmp_path):
+    given = make_scenario(
+        tmp_path, train={"batch_size": 1}, schedule={"rounds": 1, "local_steps": 2}
+    )
+    run = run_to_end(given, tmp_path / "run")
+    leaks = Run.load(run.path).leaks
+    assert INVERSION not in set(leaks["attack"])
+    assert "spectral" in set(leaks["attack"])

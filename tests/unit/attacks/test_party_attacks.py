@@ -11,7 +11,6 @@ from gists import says
 from torch import Tensor, nn
 
 from simsplit import Run
-from simsplit.assembly.supplies import TARGETS
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.label_attack import Clue, KnownLabels
 from simsplit.attacks.semi_supervised import Completion, MixMatch
@@ -19,6 +18,7 @@ from simsplit.errors import ScenarioError
 from simsplit.legs import Leg
 from simsplit.packets import Packet
 from simsplit.parties.calls import Expose
+from simsplit.parties.feed import TARGETS
 from simsplit.parties.optimizers import ScaledSgd, ScaledSgdConfig, SgdConfig
 from simsplit.seeds import isolate, rng_for
 

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from builders import experiment, scenario
 from sklearn.linear_model import Ridge as TheirRidge
 
 from simsplit.attacks.regression import STRENGTHS, fit
+from simsplit.parties.feed import QUERIES, TARGETS
 
 
 def draw_pairs(pairs, inputs, outputs, *, noise=0.3):
@@ -52,3 +54,17 @@ def test_held_out_pairs_choose_the_strength():
     by_noise = fit(split_batches(x, noise), 200)
     by_map = fit(split_batches(x, x[:, :9] * 3), 200)
     assert by_noise.penalty / by_map.penalty == pytest.approx(STRENGTHS[-1] / STRENGTHS[0])
+
+
+def test_public_samples_have_noise_of_their_own(tmp_path):
+    """With the targets' draws, a map would be fitted to the very noise that hides them."""
+    given = scenario(
+        data={"auxiliary": 0.3},
+        method=[{"kind": "noise", "sigma": 1.0}],
+        attacks=[{"kind": "ridge", "pairs": 20}],
+        targets={"count": 8},
+    )
+    exposure = experiment(given, tmp_path / "run").parts.pool.clients[0].exposure
+    opened = [exposure._open(split, 1, 0, as_in_training=True) for split in (TARGETS, QUERIES)]
+    one, other = (torch.randn(8, generator=each.step.make_rng("noise")) for each in opened)
+    assert not torch.equal(one, other)

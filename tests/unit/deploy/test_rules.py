@@ -13,7 +13,7 @@ from texts import text_scenario
 
 from simsplit.deploy.call_codecs import ANSWERS, REFUSED, write_call
 from simsplit.deploy.frames import read_frame, write_frame
-from simsplit.deploy.rules import MOST_RETURNS
+from simsplit.deploy.rules import LEAST_RETURNS
 from simsplit.deploy.site import ClientSite
 from simsplit.errors import ProtocolError, RunError
 from simsplit.legs import Leg
@@ -372,6 +372,23 @@ class TestWhatIsShared:
         with pytest.raises(ProtocolError, match="another shape"):
             server.ask(Receive(good.with_tensors((torch.zeros(3, 3), *good.tensors[1:]))))
 
+    def test_no_averages_within_a_round(self, tmp_path):
+        """Weights before and after a batch tell its gradient."""
+        server = start_two(tmp_path, scenario(aggregation="splitfed_v2"))[0]
+        good = replace(self.plain([server]), client=0, leg=Leg.BROADCAST)
+        steps = server.site.client.training.steps_per_epoch("private")
+        assert steps > 1
+        for _ in range(steps - 1):
+            server.ask(Begin(1))
+            server.site.rules._turn = 0  # as if its answers had come
+            for call in (HandOver(1), Receive(good)):
+                with pytest.raises(ProtocolError, match="within a round"):
+                    server.ask(call)
+        server.ask(Begin(1))
+        server.site.rules._turn = 0
+        server.ask(HandOver(1))
+        server.ask(Receive(good))
+
     def test_no_averages_for_a_client_with_another_cut(self, tmp_path):
         model = {"kind": "mlp", "widths": [8, 8, 8], "head": 1, "tail": 1}
         cuts = {"aggregation": "splitfed_v2", "model": model, "clients": {"cut": [1, 2]}}
@@ -462,7 +479,7 @@ class TestCheckpoints:
         assert server.site.rounds_kept == 2
 
     def test_not_as_often_as_a_server_likes(self, server):
-        for _ in range(MOST_RETURNS):
+        for _ in range(LEAST_RETURNS):
             server.site.rules.return_to(0)
         with pytest.raises(ProtocolError, match=r"returned .*checkpoint"):
             server.command(back_to=0)

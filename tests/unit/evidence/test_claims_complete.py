@@ -12,8 +12,9 @@ import pytest
 
 from simsplit.evaluation.evaluator import AnyMetric, list_figure_columns
 from simsplit.evaluation.generation import GENERATION_METRICS
-from simsplit.evidence.claims import FIGURE, Claim, Claims, Measured, RowGate, load_claims
+from simsplit.evidence.claims import FIGURE, Axes, Claim, Claims, Measured, RowGate, load_claims
 from simsplit.evidence.measuring_cells import list_cells
+from simsplit.evidence.statements import parse_statement
 from simsplit.protocols import LEGS
 from simsplit.report.numbers import _DETECTED
 from simsplit.results.leak_table import INPUTS
@@ -217,6 +218,25 @@ def test_each_gate_decides_on_a_row_that_tier_small_has() -> None:
         if any({**axes, **gate.at} in rows for axes in rows if gate.for_.items() <= axes.items()):
             decided.pop(id(gate))
     assert not decided
+
+
+def test_no_gate_shuts_out_a_row_that_the_paper_prints() -> None:
+    """A gate above what the paper itself reached would leave open what the paper shows."""
+    shut = [
+        f"{paper}/{name}: {gate.that} ({', '.join(axes.values())})"
+        for paper, name, gate in list_gates()
+        for axes, figures in find_gated(read(paper).tables[name], gate)
+        for comparison in parse_statement(gate.that, read(paper).tables[name].figures, "")
+        if figures.keys() >= set(comparison.rows) and not comparison.is_true(figures)
+    ]
+    assert not shut
+
+
+def find_gated(claim: Claim, gate: RowGate) -> Iterator[tuple[Axes, dict[str, float]]]:
+    """Find the printed rows by which a gate decides on others."""
+    decided = [axes for axes, _ in claim.rows if gate.for_.items() <= axes.items()]
+    by = [{**axes, **gate.at} for axes in decided]
+    return ((axes, figures) for axes, figures in claim.rows if axes in by)
 
 
 def list_gates() -> Iterator[tuple[str, str, RowGate]]:

@@ -5,8 +5,9 @@ import pytest
 import torch
 from builders import run_to_end
 from sklearn.linear_model import LogisticRegression
-from texts import api_scenario
+from texts import api_scenario, text_scenario
 
+from simsplit.data.batches import Batch
 from simsplit.legs import Leg
 from simsplit.methods import Site, Step
 from simsplit.methods.p3eft import (
@@ -207,8 +208,8 @@ def test_under_a_u_shape_padding_is_not_read():
     terms = []
     for padding in (0.0, 9.0):
         at = step(labels)
-        at.mask = mask
         method = P3eftConfig().build(site(sets=0))
+        method.transform(Batch(mask.long(), labels, torch.arange(12), mask), at)
         method.decode(torch.where(mask[:, :, None], u, padding * labels[:, None, None]), at)
         terms.append(method.compute_tail_loss(at).item())
     assert terms[0] == pytest.approx(terms[1])
@@ -236,3 +237,20 @@ def test_in_a_run_the_last_set_stays_without_effect_however_gradients_cross(tmp_
     sizes = [float(rows.norm()) for rows in shifts]
     assert sizes[-1] < 1e-4
     assert min(sizes[:-1]) > 1e-2
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_padding_is_not_read_by_the_regulariser(family, tmp_path, monkeypatch):
+    """A causal model's texts are padded on the right, and no mask crosses."""
+    seen = []
+
+    def note(h, labels, seed):
+        seen.append(h.shape[1])
+        return compute_opposite_loss(h, labels, seed)
+
+    monkeypatch.setattr("simsplit.methods.p3eft.compute_opposite_loss", note)
+    model = {"sizes": {"width": 16, "family": family}}
+    method = [{"kind": "p3eft", "alpha": 1.0}]
+    given = text_scenario(tmp_path, model=model, method=method, schedule={"rounds": 1})
+    run_to_end(given, tmp_path / "run")
+    assert set(seen) == {16}

@@ -218,3 +218,11 @@ def test_a_text_alone_has_no_other_to_be_mixed_with():
                 "train": {"batch_size": 1},
             }
         )
+
+
+def test_laplace_noise_on_gradients_has_its_size_in_half_precision():
+    grad = torch.ones(200, 64, dtype=torch.bfloat16)
+    (share,) = build("dp_sgd", noise="laplace", multiplier=1.0).split_gradient(grad, step())
+    added = (share.grad - grad).double()
+    assert added.std().item() == pytest.approx(2**0.5, rel=0.05)
+    assert added.abs().max() < 20

@@ -176,6 +176,15 @@ def test_in_order_waits_for_a_slow_first_client_where_copies_do_not():
     assert through(turned)[1] == pytest.approx(sum(VANILLA_STEP))
 
 
+def test_nothing_crosses_in_a_phase_and_clients_work_alone():
+    flops = replace(FLOPS, stand_in=4)
+    times = time_round("in_order", [work(2, {}), work(3, {})], flops=flops)
+    alone = time_round("sequential", [work(2, {})], flops=flops)
+    assert through(times)[0] == through(alone)[0] > 0
+    joint = time_round("joint", [work(2, {}), work(3, {})], flops=flops)
+    assert through(joint)[1] > through(joint)[0] > 0
+
+
 def test_in_order_passes_over_clients_that_are_through():
     times = time_round("in_order", [work(1), work(2)])
     second_start = 5 + 38 + 38 + 21 + 5  # its own first step, and its head again

@@ -99,6 +99,30 @@ def test_a_checkpoint_that_is_not_kept_is_refused_with_those_that_are(tmp_path):
     assert not (run.path / "contributions" / "work").exists()
 
 
+def test_nobody_goes_on_from_a_checkpoint_with_its_model(tmp_path):
+    """Untrained, it would give every client a part of what all have learned before."""
+    given = scenario()
+    run_to_end(given, tmp_path / "run")
+    run = Run.load(tmp_path / "run")
+    coalitions = Coalitions(run, given, given.prepare_data(), "test_loss", 1)
+    before = run.rounds.set_index("round")["test_loss"][1]
+    assert coalitions.value(frozenset(), 3) == pytest.approx(-before)
+
+
+def test_a_client_that_plants_a_backdoor_has_a_value_below_zero(tmp_path):
+    bad = {"ids": [0], "poison": [{"kind": "badnets", "rate": 0.8, "target": 0}]}
+    given = scenario(clients={"malicious": bad, "heads": "per_client"}, schedule={"rounds": 1})
+    run_to_end(given, tmp_path / "run")
+    run, data = Run.load(tmp_path / "run"), given.prepare_data()
+    coalitions = Coalitions(run, given, data, "attack_success", 0)
+    (score,) = coalitions.value(frozenset(range(3)), 3)
+    assert score == pytest.approx(-run.summary["last"]["attack_success"])
+    assert score < 0
+    # Without an honest client its success has no mean, and accuracy has one.
+    alone = Coalitions(run, given, data, "test_accuracy", 0).value(frozenset({0}), 3)
+    assert 0 <= alone.mean() <= 1
+
+
 def test_a_loss_is_a_score_with_its_sign_changed(tmp_path):
     given = scenario()
     run_to_end(given, tmp_path / "run")
