@@ -32,8 +32,18 @@ _SHARED = {CENTRE, *AREAS.values()}
 _ADDITION = re.compile(r"[^:]*: (added|\d+ columns added: [^;]*)")
 _OLDER = "failed: older:"
 _ACTING = ("attacks", "methods", "detectors", "poisons")
-UNDONE = "undone rounds"
-"""In place of a part: what a case has whose rounds a detector undoes. No table's cell has it."""
+_COIN = "the coin's share of members at few false alarms, which no table reads"
+_UNDONE = "a first round that is undone, after which moments of its steps were left"
+EXPLAINED = {
+    "tamper-rollback": _UNDONE,
+    "tamper-rollback-v2": _UNDONE,
+    "shipped-poisons": "FoolsGold of clients of which all are unlike each other",
+    "shipped-everything": "public samples that are encoded behind fresh noise",
+    "members": _COIN,
+    "private-audited": _COIN,
+}
+"""Case -> what alone moved in it when a fault was mended. No part is blamed for that: no row has it,
+or those that had it were measured again."""
 
 
 class NothingEqualError(Exception):
@@ -48,10 +58,7 @@ def list_case_parts(job: Mapping[str, Any]) -> Parts:
 
 
 def _list_file(file: str) -> Iterator[str]:
-    scenario = load_scenario(file)
-    yield from list_parts(dump_fields(scenario), read_package())
-    if any(each.response == "rollback" and not each.by_turns for each in scenario.detectors):
-        yield UNDONE
+    yield from list_parts(dump_fields(load_scenario(file)), read_package())
 
 
 def record(
@@ -89,8 +96,11 @@ def find_carried(
 
     A case that differs is blamed on the parts that no equal case uses; if there are none, on those
     of its parts that have changed; if there are none either, on all of them, the centre included.
+    One whose difference is explained counts as equal.
     """
-    moved_by_case = {case: list_moved(found) for case, found in results.items()}
+    moved_by_case = {
+        case: [] if case in EXPLAINED else list_moved(found) for case, found in results.items()
+    }
     used = {part for case, found in moved_by_case.items() if not found for part in parts[case]}
     blamed: set[str] = set()
     for case, found in moved_by_case.items():
