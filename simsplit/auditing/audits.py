@@ -29,6 +29,7 @@ from simsplit.auditing.preparing_audits import prepare_audit
 from simsplit.auditing.read_samples import choose_finding, list_samples, save_samples
 from simsplit.auditing.recorded_clients import TimeSpentError, WireRecord, attack_record
 from simsplit.errors import RunError, ScenarioError, SimsplitError
+from simsplit.legs import Leg
 from simsplit.machine import pin_threads
 from simsplit.results import Run
 from simsplit.running.directories import (
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Progress = Callable[[str, int, int], None]
+
+LABELS_CROSS = "Labels cross as well, and are read without an attack."
+"""Begins the verdict on a wire that carries labels."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,8 @@ class Audit:
     def verdict(self) -> str:
         """One sentence on what was read."""
         plain = self.reference.findings if self.reference else ()
-        return write_verdict(self.findings, int(self.facts.get("pairs", 0)), plain)
+        said = write_verdict(self.findings, int(self.facts.get("pairs", 0)), plain)
+        return f"{LABELS_CROSS} {said}" if self.facts.get("legs", {}).get(Leg.LABELS) else said
 
     @property
     def worst(self) -> AuditFinding | None:

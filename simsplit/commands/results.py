@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from simsplit.commands import options
+from simsplit.errors import SimsplitError, format_list
 from simsplit.showing.saying import echo, say
 
 
@@ -68,6 +69,9 @@ def compare(
     from simsplit.terminal.printing import plot_comparison, print_comparison
 
     options.try_plugins(plugin)
+    of_tables = {"--plot": plot, "--table": table, "--baseline": baseline}
+    if as_json and (others := [name for name, value in of_tables.items() if value]):
+        raise SimsplitError(f"--json has all runs as they are, without {format_list(others)}")
     with explain_misfits(run_dirs):
         if as_json:
             options.print_json(document_comparison(run_dirs))

@@ -117,7 +117,8 @@ def _list_classes(folder: Path) -> tuple[str, ...]:
     from torchvision.datasets.folder import find_classes
 
     try:
-        return tuple(find_classes(folder)[0])
+        # .ipynb_checkpoints and __pycache__ are no classes.
+        return tuple(n for n in find_classes(folder)[0] if not n.startswith((".", "__")))
     except OSError as error:
         raise DataError(
             f"data.source.path: {folder.absolute()} has no folder for each class ({error}); "

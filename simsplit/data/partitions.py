@@ -23,7 +23,7 @@ from simsplit.config import map_kinds
 from simsplit.data.client_parts import draw_parts
 from simsplit.data.dealing import Dealing
 from simsplit.data.portions import ByColumns, ByParts
-from simsplit.errors import ScenarioError
+from simsplit.errors import ScenarioError, format_list
 from simsplit.seeds import numpy_rng_for
 
 
@@ -188,6 +188,13 @@ class Natural(Dealing):
             raise ScenarioError(
                 "clients.count",
                 f"the data have {owners} clients, got {num_clients}; use clients.count: {owners}",
+            )
+        if missing := np.flatnonzero(np.bincount(labels, minlength=num_clients) == 0).tolist():
+            raise ScenarioError(
+                "data.partition",
+                f"client {format_list(missing)} of the data has no training sample, because all of "
+                "its rows were held out (data.train_samples, validation, auxiliary); keep more, "
+                "or leave that client out of the data",
             )
 
 

@@ -62,7 +62,8 @@ class TableSource(FrameOptions, SourceConfig):
     """File of public rows on which scales and categories are fitted; null: they are fitted on all
     training rows, before any are held out."""
     missing: tuple[str, ...] = ("?",)
-    """Cell values that count as empty, besides empty cells."""
+    """Cells of a text file that count as empty, besides empty ones and pandas' words for them, such
+    as NA, None, null and nan."""
     separator: str | None = Field(default=None, min_length=1, max_length=1)
     """Character between the cells of a text file; null: a comma, and a tab in a .tsv file."""
 
@@ -163,7 +164,8 @@ def encode_frames(
     public: "pd.DataFrame | None" = None,
 ) -> DataSet:
     """Encode training and test rows: features as float32, classes by number."""
-    train = train.reset_index(drop=True)  # rows are told by their place in the file
+    train = _name_columns(train).reset_index(drop=True)  # rows are told by their place in the file
+    test, public = (None if each is None else _name_columns(each) for each in (test, public))
     target = _check_column(train, options.target or str(train.columns[-1]), "target")
     where = f"data.source.target: {name}, column '{target}'"
     _refuse_measured(train[target], target)
@@ -178,7 +180,8 @@ def encode_frames(
     features = _choose_features(train, target, options)
     numbers = [column for column in features if not features[column]]
     for other, which in ((test, "test"), (public, "public")):
-        lacking = [] if other is None else [each for each in features if each not in other.columns]
+        wanted = [*features, target] if which == "test" else [*features]
+        lacking = [] if other is None else [each for each in wanted if each not in other.columns]
         if lacking:
             raise DataError(f"data.source.{which}: has no column '{lacking[0]}'")
     categories = [column for column in features if features[column]]
@@ -208,6 +211,14 @@ def encode_frames(
         warnings=(*_warn_of_numbered(train, numbers), *filled),
         columns=_list_encoded(fitted, numbers, categories),
     )
+
+
+def _name_columns(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return a frame whose columns have strings for names; raise DataError for doubled ones."""
+    named = frame.set_axis([str(each) for each in frame.columns], axis=1)
+    if twice := [*named.columns[named.columns.duplicated()]]:
+        raise DataError(f"data.source: has column '{twice[0]}' twice; give each a name of its own")
+    return named
 
 
 def _warn_of_filled(frame: "pd.DataFrame", numbers: list[str], features: Iterable[str]) -> str:
@@ -336,12 +347,21 @@ def _build_encoder(numbers: list[str], categories: list[str]) -> Any:  # noqa: A
     return ColumnTransformer(steps)
 
 
+def _as_whole(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return whole numbers as such: an empty cell makes floats of a column, and `1.0` of `1`."""
+    from pandas.api import types
+
+    if types.is_float_dtype(column) and bool((column.dropna() % 1 == 0).all()):
+        return column.astype("Int64")
+    return column
+
+
 def _fill_categories(frame: "pd.DataFrame", categories: list[str]) -> "pd.DataFrame":
     """Return a copy with categories as strings; an empty cell is a category of its own."""
     frame = frame.copy()
     for column in categories:
-        frame[column] = frame[column].astype(object).where(frame[column].notna(), MISSING)
-        frame[column] = frame[column].astype(str)
+        values = _as_whole(frame[column]).astype(object)
+        frame[column] = values.where(frame[column].notna(), MISSING).astype(str)
     return frame
 
 

@@ -255,10 +255,13 @@ def _list_means(run: Run, kind: str) -> Iterator[Leak]:
     if declared.defence:
         columns = {declared.defence.leaks[-1]: ""}
     else:
-        columns = {first: ""} | {f"{first}_{view}": f", {view}" for view in declared.views}
+        views = [*declared.views]
+        if declared.by_view:
+            views = keep_kinds(run.leaks, kind)["view"].dropna().unique().tolist()
+        columns = {first: ""} | {f"{first}_{view}": f", {view}" for view in views}
     for name, row in last[~last.index.isin(has_role(last, WRITTEN).index)].iterrows():
         for column, view in columns.items():
-            if column in last:
+            if column in last and not math.isnan(row[column]):
                 title = entitle(kind, str(name), row["role"])
                 yield f"{title}{view}", column, float(row[column])
 

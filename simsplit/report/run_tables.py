@@ -68,7 +68,7 @@ def tabulate_figures(run: Run) -> Table:
     """Tabulate a run's evaluated figures, a row each; for an unfinished run, the latest."""
     summary = run.summary
     if summary["status"] != "finished":
-        summary = {**summary, "last": _read_latest(run)}
+        summary = {**summary, "last": read_latest(run)}
     chosen = {title: summary[key] for key, title in _CHOSEN.items() if summary.get(key)}
     samples = int(summary.get("attack_samples", 0))
     rows = [
@@ -112,7 +112,7 @@ def tabulate_costs(run: Run) -> list[Table]:
     return [_tabulate_bytes(run), tabulate_frames(run), tabulate_rounds(run), *timed]
 
 
-def _read_latest(run: Run) -> dict[str, float]:
+def read_latest(run: Run) -> dict[str, float]:
     """Return the figures of the last evaluated round of an unfinished run."""
     columns = map(str, run.rounds.columns)
     starts = ("test_", "validation_", "attack_")

@@ -154,6 +154,10 @@ def own(data: Any = None, model: Any = None, **columns: Any) -> dict[str, Any]: 
     >>> load_sweep("scenarios/quickstart.yaml", own(data=(x, y)))  # doctest: +SKIP
     """
     changes: dict[str, Any] = {}
+    if data is None and columns:
+        raise ScenarioError(
+            next(iter(columns)), "is an option of data that are passed (data=...), and none are"
+        )
     if data is not None:
         build = build_given_texts if is_texts(data, columns) else build_given_source
         source = build(data, **columns)

@@ -15,6 +15,7 @@ from simsplit.report.client_tables import list_records, rank_clients, summarise_
 from simsplit.report.grouping import load_entries
 from simsplit.report.presentations import find_presentation
 from simsplit.report.ranking import Ranking
+from simsplit.report.run_tables import read_latest
 from simsplit.report.tables import Table
 from simsplit.results import Run
 
@@ -27,7 +28,11 @@ _ROUNDS = ("round", "client", "steps", "samples", "train_loss", "train_accuracy"
 
 def document_run(run: Run) -> Document:
     """Return a run's summary, and its path."""
-    return {**run.summary, "path": str(run.path)}
+    document = {**run.summary, "path": str(run.path)}
+    if document["status"] == "running" and not run.rounds.empty:
+        # The summary of a run that is under way, or was killed, is of its start.
+        document |= {"rounds_done": int(run.rounds["round"].iloc[-1]), "last": read_latest(run)}
+    return document
 
 
 def document_comparison(paths: Sequence[Path]) -> Document:

@@ -12,6 +12,7 @@ from builders import scenario
 from gists import gist, says
 from typer.testing import CliRunner
 
+from simsplit import run
 from simsplit.__main__ import app
 from simsplit.commands.field_options import find_field
 from simsplit.errors import DataError, RunError, ScenarioError, SimsplitError
@@ -300,3 +301,14 @@ class Heard(Observer):
 
     def warn(self, message):
         self.warnings.append(message)
+
+
+def test_json_of_a_comparison_takes_no_options_of_tables(tmp_path):
+    done = CliRunner().invoke(app, ["compare", str(tmp_path), "--plot", "a,b", "--json"])
+    assert done.exit_code
+    assert says(str(done.exception), "--json ... without --plot")
+
+
+def test_an_unknown_word_beside_no_data_is_refused():
+    with pytest.raises(ScenarioError, match=gist("resum ... data that are passed")):
+        run({"name": "x"}, "nowhere", resum=True)

@@ -1,5 +1,6 @@
 """Run directories: tables that survive what runs do not, and errors that say what is there."""
 
+import json
 import math
 from pathlib import Path
 
@@ -9,8 +10,11 @@ from builders import run_to_end, scenario
 from gists import gist, says
 
 from simsplit.errors import RunError, RunFailedError
+from simsplit.experiment import Experiment
+from simsplit.progress import Observer
 from simsplit.results import Run, RunWriter
 from simsplit.running.directories import choose_run_directory
+from simsplit.terminal.documents import document_run
 
 COLUMNS = {"rounds": ("round", "loss"), "wire": ("round", "bytes")}
 
@@ -153,3 +157,19 @@ def test_loading_what_is_no_run_names_the_runs_in_it(writer: RunWriter, tmp_path
 def test_pandas_reads_a_table_in_one_line(writer: RunWriter) -> None:
     writer.append("wire", [{"round": 1, "bytes": 2**40}])
     assert pd.read_csv(writer.path / "wire.csv")["bytes"].tolist() == [2**40]
+
+
+def test_the_document_of_a_run_under_way_has_its_rounds(tmp_path):
+    class Stops(Observer):
+        def round(self, ended):
+            assert ended.number < 2, "killed"
+
+    given = scenario(schedule={"rounds": 3})
+    with pytest.raises(AssertionError):
+        Experiment(given, tmp_path / "run", [Stops()]).run(resume=False)
+    path = tmp_path / "run" / "summary.json"
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**summary, "status": "running", "rounds_done": 0}))
+    document = document_run(Run.load(tmp_path / "run"))
+    assert document["rounds_done"] == document["last"]["round"] >= 1
+    assert document["last"]["test_accuracy"] >= 0

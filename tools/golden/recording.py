@@ -42,8 +42,10 @@ EXPLAINED = {
     "members": _COIN,
     "private-audited": _COIN,
 }
-"""Case -> what alone moved in it when a fault was mended. No part is blamed for that: no row has it,
-or those that had it were measured again."""
+"""Case -> what alone moved in it when a fault was mended.
+
+No part is blamed for that: no row has it, or those that had it were measured again.
+"""
 
 
 class NothingEqualError(Exception):

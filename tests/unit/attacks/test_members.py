@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from builders import scenario
+from builders import run_to_end, scenario
 from contracts.leaks import build_setting
 from gists import says
 from torch.nn.functional import cross_entropy
@@ -22,6 +22,7 @@ from simsplit.legs import Leg
 from simsplit.metrics.audit_bounds import audit
 from simsplit.metrics.leaks import measure_members, trace_rates
 from simsplit.packets import Packet
+from simsplit.report.leak_tables import _list_means
 from simsplit.results import Run
 from simsplit.results.leak_table import keep_kinds
 from simsplit.results.member_leaks import EPSILON
@@ -396,3 +397,12 @@ def test_heads_and_tails_of_their_own_are_handed_to_nobody():
 def test_a_client_does_not_see_what_others_send():
     with pytest.raises(ScenarioError, match=r"attacks\.0\.by"):
         scenario(attacks=[{"kind": "gradient_norm", "by": "client 1"}])
+
+
+def test_a_comparison_of_runs_has_the_figures_of_each_view(tmp_path):
+    given = scenario(attacks=[{"kind": "loss_threshold"}], targets={"count": 15})
+    run = Run.load(run_to_end(given, tmp_path / "run").path)
+    found = list(_list_means(run, "members"))
+    attack = [each for each in found if each[0].startswith("loss_threshold")]
+    assert attack
+    assert all(column.startswith("tpr_at_1pct_") for _, column, _ in attack)

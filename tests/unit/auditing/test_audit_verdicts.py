@@ -12,6 +12,7 @@ from simsplit.attacks import ATTACKS
 from simsplit.attacks.whitebox import WhiteboxConfig
 from simsplit.auditing import audits
 from simsplit.auditing.audit_verdicts import MEASURES, find_worst, measure_findings, write_verdict
+from simsplit.auditing.audits import LABELS_CROSS, Audit
 from simsplit.auditing.offers import AUDITED, LACKS, Offers, choose_attacks
 from simsplit.errors import ScenarioError
 from simsplit.needs import Given
@@ -116,3 +117,9 @@ def test_an_attack_whose_networks_do_not_fit_leaves_the_others_their_turn(
     nothing: Any = None
     why = audits._let_attack(nothing, nothing, WhiteboxConfig(), math.inf, nothing)
     assert says(str(why), "whitebox ... other shapes")
+
+
+def test_labels_that_cross_are_said_first() -> None:
+    audit = Audit(None, (), facts={"legs": {"smashed": 3, "labels": 3}})  # type: ignore[arg-type]
+    assert audit.verdict.startswith(LABELS_CROSS)
+    assert not Audit(None, (), facts={"legs": {"smashed": 3}}).verdict.startswith(LABELS_CROSS)  # type: ignore[arg-type]

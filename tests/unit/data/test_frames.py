@@ -145,3 +145,24 @@ def test_test_rows_of_an_unknown_class_are_refused(tmp_path: Path) -> None:
 def test_what_ships_with_scikit_learn_is_as_described(name: str) -> None:
     source = SklearnSource(name=name)  # type: ignore[arg-type]
     assert source.load().info == source.describe()
+
+
+def test_an_empty_cell_changes_no_other_category():
+    """One makes floats of whole numbers, and '1.0' is not '1'."""
+    rows = pd.DataFrame({"code": [1, 2, 3] * 20, "y": ["a", "b", "c"] * 20})
+    test = rows.assign(code=rows["code"].where(rows.index != 0))
+    options = FrameOptions(target="y", categories=("code",))
+    made = encode_frames("codes", rows, test, options)
+    assert made.test.inputs.sum(1).tolist() == [0.0, *[1.0] * 59]
+    back = encode_frames("codes", test, rows, options)
+    assert back.test.inputs.sum(1).tolist() == [1.0] * 60
+
+
+def test_columns_may_be_numbers_and_may_not_be_doubled():
+    rows = pd.DataFrame(np.arange(60.0).reshape(20, 3)).assign(y=["a", "b"] * 10)
+    assert encode_frames("numbers", rows, None, FrameOptions(target="y")).columns == ("0", "1", "2")
+    doubled = pd.concat([rows, rows[[0]]], axis=1)
+    with pytest.raises(DataError, match="column '0' twice"):
+        encode_frames("numbers", doubled, None, FrameOptions(target="y"))
+    with pytest.raises(DataError, match=r"test: has no column 'y'"):
+        encode_frames("numbers", rows, rows.drop(columns="y"), FrameOptions(target="y"))

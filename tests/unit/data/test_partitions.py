@@ -15,6 +15,7 @@ from simsplit.data.partitions import (
     Iid,
     Linear,
     MainLabel,
+    Natural,
     Partition,
     Pathological,
     Shards,
@@ -321,3 +322,8 @@ def test_the_registry_names_every_kind_of_the_union():
         assert type(TypeAdapter(Partition).validate_python({"kind": kind})) is made
     mapping = TypeAdapter(Partition).json_schema()["discriminator"]["mapping"]
     assert set(mapping) == set(PARTITIONS)
+
+
+def test_a_named_client_without_samples_gets_nobody_elses():
+    with pytest.raises(ScenarioError, match="client 1 of the data has no training sample"):
+        Natural().check(np.array([0, 0, 2, 2, 2]), 3)

@@ -208,3 +208,9 @@ def test_held_out_rows_are_drawn_not_the_first():
     assert len(out) == 20
     assert sorted([*kept, *out]) == list(range(100))
     assert out.max() > 50
+
+
+def test_hidden_folders_are_no_classes(tmp_path):
+    fill(tmp_path / "train", ["cat", "dog", ".ipynb_checkpoints", "__pycache__"], 2)
+    fill(tmp_path / "test", ["cat", "dog"], 2)
+    assert FolderSource(path=tmp_path, size=8).load().class_names == ("cat", "dog")
