@@ -48,7 +48,8 @@ class JoinedSource(SourceConfig):
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
     """Share of the rows that becomes test data, drawn from the order of ids."""
     missing: tuple[str, ...] = ("?",)
-    """Cell values that count as empty, besides empty cells."""
+    """Cells of a text file that count as empty, besides empty ones and pandas' words for them, such
+    as NA, None, null and nan."""
     separator: str | None = Field(default=None, min_length=1, max_length=1)
     """Character between the cells of a text file; null: a comma, and a tab in a .tsv file."""
 
