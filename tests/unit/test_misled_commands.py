@@ -310,5 +310,5 @@ def test_json_of_a_comparison_takes_no_options_of_tables(tmp_path):
 
 
 def test_an_unknown_word_beside_no_data_is_refused():
-    with pytest.raises(ScenarioError, match=gist("resum ... data that are passed")):
+    with pytest.raises(ScenarioError, match=gist("resum ... passed")):
         run({"name": "x"}, "nowhere", resum=True)

@@ -185,7 +185,7 @@ def test_every_leg_without_a_guarantee_is_named_with_what_it_needs():
     assert list_legs(private(FORWARD, BACK, model=WHOLE)) == []
     *_, weights = list_uncovered(private(FORWARD, model=WHOLE))
     assert says(weights.needs, "trunk learns")
-    half = list_uncovered(private({**FORWARD, "relative": True}, BACK, model=WHOLE))
+    half = list_uncovered(scenario(model=WHOLE, method=[{**FORWARD, "relative": True}, BACK]))
     assert says(half[0].needs, "dp_forward ... depends")
     assert list_legs(scenario(model=WHOLE)) == [], "without noise nothing was promised"
     plain = scenario(model={**WHOLE, "learns": ["trunk", "tail"]}, method=[FORWARD])

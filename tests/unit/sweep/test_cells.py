@@ -159,7 +159,7 @@ def test_names_are_safe_unique_and_never_too_long(file, tmp_path):
         assert re.fullmatch(r"[A-Za-z0-9.,=+~_-]+", name)
         assert len(name) <= 120
         (tmp_path / name).mkdir()
-    many = [{"kind": "noise", "sigma": 0.125}] * 9
+    many = [{"kind": "wcc", "weight": 0.125}] * 9
     wide = {"data.source": folders[3:], "output.root": ["y" * 200], "method": [many]}
     first, second = names(file({**wide, "seed": [0, 1]}))
     assert len(first) <= 120
