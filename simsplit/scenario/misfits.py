@@ -6,6 +6,7 @@ these rules in the order in which they are checked.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from simsplit.data import DataInfo
 from simsplit.data.texts import TextTable
 from simsplit.detectors.watch import list_signals
 from simsplit.evaluation.generation import GENERATION_METRICS
+from simsplit.foreign import MOST_YAML, parse_yaml, read_text
 from simsplit.legs import Leg
 from simsplit.methods import Method
 from simsplit.methods.stack import Stack, refuse_disorder
@@ -28,6 +30,7 @@ from simsplit.models.text_model import TextModel
 from simsplit.parties.optimizers import OptimizerConfig
 from simsplit.poisons.malicious import FIELD
 from simsplit.preflight import Estimate, refuse_if_no_room, refuse_if_too_large
+from simsplit.results.directory import SCENARIO
 from simsplit.results.recovered_kinds import list_reserved
 from simsplit.rows import ClientRow
 from simsplit.scenario.fields import ScenarioFields
@@ -166,6 +169,24 @@ def find_second_losses(scenario: ScenarioFields, client: Stack, _: Stack) -> Fin
             f"method.{index}.kind",
             f"{second.kind_name} defines the loss of the task, as {own[0][1].kind_name} does, and "
             "one method alone can; use one of them",
+        )
+
+
+def find_weights_of_one_client(scenario: ScenarioFields) -> Findings:
+    """Refuse a run whose clients have heads of their own as weights: all would get one client's."""
+    folder: Path | None = getattr(scenario.model, "weights", None)
+    values: Any = None
+    if folder is not None:
+        with suppress(OSError, ValueError):  # what is no run is refused when its weights are read
+            values = parse_yaml(read_text(folder / SCENARIO, MOST_YAML))
+    clients = values.get("clients") if isinstance(values, dict) else None
+    if not isinstance(clients, dict) or clients.get("count") == 1:
+        return
+    if clients.get("heads") == "per_client":
+        yield Finding(
+            "model.weights",
+            f"{folder} is a run whose clients have heads of their own; choose one: simsplit export "
+            f"{folder} --client N --out FOLDER, and name that folder",
         )
 
 

@@ -27,10 +27,10 @@ def find_mixing_methods(scenario: ScenarioFields) -> Findings:
         elif method.depends_on_batch:
             yield Finding(
                 f"method.{index}",
-                f"{method.kind_name} clips or noises by the whole batch's norms, so that a sample "
-                "changes the gradients of others, which train.dp does not account for; set its "
-                "relative: false (and noise: gaussian of dp_sgd, epsilon of dp_forward), or leave "
-                "train.dp out",
+                f"{method.kind_name} clips or noises by the whole batch's values, so that a sample "
+                "changes the gradients of others, for which train.dp does not account; use sizes "
+                "that are absolute (dp_forward: relative: false and an epsilon; dp_sgd: relative: "
+                "false and noise: gaussian; noise: unit: value), or leave train.dp out",
             )
 
 

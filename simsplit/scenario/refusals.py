@@ -45,6 +45,7 @@ RULES: Mapping[Occasion, tuple[Rule, ...]] = {
         Rule(misfits.find_unknown_controls, "evaluate.controls.N"),
         Rule(session_rules.find_impossible_sessions, "evaluate.sessions"),
         Rule(unmet_needs.find_unmet, "aggregation, method.N..., detectors.N..., attacks.N..."),
+        Rule(misfits.find_weights_of_one_client, "model.weights"),
         Rule(misfits.find_disorder, "method.N.kind"),
         Rule(misfits.find_second_aims, "clients.malicious.poison.N"),
         Rule(misfits.find_unseen_packets, "observers.N.kind"),

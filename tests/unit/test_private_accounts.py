@@ -516,4 +516,4 @@ def test_a_method_that_clips_by_the_whole_batch_has_no_epsilon(method):
     """One sample then moves the gradients of all others by more than the clipping norm."""
     with pytest.raises(ScenarioError) as caught:
         private(method)
-    assert says(str(caught.value), "whole batch ... relative: false")
+    assert says(str(caught.value), "whole batch ... unit: value")

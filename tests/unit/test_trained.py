@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from builders import scenario
+from builders import run_to_end, scenario
+from gists import gist
 from pace import quick
 from safetensors.torch import load_file
 from texts import text_scenario
@@ -15,7 +16,7 @@ from simsplit import load_trained, run
 from simsplit.__main__ import app
 from simsplit.assembly.exporting import export
 from simsplit.data.samples import IGNORED
-from simsplit.errors import RunError
+from simsplit.errors import RunError, ScenarioError
 from simsplit.results import Run
 
 CASES: dict[str, dict[str, Any]] = {
@@ -139,3 +140,11 @@ def test_what_cannot_be_exported_says_why(tmp_path: Path) -> None:
         checkpoint.rmdir()
     with pytest.raises(RunError, match="no checkpoint"):
         load_trained(Run.load(made.path))
+
+
+def test_weights_of_clients_with_own_heads_need_a_choice(tmp_path: Path) -> None:
+    """Each would get those of the first: worse models, and another's private head."""
+    given = scenario(clients={"heads": "per_client"}, schedule={"rounds": 1})
+    path = run_to_end(given, tmp_path / "run").path
+    with pytest.raises(ScenarioError, match=gist("model.weights ... --client N")):
+        scenario(model={"weights": str(path)})
