@@ -71,7 +71,10 @@ def compare(
     options.try_plugins(plugin)
     of_tables = {"--plot": plot, "--table": table, "--baseline": baseline}
     if as_json and (others := [name for name, value in of_tables.items() if value]):
-        raise SimsplitError(f"--json has all runs as they are, without {format_list(others)}")
+        raise SimsplitError(
+            f"--json prints all runs as they are, and so takes no {format_list(others)}; leave one "
+            "of both out"
+        )
     with explain_misfits(run_dirs):
         if as_json:
             options.print_json(document_comparison(run_dirs))

@@ -125,12 +125,14 @@ class Meeting:
                 if time.monotonic() > until:
                     raise PartiesAway(missing, patience_s)
                 continue
+            sessions = {party: self._sessions[party] for party in parties}
             try:
                 self._align(parties, roster)
             except ClientLost as lost:  # it may come back; then all begin anew, by new secrets
-                self._sessions[lost.host].end(lost.cause)
-                for party in parties:
-                    self._sessions[party].forget()
+                # It may have come back already: its new stream stays.
+                sessions[lost.host].end(lost.cause)
+                for session in sessions.values():
+                    session.forget()
 
     def _align(self, parties: list[ClientId], roster: Mapping[ClientId, RosterEntry]) -> None:
         """Have all parties' ids blinded by all, and send each the places of its common rows."""

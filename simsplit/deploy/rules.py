@@ -255,8 +255,8 @@ class Rules:
         if not self.bounds.scenario.shares or self._turn:
             raise ProtocolError("to share weights, which the scenario does not share now")
         # Weights before and after a batch tell its gradient, those of the tail the labels' side.
-        open_ = self._phase is not None and self._steps_begun and not self._is_over()
-        if open_ and not self.bounds.hands_on:
+        is_within = self._phase is not None and self._steps_begun and not self._is_over()
+        if is_within and not self.bounds.hands_on:
             raise ProtocolError("to share averaged weights within a round")
         if isinstance(call, calls.Receive):
             if not self.bounds.hands_on and call.packet.client != self.client:

@@ -51,7 +51,7 @@ def settle_stack(live: LiveRun, path: Path, writer: RunWriter) -> str:
 
 def _find_lineup(program: Program) -> Lineup:
     """Return the first of some rounds in which clients could be stacked, or else the first one."""
-    lineups = [program.choose_lineup(n) for n in range(1, min(program.rounds, SEARCHED) + 1)]
+    lineups = map(program.choose_lineup, range(1, min(program.rounds, SEARCHED) + 1))
     several = (each for each in lineups if sum(map(bool, each.steps.values())) > 1)
     return next(several, program.choose_lineup(1))
 

@@ -20,7 +20,7 @@ from simsplit.engine.engine_config import InlineEngine
 from simsplit.errors import RunError
 from simsplit.experiment import Experiment
 from simsplit.foreign import MOST_TABLE, read_facts
-from simsplit.metrics import find_better
+from simsplit.metrics import find_better, is_lower_better
 from simsplit.results import CHECKPOINTS, SCENARIO, Run
 from simsplit.results.directory import CONTRIBUTIONS, make_folder, replace, writing
 from simsplit.results.read_tables import explain_read_errors
@@ -181,7 +181,8 @@ class Coalitions:
         hits = made.find_hits(split) if metric == "accuracy" else None
         if hits is not None and abs(float(hits.mean()) - score) < 1e-9:
             return hits
-        return np.array([-score if find_better(self.column) == "less" else score])
+        less = is_lower_better(self.column) or find_better(self.column) == "less"
+        return np.array([-score if less else score])
 
 
 def simplify(scenario: Scenario, seed: int, *, evaluates: bool) -> Scenario:

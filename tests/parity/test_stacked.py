@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -25,10 +26,12 @@ from simsplit.packets import Packet
 from simsplit.parties.calls import OwnState, SharedState
 from simsplit.parties.seats import Roster
 from simsplit.parties.stacked_end import StackedEnd
+from simsplit.phases import TRAIN, Phase
 from simsplit.running import stack_choice
 from simsplit.scenario.files import merge
 from simsplit.scenario.loading import differences
 from simsplit.scenario.refusals import list_warnings
+from simsplit.schedules.cohort import Lineup
 from simsplit.wire import Wire
 
 SIZES = (21, 13, 6, 24)
@@ -458,3 +461,16 @@ def test_the_way_is_part_of_a_run_and_off_changes_no_digest() -> None:
     assert says(found, "engine.stack was null ... is 3")
     assert digest_of(many("off")) != digest_of(many(3)) != digest_of(many(4))
     assert "engine" not in str(dump_fields(many("off")))
+
+
+def test_auto_measures_the_first_round_that_has_clients() -> None:
+    """With availability the first rounds may be empty, or have a single client."""
+
+    def choose(number: int) -> Lineup:
+        steps = {1: {}, 2: {0: 3}, 3: {0: 3, 1: 0}, 4: {0: 3, 2: 3}}[number]
+        return Lineup(number, Phase(TRAIN, rounds=4), 1.0, steps)
+
+    program = SimpleNamespace(rounds=4, choose_lineup=choose)
+    assert stack_choice._find_lineup(program).round == 4  # type: ignore[arg-type]
+    program.rounds = 3
+    assert stack_choice._find_lineup(program).round == 1  # type: ignore[arg-type]

@@ -306,7 +306,7 @@ class Heard(Observer):
 def test_json_of_a_comparison_takes_no_options_of_tables(tmp_path):
     done = CliRunner().invoke(app, ["compare", str(tmp_path), "--plot", "a,b", "--json"])
     assert done.exit_code
-    assert says(str(done.exception), "--json ... without --plot")
+    assert says(str(done.exception), "--json ... --plot ... leave")
 
 
 def test_an_unknown_word_beside_no_data_is_refused():

@@ -6,9 +6,11 @@ source of data, is carried while its own code is the same.
 """
 
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from simsplit import load_scenario
@@ -32,19 +34,21 @@ _SHARED = {CENTRE, *AREAS.values()}
 _ADDITION = re.compile(r"[^:]*: (added|\d+ columns added: [^;]*)")
 _OLDER = "failed: older:"
 _ACTING = ("attacks", "methods", "detectors", "poisons")
+_UNDOING, _READING = "efb5f6b17680", "6d7dcfbc048d"
 _COIN = "the coin's share of members at few false alarms, which no table reads"
 _UNDONE = "a first round that is undone, after which moments of its steps were left"
 EXPLAINED = {
-    "tamper-rollback": _UNDONE,
-    "tamper-rollback-v2": _UNDONE,
-    "shipped-poisons": "FoolsGold of clients of which all are unlike each other",
-    "shipped-everything": "public samples that are encoded behind fresh noise",
-    "members": _COIN,
-    "private-audited": _COIN,
+    "tamper-rollback": (_UNDOING, _UNDONE),
+    "tamper-rollback-v2": (_UNDOING, _UNDONE),
+    "shipped-poisons": (_READING, "FoolsGold of clients of which all are unlike each other"),
+    "shipped-everything": (_READING, "public samples that are encoded behind fresh noise"),
+    "members": (_READING, _COIN),
+    "private-audited": (_READING, _COIN),
 }
-"""Case -> what alone moved in it when a fault was mended.
+"""Case -> the commit that mended a fault, and what alone moved in the case by that.
 
-No part is blamed for that: no row has it, or those that had it were measured again.
+Against an older commit no part is blamed for it: no row has it, or those that had it were measured
+again.
 """
 
 
@@ -83,7 +87,8 @@ def record(
     if old_code is None or here is None or not now:
         raise NothingEqualError(f"'{before}' and '{now}' are not both commits of this checkout")
     codes = [digest_parts(_list_all(graph), graph) for graph in (old_code, read_package())]
-    carried = find_carried(results, parts, codes[0], codes[1])
+    explained = [case for case, (mended, _) in EXPLAINED.items() if not _has(here, before, mended)]
+    carried = find_carried(results, parts, codes[0], codes[1], explained)
     if CENTRE not in carried:
         raise NothingEqualError("cases differ by code that all runs share: nothing is carried over")
     line = EqualCode(before, now, write_cases(results, parts), _describe(newer), carried)
@@ -91,17 +96,27 @@ def record(
     return line
 
 
+def _has(checkout: Path, commit: str, earlier: str) -> bool:
+    """Return whether a commit comes after an earlier one, or is it."""
+    asked = ["git", "-C", str(checkout), "merge-base", "--is-ancestor", earlier, commit]
+    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
 def find_carried(
-    results: Mapping[str, Sequence[str]], parts: Mapping[str, Parts], before: Code, now: Code
+    results: Mapping[str, Sequence[str]],
+    parts: Mapping[str, Parts],
+    before: Code,
+    now: Code,
+    explained: Collection[str] = (),
 ) -> Mapping[str, tuple[str, str]]:
     """Return the parts whose rows are carried over, with their digests in both codes.
 
     A case that differs is blamed on the parts that no equal case uses; if there are none, on those
     of its parts that have changed; if there are none either, on all of them, the centre included.
-    One whose difference is explained counts as equal.
+    One whose difference is `explained` counts as equal.
     """
     moved_by_case = {
-        case: [] if case in EXPLAINED else list_moved(found) for case, found in results.items()
+        case: [] if case in explained else list_moved(found) for case, found in results.items()
     }
     used = {part for case, found in moved_by_case.items() if not found for part in parts[case]}
     blamed: set[str] = set()

@@ -127,9 +127,10 @@ def test_a_loss_is_a_score_with_its_sign_changed(tmp_path):
     given = scenario()
     run_to_end(given, tmp_path / "run")
     run = Run.load(tmp_path / "run")
-    coalitions = Coalitions(run, given, given.prepare_data(), "test_loss", 0)
-    (score,) = coalitions.value(frozenset(range(3)), 3)
-    assert score == pytest.approx(-run.summary["last"]["test_loss"])
+    for column in ("test_loss", "train_loss"):
+        coalitions = Coalitions(run, given, given.prepare_data(), column, 0)
+        (score,) = coalitions.value(frozenset(range(3)), 3)
+        assert score == pytest.approx(-run.rounds[column].iloc[-1])
 
 
 def test_a_run_that_was_made_longer_has_other_values(tmp_path):
