@@ -82,7 +82,7 @@ def test_exact_values_sum_to_the_score(done):
     rows = done.contributions[done.contributions["by"] == "shapley"]
     everybody = done.summary["last"]["test_accuracy"]
     values = [
-        json.loads(file.read_text()) for file in (done.path / "contributions/values").iterdir()
+        json.loads(file.read_text()) for file in (done.path / "contributions/scores").iterdir()
     ]
     nobody = next(np.mean(each["scores"]) for each in values if not each["members"])
     assert math.fsum(rows["value"]) == pytest.approx(everybody - nobody, abs=1e-12)
@@ -228,9 +228,9 @@ def test_unfinished_runs_and_single_clients_are_refused(done, tmp_path):
 def test_a_damaged_value_is_named(done, tmp_path):
     made = hospitals(tmp_path, HOSPITALS[:2])
     value_clients(made)
-    for file in (made.path / "contributions" / "values").iterdir():
+    for file in (made.path / "contributions" / "scores").iterdir():
         file.write_text(json.dumps({"members": "0 1 2 3", "scores": [1e999]}))
-    with pytest.raises(SimsplitError, match=gist("contributions ... values")):
+    with pytest.raises(SimsplitError, match=gist("contributions ... scores")):
         value_clients(made)
 
 
