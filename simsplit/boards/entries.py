@@ -124,6 +124,8 @@ def build_board(
     # rows of a user's method that is not given here are no rows of this board
     settings = {cell.setting for cell in cells}
     built = replace(built, stale=[row for row in built.stale if row.setting in settings])
+    if seeds:  # a single seed of the user's is not to stand beside means of three
+        built = replace(built, fresh=[row for row in built.fresh if row.seed in seeds])
     return Board(
         name,
         track,

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import shlex
 from collections.abc import Iterable, Sequence
 
 from simsplit.boards.board_drawing import draw_board
@@ -10,7 +11,6 @@ from simsplit.boards.entries import Board
 from simsplit.boards.figure_names import DEFENCE
 from simsplit.boards.scoring import score_strengths
 from simsplit.boards.tabulating import list_remarks, tabulate_standings, tabulate_strengths
-from simsplit.evidence.reading_runs import write_command
 from simsplit.report.html.markup import (
     Markup,
     figure,
@@ -75,8 +75,9 @@ def _list_commands(board: Board) -> Markup:
     """List the command that measures each strength, by which its row is found."""
     lines: dict[str, str] = {}
     for cell in board.table.cells:
-        words = write_command(cell, board.table.table, board.tier)
-        lines.setdefault(cell.axes[DEFENCE], words)
+        only = f"{DEFENCE}={cell.axes[DEFENCE]}"
+        words = [*board.table.table.command, *cell.options, "--tier", board.tier, "--only", only]
+        lines.setdefault(cell.axes[DEFENCE], shlex.join(words))
     return join(tag("p", tag("code", words), id=_anchor(name)) for name, words in lines.items())
 
 

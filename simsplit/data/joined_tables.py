@@ -120,7 +120,7 @@ def _read_cached(fields: str, changed: tuple[int, ...]) -> Mapping[str, "pd.Data
 
 def read_rows(source: JoinedSource, party: str, file: Path) -> "pd.DataFrame":
     """Read one party's rows by their ids; raise DataError for ids that are missing or doubled."""
-    frame = read_frame(file, source.missing, source.separator)
+    frame = read_frame(file, source.missing, source.separator, names=source.id)
     columns = [str(each) for each in frame.columns]
     if source.id not in columns:
         raise DataError(
@@ -130,7 +130,7 @@ def read_rows(source: JoinedSource, party: str, file: Path) -> "pd.DataFrame":
     ids = frame[source.id]
     if ids.isna().any():
         raise DataError(f"{FIELD}.files.{party}: {int(ids.isna().sum())} rows have no id")
-    ids = ids.astype(str)
+    ids = ids.astype(str).str.strip()
     if (twice := ids[ids.duplicated()]).size:
         raise DataError(
             f"{FIELD}.files.{party}: id '{twice.iloc[0]}' is there twice, and {len(twice)} rows in "

@@ -87,7 +87,9 @@ class TableSource(FrameOptions, SourceConfig):
 def _load_cached(source: TableSource, changed: tuple[int, ...]) -> DataSet:
     del changed  # part of the cache's key: a changed file is read again
     train, test, public = (
-        None if file is None else read_frame(file, source.missing, source.separator)
+        None
+        if file is None
+        else read_frame(file, source.missing, source.separator, names=source.client)
         for file in (source.path, source.test, source.public)
     )
     assert train is not None
@@ -119,8 +121,17 @@ class SklearnSource(SourceConfig):
         return encode_frames(self.name, frame, None, FrameOptions(target="target"))
 
 
-def read_frame(file: Path, missing: Sequence[str], separator: str | None = None) -> "pd.DataFrame":
-    """Read the rows of a CSV or parquet file."""
+def read_frame(
+    file: Path,
+    missing: Sequence[str],
+    separator: str | None = None,
+    *,
+    names: str | None = None,
+) -> "pd.DataFrame":
+    """Read the rows of a CSV or parquet file; the column `names` as it is written.
+
+    As numbers, 0012 and 12 would be one person.
+    """
     import pandas as pd
 
     kind = file.suffix.lower()
@@ -129,7 +140,10 @@ def read_frame(file: Path, missing: Sequence[str], separator: str | None = None)
             return pd.read_parquet(file)
         if kind in _FORMATS:
             sep = separator or _FORMATS[kind]
-            read = pd.read_csv(file, sep=sep, skipinitialspace=True, na_values=list(missing))
+            written = None if names is None else {names: str}
+            read = pd.read_csv(
+                file, sep=sep, skipinitialspace=True, na_values=list(missing), dtype=written
+            )
             return _refuse_other_separator(read, file, sep)
     except UnicodeDecodeError as error:
         raise DataError(

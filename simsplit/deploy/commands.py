@@ -93,7 +93,7 @@ def serve(
     set_: Set = None,
     plugin: Plugin = None,
     resume: Resume = False,
-    deadline: Annotated[float, typer.Option(help="Seconds for one answer.")] = ANSWER_S,
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds for one answer.")] = ANSWER_S,
     patience: Patience = AWAY_S,
     without: Annotated[
         list[int] | None,

@@ -58,9 +58,15 @@ class MeasuringCell:
         """Its row and seed; scenarios with different figures may share it."""
         return self.setting, self.seed
 
+    @cached_property
+    def folder(self) -> str:
+        """The name of its run's folder; other data, or another model, get another one."""
+        files = self.uses.files
+        return f"{self.name},{digest_texts([write_code(files)], 4)}" if files else self.name
+
     @property
     def name(self) -> str:
-        """A name for its folder; another scenario gets another one, and so does other code."""
+        """A name of its own; another scenario gets another one, and so does other code."""
         words = [f"{name}={value}" for name, value in self.axes.items()]
         digests = [self.digest[:8], digest_texts([write_code(self.uses.code)], 4)]
         return ",".join([*words, f"seed={self.seed}", *digests]).replace("/", "-")

@@ -1,5 +1,6 @@
 """Finished runs become rows: their figures, and the facts of the run that made them."""
 
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -51,12 +52,15 @@ def read_run(
                 f"{table.full_name}: figure '{name}' is '{figure.is_}', which the run {run.path} "
                 f"lacks{hint}"
             )
+        value = values[figure.is_][0] * figure.times
+        if not math.isfinite(value):
+            raise RunError(f"{table.full_name}: figure '{name}' of the run {run.path} is {value}")
         rows.append(
             Measurement(
                 setting=cell.setting,
                 seed=cell.seed,
                 figure=name,
-                value=round(values[figure.is_][0] * figure.times, 10),
+                value=round(value, 10),
                 digest=digest,
                 code=write_code(code),
                 version=str(facts["packages"]["simsplit"]),
@@ -77,18 +81,31 @@ def _find_origin(run: Run, cell: MeasuringCell) -> tuple[str, Code]:
     A released version's code is that of the version; nobody knows what a commit's changes were.
     """
     facts, here = run.environment, code_sources.find_commit()
-    if not here and facts["packages"]["simsplit"] == version("simsplit"):
+    sessions = [facts, *facts.get("resumed", ())]
+    versions = {each.get("packages", {}).get("simsplit") for each in sessions}
+    if not here and versions == {version("simsplit")}:
         return "", cell.uses.code
-    named = str(facts["commit"] or "")
     # git calls a checkout dirty where nothing but measured rows differs
-    named = here if named == here + code_sources.DIRTY else named
-    graph = None if named.endswith(code_sources.DIRTY) else code_sources.read_commit(named)
-    if graph is None:
+    commits = [str(each.get("commit") or "") for each in sessions]
+    named = [here if each == here + code_sources.DIRTY else each for each in commits]
+    codes = [_read_code(run, each, cell) for each in dict.fromkeys(named)]
+    if any(code != codes[0] for code in codes):
         raise RunError(
-            f"{run.path} was made at the commit '{named or 'unknown'}', and rows need one that "
+            f"{run.path} was begun at the commit '{named[0]}' and resumed with other code; rows "
+            "need a run of one code: measure again"
+        )
+    return named[0], codes[0]
+
+
+def _read_code(run: Run, commit: str, cell: MeasuringCell) -> Code:
+    """Return the code of a cell's parts at a commit that this checkout has."""
+    dirty = commit.endswith(code_sources.DIRTY)
+    if (graph := None if dirty else code_sources.read_commit(commit)) is None:
+        raise RunError(
+            f"{run.path} was made at the commit '{commit or 'unknown'}', and rows need one that "
             "this checkout has, without changes: commit them and measure again"
         )
-    return named, digest_parts(cell.uses.parts, graph)
+    return digest_parts(cell.uses.parts, graph)
 
 
 def write_command(cell: MeasuringCell, table: PaperTable, tier: Tier) -> str:

@@ -140,8 +140,8 @@ def _run_cells(
             cells = [chosen for chosen in selection.cells if chosen.group == group]
             folder = work / group
             for chosen in cells:
-                _share_run(work, folder / chosen.cell.name, chosen.cell)
-                _drop_outdated(folder / chosen.cell.name, chosen)
+                _share_run(work, folder / chosen.cell.folder, chosen.cell)
+                _drop_outdated(folder / chosen.cell.folder, chosen)
             observer = _CellObserver(cells, folder, watch, outcome, keep=keep, end=end)
             sweep = _make_sweep(group, cells, on_gpus=cluster is not None and cluster.gpus > 0)
             try:
@@ -202,7 +202,7 @@ def _make_sweep(group: str, cells: Sequence[ChosenCell], *, on_gpus: bool) -> Sw
         output = cell.scenario.output.model_copy(update={"figures": False})
         device = "auto" if on_gpus and cell.scenario.device == "cpu" else cell.scenario.device
         scenario = cell.scenario.model_copy(update={"output": output, "device": device})
-        made.append(Cell(cell.name, {**cell.axes, "seed": cell.seed}, scenario))
+        made.append(Cell(cell.folder, {**cell.axes, "seed": cell.seed}, scenario))
     given = (cell.scenario.plugins for cell in made if cell.scenario.plugins.origins)
     return Sweep(group.replace("/", "-"), tuple(made), next(given, NO_PLUGINS))
 
@@ -220,7 +220,7 @@ class _CellObserver(SweepObserver):
         keep: Keep,
         end: float,
     ) -> None:
-        self.cells = {chosen.cell.name: chosen for chosen in cells}
+        self.cells = {chosen.cell.folder: chosen for chosen in cells}
         self.folder, self.watch, self.outcome = folder, watch, outcome
         self.end, self.keep, self.jobs = end, keep, 1
         self.commit = code_sources.find_commit()

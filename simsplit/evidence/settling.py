@@ -206,7 +206,9 @@ def choose_next(prospects: Sequence[Prospect], failed: Container[str] = ()) -> S
     for each in sort_prospects(prospects):
         if any(cell.name in failed for cell in each.cells):
             continue
-        look = next((n for n in LOOKS if n > each.each.judged.seeds), 0)
+        planned = max((cell.cell.planned for cell in each.cells), default=0)
+        # the level of the planned seeds allows for no look before them
+        look = next((n for n in LOOKS if n > each.each.judged.seeds and n >= planned), 0)
         for cell in each.cells:
             if cell.cell.seed in range(look):
                 chosen.setdefault((*cell.cell.digests.values(), cell.cell.seed), cell)

@@ -93,17 +93,26 @@ def _list_unread(
             if not _holds(beyond, row, {each: claim.measure(each, tier) for each in beyond.rows}):
                 of = ", ".join(map(claim.name, claim.undefended.values()))
                 yield f"{name} of {of} is not beyond what needs no attack, {floor}"
-    yield from _list_idle(claim, names, named)
+    yield from _list_idle(claim, tier, names, named)
 
 
-def _list_idle(claim: Claim, names: Sequence[str], rows: Sequence[EvidenceRow]) -> Iterator[str]:
-    """Yield of which row an attack has not begun to read, by a figure that shows it."""
+def _list_idle(
+    claim: Claim, tier: Tier, names: Sequence[str], rows: Sequence[EvidenceRow]
+) -> Iterator[str]:
+    """Yield of which row an attack has not surely begun to read, by a figure that shows it."""
     starts = [start for name in names for start in claim.figures[name].starts.items()]
     for row in rows:
         for name, least in starts:
-            if not _holds(Comparison(Side((name,)), ">", Side((least,))), row):
+            known = row.known.get(name)
+            # seeds that all give one value have no interval of their own
+            alike = known is not None and len({*known.by_seed.values()}) == 1 and known.mean > least
+            begun = Comparison(Side((name,)), ">", Side((least,)))
+            if not alike and not _holds(begun, row, {name: claim.measure(name, tier)}):
                 of = ", ".join(claim.name(row.axes[axis]) for axis in claim.undefended)
-                yield f"the attack has not begun on {of} ({name} below {least:g})"
+                now = "is not measured" if known is None else f"is {known.mean:.3g}"
+                yield (
+                    f"the attack has not surely begun on {of} ({name} {now}; begun: above {least:g})"
+                )
 
 
 def _holds(

@@ -36,7 +36,7 @@ def score_detection(
         from sklearn.metrics import roc_auc_score, roc_curve
 
         scores = np.array([suspicion[client] for client in clients])
-        fpr, tpr, _ = roc_curve(bad, scores)
+        fpr, tpr, _ = roc_curve(bad, scores, drop_intermediate=False)
         figures["auroc"] = float(roc_auc_score(bad, scores))
         figures["tpr_at_1pct_fpr"] = float(tpr[fpr <= 0.01].max())
     return figures

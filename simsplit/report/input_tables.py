@@ -20,7 +20,7 @@ from simsplit.report.leak_tables import tabulate_leaks
 from simsplit.report.tables import Table, write_mean
 from simsplit.results import Run
 from simsplit.results.leak_table import ATTACK, FLOOR, INPUTS, has_role, take_last_judged
-from simsplit.results.recovered_files import load_curves, load_sessions, load_texts
+from simsplit.results.recovered_files import TEXTS, load_curves, load_sessions, load_texts
 from simsplit.results.recovered_kinds import KINDS, PROMPT, RESPONSE, entitle, find_kinds
 
 if TYPE_CHECKING:
@@ -77,9 +77,13 @@ def tabulate_convergence(run: Run) -> Table:
 
 
 def tabulate_texts(run: Run, most: int = 3) -> Table:
-    """Tabulate the first private texts, each above what every attack recovered of it."""
+    """Tabulate the first private texts, each above what every attack recovered of it.
+
+    A published run has none.
+    """
     rows: list[tuple[str, ...]] = []
-    texts = load_texts(run.path) if "texts" in find_kinds(run.leaks) else None
+    kept = "texts" in find_kinds(run.leaks) and TEXTS.list_newest(run.path)
+    texts = load_texts(run.path) if kept else None
     for number, group in [] if texts is None else texts[texts["text"] < most].groupby("text"):
         rows.append((str(number), "(private)", shorten(group["private"].iloc[0])))
         attacks = group[~group["attack"].isin(KINDS["texts"].guesses)]

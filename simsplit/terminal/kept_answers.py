@@ -3,16 +3,18 @@
 `list`, `schema`, `cite`, `papers` and `board --show` import every part, and `papers` checks 1,800
 scenarios: seconds of work, to print what they printed before. The answer is kept in the user's
 cache, under the digest of all that it was made from: the command's words, the package's files, the
-rows of measurements, the files that the words name, the installed packages and the terminal.
+rows of measurements, the files that the words name, the data and models by whose content rows are
+stale, the installed packages and the terminal.
 """
 
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,6 +24,10 @@ from simsplit.foreign import MOST_TABLE, read_bytes
 
 PRINTING = ("list", "schema", "cite", "papers", "board")
 """The commands whose answers are kept."""
+_JUDGING = ("papers", "board")
+"""Those that judge rows, which are stale where the data or the model that they had have changed."""
+_FOLDER = re.compile(rb"\b(?:data|models)/[\w/-]+")
+"""A folder of data, or of a model, in a scenario."""
 _OPTIONS = frozenset(
     {"--format", "--json", "--missing", "--only", "--paper", "--seeds", "--set", "--show"}
     | {"--open", "--stale", "--tier"}
@@ -80,11 +86,23 @@ def _digest_sources(words: Sequence[str]) -> str:
     streams = [(each.isatty(), each.encoding) for each in (sys.stdout, sys.stderr)]
     terminal = (streams, shutil.get_terminal_size(), [os.environ.get(name) for name in _TERMINAL])
     digest.update(repr((words, sys.version, installed, terminal)).encode())
+    named: set[bytes] = set()
     for file in _list_sources(words):
         content = read_bytes(file, MOST_TABLE)
         digest.update(f"\0{file}\0{len(content)}\0".encode())
         digest.update(content)
+        if file.suffix == ".yaml":
+            named.update(_FOLDER.findall(content))
+    for file in _list_measured(named) if words[0] in _JUDGING else ():
+        about = file.stat()
+        digest.update(f"\0{file.absolute()}\0{about.st_size}\0{about.st_mtime_ns}".encode())
     return digest.hexdigest()
+
+
+def _list_measured(named: Iterable[bytes]) -> Iterator[Path]:
+    """Yield the files of the data and models that scenarios name, as far as they are here."""
+    for name in sorted(named):
+        yield from sorted(file for file in Path(name.decode()).rglob("*") if file.is_file())
 
 
 def _list_sources(words: Sequence[str]) -> Iterator[Path]:

@@ -12,6 +12,7 @@ from simsplit.detectors import DETECTORS, RoundView, thresholds
 from simsplit.detectors.detector import Detector
 from simsplit.detectors.readings import Readings, Sums
 from simsplit.detectors.thresholds import SequentialConfig, compute_mad_z, format_window
+from simsplit.metrics.detection_rates import score_detection
 from simsplit.seeds import rng_for
 
 ROUNDS, CLIENTS = 6, 5
@@ -106,3 +107,11 @@ def test_a_sequential_threshold_spends_its_share_over_all_rounds_and_no_more(mon
     spent = [config.cut(10, "high", number) for number in range(1, 20_001)]
     assert sum(spent) == pytest.approx(0.02, rel=1e-4)
     assert spent[0] == pytest.approx(0.02 * 6 / math.pi**2)
+
+
+def test_who_is_found_at_few_false_alarms_does_not_depend_on_a_straight_line() -> None:
+    """One alarm in a hundred is a point of the curve, though it lies between two others."""
+    honest = dict.fromkeys(range(200), 0.0) | {0: 5.0, 1: 5.0, 2: 3.0, 3: 3.0}
+    malicious = {200: 9.0, 201: 5.0, 202: 3.0, 203: 0.0}
+    figures = score_detection(honest | malicious, [], malicious)
+    assert figures["tpr_at_1pct_fpr"] == 0.5

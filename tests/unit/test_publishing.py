@@ -1,5 +1,6 @@
 """`simsplit push` and `pull`: what goes out, and what is believed of what comes in."""
 
+import csv
 import json
 import shutil
 import sys
@@ -13,6 +14,8 @@ from simsplit import Run, compare, load_sweep, run, run_sweep
 from simsplit.errors import RunError, SimsplitError
 from simsplit.publishing import pull, push
 from simsplit.publishing.manifest import is_publishable, write_manifest
+from simsplit.report.input_tables import tabulate_texts
+from simsplit.results.leak_table import COLUMNS
 from simsplit.scenario.files import dump, merge
 from simsplit.wires.facts import TranscriptFacts
 from simsplit.wires.transcript_writer import TranscriptWriter
@@ -57,6 +60,23 @@ def test_neither_weights_nor_the_session_are_published(made, published):
     environment = json.loads((published / "environment.json").read_text())
     assert {"process", "command", "resumed"}.isdisjoint(environment)
     assert "torch" in environment["packages"]
+
+
+def test_a_run_with_recovered_texts_is_published_without_them(made, tmp_path):
+    run = shutil.copytree(made.path, tmp_path / "run")
+    leak = {"round": 1, "attack": "tag", "kind": "texts", "role": "attack"}
+    leak |= {"target": 0, "view": "smashed", "metric": "rouge_l", "value": 0.5}
+    with (run / "leaks.csv").open("w", encoding="utf-8") as leaks:
+        rows = csv.DictWriter(leaks, COLUMNS, restval="")
+        rows.writeheader()
+        rows.writerow(leak)
+    (run / "recovered").mkdir(exist_ok=True)
+    text = {"text": 0, "attack": "tag", "private": "Anna is ill", "recovered": "Anna is"}
+    (run / "recovered" / "round-000001.jsonl").write_text(json.dumps(text) + "\n")
+    assert "Anna is ill" in str(tabulate_texts(Run.load(run)).rows)
+    push(run, str(tmp_path / "there"))
+    assert "Anna" not in "".join(file.read_text() for file in (tmp_path / "there").glob("*.*"))
+    assert not tabulate_texts(Run.load(pull(str(tmp_path / "there"), tmp_path / "here"))).rows
 
 
 def test_no_transcript_is_published(made, tmp_path):

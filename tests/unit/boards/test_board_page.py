@@ -89,4 +89,4 @@ def test_a_page_holds_all_it_needs():
     links = set(re.findall(r'href="#(command-[^"]+)"', whole))
     assert links
     assert links == set(re.findall(r'id="(command-[^"]+)"', whole))
-    assert "simsplit board bytes --tier quick --seeds 0 --only defence=lightsplit-8" in whole
+    assert "<code>simsplit board bytes --tier quick --only defence=lightsplit-8</code>" in whole

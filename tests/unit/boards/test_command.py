@@ -14,6 +14,7 @@ from gists import says
 
 from simsplit import board
 from simsplit.boards import track
+from simsplit.boards.entries import build_board
 from simsplit.errors import SimsplitError
 from simsplit.evidence import evidence_tables
 from simsplit.evidence.measurements import read
@@ -67,6 +68,11 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     track.load_track.cache_clear()
 
 
+def read_fresh(**words: Any) -> list[int]:
+    """Return the seed of each row that counts on a board of these seeds."""
+    return [row.seed for row in build_board("tiny", "quick", **words).table.fresh]
+
+
 def _read_rows() -> set[str]:
     return {row.setting for row in read(Path("results/boards/tiny.quick.csv"))}
 
@@ -108,6 +114,8 @@ def test_python_measures_and_keeps_what_is_missing():
     assert frame.set_index("strength").loc["sign", "utility"] > 0
     assert board("tiny", measure=True, seeds=[1], say=lines.append)["leak"].notna().all()
     assert len(lines) == 3
+    assert not {*read_fresh(seeds=[0])} & {*read_fresh(seeds=[1])}
+    assert {*read_fresh(seeds=[1])} == {1}
 
 
 @pytest.mark.parametrize("methods", ["sign", {"kind": "sign"}])

@@ -86,6 +86,15 @@ def test_options_choose_columns(tmp_path: Path) -> None:
     assert sorted(set(data.train.owners)) == [0, 1]
 
 
+def test_clients_are_what_is_written(tmp_path: Path) -> None:
+    """Read as numbers, 007 and 7 would be one client."""
+    rows = frame().assign(site=lambda rows: np.where(rows["age"] % 2 > 0, "007", "7"))
+    data = TableSource(path=table(tmp_path, rows), client="site").load()
+    assert data.train.owners is not None
+    assert sorted(set(data.train.owners)) == [0, 1]
+    assert data.owner_names == ("site 007", "site 7")
+
+
 def test_the_same_rows_are_test_rows_every_time_and_a_changed_file_is_read_again(
     tmp_path: Path,
 ) -> None:

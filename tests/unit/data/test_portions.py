@@ -133,6 +133,17 @@ def test_files_are_joined_by_their_ids(tmp_path: Path) -> None:
     assert [says(each, "files ... 1 of 4") for each in data.warnings] == [True, True]
 
 
+def test_ids_are_what_is_written(tmp_path: Path) -> None:
+    """Read as numbers, 007 and 7 would be one person twice."""
+    bank = pd.DataFrame({"id": ["007", "7", "8 ", "09", "1", "2"], "income": [70, 7, 8, 9, 1, 2]})
+    shop = pd.DataFrame({"id": ["7", "007", "8", "9", "1", "2"], "items": [7, 70, 8, 9, 1, 2]})
+    shop["bought"] = [*"ynynyn"]
+    data = parse(of_files(write_files(tmp_path, bank=bank, shop=shop))).prepare_data()
+    rows = torch.cat([data.train.inputs, data.test.inputs])
+    assert len(rows) == 5
+    assert torch.allclose(rows[:, 0], rows[:, 1])
+
+
 BAD_FILES: dict[str, tuple[str, pd.DataFrame, str]] = {
     "doubled": ("bank", pd.DataFrame({"id": [1, 1, 2], "income": [1, 2, 3]}), "files.bank ... '1'"),
     "none": ("bank", pd.DataFrame({"id": [8, 9], "income": [1, 2]}), "data.source.id ... 0 ids"),

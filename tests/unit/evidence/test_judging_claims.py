@@ -116,6 +116,8 @@ def test_an_attack_that_has_not_begun_behind_a_defence_settles_nothing_of_it():
     for sign, verdict in (
         ((0.1, 0.12, 0.11), ClaimVerdict.NOT_SETTLED),
         ((0.8, 0.82, 0.81), ClaimVerdict.HOLDS),
+        ((1.0, 1.0, 1.0), ClaimVerdict.HOLDS),
+        ((0.5, 0.5, 0.5), ClaimVerdict.NOT_SETTLED),
     ):
         assert judge(claim, raw=raw, ours={**HIDDEN, "sign": sign})[0] is verdict
 

@@ -2,10 +2,12 @@
 
 import csv
 import json
+import math
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +17,12 @@ import pytest
 import torch
 import yaml
 from gists import says
+from PIL import Image
 
 from simsplit import __version__ as simsplit_version
 from simsplit import papers
 from simsplit.errors import RunError, SimsplitError
+from simsplit.evidence import reading_runs
 from simsplit.evidence.evidence_rows import Known
 from simsplit.evidence.evidence_tables import build_table, judge_table, read_known_rows
 from simsplit.evidence.measurements import add, hold_alone, read
@@ -32,6 +36,19 @@ from simsplit.results.environment import describe_environment
 from simsplit.scenario import load_sweep
 from simsplit.scenario.files import merge
 from simsplit.sweep import Cluster, run_sweep
+
+OF_FACES: dict[str, Any] = {
+    "data": {"source": {"kind": "folder", "path": "faces", "size": 28, "channels": 1}},
+}
+"""Parts of a scenario whose data are files."""
+
+
+def paint(folder: Path, draws: np.random.Generator) -> None:
+    """Write images of noise, in place of those that are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(30):
+        pixels = draws.integers(0, 256, (28, 28), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
 
 
 def table_here():
@@ -174,6 +191,49 @@ def write_checkpoint(folder, identity):
     at = checkpoints.Progress(round=1)
     digest = checkpoints.compute_digest(identity)
     checkpoints.save(folder, {"a": torch.zeros(1)}, at, digest, keep=1)
+
+
+def test_a_run_on_other_data_is_no_row_of_today(paper, simsplit):
+    """Its folder is found again, and its figures are of the data that were there before."""
+    draws = np.random.default_rng(0)
+    for name in ("a", "b"):
+        paint(paper.root / "faces" / name, draws)
+    paper.write(sweep=merge(paper.SWEEP, OF_FACES))
+    words = ("reproduce", "tiny/table1", "--jobs", 1, "--only", "method=raw", "--seeds", 0)
+    code, _, err = simsplit(*words)
+    assert code == 0, err
+    (before,) = read(paper.rows)
+    assert simsplit(*words)[0] == 0
+    assert read(paper.rows) == [before]
+    paint(paper.root / "faces" / "a", draws)
+    code, _, err = simsplit(*words)
+    assert code == 0, err
+    (after,) = read(paper.rows)
+    assert after.code != before.code
+    assert len([*paper.root.rglob("*seed=*/environment.json")]) == 2
+
+
+def test_a_figure_that_is_no_number_fails_its_cell(measured, simsplit, monkeypatch):
+    """A perplexity of infinity, say, would end every command that reads the file."""
+    measured.rows.unlink()
+    monkeypatch.setattr(reading_runs, "measure", lambda _, at: {"test_accuracy": [math.nan]})
+    words = ("reproduce", "tiny/table1", "--jobs", 1, "--seeds", 0, "--only", "method=raw")
+    code, _, err = simsplit(*words)
+    assert code == 1
+    assert says(err, "figure 'accuracy' ... is nan")
+    assert not measured.rows.exists()
+
+
+def test_a_run_that_was_resumed_with_other_code_is_no_row(measured, simsplit):
+    sweep = measured.root / "runs" / "reproduce" / "tiny" / "table1.small"
+    for file in sweep.rglob("environment.json"):
+        facts = json.loads(file.read_text())
+        other = {name: facts[name] for name in ("started", "packages")} | {"commit": "0" * 40}
+        file.write_text(json.dumps({**facts, "resumed": [other]}))
+    measured.rows.unlink()
+    code, _, err = simsplit("reproduce", "tiny/table1", "--from", sweep)
+    assert code == 2
+    assert says(err, f"was made at the commit '{'0' * 40}'")
 
 
 def test_a_figure_that_no_run_has_fails_its_cells_and_says_which(paper, simsplit):

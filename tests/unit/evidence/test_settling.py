@@ -159,6 +159,14 @@ def test_a_look_measures_no_more_than_its_seeds(plant):
     assert {chosen.cell.seed for chosen in choose_next([prospect]).cells} == {3, 4}
 
 
+def test_no_look_comes_before_the_seeds_that_a_table_plans(plant):
+    """The level of these seeds allows for one look, not for one at each number before them."""
+    (prospect,) = find_prospects(plant(1.0, 6.0, 14.0), most=10)
+    cells = [replace(each, cell=replace(each.cell, planned=7)) for each in prospect.cells]
+    look = choose_next([replace(prospect, cells=cells)]).cells
+    assert {chosen.cell.seed for chosen in look} == {3, 4, 5, 6}
+
+
 def test_a_cell_that_failed_is_not_measured_again_and_holds_up_no_other_statement(
     plant, monkeypatch
 ):

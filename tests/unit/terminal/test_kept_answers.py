@@ -116,6 +116,23 @@ def test_a_file_that_comes_changes_or_goes_asks_anew(checkout, file):
     assert ask(command, *words) is (file == "checkout/simsplit/terminal/kept_answers.py")
 
 
+@pytest.mark.parametrize("words", [("papers",), ("board", "images", "--show")])
+def test_data_by_which_rows_are_stale_ask_anew(checkout, words):
+    command = Command()
+    scenario = checkout / "simsplit" / "shipped" / "table1.yaml"
+    write(scenario, "data: {source: {kind: parquet, path: data/mnist}}")
+    file = write(Path("data/mnist/train.parquet"), "digits")
+    write(Path("data/other/train.parquet"), "words")
+    assert ask(command, *words)
+    assert not ask(command, *words)
+    write(Path("data/other/train.parquet"), "of no scenario")
+    assert not ask(command, *words)
+    write(file, "other digits")
+    assert ask(command, *words)
+    file.unlink()
+    assert ask(command, *words)
+
+
 def test_a_runs_own_scenario_counts_where_the_words_name_its_folder(checkout):
     command = Command()
     file = write(Path("runs/one/scenario.yaml"), "method: raw")
