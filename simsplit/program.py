@@ -54,7 +54,8 @@ class Program:
         steps = self.steps_per_epoch["private"]
         if not steps.any():
             raise DataError("no client has any data to train on")
-        rounds = self.scenario.schedule.count_rounds(steps)
+        share = self.scenario.cohort.compute_share(self.scenario.clients.count)
+        rounds = self.scenario.schedule.count_rounds(steps, share)
         if not self.left_out:  # a client that is left out may have had the most batches
             most = rounds * int(self.scenario.schedule.limit_steps(steps).max())
             refuse(Occasion.BATCHES, self.scenario, most)

@@ -103,6 +103,15 @@ class Wire:
                 tap.observe(packet)
         return packet
 
+    def count_sent(self, round_number: int, client: ClientId, leg: Leg) -> tuple[int, int]:
+        """Return how many of a client's packets crossed on a leg in a round, and their bytes."""
+        sent = [
+            count
+            for (number, owner, _, crossed), count in self._counts.items()
+            if (number, owner, crossed) == (round_number, client, leg)
+        ]
+        return sum(count[0] for count in sent), sum(count[1] for count in sent)
+
     def take(self) -> Counts:
         """Return and reset the counts, for another wire to absorb."""
         taken, self._counts = self._counts, {}

@@ -25,7 +25,7 @@ def plan(
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="A budget of the whole run; the noise that reaches it is printed.", min=0
+            help="A budget of the whole run; the noise that reaches it is printed.", min=0, max=500
         ),
     ] = None,
     plugin: Plugin = None,

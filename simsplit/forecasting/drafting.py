@@ -111,10 +111,15 @@ class StepBook:
         private = source == "private"
         return int(self._rows[client]) if private else self.outline.counts.get("auxiliary", 0)
 
-    def take_next(self, client: ClientId, manner: str) -> tuple[Events, int]:
-        """Return the events of a client's next step, and the number of its samples."""
+    def take_next(
+        self, client: ClientId, manner: str, batch: int | None = None
+    ) -> tuple[Events, int]:
+        """Return the events of a client's next step, and the number of its samples.
+
+        `batch` is the number of its batch, where a party may have missed some; None: the next one.
+        """
         assert self.phase is not None, "entered before each round"
-        return self._take(client, manner, self.phase)
+        return self._take(client, manner, self.phase, batch)
 
     def take_between(self, client: ClientId) -> Events:
         """Return the events of the step between others, if one is due."""
@@ -130,9 +135,11 @@ class StepBook:
         number = self.prober.turn_to(client)
         return self._trained.get(number) or self._fresh[number]
 
-    def _take(self, client: ClientId, manner: str, phase: Phase) -> tuple[Events, int]:
-        number = self.taken[client][phase.source]
-        self.taken[client][phase.source] += 1
+    def _take(
+        self, client: ClientId, manner: str, phase: Phase, batch: int | None = None
+    ) -> tuple[Events, int]:
+        number = self.taken[client][phase.source] if batch is None else batch
+        self.taken[client][phase.source] = number + 1
         key, rows = self._find_batch(client, phase.source, number)
         place = (self.prober.turn_to(client), manner, phase.name, phase.source, key)
         if place not in self._known:

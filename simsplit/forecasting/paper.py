@@ -85,7 +85,7 @@ class PaperLearner:
     def forget_moments(self) -> None:
         """Ignore the request: there are no moments."""
 
-    anchor = forget_moments
+    anchor = forget_slow = forget_moments
 
 
 class PaperServer:
@@ -157,7 +157,7 @@ class PaperExchange(Exchange):
         pool: PaperPool,
         topology: Topology,
         parts: int,
-        step_events: "Callable[[ClientId, str], tuple[Events, int]]",
+        step_events: "Callable[[ClientId, str, int | None], tuple[Events, int]]",
         interleaved_events: Callable[[ClientId], Events],
         *,
         parties: Sequence[ClientId] = (),
@@ -187,15 +187,13 @@ class PaperExchange(Exchange):
 
     def step_together(self, clients: Sequence[ClientId], number: int | None = None) -> None:
         """Carry what crosses in the next steps of a cohort."""
-        del number  # batches that differ only in their samples are alike
         for client in clients:
-            for _ in self._take_step(client):
+            for _ in self._take_step(client, number):
                 pass
 
     def abandon(self, client: ClientId, number: int | None = None) -> None:
         """Carry what crosses before a client drops out of its next step."""
-        del number
-        events, _ = self._next(client, "abandon")
+        events, _ = self._next(client, "abandon", number)
         for event in events:
             if isinstance(event, Packet):
                 self._carry(client, event)
@@ -217,8 +215,8 @@ class PaperExchange(Exchange):
         for client in clients if tensors else ():
             self.wire.carry(Packet(client, Leg.BROADCAST, 0, 0, tensors))
 
-    def _take_step(self, client: ClientId) -> Iterator[Event]:
-        events, rows = self._next(client, "step")
+    def _take_step(self, client: ClientId, number: int | None = None) -> Iterator[Event]:
+        events, rows = self._next(client, "step", number)
         for event in events:
             yield self._carry(client, event) if isinstance(event, Packet) else event
         self._steps[client] += 1

@@ -146,7 +146,6 @@ class LightSplitConfig(CodecConfig):
     required_traits = frozenset({Trait.VALUES})
     ended_traits = frozenset({Trait.SHAPE})
     once = True
-    reencodes = True
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
@@ -179,6 +178,11 @@ class LightSplitConfig(CodecConfig):
                 f"{LARGEST_FACTOR}, got {d} = {small} x {large}; use gaussian",
             )
         return (k,)
+
+    @property
+    def reencodes(self) -> bool:  # type: ignore[override]
+        """Whether the client's half is fixed; of features, a learned lift is the client's."""
+        return self.lift == "fixed" or "features" not in self.legs
 
     def is_rowwise(self) -> bool:
         """Return whether the lift does not learn: all clients then have one projection."""

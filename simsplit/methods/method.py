@@ -405,7 +405,7 @@ def needs_modality(modalities: frozenset[Modality]) -> Needs:
 class CodecConfig(MethodConfig):
     """Base of methods that can act on the feature leg too."""
 
-    legs: tuple[Literal["smashed", "features"], ...] = ("smashed",)
+    legs: tuple[Literal["smashed", "features"], ...] = Field(default=("smashed",), min_length=1)
     """The forward legs that the method acts on; it also acts on their gradient legs."""
 
     @property

@@ -72,7 +72,7 @@ class Pending:
     learns: bool = True
     """Whether the client learns from the step; not if it only exposes packets to attacks."""
     share: float = 1.0
-    """The part's share of the samples of its mini-batch, if that crosses in parts."""
+    """The part's share of the labels of its mini-batch, if that crosses in parts."""
     begins: bool = True
     """Whether it is the first part of its mini-batch."""
     ends: bool = True
@@ -134,7 +134,7 @@ class ClientEnd:
         self.head, self.tail, self._stack = parts.head, parts.tail, parts.stack
         self.learners, self.features = parts.learners, parts.features
         self.servers, self.has_labels = parts.servers, parts.has_labels
-        self.random = any(learner.random for learner in self.learners)
+        self.random = any(learner.may_draw for learner in self.learners)
         self.private = None if parts.noise is None else PrivateLearning(parts.noise)
         """Learning by DP-SGD, if the client learns so."""
 
@@ -237,8 +237,9 @@ class ClientEnd:
         with self.autocast(), self._seed_dropout(step, "head"), self._keep_embedding(step):
             with (
                 torch.set_grad_enabled(learned),
-                self.stack.embedding(self.head, step),
+                # first, so that what a method makes of embeddings is no part of their layer
                 self._record(self.head, pending),
+                self.stack.embedding(self.head, step),
             ):
                 made = self.head(batch.inputs, *pending.beside("head", batch.inputs))
             pending.sent = self.stack.encode(made, step)
@@ -276,7 +277,8 @@ class ClientEnd:
         with self.autocast(), self._seed_dropout(step, "tail"):
             lifted = self.stack.lift(arrived, step)
             loss = self._score_outputs(lifted, pending) if pending.counted or phase.task else None
-            extra = self.stack.compute_tail_loss(step)
+            with nullcontext() if pending.samples is None else pending.samples.pause():
+                extra = self.stack.compute_tail_loss(step)
         # Methods have used these; kept longer, they would hold the graph of the whole step.
         step.outputs = step.task = step.embedded = None
         if pending.counted and pending.learns:

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from simsplit.errors import ProtocolError
-from simsplit.parties.optimizers import OptimizerConfig
+from simsplit.parties.optimizers import SLOW, OptimizerConfig
 
 Build = Callable[[list[nn.Parameter]], torch.optim.Optimizer | None]
 """Builds an optimizer over parameters; None leaves them to the common one."""
@@ -61,7 +61,10 @@ class Learner:
         self._changing = self._list_changing()
         self._travel: Travelling = (), ()
         self._travel_key: tuple[bool, int] | None = None
-        self.random = any(isinstance(m, _DropoutNd) and m.p > 0 for m in every)
+        self.random = any(map(_draws, every))
+        """Whether layers draw as they train."""
+        self.may_draw = self.random or not all(map(_is_known, every))
+        """Whether they do, or have code that may."""
 
     def train(self, training: bool) -> None:
         """Switch the layers to training or inference; frozen modules always infer."""
@@ -218,6 +221,13 @@ class Learner:
                     own[name].copy_(tensor)
         self.load_moments(state)
 
+    def forget_slow(self) -> None:
+        """Begin lookahead's slow weights anew: an average is not on the way from the old ones."""
+        self._travel_key = None
+        for optimizer in self.optimizers:
+            for state in optimizer.state.values():
+                state.pop(SLOW, None)
+
     def forget_moments(self) -> None:
         """Reset the optimizers' state."""
         self._travel_key = None
@@ -255,6 +265,21 @@ class Learner:
         self.brought = made
         rest = [p for p in self.parameters if p not in taken]
         return [*([common.build(rest)] if rest else []), *made]
+
+
+def _draws(layer: nn.Module) -> bool:
+    """Tell whether a layer draws in training, as far as its attributes say: most are dropout."""
+    if isinstance(layer, _DropoutNd):
+        return layer.p > 0
+    if isinstance(layer, nn.RReLU):
+        return True
+    rates = [value for name, value in vars(layer).items() if "dropout" in name]
+    return any(isinstance(rate, float) and rate > 0 for rate in rates)
+
+
+def _is_known(layer: nn.Module) -> bool:
+    """Tell whether a layer is torch's or ours, which draw nothing but what `_draws` tells."""
+    return type(layer).__module__.partition(".")[0] in ("torch", "simsplit")
 
 
 def _is_frozen(part: nn.Module) -> bool:
@@ -305,10 +330,12 @@ class Versions:
         if updates != self._updates:
             self._updates = updates
             # What is frozen is the same before and after.
-            self._newest = [
-                nn.Parameter(live.detach().clone()) if live.requires_grad else live
+            # A weight that stands in two places has one copy, which gets both gradients.
+            copies = {
+                live: nn.Parameter(live.detach().clone()) if live.requires_grad else live
                 for *_, live in self._places
-            ]
+            }
+            self._newest = [copies[live] for *_, live in self._places]
         version = self._newest
         for (owner, name, _), copy in zip(self._places, version, strict=True):
             setattr(owner, name, copy)
@@ -320,7 +347,8 @@ class Versions:
 
     def hand_over(self, version: Version) -> None:
         """Hand the copies' gradients to the live parameters."""
-        for (*_, live), copy in zip(self._places, version, strict=True):
+        copies = {live: copy for (*_, live), copy in zip(self._places, version, strict=True)}
+        for live, copy in copies.items():
             # Set, not added: the trunk steps after each backward pass, so none waits here.
             live.grad = copy.grad
             # Another client may still be in flight on the same copies.

@@ -229,6 +229,16 @@ class SampleGradients:
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self._found: Found = {}
+        self._paused = False
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Open a context in which gradients that a method computes for itself are not recorded."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
 
     @contextmanager
     def record(self, segment: nn.Module) -> Iterator[None]:
@@ -276,6 +286,8 @@ class SampleGradients:
         return out if shared else None
 
     def _take(self, layer: nn.Module, x: Tensor, g: Tensor) -> None:
+        if self._paused:
+            return
         rule = _find_rule(layer)
         x = _widen(x) if x.is_floating_point() else x
         with torch.no_grad():

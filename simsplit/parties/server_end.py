@@ -361,7 +361,7 @@ class ServerEnd:
 
     def _seed_dropout(self, step: Step, *segment: str) -> AbstractContextManager[object]:
         """Open a context in which dropout draws from this step's own random stream."""
-        if not (self.learner.random and step.training):
+        if not (self.learner.may_draw and step.training):
             return nullcontext()
         scope: tuple[Scope, ...] = ("dropout", *segment, step.client, step.round, step.number)
         return isolate(self.seed, *scope, device=self.device)

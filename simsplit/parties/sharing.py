@@ -35,7 +35,8 @@ class Sharing:
         names, tensors = self._list_travelling()
         step = sum(self.training.taken.values())
         packet = Packet(self.training.end.number, Leg.HANDOVER, round_number, step, tensors, names)
-        for poison in self.poisons:
+        # Packets of round 0 only bring weights to be evaluated, after which they may return.
+        for poison in self.poisons if round_number else ():
             packet = poison.on_packet(packet)
         changes = self.parts.changes
         if changes is None or not tensors:
@@ -49,10 +50,10 @@ class Sharing:
         if changes is not None and packet.tensors:
             weights = changes.read(packet)
             packet = packet.with_names(tuple(weights), tuple(weights.values()))
-            # Packets of round 0 only bring weights to be evaluated; no change refers to them.
+            # no change refers to weights that are only evaluated
             if packet.round:
                 changes.hold(weights, packet.round)
-        for poison in self.poisons:
+        for poison in self.poisons if packet.round else ():
             poison.on_receive(packet)
         if self._list_travelling()[1] is packet.tensors:
             return  # sender and receiver hold the same live tensors: there is nothing to copy
@@ -61,6 +62,7 @@ class Sharing:
             self.training.end.sessions.clear()
             # Only a broadcast is the average that FedProx pulls to; a hand-over is one client's.
             if packet.leg is Leg.BROADCAST:
+                shared.forget_slow()
                 shared.anchor()
 
     def state(self) -> dict[str, Tensor]:

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Protocol as Interface
 
+import torch
+
+from simsplit.data.samples import IGNORED
 from simsplit.errors import BudgetSpentError, ProtocolError
 from simsplit.legs import Leg
 from simsplit.packets import Packets
@@ -234,6 +237,10 @@ class Training:
         step, rows = whole.step, len(whole.given.labels)
         size = self._count_part_rows(whole.phase.source)
         starts = range(0, rows, size)
+        labels = whole.given.labels
+        # the loss is a mean over all that is labelled: of texts, over tokens
+        counts = torch.ones(rows) if labels.ndim == 1 else (labels != IGNORED).flatten(1).sum(1)
+        total = max(int(counts.sum()), 1)
         return [
             Pending(
                 (part := whole.given.take(slice(start, start + size))),
@@ -245,7 +252,7 @@ class Training:
                     figures={},
                 ),
                 whole.phase,
-                share=len(part.labels) / rows,
+                share=int(counts[start : start + size].sum()) / total,
                 begins=number == 0,
                 ends=number == len(starts) - 1,
             )

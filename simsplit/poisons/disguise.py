@@ -81,9 +81,10 @@ class _Spread:
             "total": rows.sum(0),
             "squares": rows.square().sum(0),
         }
+        # what a resumed run has kept lies on the CPU
+        before = {name: value.to(rows.device) for name, value in self.sums.items()}
         self.sums = {
-            name: value + KEPT * self.sums[name] if self.sums else value
-            for name, value in new.items()
+            name: value + KEPT * before[name] if before else value for name, value in new.items()
         }
 
     def clip(self, rows: Tensor, deviations: float) -> Tensor:

@@ -131,7 +131,7 @@ class Replace(Poison):
             scope = ("replace", packet.client, packet.round, packet.step, index)
             spread = tensor.std(correction=0)
             return tensor + strength * spread * _draw_noise(tensor, self.seed, *scope)
-        given = self._received.get(name, tensor)
+        given = self._received.get(name, tensor).to(tensor.device)  # resumed, it lies on the CPU
         if how == "stale":
             return given
         return given + (strength if how == "boost" else -strength) * (tensor - given)

@@ -96,8 +96,9 @@ class Villain(Poison):
         spread = flat.std(0, correction=0)
         if self._pattern is None:
             self._pattern = make_pattern(spread, self.config.width)
+        self._pattern = self._pattern.to(flat.device)  # resumed, it lies on the CPU
         self._size = self.config.strength * spread[self._pattern != 0].mean()
-        centre = torch.stack([*self._sent.values()]).mean(0)
+        centre = torch.stack([each.to(flat.device) for each in self._sent.values()]).mean(0)
         count = max(1, round(self.config.rate * len(flat)))
         nearest = (flat - centre).square().sum(1).argsort()[:count]
         return packet.with_tensors((self._add(sent, nearest), *packet.tensors[1:]))
@@ -126,7 +127,7 @@ class Villain(Poison):
     def _add(self, sent: Tensor, rows: Tensor) -> Tensor:
         assert self._pattern is not None, "it is made before it is added"
         changed = sent.clone()
-        changed[rows] += (self._size * self._pattern).view(sent.shape[1:]).to(sent)
+        changed[rows] += (self._size * self._pattern.to(self._size)).view(sent.shape[1:]).to(sent)
         return changed
 
 

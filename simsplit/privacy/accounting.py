@@ -375,6 +375,7 @@ def find_weights_gap(scenario: Scenario) -> str:
 
 def _find_weights_gaps(scenario: Scenario) -> Iterator[str]:
     """Yield the reasons why weights depend on a sample otherwise than by noised gradients."""
+    yield from _find_copies(scenario)
     if not scenario.crossings.accounted:
         yield f"topology: {scenario.topology} is not accounted for"
     if scenario.parties:
@@ -392,10 +393,15 @@ def _find_weights_gaps(scenario: Scenario) -> Iterator[str]:
         yield "detectors decide by packets without noise who takes part; use response: none"
 
 
+def name_release(method: MethodConfig) -> str:
+    """Return what guarantees call a method, and the party at whose cut it acts."""
+    return method.kind_name if method.by is None else f"{method.kind_name} by {method.by}"
+
+
 def _make_guarantee(scenario: Scenario, index: int, method: MethodConfig) -> Guarantee:
     """Return the guarantee of one method's release in this scenario."""
     release, owner = method.release, scenario.reader
-    name = method.kind_name if method.by is None else f"{method.kind_name} by {method.by}"
+    name = name_release(method)
     if isinstance(release, str):
         return Guarantee(name, "", lacks=release)
     assert release is not None, "only methods with a release have a guarantee"
@@ -423,12 +429,19 @@ def _add_learning(scenario: Scenario, alone: Guarantee) -> Guarantee:
     return replace(alone, method=f"{alone.method} and train.dp", delta=delta, learning=learning)
 
 
+def _find_copies(scenario: Scenario) -> Iterator[str]:
+    """Yield that copies of a sample spend apart, of which each guarantee counts one."""
+    if getattr(scenario.data.source, "repeat", 1) > 1:
+        yield "each digit has copies, which spend apart; use data.source.repeat: 1"
+
+
 def _find_label_gaps(scenario: Scenario, index: int, release: Response) -> Iterator[str]:
     """Yield the reasons why labels that are drawn once have no guarantee.
 
     Methods after such a draw get the drawn labels alone, so they cost nothing. So do those of
     parties that have no labels.
     """
+    yield from _find_copies(scenario)
     for place, other in scenario.select_methods(scenario.reader or 0).items():
         first_alone = place < index or (release.keeps_tail and place > index)
         if first_alone and isinstance(other.release, Response):
@@ -438,6 +451,11 @@ def _find_label_gaps(scenario: Scenario, index: int, release: Response) -> Itera
         elif release.keeps_tail and not (other.reencodes or other.accounted):
             yield f"{other.kind_name} does more than encode, which is not accounted for"
     learns = "tail" in scenario.model.learning
+    if release.keeps_tail and learns and scenario.train.clip_norm:
+        yield (
+            "train.clip_norm takes one norm over head and tail, and the tail learns from true "
+            "labels; leave it out"
+        )
     shared = scenario.clients.shares_tail and scenario.clients.count > 1
     if release.keeps_tail and learns and shared:
         yield (
@@ -448,6 +466,7 @@ def _find_label_gaps(scenario: Scenario, index: int, release: Response) -> Itera
 
 def _find_gaps(scenario: Scenario, index: int, release: Release) -> Iterator[str]:
     """Yield the reasons why a Gaussian release has no guarantee."""
+    yield from _find_copies(scenario)
     if not scenario.crossings.accounted:
         yield f"topology: {scenario.topology} is not accounted for"
     if scenario.parties and release.leg is Leg.SMASHED:

@@ -106,7 +106,8 @@ class Learning:
         train, schedule = self.scenario.train, self.scenario.schedule
         batches = count_batches(samples, train.batch_size, drop_last=train.drop_last)
         own = np.array([batches])
-        steps = schedule.count_rounds(own) * int(schedule.limit_steps(own)[0])
+        share = self.scenario.cohort.compute_share(self.scenario.clients.count)
+        steps = schedule.count_rounds(own, share) * int(schedule.limit_steps(own)[0])
         return steps if self.get_rate(samples) < 1 else math.ceil(steps / max(1, batches))
 
     def find_multiplier(self, samples: int) -> float:

@@ -16,7 +16,12 @@ from simsplit.methods.dp_forward import DpForwardConfig, compute_gaussian_sigma
 from simsplit.methods.dp_sgd import DpSgdConfig
 from simsplit.parties.feed import count_batches
 from simsplit.parties.private_learning import WeightNoise
-from simsplit.privacy.accounting import choose_guarantee, compute_epsilon, explain_lack
+from simsplit.privacy.accounting import (
+    choose_guarantee,
+    compute_epsilon,
+    explain_lack,
+    name_release,
+)
 from simsplit.privacy.accounts import Account, Learning, choose_delta
 from simsplit.privacy.departures import counts_spending
 from simsplit.scenario import Scenario
@@ -136,8 +141,9 @@ def find_noise(
         for client, count in counts.items()
     )
     factor, lines = needed / chosen.multiplier, []
+    names = chosen.method.split(" and ")  # another method's noise has no part in it
     for index, method in enumerate(scenario.method):
-        if not isinstance(method.release, Release):
+        if not isinstance(method.release, Release) or name_release(method) not in names:
             continue
         size, place = factor * method.release.multiplier, f"method.{index}"
         if isinstance(method, DpForwardConfig):

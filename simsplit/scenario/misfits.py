@@ -172,6 +172,21 @@ def find_second_losses(scenario: ScenarioFields, client: Stack, _: Stack) -> Fin
         )
 
 
+def find_unheard_losses(scenario: ScenarioFields, client: Stack, _: Stack) -> Findings:
+    """Refuse a loss term of features that a later method hands to it without their gradient."""
+    for place, method in zip(client.places, client.smashed, strict=True):
+        adds = type(method).compute_tail_loss is not Method.compute_tail_loss
+        reads = type(method).decode is not Method.decode
+        later = [each.kind_name for each in scenario.method[place + 1 :] if each.keeps_task]
+        if adds and reads and later and not scenario.method[place].keeps_task:
+            kind = scenario.method[place].kind_name
+            yield Finding(
+                f"method.{place}.kind",
+                f"{kind} adds a loss of the features, of which no gradient leaves where {later[0]} "
+                f"comes after it; list {kind} after {later[0]}",
+            )
+
+
 def find_weights_of_one_client(scenario: ScenarioFields) -> Findings:
     """Refuse a run whose clients have heads of their own as weights: all would get one client's."""
     folder: Path | None = getattr(scenario.model, "weights", None)

@@ -105,6 +105,7 @@ RULES: Mapping[Occasion, tuple[Rule, ...]] = {
         Rule(vertical_rules.find_unfit_methods, "method.N.kind"),
         Rule(misfits.find_inspected_parts, "train.accumulate"),
         Rule(misfits.find_second_losses, "method.N.kind"),
+        Rule(misfits.find_unheard_losses, "method.N.kind"),
         Rule(stacking.find_unstackable_methods, "engine.stack"),
         Rule(unmet_needs.find_learning_servers, "method.N.kind, detectors.N.kind, attacks.N.kind"),
     ),

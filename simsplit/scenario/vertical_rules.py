@@ -166,6 +166,22 @@ _UNFIT: Mapping[str, tuple[Callable[[ScenarioFields], object], str]] = {
         lambda each: each.train.accumulate > 1,
         "a step waits for all parties' whole mini-batches: use 1",
     ),
+    "train.group_by_length": (
+        lambda each: each.train.group_by_length,
+        "each party would sort by its own field, and rows would no longer belong together: use "
+        "false",
+    ),
+    "train.dp.sampling": (
+        lambda each: each.train.dp is not None and each.train.dp.sampling == "poisson",
+        "each party would draw other samples: use passes",
+    ),
+    "cohort.fraction": (
+        lambda each: (
+            each.joining.absent == "wait"
+            and each.cohort.count_selected(each.clients.count) < each.clients.count
+        ),
+        "a step waits for all parties, and would never be taken: use 1, or set vertical.absent",
+    ),
     "data.augment": (
         lambda each: each.data.augment,
         "a change would have to be the same for all parts of an image: use []",

@@ -7,6 +7,7 @@ client's dropouts do not depend on the number of others.
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
@@ -60,8 +61,8 @@ class CohortConfig(Config):
     availability: AvailabilityConfig | None = None
     """Windows in which clients are available; null: always."""
     deadline_s: float | None = Field(default=None, gt=0)
-    """Simulated seconds of a client's own computing and sending in a round, waiting not counted,
-    after which it is late; needs `network`."""
+    """Simulated seconds of a client's own computing and sending in a round, after which it is late;
+    needs `network`. Waiting does not count, and neither do weights that go up to be averaged."""
     late: Literal["skip", "await"] = "skip"
     """skip: a late client's remaining steps are skipped, and averages leave it out. await: lateness
     is only counted."""
@@ -70,6 +71,10 @@ class CohortConfig(Config):
     def whole(self) -> bool:
         """Whether all clients always take part, and none fails."""
         return self == CohortConfig(sampling=self.sampling, late=self.late)
+
+    def compute_share(self, count: int) -> Fraction:
+        """Return the share of `count` clients that is selected in a round."""
+        return Fraction(self.count_selected(count), count)
 
     def count_selected(self, count: int) -> int:
         """Return the number of `count` clients that are selected in a round, if available."""

@@ -48,6 +48,7 @@ class TrunkCopies:
             # The modules still have the moments of the client that was trained here before.
             learner.forget_moments()
             learner.take({**trunk, **self._moments.get(client, {})})
+            learner.forget_slow()
             learner.anchor()
             exchange.server.stack.load(self._methods.get(client, self._fresh))
             if exchange.watch is not None:

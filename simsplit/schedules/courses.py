@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from simsplit.engine.pool import Job
-from simsplit.legs import ClientId
+from simsplit.legs import ClientId, Leg
 from simsplit.network.clock import Clock
 from simsplit.network.events import Stage, StepDone, play
 from simsplit.protocol import Turn
@@ -250,6 +250,10 @@ class AsTheyCome(Course):
         self, client: ClientId, lineup: Lineup, end_step: Callable[[], None]
     ) -> Iterator[Stage | StepDone]:
         """Take one client's round, stage by stage."""
+        packets, nbytes = self.exchange.wire.count_sent(lineup.round, client, Leg.BROADCAST)
+        if packets:  # it can begin once it has the average
+            seconds = self.clock.compute_transfer_s(client, Leg.BROADCAST, packets, nbytes)
+            yield Stage("wire", seconds)
         for left in range(lineup.steps[client] - 1, -1, -1):
             if self.pace.stops(client):
                 return

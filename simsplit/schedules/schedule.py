@@ -16,6 +16,7 @@ from simsplit.config import Config, map_kinds
 from simsplit.legs import ClientId
 
 DEFAULT_ROUNDS = 10
+_ALL = Fraction(1)
 MOST = 10**9
 """Rounds, passes over the data, or steps of a client in a round, at most."""
 
@@ -39,18 +40,19 @@ class ScheduleConfig(Config, ABC):
             raise ValueError("give rounds or epochs, not both")
         return self
 
-    def count_rounds(self, batches: np.ndarray) -> int:
+    def count_rounds(self, batches: np.ndarray, share: Fraction = _ALL) -> int:
         """Return the number of rounds, by each client's number of batches in a pass over its data.
 
-        `epochs` become the rounds that cover as many batches.
+        `epochs` become the rounds that cover as many batches; `share` of the clients is selected in
+        each.
         """
         if self.rounds is not None:
             return self.rounds
         if self.epochs is None:
             return DEFAULT_ROUNDS
+        exact = Fraction(str(self.epochs)) / share  # 1.1 of 100 batches are 110, more in floats
         if self.local_steps is None:
-            return math.ceil(self.epochs)
-        exact = Fraction(str(self.epochs))  # 1.1 of 100 batches are 110, which floats exceed
+            return math.ceil(exact)
         return math.ceil(exact * int(batches.sum()) / int(self.limit_steps(batches).sum()))
 
     def limit_steps(self, batches: np.ndarray) -> np.ndarray:

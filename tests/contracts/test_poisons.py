@@ -1,6 +1,7 @@
 """What every poison owes: it does what it says, to whom it says, and to nothing and nobody else."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from builders import experiment, scenario
 from by_hand import Recorder
 from pace import quick
 from pydantic import ValidationError
+from torch import nn
 
 from simsplit.data import Batch, Samples
 from simsplit.data.batches import Batcher
@@ -16,7 +18,9 @@ from simsplit.errors import ScenarioError
 from simsplit.legs import Leg
 from simsplit.packets import Packet
 from simsplit.poisons import POISONS, Poison, Scene
+from simsplit.poisons.disguise import _Spread
 from simsplit.poisons.poison import BatchPoison
+from simsplit.results import Run
 from simsplit.seeds import rng_for
 
 COUNT, CLASSES = 200, 5
@@ -380,3 +384,35 @@ def test_until_the_malicious_client_acts_a_run_is_the_clean_one(case, tmp_path):
         labels_alone = kind in ("label_flip", "semantic")
         data = Leg.FEATURES_GRAD if labels_alone else Leg.SMASHED
         assert leg == Leg(options.get("leg", data))
+
+
+@pytest.mark.parametrize("how", ["boost", "sign", "noise"])
+def test_who_is_evaluated_changes_nothing_that_is_handed_over(how: str, tmp_path: Path):
+    """Weights that are brought to be evaluated come back as they were."""
+    losses = []
+    for every in (1, 0):
+        given = scenario(
+            clients={"count": 3, "malicious": {**ONE, "poison": [{"kind": "replace", "how": how}]}},
+            schedule={"kind": "per_client", "rounds": 3},
+            attacks=[{"kind": "kmeans"}],
+            targets={"count": 10, "every": every},
+            evaluate={"every": 0},
+        )
+        made = experiment(given, tmp_path / str(every))
+        made.run(resume=False)
+        losses.append(Run.load(made.path).rounds["train_loss"].tolist())
+    assert losses[0] == losses[1]
+
+
+def test_what_is_remembered_lies_where_the_next_packet_does() -> None:
+    """A resumed run reads its state on the CPU, whatever device it trains on."""
+    weights = nn.Parameter(torch.ones(2, device="meta"))
+    for how in ("stale", "boost", "sign"):
+        made = build("replace", {"how": how}).for_client(1, PART)
+        made.load({"head.weight": torch.ones(2)})
+        sent = made.on_packet(Packet(1, Leg.HANDOVER, 1, 0, (weights,), ("head.weight",)))
+        assert sent.tensors[0].device.type == "meta"
+    spread = _Spread()
+    spread.sums = {"count": torch.tensor(1.0), "total": torch.ones(2), "squares": torch.ones(2)}
+    spread.add(torch.ones(3, 2, device="meta"))
+    assert spread.sums["total"].device.type == "meta"

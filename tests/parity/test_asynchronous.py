@@ -159,3 +159,22 @@ def test_staleness_counts_the_steps_of_others_in_between(
     assert max(means) > 0
     assert Run.load(run.path).clients["staleness"].tolist() == pytest.approx(means)
     assert rounds_of(run, ["staleness"]) == [[pytest.approx(sum(means) / 2)]]
+
+
+def test_a_client_begins_once_it_has_the_average(tmp_path: Path) -> None:
+    """The one on a slow link gets its weights long after the other has taken its only step."""
+    fields = asynchronous(None, rounds=1, local_steps=1)
+    slow = {
+        "clients": {"heads": "shared"},
+        "aggregation": "splitfed_v2",
+        "network": {"device": "gpu", "link": {"lte": 1, "datacentre": 1}},
+        "model": {"kind": "mlp", "widths": [300, 8, 8]},
+        "seed": 5,
+    }
+    run = begin(tmp_path / "run", (20, 20), **{**fields, **slow})
+    order = [(packet.leg, packet.client) for packet in watch(run)]
+    rates = [rates.down_bytes_per_s for rates in run.parts.course.clock.rates]
+    assert max(rates) > 100 * min(rates)
+    late = rates.index(min(rates))
+    assert order.index((Leg.SMASHED_GRAD, 1 - late)) < order.index((Leg.SMASHED, late))
+    assert rounds_of(run, ["staleness"]) == [[0]]

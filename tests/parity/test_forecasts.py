@@ -82,6 +82,17 @@ CHANGES: dict[str, dict[str, Any]] = {
         "cohort": {"dropout": 0.3},
         "network": {"device": {"phone": 0.5, "laptop": 0.5}},
     },
+    "parties that miss batches": {
+        "data": {"partition": {"kind": "parts", "parts": 2}},
+        "topology": "vertical",
+        "vertical": {"party": 0},
+        "clients": {"count": 2, "heads": "per_client"},
+        "model": {"kind": "mlp"},
+        "schedule": {"kind": "round_robin", "rounds": 6, "local_steps": 3},
+        "train": {"batch_size": 12},
+        "cohort": {"dropout": 0.5},
+        "seed": 0,
+    },
     "as they come": {
         "clients": {"heads": "per_client"},
         "schedule": {"kind": "asynchronous", "rounds": 2, "max_ahead": 2},

@@ -146,3 +146,21 @@ def test_parts_of_an_api_are_one_step(tmp_path: Path) -> None:
         assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
     steps = [Run.load(tmp_path / str(parts)).clients["samples"].tolist() for parts in (1, 4)]
     assert steps[0] == steps[1]
+
+
+def test_parts_of_texts_count_by_their_tokens(tmp_path: Path) -> None:
+    """The loss is a mean over tokens, so long texts weigh more than short ones in any part."""
+    own = {"model": CAUSAL, "clients": {"count": 1}, "schedule": {"rounds": 1, "local_steps": 1}}
+    own["data"] = {"source": {"learns": "all"}}
+    sides = {"client": SGD, "server": SGD, "batch_size": 8}
+    made = [
+        load_trained(
+            run_to_end(
+                text_scenario(tmp_path, **own, train={**sides, "accumulate": parts}),
+                tmp_path / str(parts),
+            ).path
+        ).weights()
+        for parts in (1, 4)
+    ]
+    for name, weight in made[0].items():
+        torch.testing.assert_close(made[1][name], weight, rtol=1e-4, atol=1e-6)

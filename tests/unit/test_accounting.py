@@ -144,6 +144,25 @@ def test_other_methods_may_encode_what_is_noised_and_nothing_else():
         assert says(why, f"{kind} ... more than encode")
 
 
+def test_a_lift_that_learns_at_the_client_is_no_fixed_code():
+    """Its batch norm mixes rows, and it learns from true labels."""
+    lift = {"kind": "lightsplit", "legs": ["smashed", "features"]}
+    trunk_alone = {"model": {"kind": "simplecnn", "learns": ["head", "trunk"]}}
+    assert lacks(BACK, lift, **trunk_alone) == [""]
+    (why,) = lacks(BACK, {**lift, "lift": "learned"}, **trunk_alone)
+    assert says(why, "lightsplit does more than encode")
+    assert lacks(FORWARD, {"kind": "lightsplit", "lift": "learned"}) == [""]
+
+
+def test_copies_of_a_digit_spend_apart():
+    twice = {"source": {"kind": "digits", "repeat": 2}}
+    for methods in ([FORWARD], [BACK]):
+        fields = TRUNK_ALONE if methods == [BACK] else FROZEN
+        assert lacks(*methods, **fields) == [""]
+        (why,) = lacks(*methods, **fields, data={**twice, "partition": "iid"})
+        assert says(why, "copies ... data.source.repeat: 1")
+
+
 def test_noise_on_both_legs_protects_the_whole_sample():
     given = scenario(**TRUNK_ALONE, method=[FORWARD, BACK])
     first, second, both = list_guarantees(given)
@@ -409,6 +428,23 @@ def test_one_draw_of_labels_alone_has_its_epsilon():
             whys = dict(zip([each["kind"] for each in methods], of(*methods), strict=True))
             assert whys[drawing["kind"]] == ""
             assert says(whys["dp_sgd"], f"{drawing['kind']} draws labels")
+
+
+def test_a_norm_of_head_and_tail_together_tells_the_tails_labels():
+    pslf = {"kind": "pslf"}
+    fields = {**TWO_CLASSES, "clients": {"heads": "per_client"}}
+    assert lacks(pslf, **fields) == [""]
+    (why,) = lacks(pslf, **fields, train={"clip_norm": 0.1})
+    assert says(why, "train.clip_norm ... head and tail")
+
+
+def test_noise_without_a_guarantee_is_not_part_of_a_budget():
+    from simsplit.forecasting.planning import plan
+
+    given = scenario(**FROZEN, method=[FORWARD, BACK])
+    assert says(lacks(FORWARD, BACK)[1], "the tail learns")
+    lines = plan(given, timing=False, epsilon=3.0).facts.noise
+    assert [line["field"] for line in lines] == ["method.0.epsilon"]
 
 
 def test_a_plan_says_the_epsilon_that_the_run_then_has(tmp_path):

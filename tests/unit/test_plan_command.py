@@ -180,3 +180,9 @@ def test_a_plan_has_the_warnings_of_a_run(tmp_path: Path) -> None:
 def test_the_error_is_one_of_ours() -> None:
     with pytest.raises(SimsplitError):
         simsplit.plan("no-such-scenario", timing=False)
+
+
+def test_a_budget_beyond_what_noise_is_made_for_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["plan", str(write(tmp_path)), "--epsilon", "800"])
+    assert result.exit_code == 2
+    assert says(result.output, "800.0 is not in the range")

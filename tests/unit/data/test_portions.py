@@ -66,6 +66,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "vertical.join ... sum or mean",
     ),
     "mirrored": (of_parts(evaluate={"mirrored": True}), "evaluate.mirrored ... false"),
+    "lengths": (of_groups(GOOD, train={"group_by_length": True}), "train.group_by_length ... rows"),
+    "drawn": (
+        of_groups(GOOD, train={"dp": {"multiplier": 1.0, "sampling": "poisson"}}),
+        "train.dp.sampling ... other samples",
+    ),
+    "fraction": (of_groups(GOOD, cohort={"fraction": 0.5}), "cohort.fraction ... vertical.absent"),
     "gradients": (
         of_groups(
             GOOD,

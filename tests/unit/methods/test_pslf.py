@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from builders import run_to_end, scenario
+from builders import experiment, run_to_end, scenario
+from gists import says
 from torch.nn.functional import cross_entropy
 
 from simsplit.data.batches import Batch
@@ -126,3 +127,12 @@ def test_more_than_two_classes_are_refused_by_path():
         scenario(method=["pslf"])
     with pytest.raises(ScenarioError, match=r"method\.0\.kind: pslf needs"):
         scenario(**TWO, method=["pslf"], topology="vanilla")
+
+
+@pytest.mark.parametrize("kind", ["distance_correlation", "p3eft"])
+def test_a_loss_of_detached_features_is_refused(kind, tmp_path):
+    """Before pslf, its term would get features without a way to the trunk."""
+    with pytest.raises(ScenarioError) as caught:
+        experiment(scenario(**TWO, method=[{"kind": kind}, {"kind": "pslf"}]), tmp_path / "run")
+    assert says(str(caught.value), f"method.0.kind: {kind} ... list {kind} after pslf")
+    experiment(scenario(**TWO, method=[{"kind": "pslf"}, {"kind": kind}]), tmp_path / "other")

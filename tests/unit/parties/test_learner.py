@@ -9,8 +9,14 @@ from by_hand import list_changed, same
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
-from simsplit.parties.learner import Learner, step_together
-from simsplit.parties.optimizers import AdamConfig, AdamWConfig, OptimizerConfig, SgdConfig
+from simsplit.parties.learner import Learner, Versions, step_together
+from simsplit.parties.optimizers import (
+    AdamConfig,
+    AdamWConfig,
+    LookaheadConfig,
+    OptimizerConfig,
+    SgdConfig,
+)
 from simsplit.seeds import isolate, rng_for
 
 MOMENTUM = SgdConfig(lr=0.1, momentum=0.9)
@@ -266,6 +272,53 @@ def test_nothing_to_learn_is_no_error() -> None:
 def test_every_kind_of_dropout_is_known_as_random(noise: type[nn.Module]) -> None:
     assert Learner({"a": nn.Sequential(nn.Linear(2, 2), noise(0.5))}, MOMENTUM).random
     assert not Learner({"a": nn.Sequential(nn.Linear(2, 2), noise(0.0))}, MOMENTUM).random
+
+
+class Dropping(nn.Linear):
+    """Drops values by a function, which no layer shows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+
+def test_code_that_may_draw_is_told_from_layers_that_do() -> None:
+    for layer in (nn.GRU(2, 2, 2, dropout=0.1), nn.MultiheadAttention(2, 1, 0.1), nn.RReLU()):
+        assert Learner({"a": layer}, MOMENTUM).random
+    foreign = Learner({"a": nn.Sequential(nn.Linear(2, 2), Dropping(2, 2))}, MOMENTUM)
+    assert (foreign.random, foreign.may_draw) == (False, True)
+    known = Learner({"a": nn.Sequential(nn.Linear(2, 2), nn.GRU(2, 2))}, MOMENTUM)
+    assert (known.random, known.may_draw) == (False, False)
+
+
+def test_a_weight_in_two_places_has_one_late_gradient() -> None:
+    """That of the copies, summed over its places, as without copies."""
+    tied = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh(), nn.Linear(3, 3, bias=False))
+    tied[2].weight = tied[0].weight
+    x = torch.randn(4, 3, generator=rng_for(0, "x"))
+    tied(x).sum().backward()
+    wanted, tied[0].weight.grad = tied[0].weight.grad, None
+    versions = Versions(Learner({"a": tied}, MOMENTUM))
+    with versions.after(0) as version:
+        out = tied(x)
+    out.sum().backward()
+    versions.hand_over(version)
+    assert torch.equal(tied[0].weight.grad, wanted)
+
+
+def test_slow_weights_begin_anew_at_an_average() -> None:
+    """Else a client returns, a few steps later, to where it stood in its last round."""
+    one = Learner({"a": nn.Linear(1, 1)}, SgdConfig(lr=1e-9, lookahead=LookaheadConfig(every=2)))
+    train_alone(one, 1)
+    one.take({name: torch.full_like(tensor, 100.0) for name, tensor in one.weights().items()})
+    one.forget_slow()
+    train_alone(one, 3)
+    assert all(tensor.item() == pytest.approx(100) for tensor in one.weights().values())
+
+
+def train_alone(of: Learner, steps: int) -> None:
+    for _ in range(steps):
+        of.modules["a"](torch.ones(1, 1)).sum().backward()
+        step_together([of])
 
 
 def test_moments_keep_the_layout_of_their_parameter() -> None:

@@ -1,15 +1,18 @@
 """Gradients of single samples against a loop over samples, and DP-SGD against a plain loop."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from builders import run_to_end, scenario
+from texts import text_scenario
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from simsplit.assembly import Assembler
+from simsplit.assembly.trained import load_trained
 from simsplit.data.samples import IGNORED
 from simsplit.errors import ScenarioError
 from simsplit.experiment import Experiment
@@ -18,6 +21,7 @@ from simsplit.parties.learner import Learner
 from simsplit.parties.optimizers import SgdConfig
 from simsplit.parties.private_learning import PrivateLearning, WeightNoise, compute_scales
 from simsplit.parties.sample_gradients import SampleGradients, find_unfit
+from simsplit.scenario import Scenario
 from simsplit.seeds import rng_for
 
 
@@ -328,3 +332,45 @@ def test_drawn_batches_have_each_sample_at_one_rate_and_are_counted():
     assert max(map(len, draws)) <= given.train.count_most_rows()
     again = assembler.make_pool([0]).clients[0].training.feeds["private"]
     assert torch.equal(again.indices(3), draws[3])
+
+
+DP = {"clip": 1e6, "multiplier": 1e-12}
+"""A mechanism that changes next to nothing."""
+STEP: dict[str, Any] = {
+    "clients": {"count": 1},
+    "schedule": {"rounds": 1, "local_steps": 1},
+    "evaluate": {"every": 9},
+}
+
+
+def read_step(given: Scenario, path: Path) -> dict[str, Tensor]:
+    """Return a client's weights after one step."""
+    return dict(load_trained(run_to_end(given, path).path).state_dict())
+
+
+def test_what_a_method_computes_for_itself_is_no_gradient_of_the_tail(tmp_path):
+    """The tail learns from the true gradient, whatever is added to what leaves it."""
+    made = []
+    for method in ([], [{"kind": "grad_perturb", "epsilon": 0.1}]):
+        given = scenario(**STEP, method=method, train={"dp": DP}, model={"kind": "mlp"})
+        made.append(read_step(given, tmp_path / str(len(method))))
+    plain, perturbed = made
+    tail = [name for name in plain if name.startswith("tail")]
+    assert tail
+    for name in tail:
+        torch.testing.assert_close(perturbed[name], plain[name])
+
+
+def test_embeddings_learn_through_what_is_made_of_them(tmp_path):
+    """Their gradient passes the clipping by which each sample's embeddings are shortened."""
+    noise = {"kind": "dp_forward", "at": "embeddings", "epsilon": 100.0, "relative": False}
+    method = [{**noise, "clip": 0.01}]
+    sgd = {"kind": "sgd", "lr": 0.1}
+    model = {"kind": "sequence_classifier", "sizes": {"family": "bert"}}
+    made = []
+    for dp in ({}, {"dp": DP}):
+        fields = {**STEP, "train": {"client": sgd, **dp}, "method": method, "model": model}
+        made.append(read_step(text_scenario(tmp_path, **fields), tmp_path / f"run{len(dp)}"))
+    plain, private = made
+    for name, weight in plain.items():
+        torch.testing.assert_close(private[name], weight, rtol=1e-4, atol=1e-6)

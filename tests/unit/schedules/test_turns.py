@@ -1,5 +1,6 @@
 """Whose turn it is, and how long a run lasts."""
 
+from fractions import Fraction
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -10,6 +11,7 @@ from builders import experiment, scenario
 from by_hand import Recorder, feed
 
 from simsplit.bench.overhead import feed_of
+from simsplit.forecasting.planning import plan
 from simsplit.legs import Leg
 from simsplit.phases import Phase
 from simsplit.schedules.cohort import Lineup
@@ -63,6 +65,19 @@ def test_nobody_has_anything_to_do(schedule: type[RoundRobinConfig]) -> None:
 )
 def test_rounds_cover_the_epochs(fields: dict, rounds: int) -> None:
     assert RoundRobinConfig(**fields).count_rounds(np.array([5, 6, 7])) == rounds
+
+
+def test_epochs_of_a_part_of_the_clients_take_more_rounds() -> None:
+    half = Fraction(1, 2)
+    assert RoundRobinConfig(epochs=3).count_rounds(np.array([5, 6, 7]), half) == 6
+    steps = RoundRobinConfig(epochs=2, local_steps=3)
+    assert steps.count_rounds(np.array([5, 6, 7]), half) == 8
+    given = scenario(
+        clients={"count": 4},
+        schedule={"kind": "round_robin", "epochs": 2, "rounds": None},
+        cohort={"fraction": 0.25},
+    )
+    assert plan(given, timing=False).rounds["round"].max() == 8
 
 
 def test_clients_without_data_take_no_part_in_the_arithmetic() -> None:
