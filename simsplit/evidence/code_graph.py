@@ -3,7 +3,8 @@
 The centre is what `simsplit.whole_run` reaches and every run shares. A part (an attack, a method,
 a detector, ...) is what the config of its kind reaches beside that; lists of kinds lead nowhere, so
 that another attack changes nothing. Two rooms belong to the runs alone that have attacks or
-detectors. Rooms that move no figure do not count: they refuse, forecast, show and carry.
+detectors. Rooms that move no figure do not count: they refuse, forecast, show and carry. How rows
+read figures from a finished run is a part of its own, which all rows have.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +21,8 @@ from simsplit.evidence.code_definitions import (
 
 CENTRE = "centre"
 """The name of the code that every run shares."""
+READING = "reading"
+"""The name of the code by which rows read figures from finished runs."""
 AREAS: Mapping[str, str] = {"attacks": "attacking", "detectors": "detection"}
 """Field of a scenario -> the room that only runs with such parts use."""
 ROOMS: Mapping[str, str] = {
@@ -53,6 +56,8 @@ IDLE = frozenset((*_IDLE_ROOMS, *_IDLE_FILES))
 """Rooms, and files of rooms, that move no figure: they refuse, forecast, show, carry and keep."""
 _ROOT, _ABOVE = f"{PACKAGE}.experiment", f"{PACKAGE}.whole_run"
 """Where a run begins; older versions have the first alone."""
+_READ = (f"{PACKAGE}.report.numbers", "measure"), (f"{PACKAGE}.results.run", "Run")
+"""Where rows read figures, and from what."""
 _CONFIG = f"{PACKAGE}.config", "Config"
 _LEAST = 8
 """Characters of a part's digest: it is compared with those of the same part alone."""
@@ -63,8 +68,12 @@ def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def _is_idle(module: str) -> bool:
-    return not IDLE.isdisjoint((room_of(module), module.removeprefix(f"{PACKAGE}.")))
+def _is_idle(module: str, name: str) -> bool:
+    """Return whether a module moves no figure of a part."""
+    places = {room_of(module), module.removeprefix(f"{PACKAGE}.")}
+    if name == READING:
+        places -= {"report", "results.run"}
+    return not IDLE.isdisjoint(places)
 
 
 class MissingCodeError(Exception):
@@ -120,7 +129,11 @@ class CodeGraph:
     def _reach_beside(self, name: str) -> frozenset[Target]:
         """Return what a part or an area reaches that the centre does not."""
         beside = set(self.reach(CENTRE))
-        if name in AREAS.values():
+        if name == READING:
+            roots = [target for target in _READ if self._is_there(target)]
+            if len(roots) < len(_READ):
+                raise MissingCodeError("rows were read in another way")
+        elif name in AREAS.values():
             mine = [m for m in sorted(self.names) if room_of(m) == name]
             roots = [target for module in mine for target in self._list_root(module)]
         else:
@@ -131,6 +144,10 @@ class CodeGraph:
             module, config = self.parts[room, kind]
             roots = [(module, config)] if config else self._list_root(module)
         return frozenset(self._walk(roots, beside, name))
+
+    def _is_there(self, target: Target) -> bool:
+        module, name = target
+        return module in self.names and name in self.load(module).definitions
 
     def _list_root(self, module: str) -> list[Target]:
         if module not in self.names:
@@ -151,7 +168,7 @@ class CodeGraph:
         """Return whether a walk goes on to a definition, rather than end before it."""
         module, _ = target
         room, definition = room_of(module), self._definition(target)
-        if module not in self.names or _is_idle(module) or self._is_registry(target):
+        if module not in self.names or _is_idle(module, name) or self._is_registry(target):
             return False
         if room in AREAS.values() and name == CENTRE:
             return False

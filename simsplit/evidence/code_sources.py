@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from simsplit.caching import get_cache_folder
 from simsplit.errors import RunError
 from simsplit.evidence.code_definitions import PACKAGE, ModuleCode, digest_texts, read_module
-from simsplit.evidence.code_graph import AREAS, CodeGraph
+from simsplit.evidence.code_graph import AREAS, READING, CodeGraph
 from simsplit.foreign import MOST_FACTS, read_bytes
 
 FOLDER = Path(__file__).resolve().parents[1]
@@ -67,8 +67,8 @@ def read_package() -> CodeGraph:
     kept = KeptFiles(cached, ModuleCode, lambda path: read_module(path.read_bytes()))
     graph = CodeGraph(frozenset(files), cache(lambda name: kept.read(files[name])))
     _ = graph.parts  # reads all files of parts
-    for area in AREAS.values():
-        graph.reach(area)
+    for name in (*AREAS.values(), READING):
+        graph.reach(name)
     kept.write()
     return graph
 

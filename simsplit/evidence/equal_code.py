@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from simsplit.errors import RunError
+from simsplit.evidence.code_graph import READING
 from simsplit.evidence.row_code import FILES, Code
 from simsplit.foreign import read_csv, split_rows
 from simsplit.results.directory import replace
@@ -43,9 +44,13 @@ class EqualCode:
 
     def carry(self, code: Code) -> Code | None:
         """Carry a code over; None where the line says nothing of a part, or of such code."""
-        if any(self.parts.get(name, ("?", ""))[0] != digest for name, digest in code.items()):
+        if any(self._find(name, digest)[0] != digest for name, digest in code.items()):
             return None
-        return {name: self.parts[name][1] for name in code}
+        return {name: self._find(name, digest)[1] for name, digest in code.items()}
+
+    def _find(self, name: str, digest: str) -> tuple[str, str]:
+        """Return a part's digests at both commits; an older line says nothing of READING."""
+        return self.parts.get(name, (digest, digest) if name == READING else ("?", ""))
 
 
 @dataclass(frozen=True)

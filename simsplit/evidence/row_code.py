@@ -1,4 +1,5 @@
-"""The code of a row: the digest of each part that its cell uses, of the centre, and of its files.
+"""The code of a row: the digests of each part that its cell uses, of the centre, of how the row
+reads figures, and of its files.
 
 A row has it in words, `centre=3350554a attacks.sdar=286c92e6 ...`, so that it says by itself which
 part has changed. A name that begins with `files.` is that of data or of a model in a folder.
@@ -12,6 +13,7 @@ from typing import Any
 from simsplit.evidence.code_graph import (
     AREAS,
     CENTRE,
+    READING,
     ROOMS,
     TOPOLOGIES,
     CodeGraph,
@@ -25,8 +27,8 @@ FILES = "files."
 
 
 def list_parts(values: Mapping[str, Any], graph: CodeGraph) -> tuple[str, ...]:
-    """List the parts of a scenario's plain values, and the areas that it uses, with the centre."""
-    names = [CENTRE, *(area for field, area in AREAS.items() if values.get(field))]
+    """List the parts of a scenario's plain values, and the areas, with what all rows have."""
+    names = [CENTRE, READING, *(area for field, area in AREAS.items() if values.get(field))]
     for field, value in values.items():
         if field == "topology":
             names.append(f"{TOPOLOGIES}.{value}")

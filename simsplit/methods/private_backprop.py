@@ -52,7 +52,8 @@ class PrivateBackpropConfig(LabelDefenceConfig):
     """Messages in which each gradient crosses; 1: the gradient itself crosses."""
     noise: Literal["mixed", "gaussian"] = "mixed"
     """The noise: random sums of the gradient's own rows (`mixed`), or independent values
-    (`gaussian`, published)."""
+    (`gaussian`, published). Of a batch of one, mixed messages are multiples of the gradient, which
+    hide its size alone."""
     scale: float = Field(default=5.0, gt=0)
     """Size of mixed noise, in units of the gradient's size. In fp32 the combined reply is exact to
     about 1.4e-7 times this."""

@@ -147,7 +147,7 @@ class NetworkConfig(Config):
     """One-way latency of every message, in milliseconds; null: that of `link`."""
     server: ServerConfig = ServerConfig()
     """Speed of the server, and the number of clients that it serves at once."""
-    spread: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    spread: float = Field(default=0.0, ge=0, le=10, allow_inf_nan=False)
     """How much clients differ: sigma of two lognormal factors of median 1, one on a client's device
     and one on its link; 0: not at all."""
 

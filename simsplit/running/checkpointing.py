@@ -4,6 +4,7 @@ Early stopping counts the evaluations since a figure last improved; a checkpoint
 A run that loses a host returns to its last checkpoint.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,7 +64,8 @@ class Stopping:
         if config.metric not in figures:
             return
         value = figures[config.metric] * (-1 if config.smaller_is_better else 1)
-        if progress.best is None or value > progress.best + config.min_delta:
+        is_best = progress.best is None or value > progress.best + config.min_delta
+        if is_best and not math.isnan(value):
             progress.best, progress.waited = value, 0
         else:
             progress.waited += 1

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import math
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +21,8 @@ from simsplit.models import fresh
 from simsplit.progress import Observer
 from simsplit.results import CHECKPOINTS, Run, checkpoints
 from simsplit.results.checkpoints import Progress
+from simsplit.running.checkpointing import Stopping
+from simsplit.scenario.declared_fields import StopConfig
 
 
 class Warnings(Observer):
@@ -258,3 +262,12 @@ class TestRoundsThatAreUndone:
 
     def test_since_one_that_is_not_kept_yet(self, tmp_path):
         assert self.undo(tmp_path, 2, 5) == (4, [4, 3])
+
+
+def test_a_figure_that_is_no_number_is_never_the_best():
+    """Nothing is above it, so that no later round would be an improvement."""
+    live = SimpleNamespace(progress=Progress())
+    stopping = Stopping(StopConfig(metric="test_accuracy"), live)
+    for value, best, waited in ((math.nan, None, 1), (0.5, 0.5, 0), (math.nan, 0.5, 1)):
+        stopping.note_figures({"test_accuracy": value}, main=True)
+        assert (live.progress.best, live.progress.waited) == (best, waited)

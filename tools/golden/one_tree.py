@@ -19,6 +19,8 @@ Found = dict[str, Any]
 
 APART = "timing"
 """The table of wall-clock seconds."""
+_OF_THE_CLOCK = ("seconds", "resident_bytes")
+"""What names of figures have that differ from run to run."""
 
 
 def digest(content: bytes) -> str:
@@ -63,11 +65,27 @@ def outcome(path: Path) -> Found:
             tensors[where] = tensors_of(file)
         else:
             texts[where] = file.read_text(encoding="utf-8").splitlines()
+    tables = {name: table_of(file) for name, file in named.items() if name != APART}
     return {
-        "tables": {name: table_of(file) for name, file in named.items() if name != APART},
+        "tables": {**tables, **measure_figures(path)},
         "tensors": tensors,
         "texts": texts,
     }
+
+
+def measure_figures(path: Path) -> Found:
+    """Return the figures that rows of measurements read of a run, as one more table."""
+    from simsplit import Run
+    from simsplit.report.numbers import measure
+
+    values = measure([Run.load(path)], "last")
+    columns = {
+        name: [repr(value) for value in each]
+        for name, each in sorted(values.items())
+        if not any(word in name for word in _OF_THE_CLOCK)
+    }
+    content = json.dumps(columns).encode()
+    return {"figures": {"digest": digest(content), "rows": 1, "columns": columns}}
 
 
 def carry_out(job: Found, folder: Path) -> Found:

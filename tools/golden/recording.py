@@ -16,7 +16,7 @@ from typing import Any
 from simsplit import load_scenario
 from simsplit.boards.entries import build_board
 from simsplit.boards.track import list_tracks, load_track
-from simsplit.evidence.code_graph import AREAS, CENTRE, CodeGraph
+from simsplit.evidence.code_graph import AREAS, CENTRE, READING, CodeGraph
 from simsplit.evidence.code_sources import find_checkout, find_commit, read_commit, read_package
 from simsplit.evidence.digests import dump_fields
 from simsplit.evidence.equal_code import NAME, EqualCode, add_line
@@ -30,7 +30,7 @@ from simsplit.evidence.papers import list_tables
 from simsplit.evidence.row_code import Code, digest_parts, list_parts
 
 Parts = Collection[str]
-_SHARED = {CENTRE, *AREAS.values()}
+_SHARED = {CENTRE, READING, *AREAS.values()}
 _ADDITION = re.compile(r"[^:]*: (added|\d+ columns added: [^;]*)")
 _OLDER = "failed: older:"
 _ACTING = ("attacks", "methods", "detectors", "poisons")

@@ -9,7 +9,7 @@ from simsplit.attacks import ATTACKS
 from simsplit.detectors import DETECTORS
 from simsplit.evidence import code_sources
 from simsplit.evidence.code_definitions import ModuleCode, read_module
-from simsplit.evidence.code_graph import CENTRE, CodeGraph, room_of
+from simsplit.evidence.code_graph import CENTRE, READING, CodeGraph, room_of
 from simsplit.evidence.row_code import list_parts
 from simsplit.methods import METHODS
 from simsplit.models import MODELS
@@ -29,6 +29,13 @@ SOURCES = {
     ),
     "simsplit.wire": "def carry(packet):\n    return packet * 1\n\ndef unused():\n    return 1\n",
     "simsplit.report": "def draw():\n    return 'red'\n",
+    "simsplit.report.numbers": (
+        "from simsplit.report.halves import halve\n"
+        "def measure(runs):\n"
+        "    return [halve(run.value) for run in runs]\n"
+    ),
+    "simsplit.report.halves": "def halve(value):\n    return value / 2\n",
+    "simsplit.results.run": "class Run:\n    value = 3\n",
     "simsplit.attacking": "",
     "simsplit.detection": "",
     "simsplit.attacks": (
@@ -71,7 +78,9 @@ def find_changed(sources):
     """Return which digests differ from those of the sources above."""
     before, now = read(SOURCES), read(sources)
     return {
-        part for part in (CENTRE, NEAR, FAR) if before.digest_part(part) != now.digest_part(part)
+        part
+        for part in (CENTRE, READING, NEAR, FAR)
+        if before.digest_part(part) != now.digest_part(part)
     }
 
 
@@ -93,6 +102,8 @@ def edit(module, old, new):
         ("attacks.near", "no image", "there is no image", set()),
         ("attacks.near", "steps: int = 10", "steps: int = 20", set()),  # the scenario has it
         ("report", "red", "blue", set()),
+        ("report.halves", "/ 2", "/ 3", {READING}),
+        ("results.run", "3", "4", {READING}),
         ("wire", "return 1\n", "return 2\n", set()),
     ],
 )
@@ -184,6 +195,7 @@ def test_a_scenario_names_its_parts():
         "centre",
         "data.digits",
         "methods.noise",
+        "reading",
         "topologies.u_shaped",
     )
 

@@ -12,7 +12,7 @@ from simsplit.data.samples import DataInfo
 from simsplit.errors import RunError
 from simsplit.evidence import cell_uses, code_sources
 from simsplit.evidence.cell_uses import UNKNOWN, CellUses, find_changed_parts, list_folders
-from simsplit.evidence.code_graph import CENTRE, CodeGraph
+from simsplit.evidence.code_graph import CENTRE, READING, CodeGraph
 from simsplit.evidence.digests import digest_of, dump_fields
 from simsplit.evidence.equal_code import NAME, Carried, EqualCode, add_line, read_lines
 from simsplit.evidence.evidence_tables import build_table
@@ -187,6 +187,15 @@ def test_a_line_carries_no_part_that_it_does_not_name_and_no_other_code():
     carried = Carried([line(OLD, NEW)])
     assert carried.find_changed(with_files, {**NEW, "files.cifar10": "f1"}) == ()
     assert carried.find_changed(with_files, {**NEW, "files.cifar10": "f2"}) == ("files.cifar10",)
+
+
+def test_rows_of_before_reading_was_noted_need_a_line_that_says_so():
+    old, new = {**OLD, READING: "r1"}, {**NEW, READING: "r1"}
+    silent, both = line(OLD, NEW), line({**NEW, READING: ""}, new)
+    assert Carried([silent]).find_changed(old, new) == ()
+    assert Carried([silent]).find_changed(OLD, new) == (READING,)
+    assert Carried([silent, both]).find_changed(OLD, new) == ()
+    assert Carried([silent, both]).find_changed(old, {**new, READING: "r2"}) == (READING,)
 
 
 def test_lines_are_kept_in_a_file_and_carry_rows_of_a_table(rows, edit, paper):
