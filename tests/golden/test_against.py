@@ -260,7 +260,7 @@ def test_a_difference_is_explained_against_commits_before_the_mending_alone():
         assert _has(ROOT, "HEAD", mended)
 
 
-@pytest.mark.parametrize("word", ["rollback", "foolsgold", "kind: contra", "coin_"])
+@pytest.mark.parametrize("word", ["rollback", "foolsgold", "kind: contra", "coin_", "asynchronous"])
 def test_no_table_has_what_explains_a_difference(word):
     folders = [ROOT / "scenarios" / "papers", ROOT / "scenarios" / "boards"]
     files = [file for folder in folders for file in folder.rglob("*.yaml")]
