@@ -110,7 +110,7 @@ def _list_idle(
             if not alike and not _holds(begun, row, {name: claim.measure(name, tier)}):
                 of = ", ".join(claim.name(row.axes[axis]) for axis in claim.undefended)
                 now = "is not measured" if known is None else f"is {known.mean:.3g}"
-                yield f"the attack has not surely begun on {of} ({name} {now}; from {least:g} on)"
+                yield f"the attack has not surely begun on {of} ({name} {now}; begun: {least:g})"
 
 
 def _holds(
