@@ -223,10 +223,10 @@ class Learner:
 
     def forget_slow(self) -> None:
         """Begin lookahead's slow weights anew: an average is not on the way from the old ones."""
-        self._travel_key = None
         for optimizer in self.optimizers:
             for state in optimizer.state.values():
-                state.pop(SLOW, None)
+                if state.pop(SLOW, None) is not None:
+                    self._travel_key = None
 
     def forget_moments(self) -> None:
         """Reset the optimizers' state."""
