@@ -120,7 +120,7 @@ def _read_cached(fields: str, changed: tuple[int, ...]) -> Mapping[str, "pd.Data
 
 def read_rows(source: JoinedSource, party: str, file: Path) -> "pd.DataFrame":
     """Read one party's rows by their ids; raise DataError for ids that are missing or doubled."""
-    frame = read_frame(file, source.missing, source.separator, names=source.id)
+    frame = read_frame(file, source.missing, source.separator, as_text=source.id)
     columns = [str(each) for each in frame.columns]
     if source.id not in columns:
         raise DataError(

@@ -89,7 +89,7 @@ def _load_cached(source: TableSource, changed: tuple[int, ...]) -> DataSet:
     train, test, public = (
         None
         if file is None
-        else read_frame(file, source.missing, source.separator, names=source.client)
+        else read_frame(file, source.missing, source.separator, as_text=source.client)
         for file in (source.path, source.test, source.public)
     )
     assert train is not None
@@ -126,11 +126,12 @@ def read_frame(
     missing: Sequence[str],
     separator: str | None = None,
     *,
-    names: str | None = None,
+    as_text: str | None = None,
 ) -> "pd.DataFrame":
-    """Read the rows of a CSV or parquet file; the column `names` as it is written.
+    """Read the rows of a CSV or parquet file.
 
-    As numbers, 0012 and 12 would be one person.
+    `as_text` is a column of ids or names, whose cells are kept as they are written in a text file:
+    as numbers, 0012 and 12 would be one.
     """
     import pandas as pd
 
@@ -140,9 +141,9 @@ def read_frame(
             return pd.read_parquet(file)
         if kind in _FORMATS:
             sep = separator or _FORMATS[kind]
-            written = None if names is None else {names: str}
+            kinds = None if as_text is None else {as_text: str}
             read = pd.read_csv(
-                file, sep=sep, skipinitialspace=True, na_values=list(missing), dtype=written
+                file, sep=sep, skipinitialspace=True, na_values=list(missing), dtype=kinds
             )
             return _refuse_other_separator(read, file, sep)
     except UnicodeDecodeError as error:

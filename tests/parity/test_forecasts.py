@@ -28,6 +28,13 @@ API: dict[str, Any] = {
     "adapters": 2,
     "lora": {"rank": 2},
 }
+PARTIES: dict[str, Any] = {
+    "data": {"partition": {"kind": "parts", "parts": 2}},
+    "topology": "vertical",
+    "vertical": {"party": 0},
+    "clients": {"count": 2, "heads": "per_client"},
+    "model": {"kind": "mlp"},
+}
 CHANGES: dict[str, dict[str, Any]] = {
     "shared heads": {"method": [{"kind": "lightsplit", "ratio": 8}]},
     "own heads": {
@@ -70,11 +77,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "network": {},
     },
     "parties": {
-        "data": {"partition": {"kind": "parts", "parts": 2}},
-        "topology": "vertical",
-        "vertical": {"party": 0},
-        "clients": {"count": 2, "heads": "per_client"},
-        "model": {"kind": "mlp"},
+        **PARTIES,
         "method": [
             {"kind": "lightsplit", "ratio": 8, "by": "party 0"},
             {"kind": "cast", "by": "party 1"},
@@ -83,11 +86,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "network": {"device": {"phone": 0.5, "laptop": 0.5}},
     },
     "parties that miss batches": {
-        "data": {"partition": {"kind": "parts", "parts": 2}},
-        "topology": "vertical",
-        "vertical": {"party": 0},
-        "clients": {"count": 2, "heads": "per_client"},
-        "model": {"kind": "mlp"},
+        **PARTIES,
         "schedule": {"kind": "round_robin", "rounds": 6, "local_steps": 3},
         "train": {"batch_size": 12},
         "cohort": {"dropout": 0.5},

@@ -76,6 +76,25 @@ def test_a_resumed_run_is_that_of_one_that_was_never_stopped(tmp_path: Path) -> 
     assert_equal(tmp_path / "whole", tmp_path / "parts")
 
 
+class Dropping(nn.Linear):
+    """Drops values by a function, which no layer shows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+
+def test_what_own_code_drops_follows_the_seed(tmp_path: Path) -> None:
+    """Not what another run has left of the stream that all of a process draw from."""
+    ends, trunk = network(), Dropping(8, 8)
+    torch.nn.init.eye_(trunk.weight)
+    head = nn.Sequential(Dropping(6, 8), nn.ReLU())
+    torch.nn.init.ones_(head[0].weight)
+    model = SplitModel(nn.Sequential(*head, trunk, *ends[3:]), cut=(2, 3))
+    for name in ("one", "other"):
+        run(VALUES, tmp_path / name, data=DATA, model=model)
+    assert_equal(tmp_path / "one", tmp_path / "other")
+
+
 def test_what_cannot_be_written_down_is_asked_for(tmp_path: Path) -> None:
     given = {"data": DATA, "model": SplitModel(network(), cut=(2, 4))}
     made = run(VALUES, tmp_path / "run", **given)

@@ -34,19 +34,19 @@ _SHARED = {CENTRE, READING, *AREAS.values()}
 _ADDITION = re.compile(r"[^:]*: (added|\d+ columns added: [^;]*)")
 _OLDER = "failed: older:"
 _ACTING = ("attacks", "methods", "detectors", "poisons")
-_UNDOING, _READING, _AVERAGES = "efb5f6b17680", "6d7dcfbc048d", "3754baf359d3"
+_UNDOING, _READERS, _AVERAGES = "efb5f6b17680", "6d7dcfbc048d", "3754baf359d3"
 _COIN = "the coin's share of members at few false alarms, which no table reads"
 _UNDONE = "a first round that is undone, after which moments of its steps were left"
 _BROADCAST = "clients at their own pace that begin before they have an average"
 EXPLAINED = {
     "tamper-rollback": (_UNDOING, _UNDONE),
     "tamper-rollback-v2": (_UNDOING, _UNDONE),
-    "shipped-poisons": (_READING, "FoolsGold of clients of which all are unlike each other"),
-    "shipped-everything": (_READING, "public samples that are encoded behind fresh noise"),
+    "shipped-poisons": (_READERS, "FoolsGold of clients of which all are unlike each other"),
+    "shipped-everything": (_READERS, "public samples that are encoded behind fresh noise"),
     "asynchronous-lockstep-averaged": (_AVERAGES, _BROADCAST),
     "dropout-asynchronous-averaged-vanilla": (_AVERAGES, _BROADCAST),
-    "members": (_READING, _COIN),
-    "private-audited": (_READING, _COIN),
+    "members": (_READERS, _COIN),
+    "private-audited": (_READERS, _COIN),
 }
 """Case -> the commit that mended a fault, and what alone moved in the case by that.
 

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+from builders import run_to_end, scenario
 from by_hand import list_changed, same
 from torch import Tensor, nn
 
 from simsplit.errors import ProtocolError
 from simsplit.parties.learner import Learner, Versions, step_together
 from simsplit.parties.optimizers import (
+    SLOW,
     AdamConfig,
     AdamWConfig,
     LookaheadConfig,
@@ -313,6 +315,24 @@ def test_slow_weights_begin_anew_at_an_average() -> None:
     one.forget_slow()
     train_alone(one, 3)
     assert all(tensor.item() == pytest.approx(100) for tensor in one.weights().values())
+
+
+def test_who_gets_an_average_begins_slow_weights_anew(tmp_path, monkeypatch) -> None:
+    """Clients their segments, and each copy of a trunk its own."""
+    slow: list[bool] = []
+    anchor = Learner.anchor
+
+    def watch(self: Learner) -> None:
+        slow.append(any(SLOW in state for o in self.optimizers for state in o.state.values()))
+        anchor(self)
+
+    monkeypatch.setattr(Learner, "anchor", watch)
+    sgd = {"kind": "sgd", "lr": 0.1, "lookahead": {"every": 2}}
+    run_to_end(
+        scenario(aggregation="splitfed_v1", train={"client": sgd, "server": sgd}), tmp_path / "run"
+    )
+    assert len(slow) > 4
+    assert not any(slow)
 
 
 def train_alone(of: Learner, steps: int) -> None:
