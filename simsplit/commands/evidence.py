@@ -233,10 +233,8 @@ def reproduce(
 ) -> None:
     """Measure what papers' tables lack, into ./results."""
     options.hush_if(quiet or as_json)
-    if settle and any(each is not None for each in (check, from_, seeds, only)):
-        raise SimsplitError(
-            "--settle chooses cells and seeds: it takes no --seeds, --only, --check or --from"
-        )
+    if settle and any(each is not None for each in (check, from_, seeds)):
+        raise SimsplitError("--settle chooses seeds: it takes no --seeds, --check or --from")
     if (table is None) == (not missing):
         raise SimsplitError("name a table, or give --missing for all of them: simsplit papers")
     nodes, _ = options.read_cluster(cluster, cpus, gpus)
@@ -260,7 +258,7 @@ def reproduce(
             _check(built, parse_only(only), check, lot, how)
             return
         if settle:
-            outcome = table_measuring.settle_open(built, most, how)
+            outcome = table_measuring.settle_open(built, parse_only(only), most, how)
         else:
             outcome = table_measuring.measure_lacking(built, parse_only(only), how)
     except KeyboardInterrupt:

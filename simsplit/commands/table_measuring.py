@@ -66,9 +66,12 @@ def measure_lacking(
 
 
 def settle_open(
-    built: "Sequence[EvidenceTable]", most: int, options: MeasuringOptions
+    built: "Sequence[EvidenceTable]", only: dict[str, str], most: int, options: MeasuringOptions
 ) -> "Reproduction":
-    """Measure seeds until open statements are settled, or are not to be with `most` seeds."""
+    """Measure seeds until open statements are settled, or are not to be with `most` seeds.
+
+    `only` has the axes' values of the statements that are wanted.
+    """
     from simsplit.evidence.placing import names_gpu
     from simsplit.evidence.reproducing import Reproduction
     from simsplit.evidence.settling import choose_next, find_prospects
@@ -78,7 +81,11 @@ def settle_open(
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     on_gpu, outcome = names_gpu(options.device, options.cluster), Reproduction()
     while True:
-        prospects = [each for table in built for each in find_prospects(table, most, on_gpu=on_gpu)]
+        prospects = [
+            each
+            for table in built
+            for each in find_prospects(table, most, only=only, on_gpu=on_gpu)
+        ]
         if not options.quiet:
             print_prospects(prospects)
         cells, left = choose_next(prospects, outcome.failed), (end - time.monotonic()) / 60

@@ -5,6 +5,7 @@ cache keeps their digests by size and time.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ from simsplit.evidence.row_code import (
 UNKNOWN = "unknown"
 """In place of parts that have changed: the code of a row is not known."""
 _ODD = re.compile(r"[\s=>]+")
+_CONFIG = 1 << 16
+"""The bytes of the largest file that is read as a model's settings."""
+_ORIGINS = frozenset({"_name_or_path", "name_or_path", "_commit_hash", "transformers_version"})
+"""What a model's settings say of where and by what they were saved."""
 
 
 @dataclass(frozen=True)
@@ -93,19 +98,45 @@ def _digest_folder(place: Path) -> str | None:
     """Return the digest of a file, or of all files below a folder; None where there is none."""
     if not place.is_file() and not place.is_dir():
         return None
-    below = sorted(file for file in place.rglob("*") if file.is_file())
+    files = [place] if place.is_file() else sorted(_list_files(place))
     kept = _keep_digests()
-    files = [file.resolve() for file in ([place] if place.is_file() else below)]
-    digests = [f"{file.name} {kept.read(file)}" for file in files]
+    # a hub's cache links to files by other names
+    digests = [f"{file.name} {kept.read(file.resolve())}" for file in files]
     kept.write()
     return digest_texts(digests, 4)
 
 
+def _list_files(place: Path) -> Iterator[Path]:
+    """Yield the files below a folder, without hidden ones: a download's times lie in such."""
+    for file in place.rglob("*"):
+        hidden = any(part.startswith(".") for part in file.relative_to(place).parts)
+        if not hidden and file.is_file():
+            yield file
+
+
 @cache
 def _keep_digests() -> code_sources.KeptFiles[str]:
-    return code_sources.KeptFiles(get_cache_folder() / "code" / "files.json", str, _digest_file)
+    return code_sources.KeptFiles(get_cache_folder() / "code" / "contents.json", str, _digest_file)
 
 
 def _digest_file(path: Path) -> str:
     with path.open("rb") as file:
+        start = file.read(_CONFIG)
+        if path.stat().st_size <= _CONFIG and (config := _read_config(start)) is not None:
+            return hashlib.blake2b(config).hexdigest()[:32]
+        file.seek(0)
         return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+
+
+def _read_config(content: bytes) -> bytes | None:
+    """Return a model's settings without where they came from; None for what is none.
+
+    The same weights from another folder, or saved by another version, are the same model.
+    """
+    try:
+        settings = json.loads(content)
+    except ValueError:
+        return None
+    if not isinstance(settings, dict) or not _ORIGINS & settings.keys():
+        return None
+    return json.dumps({k: v for k, v in settings.items() if k not in _ORIGINS}).encode()

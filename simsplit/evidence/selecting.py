@@ -114,6 +114,12 @@ def pick(
     table: PaperTable, cells: Sequence[MeasuringCell], only: Mapping[str, str]
 ) -> list[MeasuringCell]:
     """Pick the cells that have these values of axes; raise SimsplitError for unknown ones."""
+    refuse_unknown_axes(table, only)
+    return [cell for cell in cells if all(cell.axes[a] == value for a, value in only.items())]
+
+
+def refuse_unknown_axes(table: PaperTable, only: Mapping[str, str]) -> None:
+    """Raise SimsplitError for axes, or values of them, that a table does not have."""
     for axis, value in only.items():
         if axis not in table.claim.axes:
             axes = format_list(table.claim.axes)
@@ -126,7 +132,6 @@ def pick(
             raise SimsplitError(
                 f"--only: {axis} has no value '{value}'{hint} it has: {format_list(known, 20)}"
             )
-    return [cell for cell in cells if all(cell.axes[a] == value for a, value in only.items())]
 
 
 def estimate(

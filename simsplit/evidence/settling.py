@@ -15,7 +15,7 @@ from simsplit.evidence.claims import FIGURE, Axes, Claim
 from simsplit.evidence.evidence_tables import EvidenceTable
 from simsplit.evidence.judging_claims import JudgedStatement
 from simsplit.evidence.measuring_cells import MeasuringCell, list_cells
-from simsplit.evidence.selecting import ChosenCell, Selection, estimate
+from simsplit.evidence.selecting import ChosenCell, Selection, estimate, refuse_unknown_axes
 from simsplit.evidence.verdicts import LOOKS, ClaimVerdict, Judged, find_confidence
 
 ENOUGH = 0.8
@@ -61,9 +61,20 @@ class Prospect:
         }
 
 
-def find_prospects(table: EvidenceTable, most: int, *, on_gpu: bool = False) -> list[Prospect]:
-    """Find what would settle each open statement of a table with at most so many seeds."""
-    open_ones = [each for each in table.judgements if each.judged.verdict.is_open]
+def find_prospects(
+    table: EvidenceTable, most: int, *, only: Axes | None = None, on_gpu: bool = False
+) -> list[Prospect]:
+    """Find what would settle each open statement of a table with at most so many seeds.
+
+    `only` keeps the statements all of whose rows have these values of axes; unknown ones are
+    refused.
+    """
+    refuse_unknown_axes(table.table, only or {})
+    open_ones = [
+        each
+        for each in table.judgements
+        if each.judged.verdict.is_open and _is_made_of(table, each, only or {})
+    ]
     if not open_ones:
         return []
     seeds = range(max(most, *(each.judged.seeds for each in open_ones), table.planned))
@@ -74,6 +85,12 @@ def find_prospects(table: EvidenceTable, most: int, *, on_gpu: bool = False) -> 
         for cell in table.list_lacking(cells)
     ]
     return [_find_prospect(table, each, most, lacking) for each in open_ones]
+
+
+def _is_made_of(table: EvidenceTable, each: JudgedStatement, only: Axes) -> bool:
+    needed = list_needed(table.claim, each)
+    cells = (dict(cell.axes) for cell in table.cells if _measures(cell, needed))
+    return all(only.items() <= axes.items() for axes in cells)
 
 
 def _find_prospect(

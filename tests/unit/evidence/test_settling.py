@@ -184,7 +184,7 @@ def test_a_cell_that_failed_is_not_measured_again_and_holds_up_no_other_statemen
     monkeypatch.setattr(table_measuring, "_measure_selection", measure)
     monkeypatch.setattr(table_measuring, "build_again", lambda built: built)
     quiet = table_measuring.MeasuringOptions(quiet=True)
-    outcome = table_measuring.settle_open([prospect.table], 10, quiet)
+    outcome = table_measuring.settle_open([prospect.table], {}, 10, quiet)
     first, second = looks
     assert broken in first
     assert second == sound.cells
@@ -212,6 +212,25 @@ def test_the_cheapest_for_its_chance_comes_first(plant):
     (cheap,) = find_prospects(plant(4.0, 10.0, 16.0, minutes=1.0), most=10)
     firsts = [choose_next(each).cells[0].minutes for each in ([dear, cheap], [cheap, dear])]
     assert firsts == [1.0, 1.0]
+
+
+def test_only_the_statements_of_the_rows_that_are_named_are_settled(paper, plant, simsplit):
+    paper.write(
+        printed="data, method, accuracy\nours, raw, 90.0\nours, noise-50, 20.5\n",
+        measured={
+            "small": [
+                {"scenario": "small/table1.yaml", "with": {"data": "ours"}, "takes_min": 2},
+            ]
+        },
+    )
+    table = plant(3.0, 6.0, 14.0)
+    (prospect,) = find_prospects(table, most=10)
+    assert find_prospects(table, most=10, only={"data": "ours"}) == [prospect]
+    assert find_prospects(table, most=10, only={"method": "raw"}) == []  # it needs noise-50 too
+    code, _, err = simsplit("reproduce", "tiny/table1", "--settle", "--only", "dta=ours")
+    assert (code, says(err, "no axis 'dta', did you mean 'data'?")) == (2, True)
+    code, out, err = simsplit("reproduce", "tiny/table1", "--settle", "--only", "method=raw")
+    assert (code, says(err + out, "nothing to measure")) == (0, True)
 
 
 def test_settling_measures_until_a_look_settles(paper, plant, simsplit):

@@ -148,6 +148,35 @@ def test_a_changed_data_file_makes_rows_stale(tmp_path, paper):
     assert find_changed_parts(row, uses, Carried()) == ()
 
 
+def test_a_model_is_the_same_wherever_it_was_saved(tmp_path, monkeypatch):
+    """Its settings name the folder and the version that saved it; its weights and sizes count."""
+    monkeypatch.setenv("SIMSPLIT_CACHE", str(tmp_path / "cache"))
+    cell_uses._keep_digests.cache_clear()
+
+    def digest(name, *, weights=b"1", hidden=False, **settings):
+        folder = tmp_path / name / "model"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(weights)
+        (folder / "config.json").write_text(json.dumps({"hidden_size": 8, **settings}))
+        if hidden:
+            (folder / ".cache").mkdir()
+            (folder / ".cache" / "downloaded").write_text("today")
+        return cell_uses.CellUses((), (("files.model", str(folder)),)).files["files.model"]
+
+    here = digest("a", _name_or_path="/tmp/a", transformers_version="5.1")
+    assert digest("b", _name_or_path="/tmp/b", transformers_version="5.2") == here
+    assert digest("c", hidden=True, _name_or_path="") == here
+    assert digest("d", _name_or_path="", hidden_size=9) != here
+    assert digest("e", _name_or_path="", weights=b"2") != here
+    blobs, links = tmp_path / "a" / "model", tmp_path / "f" / "model"
+    links.mkdir(parents=True)
+    for at, file in enumerate(sorted(blobs.iterdir())):  # as a hub's cache links to its blobs
+        file.rename(blobs / f"{at:064x}")
+        (links / file.name).symlink_to(blobs / f"{at:064x}")
+    assert CellUses((), (("files.model", str(links)),)).files["files.model"] == here
+    cell_uses._keep_digests.cache_clear()
+
+
 def test_rows_name_the_data_that_they_were_measured_with(tmp_path, paper, monkeypatch):
     monkeypatch.setattr(ParquetSource, "describe", lambda self: DataInfo((1, 28, 28), 10))
     sweep = merge(paper.SWEEP, {"data": {"source": {"kind": "parquet", "path": "data/mine"}}})
